@@ -12,6 +12,9 @@ from benchmarks.debugger import completed, started, stepped
 from benchmarks.report import painted, written
 from benchmarks.running import large_debug_buffer, overhead
 from benchmarks.side import Cost, measured, process
+from benchmarks.size import sized, sized_cold
+from etscope.etrecord import parse_etrecord
+from etscope.formats.etrecord.reader import read_etrecord
 from tests.support.artifacts import Artifact, artifacts
 
 _QUIET = "import warnings; warnings.simplefilter('ignore')\n"
@@ -83,6 +86,24 @@ def comparisons() -> dict[str, Comparison | Limit]:
             upstream=lambda: _numeric_gap(UPSTREAM, artifacts("bert_rows_xnnpack"), 5, warm_up=1),
             ours=lambda: _numeric_gap(OURS, artifacts("bert_rows_xnnpack"), 10, warm_up=1),
         ),
+        **{
+            f"numeric_gap_again_{artifact}": Comparison(
+                f"the same, of an Inspector that was asked before: {what}",
+                target=5,
+                upstream=lambda artifact=artifact: _numeric_gap(
+                    UPSTREAM, artifacts(artifact), 5, warm_up=1, again=True
+                ),
+                ours=lambda artifact=artifact: _numeric_gap(
+                    OURS, artifacts(artifact), 10, warm_up=1, again=True
+                ),
+            )
+            for artifact, what in {
+                "bert_portable": "BERT, 4 layers, portable",
+                "cnn_xnnpack": "a CNN, XNNPACK",
+                "cnn_xnnpack_int8": "a CNN, XNNPACK int8",
+                "cnn_portable": "a CNN, portable",
+            }.items()
+        },
         "numeric_gap_cold": Comparison(
             "the same, cold: the first call of a process, BERT, 4 layers, portable",
             target=5,
@@ -125,6 +146,12 @@ def comparisons() -> dict[str, Comparison | Limit]:
         ),
         "report_painted": Limit(
             "first content of that report in headless Chromium, from opening the file", 2, painted
+        ),
+        "size": Limit("CPU of `etscope size`: a program of 3 GB with 224 weights", 1, sized),
+        "size_cold": Limit(
+            "`etscope size`, the whole process: 3 GB of random weights, nothing of them in memory",
+            1,
+            sized_cold,
         ),
         "etdb_start": Limit(
             "CPU of `etdb`, the whole process: BERT base, XNNPACK, at its first operator",
@@ -234,22 +261,48 @@ def _cold_start(command: list[str], record_flag: str, repeats: int) -> Cost:
 
 
 def _numeric_gap(
-    setup: str, made: Artifact, repeats: int, inputs: bool = False, warm_up: int = 0
+    setup: str,
+    made: Artifact,
+    repeats: int,
+    inputs: bool = False,
+    warm_up: int = 0,
+    *,
+    again: bool = False,
 ) -> Cost:
     """All that there is to do once torch and the tools are imported: open the files, run the
-    reference, compare. Files are opened anew each time; warm, what Python and torch load and
-    compile at the first call is there."""
+    reference, compare. Files are opened anew each time, unless it is the same Inspector's `again`;
+    warm, what Python and torch load and compile at the first call is there."""
     modules = "import torch, pandas, executorch.exir"
     given = f", inputs=torch.load({str(made.inputs_pt)!r})['forward'][0]" if inputs else ""
+    opened = (
+        f"inspector = Inspector(etdump_path={str(made.etdump)!r}, "
+        f"etrecord={str(_with_inputs(made))!r}, debug_buffer_path={str(made.debug_buffer)!r})"
+    )
+    compared = f"result = inspector.calculate_numeric_gap('MSE'{given})"
     return measured(
         f"{setup}\n{modules}",
-        f"inspector = Inspector(etdump_path={str(made.etdump)!r}, "
-        f"etrecord={str(made.etrecord)!r}, debug_buffer_path={str(made.debug_buffer)!r})\n"
-        f"result = inspector.calculate_numeric_gap('MSE'{given})\n"
-        "del inspector",
+        compared if again else f"{opened}\n{compared}\ndel inspector",
+        prepare=opened if again else "",
         repeats=repeats,
         warm_up=warm_up,
     )
+
+
+def _with_inputs(made: Artifact) -> Path:
+    """The artefact's record; one without inputs, with those that ran: upstream takes no others."""
+    assert made.etrecord is not None
+    record = read_etrecord(made.etrecord)
+    path = made.etrecord.with_name("record_with_inputs.etrecord")
+    if record.representative_inputs() is not None:
+        return made.etrecord
+    if not path.exists():
+        import torch
+
+        assert made.inputs_pt is not None
+        changed = parse_etrecord(str(made.etrecord))
+        changed.update_representative_inputs(list(torch.load(made.inputs_pt)["forward"][0]))
+        changed.save(str(path))
+    return path
 
 
 def _help() -> Cost:

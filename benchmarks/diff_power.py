@@ -3,6 +3,8 @@
     python benchmarks/diff_power.py            prints the tables of docs/comparing-runs.md
 
 *Simulated*: log-normal noise, runs that hang together, a drift of each dump's own, outliers.
+*Unsteady*: the kinds of `tests.support.analysis.made_runs` of which few runs do not show how much
+they vary, with changes up to 500-fold.
 *Real*: processes of `etscope run` of a real program on this machine. Blocks of runs of one process
 are dealt out to two sides (nothing differs but the samples), and whole processes are compared, with
 and without further ones that tell the noise between them.
@@ -26,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from etscope.analysis.comparison.compare_samples import Verdict, compare_samples, noise_between
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import read_etdump
+from tests.support.analysis.made_runs import UNSTEADY, made_runs
 from tests.support.artifacts import artifacts
 
 Samples = npt.NDArray[np.float64]
@@ -35,6 +38,7 @@ TRIALS = 400
 NOISE_DUMPS = 5
 BLOCK = 10  # runs that stay together when those of a process are dealt out
 INJECTED = (0.0, 0.05, 0.10)
+FACTORS = (1.3, 2.0, 10.0, 500.0)  # of unsteady runs
 
 
 def simulated(
@@ -107,6 +111,23 @@ def simulated_rows(trials: int = TRIALS) -> list[tuple[str, dict[str, float]]]:
     return rows
 
 
+def unsteady_rows(trials: int = TRIALS) -> list[tuple[str, dict[str, float]]]:
+    """Shares of the trials: `slower` (without a change), and for each factor `regressed`."""
+    rows = []
+    for kind in UNSTEADY:
+        for runs in (10, 19, 60):
+            random = np.random.default_rng(0)
+            counts = dict.fromkeys(("slower", *(f"x{factor:g}" for factor in FACTORS)), 0)
+            for _ in range(trials):
+                before, after = (made_runs(kind, random, runs, 1e6) for _ in range(2))
+                for name, factor in zip(counts, (1.0, *FACTORS), strict=True):
+                    verdict = compare_samples(before, after * factor, step=1.0).verdict
+                    counts[name] += verdict is Verdict.REGRESSED
+            shares = {name: count / trials for name, count in counts.items()}
+            rows.append((f"{kind} | {runs}", shares))
+    return rows
+
+
 def real_rows(times: Sequence[Samples], trials: int = TRIALS) -> list[tuple[str, dict[str, float]]]:
     runs = min(map(len, times)) // (2 * BLOCK) * BLOCK
 
@@ -133,8 +154,8 @@ def real_rows(times: Sequence[Samples], trials: int = TRIALS) -> list[tuple[str,
 def table(head: str, rows: Sequence[tuple[str, dict[str, float]]]) -> str:
     """The rows as a table in Markdown."""
     names = list(rows[0][1])
-    titles = {"false": "false alarms", "same": "told as no difference"}
-    heads = [titles.get(name, f"+{name} found") for name in names]
+    titles = {"false": "false alarms", "same": "told as no difference", "slower": "called slower"}
+    heads = [titles.get(name, f"{'' if name[0] == 'x' else '+'}{name} found") for name in names]
     lines = [f"| {head} | {' | '.join(heads)} |"]
     lines.append("|" + "---|" * (head.count("|") + 1 + len(names)))
     for label, found in rows:
@@ -149,6 +170,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=TRIALS)
     options = parser.parse_args()
     print(table("runs | correlation", simulated_rows(options.trials)), flush=True)
+    print("\n" + table("unsteady runs | runs", unsteady_rows(5 * options.trials)), flush=True)
     times = measured(options.processes, options.iterations)
     medians = sorted(float(np.median(one)) / 1e6 for one in times)
     print(f"\n{len(times)} processes, medians {medians[0]:.3f} to {medians[-1]:.3f} ms\n")

@@ -68,9 +68,9 @@ def fill(folder: Path, count: int) -> None:
     """Finished jobs, spread over models and devices."""
     random.seed(0)
     lab = Lab.open(Home.open(folder))
-    files = [lab.store.put_bytes(f"model {n}".encode(), f"model-{n}.pte") for n in range(MODELS)]
-    run = lab.store.put_bytes(run_json(), "run.json")
-    log = lab.store.put_bytes(b"run: 50 executions\n" * 40, "log.txt")
+    files = [lab.store.put_stream([f"model {n}".encode()], f"model-{n}.pte") for n in range(MODELS)]
+    run = lab.store.put_stream([run_json()], "run.json")
+    log = lab.store.put_stream([b"run: 50 executions\n" * 40], "log.txt")
     for number in range(count):
         model = files[number % MODELS]
         spec = spec_of(

@@ -5,6 +5,7 @@
     EtscopeError
     +- UsageError (ValueError)                   exit 2   the call or command is wrong
     |  +- MissingFileError (FileNotFoundError)            a file does not exist
+    |  +- MissingNameError (ModuleNotFoundError)          a name of upstream that is not here
     |  +- CyclesError (RuntimeError)                      cycles on one side of a conversion
     |  +- RecordError (RuntimeError)                      invalid content for an ETRecord
     |  +- BundleError (RuntimeError, AssertionError)      test cases that do not match a program
@@ -46,6 +47,7 @@ __all__ = [
     "MissingDataError",
     "MissingDependencyError",
     "MissingFileError",
+    "MissingNameError",
     "NumericGapError",
     "RecordError",
     "RuntimeFailure",
@@ -88,6 +90,12 @@ class MissingFileError(UsageError, FileNotFoundError):
     """A named file does not exist."""
 
     slug = "missing-file"
+
+
+class MissingNameError(UsageError, ModuleNotFoundError):
+    """A module or name of ExecuTorch's developer tools that etscope does not have."""
+
+    slug = "missing-name"
 
 
 class CyclesError(UsageError, RuntimeError):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +26,7 @@ _EXTRAS: dict[str, str | None] = {
     "executorch": "torch",
     "tabulate": None,
     "matplotlib": "plot",
+    "model_explorer": "model-explorer",
     "pandas": None,
     "perfetto": "perfetto",
     "pyarrow": "parquet",
@@ -34,6 +37,12 @@ _EXTRAS: dict[str, str | None] = {
     "textual": "debugger",
     "torch": "torch",
     "werkzeug": "serve",
+}
+
+
+# Parts of Python that some systems lack.
+_SYSTEMS = {
+    "fcntl": "Python has it on Linux and macOS only; elsewhere use a lab's server (--server URL)"
 }
 
 
@@ -48,6 +57,7 @@ def require(module: str, *, wanted_by: str) -> Any:
         package = module.partition(".")[0]
         extra = _EXTRAS.get(package)
         line = "pip install etscope" if extra is None else f"pip install 'etscope[{extra}]'"
+        line = _SYSTEMS.get(package, line)
         raise MissingDependencyError(
             f"{package} is needed by {wanted_by}, and cannot be imported ({error})", hint=line
         ) from error
@@ -59,3 +69,16 @@ def available(module: str) -> ModuleType | None:
         return importlib.import_module(module)
     except ImportError:
         return None
+
+
+def installed_libraries() -> dict[str, str]:
+    """Environment variables that name shared libraries in installed packages, which ExecuTorch's
+    backends do not find by themselves: `OPENVINO_LIB_PATH`, which `portable_lib` of ExecuTorch sets
+    for programs that import it. Nothing is imported."""
+    try:
+        spec = importlib.util.find_spec("openvino")
+    except (ImportError, ValueError):
+        spec = None
+    folders = (spec and spec.submodule_search_locations) or ()
+    found = [path for folder in folders for path in Path(folder, "libs").glob("libopenvino_c.so*")]
+    return {"OPENVINO_LIB_PATH": str(min(found))} if found else {}

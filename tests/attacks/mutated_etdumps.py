@@ -25,7 +25,7 @@ import numpy as np
 
 from etscope.errors import EtscopeError
 from etscope.formats.etdump.debug_values import DebugBuffer
-from etscope.formats.etdump.reader import ETDump, TensorRef, read_etdump
+from etscope.formats.etdump.reader import ETDump, TensorRef, bytes_by_kind, read_etdump
 from tests.attacks.mutations import cut_out, truncate
 
 SECONDS = 20  # of CPU for one case; they take some milliseconds
@@ -108,6 +108,8 @@ def touch(data: bytes, debug: DebugBuffer) -> None:
     assert all(isinstance(dump.run_name_of(run), str) for run in range(dump.num_runs))
     assert len(dump.run_allocators) == dump.num_runs
     assert dump.run_first_event[-1] == dump.num_events
+    with suppress(EtscopeError):
+        assert sum(bytes_by_kind(dump).values()) == dump.size
     for event in range(dump.num_events):
         assert len(dump.metadata(event)) == max(dump.metadata_length[event], 0)
         with suppress(EtscopeError):

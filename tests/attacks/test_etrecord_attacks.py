@@ -175,7 +175,7 @@ def test_code_does_not_run_when_programs_are_rebuilt(plant: Any, tmp_path: Path)
 @pytest.mark.parametrize("plant", CODE)
 def test_without_the_check_the_code_would_run(plant: Any, tmp_path: Path) -> None:
     pytest.importorskip("executorch")
-    from etscope.bridge.programs.programs import SerializedProgram, deserialize_program
+    from etscope.bridge.programs import SerializedProgram, deserialize_program
 
     record = read_etrecord(record_with_code(plant, tmp_path / "ran"))
     text = bytes(record.program_text("edge_dialect_exported_program/encode"))

@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 
+from etscope.analysis.comparison.program_report import program_diff_report
+from etscope.analysis.comparison.programs import Side, diff_programs
 from etscope.analysis.graphs.graph_names import graph_list
 from etscope.analysis.graphs.linked_graph import linked_graph
 from etscope.analysis.graphs.node_info import node_info
 from etscope.analysis.graphs.node_table import module_tree, node_table, placed_nodes
-from etscope.analysis.info.file_info import SCHEMA, file_info
+from etscope.analysis.info import SCHEMA, file_info
 from etscope.errors import EtscopeError
 from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.pte import read_pte
 from etscope.views.tables.report import write_reports
 from tests.support.artifacts import artifacts
 
@@ -51,6 +54,27 @@ def test_damaged_bytes(tmp_path: Path, file: str) -> None:
             report = file_info(path)
             for format in ("table", "json", "csv"):
                 write_reports([report], SCHEMA, format, io.StringIO(), width=80)
+            told += 1
+        except EtscopeError:
+            continue
+    assert told
+
+
+@pytest.mark.parametrize("name", ["cnn_xnnpack", "while_loop"])
+def test_comparison_with_a_damaged_program(name: str) -> None:
+    original = artifacts(name).pte.read_bytes()
+    whole = Side("whole", read_pte(original))
+    rng = random.Random(name)
+    told = 0
+    for _ in range(100):
+        data = bytearray(original)
+        for _ in range(rng.choice([1, 1, 2, 5])):
+            data[rng.randrange(len(data))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF])
+        try:
+            damaged = Side("damaged", read_pte(bytes(data)))
+            for sides in ((whole, damaged), (damaged, whole)):
+                report = program_diff_report(diff_programs(*sides))
+                assert report.summary
             told += 1
         except EtscopeError:
             continue

@@ -9,8 +9,10 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,9 +20,11 @@ from hypothesis import strategies as st
 from etscope.analysis.memory import debug_buffer_bytes, memory_plan
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.program import instructions
+from etscope.analysis.weights import file_parts
 from etscope.errors import EtscopeError, FormatError
 from etscope.formats.identify import identify
 from etscope.formats.program.bpte import read_bundled
+from etscope.formats.program.ptd import read_ptd, write_ptd
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.pte_schema import JumpFalseCall, KernelCall, MoveCall, TensorValue
 from tests.attacks.mutations import cut_out, truncate
@@ -125,7 +129,9 @@ def touch(program: Program) -> None:
     for span in program.segments:
         assert len(program.blob(span)) == span.size
     for entry in program.named_data:
-        assert len(program.named_blob(entry.key)) >= 0
+        assert len(program.blob(entry.blob)) >= 0
+    with suppress(EtscopeError):
+        assert sum(part.size for part in file_parts(program)) == program.source.size
     for one in program.methods:
         for index, held in enumerate(one.values):
             str(held)
@@ -153,6 +159,15 @@ def touch_pte(data: bytes) -> None:
     with suppress(FormatError):
         assert identify(data)
     touch(read_pte(data))
+
+
+def touch_ptd(data: bytes) -> None:
+    found = read_ptd(data)
+    for key, entry in found.entries.items():
+        str(entry)
+        assert len(found.blob(key)) == entry.blob.size
+        with suppress(EtscopeError):
+            found.tensor(key).tobytes()
 
 
 def touch_bpte(data: bytes) -> None:
@@ -267,10 +282,26 @@ def test_mutated_bundles(count: int) -> None:
     attack([*[small] * 7, real.read_bytes()], touch_bpte, count)
 
 
-@given(st.binary(max_size=300), st.sampled_from([b"ET12", b"BP08"]))
+@pytest.mark.parametrize("count", [3000, pytest.param(30_000, marks=pytest.mark.slow)])
+def test_mutated_external_tensors(count: int, tmp_path: Path) -> None:
+    made = tmp_path / "made.ptd"
+    write_ptd({"a": np.zeros((2, 3), np.float32), "b": np.int8(1), "c": b"opaque"}, made)
+    names = ("external_portable", "external_xnnpack")
+    real = [artifacts(name).extra("weights.ptd").read_bytes() for name in names]
+    attack([*real, made.read_bytes()], touch_ptd, count)
+
+
+def test_external_tensors_cut_off_anywhere() -> None:
+    data = artifacts("external_portable").extra("weights.ptd").read_bytes()
+    for size in range(len(data)):
+        with pytest.raises(EtscopeError):
+            read_ptd(data[:size])
+
+
+@given(st.binary(max_size=300), st.sampled_from([b"ET12", b"BP08", b"FT01"]))
 def test_any_bytes_behind_the_identifier(rest: bytes, identifier: bytes) -> None:
     data = struct.pack("<I4s", 8, identifier) + rest
-    for read in (touch_pte, touch_bpte):
+    for read in (touch_pte, touch_bpte, touch_ptd):
         with suppress(EtscopeError):
             read(data)
 

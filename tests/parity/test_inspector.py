@@ -7,7 +7,10 @@ tells why, and `tests/unit/inspector/test_differences.py` tests what etscope doe
 from __future__ import annotations
 
 import math
+import sys
 import warnings
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,3 +125,34 @@ def test_the_frame_of_the_dump_alone(name: str) -> None:
     ours, theirs = _inspectors(name, record=False, debug=False)
 
     _compare(ours, theirs, skip=("debug_data",))
+
+
+def test_the_command_compares_with_the_only_reference_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    files = artifacts("cnn_portable")
+    run_output = etscope.Inspector(
+        etdump_path=files.etdump, debug_buffer_path=files.debug_buffer
+    ).event_blocks[-1].run_output  # fmt: skip
+    record = upstream.parse_etrecord(str(files.etrecord))
+    record.update_reference_outputs([[value + 0.25 for value in run_output]])
+    record.save(str(tmp_path / "model.etrecord"))
+    words = [
+        *("--etdump_path", str(files.etdump), "--etrecord_path", str(tmp_path / "model.etrecord")),
+        *("--debug_buffer_path", str(files.debug_buffer), "--compare_results"),
+    ]
+    pictures = {}
+    for package in ("executorch.devtools", "etscope"):
+        folder = tmp_path / package
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["inspector_cli", *words])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert not import_module(f"{package}.inspector.inspector_cli").main()
+        pictures[package] = sorted(path.name for path in folder.iterdir())
+
+    assert pictures["etscope"] == pictures["executorch.devtools"]
+    assert len(pictures["etscope"]) == 3
+    assert capsys.readouterr().out.count("mse\n0          0.0625") == 1

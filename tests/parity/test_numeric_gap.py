@@ -6,12 +6,14 @@ Ours has each of upstream's rows with the same gap, and more. What is meant to d
 
 from __future__ import annotations
 
+import importlib
 import math
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import etscope
 from tests.support.artifacts import artifacts
@@ -117,3 +119,58 @@ def test_each_of_upstreams_gaps_is_there(
         if not all(any(same(gap, own) for own in near) for gap in row["gap"]):
             missing.append((handles, row["aot_ops"][-1], row["gap"], sorted(set(near))[:9]))
     assert not missing
+
+
+@pytest.mark.parametrize("name", ["int_outputs", "cnn_portable"])
+def test_comparators_get_the_tuples_of_operators_with_several_outputs(
+    name: str, with_inputs: Any
+) -> None:
+    """Each entry of upstream's mapping is in ours, with the same values."""
+    made = artifacts(name)
+    found: list[dict[Any, list[tuple[Any, Any]]]] = []
+    for package in (upstream, etscope):
+        comparators = importlib.import_module(f"{package.__name__}.inspector.numerical_comparator")
+        mappings: list[Any] = []
+
+        class Watching(comparators.MSEComparator):  # type: ignore[name-defined,misc]
+            kept = mappings
+
+            def preprocessing(self, mapping: Any) -> Any:
+                self.kept.append(mapping)
+                return mapping
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            package.Inspector(
+                etdump_path=str(made.etdump),
+                debug_buffer_path=str(made.debug_buffer),
+                etrecord=str(with_inputs(name)),
+            ).calculate_numeric_gap(Watching(), reference_graph=EDGE)
+        entries: dict[Any, list[tuple[Any, Any]]] = {}
+        for (handles, expected), (same, logged) in mappings[0].items():
+            assert handles == same
+            entries.setdefault(handles, []).append((expected, logged))
+        found.append(entries)
+    theirs, ours = found
+
+    assert sum(isinstance(expected, tuple) for [(expected, _)] in theirs.values()) >= 3
+    for handles, [(expected, logged)] in theirs.items():
+        mine = ours[handles][-1]  # before it the views that share its handle
+        for one, other in zip(mine, (expected, logged), strict=True):
+            assert type(one) is type(other)
+            torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_qualcomms_comparator_takes_operators_with_several_outputs(with_inputs: Any) -> None:
+    qualcomm = pytest.importorskip(
+        "executorch.backends.qualcomm.debugger.qcom_numerical_comparator_sample"
+    )
+    made, record = artifacts("int_outputs"), etscope.parse_etrecord(with_inputs("int_outputs"))
+    inspector = etscope.Inspector(
+        etdump_path=made.etdump, debug_buffer_path=made.debug_buffer, etrecord=record
+    )
+
+    comparator = qualcomm.QcomMSEComparator(record.edge_dialect_program)
+    frame = inspector.calculate_numeric_gap(comparator, reference_graph=EDGE)
+
+    assert [gap for gaps in frame["gap"] for gap in gaps] == [0.0] * 3

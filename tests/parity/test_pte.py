@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from etscope.analysis.program.program import instructions
+from etscope.analysis.size import savings, size_files
 from etscope.errors import MissingDataError
 from etscope.formats.program import pte_schema as ours
 from etscope.formats.program.bpte import read_bundled
@@ -188,7 +189,7 @@ def test_named_data_is_what_executorch_reads(name: str, exported: dict[str, Path
         if store is None
         else {key: store.buffers[entry.buffer_index] for key, entry in store.pte_data.items()}
     )
-    assert {one.key: bytes(program.named_blob(one.key)) for one in program.named_data} == theirs_
+    assert {one.key: bytes(program.blob(one.blob)) for one in program.named_data} == theirs_
 
 
 def test_stack_traces_are_those_that_executorch_reads(exported: dict[str, Path]) -> None:
@@ -200,6 +201,16 @@ def test_stack_traces_are_those_that_executorch_reads(exported: dict[str, Path])
         [dataclasses.asdict(frame) for frame in trace.items] for trace in traces
     ]
     assert any(frame.context.startswith("return self.second(torch.relu") for frame in found[0])
+
+
+def test_stack_traces_take_what_a_program_without_them_lacks(exported: dict[str, Path]) -> None:
+    plain = len(_export(_Sequence()))
+    (found,) = size_files([exported["stack_traces"]])
+    traces = sum(part.size for part in found.parts if part.detail == "stack traces")
+    assert traces > 1000
+    # Beside it the alignment, and the layouts of the traces' tables.
+    assert len(found.data) - plain == pytest.approx(traces, abs=128)
+    assert savings(found).table.values["change"][-1] == "no stack traces (emit_stacktrace=False)"
 
 
 @pytest.mark.parametrize("name", ["cnn_xnnpack", "forward_and_extra", "transformer"])

@@ -55,8 +55,12 @@ RECIPES: dict[str, str] = {
     "cnn_xnnpack": "cnn",
     "cnn_xnnpack_lowered": "cnn",
     "cnn_xnnpack_int8": "cnn",
+    "cnn_portable_finetuned": "changed",
+    "cnn_xnnpack_finetuned": "changed",
+    "cnn_portable_inserted": "changed",
     "transformer": "transformer",
     "transformer_portable": "transformer",
+    "deep_transformer": "deep_transformer",
     "two_methods": "methods",
     "forward_and_extra": "methods",
     "cond": "control_flow",
@@ -85,6 +89,8 @@ RECIPES: dict[str, str] = {
     "empty_blocks": "native_runs",
     "large_20k": "scale",
     "large": "scale",
+    "external_portable": "external",
+    "external_xnnpack": "external",
 }
 
 # Minutes or gigabytes: for benchmarks and for tests marked slow.

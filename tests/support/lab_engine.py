@@ -1,4 +1,4 @@
-"""An engine in a process of its own, to be killed: `python lab_engine.py HOME [SCHEDULER]`."""
+"""An engine in a process of its own, to be killed: `python lab_engine.py HOME [LEASE_SECONDS]`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from etscope.lab.engine import Engine, EngineOptions
 from etscope.lab.lab import Lab
 
 
-def main(home: str, scheduler: str | None = None) -> None:
+def main(home: str, lease_seconds: str = "3") -> None:
     ends = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ends.set())
-    options = EngineOptions(scheduler=scheduler, lease_seconds=3.0)
+    options = EngineOptions(lease_seconds=float(lease_seconds))
     with Lab.open(home) as lab:
         lab.engine = Engine(lab.home, lab.database, options, lab._notify)
         lab.engine.start()

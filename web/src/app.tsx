@@ -12,6 +12,7 @@ import { followKeys, helpShown, KEY_HELP } from "./keys";
 import { reports, stale } from "./load";
 import { Details } from "./parts/details";
 import { Failure } from "./parts/failure";
+import { Finder, FinderButton, finderShown } from "./parts/finder";
 import { Select } from "./parts/toolbar";
 import {
   doc,
@@ -46,7 +47,8 @@ export function App(props: AppProps) {
       <Tabs now={now} />
       <div class="content" style={{ "--details": `${detailsWidth.value}px` }}>
         <main id="view" data-tab={tab.value}>
-          <View key={`${tab.value}${now.id}`} now={now} />
+          {/* A comparison is of several runs: it stays as it is when a selection is of another run. */}
+          <View key={tab.value === "compare" ? tab.value : `${tab.value}${now.id}`} now={now} />
         </main>
         {selection.value !== null && tab.value !== "summary" && (
           <>
@@ -62,6 +64,7 @@ export function App(props: AppProps) {
         )}
       </div>
       {helpShown.value && <Help />}
+      {finderShown.value && <Finder />}
     </div>
   );
 }
@@ -125,6 +128,7 @@ function Header({ report }: AppProps) {
           testId="method-select"
         />
       )}
+      <FinderButton />
       <button
         class="icon"
         data-testid="theme"
@@ -213,7 +217,9 @@ function holds(name: TabName, now: Run): boolean {
     case "memory":
       return now.memory.length > 0;
     case "compare":
-      return doc.value.runs.reduce((sum, one) => sum + one.methods.length, 0) > 1;
+      return (
+        doc.value.programs.length > 0 || doc.value.runs.reduce((sum, one) => sum + one.methods.length, 0) > 1
+      );
     case "summary":
       return true;
   }

@@ -12,8 +12,61 @@ export interface ReportDocument {
   title: string;
   /** "etscope 0.1.0" */
   generator: string;
-  /** One a dump, or one for a record or program without a dump. Any two can be compared. */
+  /** One a dump, or one for a record or program without a dump. */
   runs: Run[];
+  /** The profiles compared two by two; of many, each with the first. Then the same pairs swapped. */
+  comparisons: ComparisonDoc[];
+  /** The programs of later runs compared with that of the first run that has one. */
+  programs: ProgramComparisonDoc[];
+}
+
+/** `etscope diff` of the programs of two runs. */
+export interface ProgramComparisonDoc {
+  /** Runs: the earlier program's and the later one's. */
+  a: number;
+  b: number;
+  /** Byte by byte; nothing but `summary` is said then. */
+  identical: boolean;
+  /** Sentences, those first that break an app. */
+  summary: string[];
+  sections: Section[];
+  /** The graphs that both sides have. */
+  graphs: GraphPairDoc[];
+}
+
+/** Two graphs of one key, node by node: parallel lists, in the order of the later graph. */
+export interface GraphPairDoc {
+  /** Of the graphs of both runs. */
+  key: string;
+  title: string;
+  /** Index of the node in the graph of each run, null where it is missing. */
+  a: (number | null)[];
+  b: (number | null)[];
+  status: NodeStatus[];
+  /** What differs in arguments, results and weights, in sentences. */
+  what: string[][];
+}
+
+export type NodeStatus = "same" | "changed" | "moved" | "added" | "removed";
+
+/** `etscope diff` of two profiles: the page adds nothing to its verdicts and rows. */
+export interface ComparisonDoc {
+  /** Run and method of each side: of what stands before and after. */
+  a: [number, number];
+  b: [number, number];
+  /** On the method's time; null if the two cannot be compared. */
+  verdict: "regressed" | "improved" | "no difference" | "cannot tell" | null;
+  /** What changed, by how much, whether it can be told; or why the two cannot be compared. */
+  headline: string[];
+  notes: string[];
+  /**
+   * Operators, the largest change first, delegates' events below their call, "unaccounted" and "total"
+   * (set apart).
+   * `row_a` and `row_b` are rows of the methods. The changes of what stands at depth 0 add up.
+   */
+  table: TableDoc | null;
+  /** The changes by module (a tree), operator, kind and line; the first column names the group. */
+  sums: TableDoc[];
 }
 
 /** All that is known of one dump (with its record and program), or of a record alone. */
@@ -26,6 +79,8 @@ export interface Run {
   files: FileFact[];
   /** Sentences a reader must know: mismatches, guesses, missing data. */
   notes: string[];
+  /** What matters, ranked: as `etscope inspect --format json` has it. */
+  findings: FindingDoc[];
   /** Tables and lists of facts of the Summary tab, in order. */
   summary: Section[];
   methods: Method[];
@@ -38,7 +93,42 @@ export interface Run {
   numerics: Numerics | null;
   numericsNote: string | null;
   memory: Memory[];
+  /**
+   * The parts of the program's file, of which `size` adds up to its bytes: kind, module, dtype, content,
+   * offset, size, as `etscope size` has them. null without a program.
+   */
+  weights: TableDoc | null;
   timeline: Timeline | null;
+}
+
+/** A sentence with the number at stake, where it is seen, and the next command. */
+export interface FindingDoc {
+  kind: string;
+  severity: "problem" | "cost" | "fact" | "unknown";
+  sentence: string;
+  method: string | null;
+  /** Index into `methods`; null without a profile. */
+  methodIndex: number | null;
+  quantity: FindingQuantity | null;
+  where: FindingPlace | null;
+  /** A line for a shell. */
+  next: string | null;
+}
+
+/** share: of the method's time, or of all its memory. */
+export interface FindingQuantity {
+  value: number;
+  unit: string;
+  share: number | null;
+}
+
+/** select: a filter of that tab; by and name: else a row of its groups; instruction: a row. */
+export interface FindingPlace {
+  view: "events" | "modules" | "timeline" | "numerics" | "memory" | "compare";
+  select: string | null;
+  by: string | null;
+  name: string | null;
+  instruction: number | null;
 }
 
 export interface FileFact {
@@ -101,7 +191,7 @@ export interface Method {
   samples: ((number | null)[] | null)[];
   samplesNote: string | null;
   links: RowLinks;
-  /** All events with upstream's `to_dataframe` columns. */
+  /** All events with upstream's `to_dataframe` columns, and the `inputs` and `outputs` of `rows`. */
   events: TableDoc;
   /** For each row of `events`: the row of `rows` it belongs to, or null. */
   eventRow: (number | null)[];
@@ -193,7 +283,8 @@ export interface GraphGroup {
 export interface Measure {
   /**
    * "avg", "p50", "p90", "min", "max", "first" (times), "memory" (bytes of the results), "live"
-   * (planned bytes alive meanwhile), "error" (to the reference), "local_error" (the node's own).
+   * (planned bytes alive meanwhile), "error" (to the reference), "local_error" (the node's own),
+   * "change" (of "avg" from the first run to the second, if there are two).
    * Of a group: the sum of times and bytes, the largest "live", the worst error.
    */
   key: string;
@@ -235,12 +326,49 @@ export interface Numerics {
   lines: (number | null)[];
   /** For each row by graph key: node index or null. */
   nodes: Record<string, (number | null)[]>;
+  /** Of some rows, in their order: the values behind the errors. */
+  values?: RowValues[];
   coverage: TableDoc;
   /** One of the notes: the verdict; doubts about the inputs stand before it. */
   verdict?: string;
   /** Rows of the table that notes describe, with the words that do. */
   named?: { row: number; text: string }[];
   notes: string[];
+}
+
+/** The device's value of a row beside what is expected. */
+export interface RowValues {
+  /** Of the table of `Numerics`. */
+  row: number;
+  /** What tells most: of a wrong row "local". */
+  shown: "local" | "total";
+  /** Beside what PyTorch computes from the device's own inputs. */
+  local: ValueDoc;
+  /** Beside the reference; null where that is the same, or did not run. */
+  total: ValueDoc | null;
+}
+
+export interface ValueDoc {
+  /** "value" (facts), "spread", "channels" and "elements" (the worst of each). */
+  sections: Section[];
+  /** Finite elements of both in bins of equal width; null without any. */
+  histogram: {
+    low: number;
+    high: number;
+    reference: number[];
+    device: number[];
+    /** Of the elements of both that no bin has. */
+    clippedShare: number;
+  } | null;
+  /** Root mean square error by channel in order, of `perEntry` neighbours the worst; null for NaN. */
+  channels: {
+    axis: number;
+    count: number;
+    perEntry: number;
+    rms: (number | string | null)[];
+  } | null;
+  /** Ends of the quantised range (null: not known); null for a value that is not quantised. */
+  range: (number | null)[] | null;
 }
 
 export interface Memory {
@@ -257,9 +385,10 @@ export interface Memory {
 }
 
 /**
- * A few runs of the dump as they happened: loading, and of each method the first, the median and the
- * slowest (if that is the first, the slowest of the others as well). A run is a track without spans of its own, with the tracks of its clocks below it; each
- * run's spans start at 0, so that runs can be compared.
+ * The runs of the dump as they happened: loading, and the runs of each method. A run is a track
+ * without spans of its own, with the tracks of its clocks below it; each run's spans start at 0, so
+ * that runs can be compared. Where all would be too many spans, the first, the median and the slowest
+ * run of each method have all of theirs, and those after the first ones are one span on their track.
  */
 export interface Timeline {
   /** Which runs are shown, and what is left out. */

@@ -18,6 +18,7 @@ export const FILTER_HELP: readonly (readonly [string, string])[] = [
   ["module:blocks.0", "a module and all below it"],
   ["delegate:*", "all that is delegated"],
   ["handle:3-7", "debug handles 3 to 7; id: the same of instructions"],
+  ["shape:1x64x*  dtype:int8", "sizes or type of an input or output"],
   ["backend:xnn", "any column's name and a part of its text"],
   ["avg>0.1", "compare a number: > >= < <= = !="],
   ["share>5%  avg>20us  read>1MiB", "numbers with a unit"],
@@ -36,6 +37,8 @@ const KEYS: Record<string, readonly string[]> = {
   handle: ["debug_handles"],
   id: ["instruction", "instruction_id"],
   kind: ["kind"],
+  shape: ["inputs", "outputs", "tensor"],
+  dtype: ["inputs", "outputs", "tensor"],
 };
 
 /** Compile `text` for the rows of `table`; null if it is empty. Throws `FilterError`. */
@@ -212,6 +215,12 @@ function matching(table: TableDoc, key: string, columns: Column[], pattern: stri
     const path = `.${pattern.toLowerCase()}.`;
     return (row) => all.some((values) => `.${lowered(values[row])}.`.includes(path));
   }
+  if (key === "shape" || key === "dtype") {
+    // As on the command line: the whole shape of one of the tensors, or its whole type.
+    const test = textTest(pattern, true, true);
+    const part = key === "shape" ? sizesOf : dtypeOf;
+    return (row) => all.some((values) => textsOfCell(values[row]).some((text) => test(part(text))));
+  }
   // "delegate" is a kind, and so is "delegated".
   const whole = key === "kind" && !/[*?]/.test(pattern);
   const test = whole ? (text: string) => text === pattern.toLowerCase() : textTest(pattern, true);
@@ -227,10 +236,11 @@ function matching(table: TableDoc, key: string, columns: Column[], pattern: stri
     });
 }
 
-/** Whether a text holds `pattern`; a pattern with * or ? is held against all of it, or against the
+/** Whether a text holds `pattern`, or is it, if `exact`; a pattern with * or ? is held against all of it, or against the
  * op without its namespace and overload. */
-function textTest(pattern: string, globs: boolean): (text: string) => boolean {
+function textTest(pattern: string, globs: boolean, exact = false): (text: string) => boolean {
   const wanted = pattern.toLowerCase();
+  if (exact && !/[*?]/.test(wanted)) return (text) => text === wanted;
   if (!globs || !/[*?]/.test(wanted)) return (text) => text.includes(wanted);
   const source = wanted
     .replace(/[.+^${}()|[\]\\]/g, "\\$&")
@@ -244,6 +254,15 @@ function textTest(pattern: string, globs: boolean): (text: string) => boolean {
     return bare !== null && whole.test(bare[1]!);
   };
 }
+
+/** "1x64" of "float32[1, 64]"; "scalar" of one without sizes. A bound ("<=") is not part of it. */
+const sizesOf = (text: string): string =>
+  /\[[<=?]*(.*)\]$/.exec(text)?.[1]!.replaceAll(", ", "x") || "scalar";
+
+const dtypeOf = (text: string): string => text.split("[", 1)[0]!;
+
+const textsOfCell = (value: Cell | undefined): string[] =>
+  Array.isArray(value) ? value.map(lowered) : value === null || value === undefined ? [] : [lowered(value)];
 
 const lowered = (value: Cell | undefined): string =>
   typeof value === "string" ? value.toLowerCase() : plainText(value).toLowerCase();

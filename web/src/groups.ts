@@ -61,7 +61,7 @@ const GROUPINGS: readonly GroupingColumn[] = [
 ];
 
 // Columns whose sum over rows means something. Percentiles, extremes and deviations do not add up.
-const ADDITIVE = new Set(["avg", "share", "kernel", "calls", "first", "bytes_read", "bytes_written"]);
+const ADDITIVE = new Set(["avg", "share", "kernel", "calls", "first", "bytes_read", "bytes_written", "size"]);
 
 export const isAdditive = (name: string): boolean => ADDITIVE.has(name);
 

@@ -2,6 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { select, selection, tab, TABS } from "./store";
+import { finderShown } from "./parts/finder";
 import { toggleTheme } from "./theme";
 
 /** A list of rows that the keys move through. */
@@ -27,6 +28,7 @@ export const KEY_HELP: readonly (readonly [string, string])[] = [
   ["1 … 9", "go to a tab"],
   ["j  k  ↓  ↑", "next, previous row"],
   ["g  G", "first, last row"],
+  ["Ctrl+K  ⌘K", "find anything: operator, event, module, line, tensor, shape, handle, node"],
   ["/", "go to the filter or search box"],
   ["Esc", "leave the box; close; clear the selection"],
   ["d", "dark or light"],
@@ -39,6 +41,16 @@ export function followKeys(): () => void {
 }
 
 function onKey(event: KeyboardEvent): void {
+  if (
+    (event.ctrlKey || event.metaKey) &&
+    !event.altKey &&
+    !event.shiftKey &&
+    event.key.toLowerCase() === "k"
+  ) {
+    finderShown.value = true;
+    event.preventDefault();
+    return;
+  }
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
   const target = event.target as HTMLElement | null;
   if (target?.closest("input, textarea, select")) {

@@ -3,6 +3,7 @@
 
 import { signal } from "@preact/signals";
 import { SCHEMA, type ReportDocument } from "./document";
+import { withRepeats } from "./drawings/graph/repeats";
 
 /** A report that a server offers. */
 export interface ReportEntry {
@@ -79,5 +80,9 @@ export function checked(text: string, from: string): ReportDocument {
   }
   const found = value as ReportDocument;
   if (!found.runs?.length) throw new LoadError("The report holds no run.");
-  return found;
+  // Reports that were stored before comparisons were part of them.
+  const comparisons = found.comparisons ?? [];
+  const programs = found.programs ?? [];
+  const runs = found.runs.map((run) => ({ ...run, graphs: run.graphs.map(withRepeats) }));
+  return { ...found, runs, comparisons, programs };
 }

@@ -188,14 +188,36 @@ export function rowCount(ofMethod: Method): number {
   return name === undefined ? 0 : (ofMethod.rows.values[name]?.length ?? 0);
 }
 
+/** What the page shows, and controls that are not as at first. */
+export interface Place {
+  run: number;
+  tab: TabName;
+  method: number;
+  selection: Selection;
+  controls: Readonly<Record<string, string>>;
+}
+
+/** The hash of a place. Controls that it does not name stay as they are now; "" sets one back. */
+export function hashOf(place: Place): string {
+  const id = doc.value.runs[place.run]?.id ?? "";
+  const parts = [encodeURIComponent(id), place.tab, String(place.method)];
+  const selected = hashOfSelection(place.selection);
+  const path = "#" + (selected ? [...parts, selected] : parts).join("/");
+  const named = new Map([...controls.value, ...Object.entries(place.controls)]);
+  const set = [...named].filter(([, value]) => value !== "");
+  return set.length ? `${path}?${new URLSearchParams(set).toString()}` : path;
+}
+
 /** The hash of what is shown now. */
-export const hash = computed(() => {
-  const parts = [encodeURIComponent(run.value.id), tab.value, String(methodIndex.value)];
-  const selected = hashOfSelection(selection.value);
-  const place = "#" + (selected ? [...parts, selected] : parts).join("/");
-  const set = new URLSearchParams([...controls.value]).toString();
-  return set ? `${place}?${set}` : place;
-});
+export const hash = computed(() =>
+  hashOf({
+    run: Math.min(runIndex.value, doc.value.runs.length - 1),
+    tab: tab.value,
+    method: methodIndex.value,
+    selection: selection.value,
+    controls: {},
+  }),
+);
 
 /** Show what a hash names; what it names wrongly stays as it is. */
 export function goTo(text: string): void {

@@ -14,6 +14,7 @@ const table: TableDoc = {
     { name: "backend", title: "backend", kind: "text", unit: null, priority: 0 },
     { name: "bytes_read", title: "read", kind: "bytes", unit: null, priority: 0 },
     { name: "debug_handles", title: "debug handles", kind: "list", unit: null, priority: 0 },
+    { name: "outputs", title: "outputs", kind: "list", unit: null, priority: 0 },
   ],
   values: {
     instruction: [0, 1, null, null, 2],
@@ -25,10 +26,36 @@ const table: TableDoc = {
     backend: [null, "XnnpackBackend", "XnnpackBackend", null, null],
     bytes_read: [2048, 2 ** 21, null, null, 10],
     debug_handles: [[1, 2], [3, 4, 5], [4], [], [12]],
+    outputs: [[], [], ["half[1, 64]"], [], []],
   },
   notes: [],
   depth: [0, 0, 1, 1, 0],
 };
+
+test("shapes and types are held against each tensor of a row, whole", () => {
+  const tensors: TableDoc = {
+    ...table,
+    columns: [
+      { name: "inputs", title: "inputs", kind: "list", unit: null, priority: 0 },
+      { name: "outputs", title: "outputs", kind: "list", unit: null, priority: 0 },
+    ],
+    values: {
+      inputs: [["float32[1, 64, 8]", "int8[8]"], [], ["float32[1, 640]"], ["int64[]"]],
+      outputs: [["float32[<=1, 64]"], ["int8[1, 64]"], [], []],
+    },
+    depth: [0, 0, 0, 0],
+  };
+  const rows = (text: string): number[] => [0, 1, 2, 3].filter(parseFilter(text, tensors)!);
+
+  expect(rows("shape:1x64")).toEqual([0, 1]);
+  expect(rows("shape:1x64*")).toEqual([0, 1, 2]);
+  expect(rows("shape:*x8")).toEqual([0]);
+  expect(rows("shape:scalar")).toEqual([3]);
+  expect(rows("dtype:int8")).toEqual([0, 1]);
+  expect(rows("dtype:int*")).toEqual([0, 1, 3]);
+  expect(rows("dtype:float32 and not shape:1x640")).toEqual([0]);
+  expect(() => parseFilter("shape:", tensors)).toThrow(FilterError);
+});
 
 const matching = (text: string): number[] => {
   const filter = parseFilter(text, table);

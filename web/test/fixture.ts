@@ -4,6 +4,7 @@
 import {
   SCHEMA,
   type Cell,
+  type FindingDoc,
   type GraphDoc,
   type GraphNode,
   type Measure,
@@ -14,9 +15,11 @@ import {
 } from "../src/document";
 import {
   deviation,
+  makeComparison,
   makeMemory,
   makeNumerics,
   makeTimeline,
+  makeWeights,
   mean,
   median,
   quantile,
@@ -42,11 +45,17 @@ export const HOSTILE = "<script>document.title='hacked'</script>\u202Eevil\u0007
 
 /** Two runs of a model of `blocks` blocks, the second somewhat slower, with all that a page can show. */
 export function fixture(options: FixtureOptions = {}): ReportDocument {
+  const runs = [
+    makeRun("run0", "timing.etdp", 1, options),
+    makeRun("run1", "timing-after.etdp", 1.12, options),
+  ];
   return {
     schema: SCHEMA,
     title: "tiny transformer · two dumps",
     generator: "etscope 0.1.0",
-    runs: [makeRun("run0", "timing.etdp", 1, options), makeRun("run1", "timing-after.etdp", 1.12, options)],
+    runs,
+    comparisons: [makeComparison(runs[0]!, runs[1]!)],
+    programs: [],
   };
 }
 
@@ -161,14 +170,38 @@ function makeRun(id: string, name: string, factor: number, options: FixtureOptio
         table: table("Time by op", byOp(steps, factor)),
       },
     ],
+    findings: makeFindings(steps, factor),
     methods: [method],
     graphs,
     source: SOURCE,
     numerics: makeNumerics(steps, graphs),
     numericsNote: null,
     memory: [makeMemory(steps)],
+    weights: makeWeights(),
     timeline: makeTimeline(steps, method),
   };
+}
+
+function makeFindings(steps: Step[], factor: number): FindingDoc[] {
+  const longest = steps.reduce((most, one) => (one.mean > most.mean ? one : most));
+  const finding = { method: "forward", methodIndex: 0, quantity: null, where: null, next: null } as const;
+  return [
+    {
+      ...finding,
+      kind: "slowest-operator",
+      severity: "fact",
+      sentence: `The operator that takes most time is ${longest.op}.`,
+      quantity: { value: longest.mean * factor, unit: UNIT, share: null },
+      where: { view: "events", select: `name:${longest.op}`, by: null, name: null, instruction: null },
+    },
+    {
+      ...finding,
+      kind: "no-values",
+      severity: "unknown",
+      sentence: "No values were logged.",
+      next: "etscope run",
+    },
+  ];
 }
 
 function byOp(steps: Step[], factor: number): ColumnOf[] {

@@ -3,11 +3,13 @@
 import type {
   Cell,
   Column,
+  ComparisonDoc,
   GraphDoc,
   Kind,
   Memory,
   Method,
   Numerics,
+  Run,
   SourceDoc,
   TableDoc,
   Timeline,
@@ -41,6 +43,48 @@ export function line(file: number, at: number, name: string, text: string): Sour
 export function stackTo(innermost: number): number[] {
   if (innermost === 0 || innermost === 9) return [innermost];
   return innermost >= 3 && innermost <= 6 ? [11, 10, 2, innermost] : [11, 10, innermost];
+}
+
+/** What Python makes of two runs of the same rows: each took longer. */
+export function makeComparison(a: Run, b: Run): ComparisonDoc {
+  const [one, other] = [a.methods[0]!, b.methods[0]!];
+  const rows = one.rows.values["event"]!.map((_, row) => row);
+  const [before, after] = [one, other].map((each) => each.rows.values["avg"] as number[]);
+  const change = rows.map((row) => after![row]! - before![row]!);
+  const relative = rows.map((row) => (before![row] ? change[row]! / before![row]! : null));
+  const verdict = rows.map((row) => (row < rows.length - 2 ? "regressed" : null));
+  const changes: ColumnOf[] = [
+    ["before", "duration", UNIT, before!],
+    ["after", "duration", UNIT, after!],
+    ["change", "duration", UNIT, change],
+    ["relative", "share", null, relative],
+    ["verdict", "text", null, verdict],
+  ];
+  const found = table("forward: regressed", [
+    ["event", "text", null, one.rows.values["event"]!],
+    ...changes,
+    ["module", "path", null, one.rows.values["module"]!],
+    ["reason", "text", null, rows.map(() => null)],
+    ["row_a", "int", null, rows],
+    ["row_b", "int", null, rows],
+  ]);
+  const modules = one.modules.map(({ total }) => total);
+  const sum = table("forward: regressed · by module", [
+    ["module", "path", null, one.modules.map(({ path }) => path || "(root)")],
+    ["before", "duration", UNIT, modules],
+    ["after", "duration", UNIT, modules.map((total) => 1.12 * total)],
+    ["change", "duration", UNIT, modules.map((total) => 0.12 * total)],
+    ["verdict", "text", null, modules.map(() => "regressed")],
+  ]);
+  return {
+    a: [0, 0],
+    b: [1, 0],
+    verdict: "regressed",
+    headline: ["forward takes 12 % longer.", "By operator: aten.linear +1 ms."],
+    notes: ["Both dumps ran the same list of instructions."],
+    table: { ...found, depth: one.rows.depth!, breaks: one.rows.breaks! },
+    sums: [{ ...sum, depth: one.modules.map(({ depth }) => depth) }],
+  };
 }
 
 export function makeNumerics(steps: Step[], graphs: GraphDoc[]): Numerics {
@@ -113,6 +157,31 @@ export function makeMemory(steps: Step[]): Memory {
       ["at_peak", "bool", null, steps.map((_, index) => index <= at && at <= last[index]!)],
     ]),
   };
+}
+
+/** A file of 5,000 bytes: two blocks, an embedding, a weight of the root, and what is not weights. */
+export function makeWeights(): TableDoc {
+  const parts = [
+    ["tables", null, null, null, 600],
+    ["weights", "embedding", "float32", "float32[16, 16]", 1024],
+    ["weights", "blocks.layer.0.linear", "int8", "int8[32, 32]", 1024],
+    ["weights", "blocks.layer.0.linear", "float32", "scales", 128],
+    ["weights", "blocks.layer.1.linear", "int8", "int8[32, 32]", 1024],
+    ["weights", "blocks.layer.1.linear", "float32", "scales", 128],
+    ["weights", "(root)", "float32", "float32[64]", 256],
+    ["weights", null, "float32", "float32[64]", 256],
+    ["delegates' data", null, null, "XnnpackBackend", 500],
+    ["padding", null, null, null, 60],
+  ] as const;
+  let end = 0;
+  return table("Parts of the file", [
+    ["kind", "text", null, parts.map(([kind]) => kind)],
+    ["module", "path", null, parts.map(([, module]) => module)],
+    ["dtype", "text", null, parts.map(([, , dtype]) => dtype)],
+    ["content", "text", null, parts.map(([, , , content]) => content)],
+    ["offset", "int", null, parts.map((part) => (end += part[4]) - part[4])],
+    ["size", "bytes", null, parts.map((part) => part[4])],
+  ]);
 }
 
 export function makeTimeline(steps: Step[], method: Method): Timeline {

@@ -15,6 +15,7 @@ enum ExitCode : int {
   kBadInput = 3,
   kRuntimeFailed = 5,
   kDebugBufferFull = 6,
+  kPoolTooSmall = 7,
 };
 
 class Failure : public std::runtime_error {

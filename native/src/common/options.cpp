@@ -196,7 +196,30 @@ const std::vector<Group>& groups() {
          "",
          "log the runtime's allocations",
          false,
-         [](O& o, C&, S&) { o.allocations = true; }}}},
+         [](O& o, C&, S&) { o.allocations = true; }},
+        {"--memory",
+         "",
+         "measure what takes the memory of this process, by owner and instruction,\n"
+         "for --result-out; times are not those of a run without it",
+         false,
+         [](O& o, C&, S&) { o.memory = true; }}}},
+      {"Pools of memory in place of malloc, as on a microcontroller; for one call",
+       {{"--method-pool",
+         "BYTES",
+         "what the runtime makes a method in",
+         false,
+         [](O& o, C&, S& v) { o.pools.method = parse_number<uint32_t>("--method-pool", v); }},
+        {"--temporary-pool",
+         "BYTES",
+         "what kernels work in; empty again after each instruction",
+         false,
+         [](O& o, C&, S& v) { o.pools.temporary = parse_number<uint32_t>("--temporary-pool", v); }},
+        {"--planned-in-pool",
+         "",
+         "take the planned buffers, and a list of the inputs, from the method's\n"
+         "pool, as the runners in ExecuTorch's examples do",
+         false,
+         [](O& o, C&, S&) { o.pools.planned = true; }}}},
       {"What to answer",
        {{"--result-out",
          "FILE",
@@ -302,6 +325,19 @@ void check_options(const Options& options) {
        options.profiling_level != EventTracerProfilingLevel::kProfileAllEvents)) {
     wrong_flags("--debug-level, --profiling-level and --allocations need --etdump-out");
   }
+  if (options.memory && (!options.etdump_out.empty() || options.result_out.empty())) {
+    wrong_flags("--memory needs --result-out, and excludes --etdump-out");
+  }
+  const PoolSizes& pools = options.pools;
+  if (pools.method.has_value() != pools.temporary.has_value() || (pools.planned && !pools.method)) {
+    wrong_flags(
+        "--method-pool and --temporary-pool come together, and --planned-in-pool with them");
+  }
+  if (pools.method &&
+      (!options.etdump_out.empty() || options.memory || options.calls.size() != 1 ||
+       options.calls[0].all_cases)) {
+    wrong_flags("pools are for one call, and exclude --etdump-out and --memory");
+  }
   if (!options.delegate_filters.empty() &&
       options.debug_level != EventTracerDebugLogLevel::kIntermediateOutputs) {
     wrong_flags("--delegate-filter needs --debug-level intermediate_outputs");
@@ -370,7 +406,8 @@ std::string help_text() {
     }
   }
   text << "\nExit codes: 0 fine, 1 outputs are not those expected (--verify), 2 wrong flags,\n"
-          "3 bad files or inputs, 5 the runtime failed, 6 --debug-buffer-size is too small.\n";
+          "3 bad files or inputs, 5 the runtime failed, 6 --debug-buffer-size is too small,\n"
+          "7 a pool is too small.\n";
   return text.str();
 }
 

@@ -25,6 +25,13 @@ struct CallOptions {
   std::vector<std::string> inputs;
 };
 
+/// Sizes of the memory that stands in for malloc's.
+struct PoolSizes {
+  std::optional<uint32_t> method;
+  std::optional<uint32_t> temporary;
+  bool planned = false; // the planned buffers are in the method's pool, too
+};
+
 struct Options {
   std::string program;
   std::string data;
@@ -40,6 +47,8 @@ struct Options {
   EventTracerProfilingLevel profiling_level = EventTracerProfilingLevel::kProfileAllEvents;
   std::vector<std::string> delegate_filters;
   bool allocations = false;
+  bool memory = false;
+  PoolSizes pools;
 
   std::string outputs_dir;
   std::string result_out;

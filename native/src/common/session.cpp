@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <numeric>
 #include <utility>
 
 #include <executorch/extension/data_loader/buffer_data_loader.h>
@@ -17,18 +18,19 @@ namespace etscope {
 
 using executorch::extension::BufferDataLoader;
 using executorch::extension::FileDataLoader;
-using executorch::extension::MallocMemoryAllocator;
 using executorch::extension::Method;
 using executorch::extension::Module;
 using executorch::runtime::DataLoader;
 using executorch::runtime::Error;
 using executorch::runtime::EValue;
+using executorch::runtime::MemoryAllocator;
 using executorch::runtime::Program;
 using executorch::runtime::Tag;
 
 namespace {
 
 constexpr size_t kHeaderSize = 8;
+constexpr size_t kSlack = 64; // kernels' vector units read over the end
 
 std::string header_of(const std::string& path) {
   check_readable(path);
@@ -68,6 +70,12 @@ Tag tag_of(const Value& value) {
   return kTags[value.index()];
 }
 
+std::unique_ptr<DataLoader> file_loader(const std::string& path) {
+  auto loader = FileDataLoader::from(path.c_str());
+  check(loader.error(), "opening " + path);
+  return std::make_unique<FileDataLoader>(std::move(*loader));
+}
+
 template <typename T>
 std::vector<T> vector_of(executorch::runtime::Span<const T> span) {
   return {span.begin(), span.end()};
@@ -78,6 +86,19 @@ std::vector<T> vector_of(executorch::runtime::Span<const T> span) {
 int64_t now_ns() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+Arenas::Arenas(const std::vector<size_t>& sizes, AlignedBytes* shared) {
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (shared != nullptr && i + 1 == sizes.size()) {
+      memory.emplace_back(shared->data(), sizes[i]);
+      continue;
+    }
+    buffers.emplace_back(sizes[i] + kSlack);
+    std::memset(buffers.back().data(), 0, sizes[i] + kSlack); // every run begins alike
+    memory.emplace_back(buffers.back().data(), sizes[i]);
+  }
+  allocator.emplace(executorch::runtime::Span<Region>(memory.data(), memory.size()));
 }
 
 LoadedMethod::LoadedMethod(std::string name, Method& method)
@@ -241,6 +262,9 @@ Session::Session(const Options& options) : file_(0) {
   if (options.threads) {
     set_threads(*options.threads);
   }
+  if (options.memory) {
+    meter_.emplace();
+  }
   open(options);
   set_activity("loading " + options.program);
   const int64_t start = now_ns();
@@ -250,12 +274,15 @@ Session::Session(const Options& options) : file_(0) {
     throw Failure(kBadInput, options.program + ": not a valid program: " + describe(error));
   }
   check(error, "loading " + options.program);
+  if (meter_) {
+    meter_->end_phase("program", "");
+  }
 }
 
 void Session::open(const Options& options) {
   std::unique_ptr<Tracer> tracer;
-  std::unique_ptr<MallocMemoryAllocator> method_allocator;
-  std::unique_ptr<MallocMemoryAllocator> temporary_allocator;
+  std::unique_ptr<MemoryAllocator> method_allocator;
+  std::unique_ptr<MemoryAllocator> temporary_allocator;
   if (!options.etdump_out.empty()) {
     tracer = std::make_unique<Tracer>();
     tracer->set_event_tracer_profiling_level(options.profiling_level);
@@ -268,50 +295,56 @@ void Session::open(const Options& options) {
     }
   }
   tracer_ = tracer.get();
+  std::unique_ptr<executorch::runtime::EventTracer> any_tracer = std::move(tracer);
+  std::unique_ptr<DataLoader> program = program_loader(options.program);
+  std::unique_ptr<DataLoader> data;
   if (!options.data.empty()) {
     check_readable(options.data);
+    data = file_loader(options.data);
   }
+  if (meter_) {
+    using Source = MemoryMeter::Source;
+    method_allocator = meter_->allocator(Owner::kMethod);
+    temporary_allocator = meter_->allocator(Owner::kTemporary);
+    any_tracer = meter_->tracer();
+    meter_->add(Owner::kProgram, static_cast<int64_t>(file_.size()));
+    program = meter_->watch(std::move(program), bundle_ ? Source::kMemory : Source::kProgramFile);
+    data = data == nullptr ? nullptr : meter_->watch(std::move(data), Source::kDataFile);
+  }
+  if (options.pools.method) {
+    auto method = std::make_unique<Pool>("method", *options.pools.method);
+    auto temporary = std::make_unique<Pool>("temporary", *options.pools.temporary);
+    pools_ = {method.get(), temporary.get()};
+    planned_pool_ = options.pools.planned ? method.get() : nullptr;
+    method_allocator = std::move(method);
+    temporary_allocator = std::move(temporary);
+  }
+  module_ = std::make_unique<Module>(
+      std::move(program),
+      std::move(method_allocator),
+      std::move(temporary_allocator),
+      std::move(any_tracer),
+      std::move(data));
+}
 
-  const std::string header = header_of(options.program);
+std::unique_ptr<DataLoader> Session::program_loader(const std::string& path) {
+  const std::string header = header_of(path);
   const auto* bytes = reinterpret_cast<const uint8_t*>(header.data());
   if (!Bundle::is_bundle(bytes, header.size())) {
-    check_program(header.data(), header.size(), options.program);
-    std::vector<std::string> data;
-    if (!options.data.empty()) {
-      data.push_back(options.data);
-    }
-    module_ = std::make_unique<Module>(
-        options.program,
-        data,
-        Module::LoadMode::File,
-        std::move(tracer),
-        std::move(method_allocator),
-        std::move(temporary_allocator));
-    return;
+    check_program(header.data(), header.size(), path);
+    return file_loader(path);
   }
-
-  file_ = read_file(options.program);
-  bundle_.emplace(file_.data(), file_.size(), options.program);
+  file_ = read_file(path);
+  bundle_.emplace(file_.data(), file_.size(), path);
   const Span span = bundle_->program();
   const uint8_t* program = file_.data() + span.offset;
-  check_program(program, span.size, options.program + ": its program");
+  check_program(program, span.size, path + ": its program");
   if (span.offset % 16 != 0) { // not by upstream's writer, which aligns it for the runtime
     program_copy_.emplace(span.size);
     std::memcpy(program_copy_->data(), program, span.size);
     program = program_copy_->data();
   }
-  std::unique_ptr<DataLoader> data;
-  if (!options.data.empty()) {
-    auto loader = FileDataLoader::from(options.data.c_str());
-    check(loader.error(), "opening " + options.data);
-    data = std::make_unique<FileDataLoader>(std::move(*loader));
-  }
-  module_ = std::make_unique<Module>(
-      std::make_unique<BufferDataLoader>(program, span.size),
-      std::move(method_allocator),
-      std::move(temporary_allocator),
-      std::move(tracer),
-      std::move(data));
+  return std::make_unique<BufferDataLoader>(program, span.size);
 }
 
 std::string Session::resolve(const std::string& name) const {
@@ -343,13 +376,68 @@ std::vector<size_t> Session::planned_sizes(const std::string& name) const {
   return sizes;
 }
 
+/// Whether the program was planned with `MemoryPlanningPass(share_mutable_buffers=True)`: the file
+/// does not say so, but that gives every method a second buffer of one size, at the same offsets.
+bool Session::shares_state(const std::string& name) const {
+  const auto sizes = planned_sizes(name);
+  if (sizes.size() != 2 || sizes[1] == 0) {
+    return false;
+  }
+  const auto program = module_->program();
+  for (size_t i = 0; i < program->num_methods(); ++i) {
+    const std::string other = *program->get_method_name(i);
+    if (other != name) {
+      const auto others = planned_sizes(other);
+      if (others.size() == 2 && others[1] == sizes[1]) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+void Session::unload(const std::string& name) {
+  const auto same = [&name](const auto& method) { return method->name() == name; };
+  methods_.erase(std::remove_if(methods_.begin(), methods_.end(), same), methods_.end());
+  if (module_->is_method_loaded(name)) {
+    count_planned(own_planned_size(name), -1);
+  }
+  module_->unload_method(name);
+  arenas_.erase(name);
+}
+
+void Session::load_sharing(const std::vector<CallOptions>& calls) {
+  for (const CallOptions& call : calls) {
+    if (shares_state(resolve(call.method))) {
+      method(call.method);
+    }
+  }
+}
+
 LoadedMethod& Session::fresh_method(
     const std::string& name, executorch::runtime::HierarchicalAllocator* planned) {
   const std::string found = resolve(name);
-  const auto same = [&found](const auto& method) { return method->name() == found; };
-  methods_.erase(std::remove_if(methods_.begin(), methods_.end(), same), methods_.end());
-  module_->unload_method(found);
-  return load(found, planned);
+  if (planned != nullptr || !shares_state(found)) {
+    unload(found);
+    return load(found, planned);
+  }
+  std::vector<std::string> sharing;
+  for (const auto& [other, arenas] : arenas_) {
+    sharing.push_back(other);
+  }
+  for (const std::string& other : sharing) {
+    unload(other);
+  }
+  if (shared_) {
+    count_planned(planned_sizes(found)[1], -1);
+    shared_.reset();
+  }
+  for (const std::string& other : sharing) {
+    if (other != found) {
+      load(other, nullptr);
+    }
+  }
+  return load(found, nullptr);
 }
 
 LoadedMethod& Session::method(const std::string& name) {
@@ -365,14 +453,70 @@ LoadedMethod& Session::method(const std::string& name) {
 LoadedMethod& Session::load(
     const std::string& name, executorch::runtime::HierarchicalAllocator* planned) {
   set_activity("loading method '" + name + "'");
+  if (planned == nullptr && shares_state(name)) {
+    const auto sizes = planned_sizes(name);
+    if (!shared_) {
+      shared_.emplace(sizes[1] + kSlack);
+      count_planned(sizes[1], 1);
+      std::memset(shared_->data(), 0, sizes[1] + kSlack);
+    }
+    planned = &*arenas_.try_emplace(name, sizes, &*shared_).first->second.allocator;
+  }
+  if (meter_) {
+    meter_->begin_method(name);
+    count_planned(
+        own_planned_size(name),
+        1); // before delegates are made, whose own memory is what is not counted
+  }
+  if (planned_pool_ != nullptr) {
+    planned = planned_in_pool(name);
+  }
   check(module_->load_method(name, planned), "loading method '" + name + "'");
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
   const auto method = module_->method(name);
 #pragma GCC diagnostic pop
   check(method.error(), "loading method '" + name + "'");
+  if (planned_pool_ != nullptr && (*method)->inputs_size() > 0 &&
+      planned_pool_->allocateList<EValue>((*method)->inputs_size()) == nullptr) {
+    throw Failure(kRuntimeFailed, "there is no memory for the inputs of method '" + name + "'");
+  }
   methods_.push_back(std::make_unique<LoadedMethod>(name, **method));
+  if (meter_) {
+    meter_->end_phase("load", name);
+  }
   return *methods_.back();
+}
+
+executorch::runtime::HierarchicalAllocator* Session::planned_in_pool(const std::string& name) {
+  constexpr size_t kPlannedAlignment = 16; // as the runners in ExecuTorch's examples have it
+  for (const size_t size : planned_sizes(name)) {
+    auto* memory = static_cast<uint8_t*>(
+        size == 0 ? nullptr : planned_pool_->allocate(size, kPlannedAlignment));
+    if (size != 0 && memory == nullptr) {
+      throw Failure(kRuntimeFailed, "there is no memory for the plan of method '" + name + "'");
+    }
+    if (size != 0) {
+      std::memset(memory, 0, size); // every run begins alike
+    }
+    regions_in_pool_.emplace_back(memory, size);
+  }
+  return &planned_in_pool_.emplace(
+      executorch::runtime::Span<Region>(regions_in_pool_.data(), regions_in_pool_.size()));
+}
+
+size_t Session::own_planned_size(const std::string& name) const {
+  std::vector<size_t> sizes = planned_sizes(name);
+  if (shares_state(name)) {
+    sizes.pop_back();
+  }
+  return std::accumulate(sizes.begin(), sizes.end(), size_t{0});
+}
+
+void Session::count_planned(size_t size, int64_t sign) {
+  if (meter_) {
+    meter_->add(Owner::kPlanned, sign * static_cast<int64_t>(size));
+  }
 }
 
 } // namespace etscope

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,7 +13,9 @@
 
 #include "common/bundle.h"
 #include "common/input_file.h"
+#include "common/memory_meter.h"
 #include "common/options.h"
+#include "common/pool.h"
 #include "common/tensor.h"
 #include "common/tracer.h"
 
@@ -26,6 +29,18 @@ struct Inputs {
   std::vector<Value> held; // what the tensors have their bytes in
   std::vector<executorch::extension::TensorPtr> tensors;
   std::vector<executorch::runtime::EValue> values;
+};
+
+using Region = executorch::runtime::Span<uint8_t>;
+
+/// The memory of a method's plan, zeros at first. The last buffer is `shared` if that is given,
+/// which must outlive it.
+struct Arenas {
+  explicit Arenas(const std::vector<size_t>& sizes, AlignedBytes* shared = nullptr);
+
+  std::vector<AlignedBytes> buffers;
+  std::vector<Region> memory;
+  std::optional<executorch::runtime::HierarchicalAllocator> allocator;
 };
 
 /// A method that is loaded. It keeps the memory of its inputs and outputs.
@@ -84,8 +99,13 @@ class Session {
   /// Loads a method that is not loaded yet; "" is the one that a program is run by.
   LoadedMethod& method(const std::string& name);
 
-  /// The method as it is right after loading. What `method` gave before is gone. `planned` is the
-  /// memory of its plan, which must outlive it; null: the runtime's own.
+  /// Loads all methods of the calls that share mutable buffers, before one of them runs: loading
+  /// another one later would set buffers that have an initial value back to it.
+  void load_sharing(const std::vector<CallOptions>& calls);
+
+  /// The method as it is right after loading. What `method` gave before is gone, and so is the
+  /// state of methods that share buffers with it. `planned` is the memory of its plan, which must
+  /// outlive it; null: the session's.
   LoadedMethod& fresh_method(
       const std::string& name, executorch::runtime::HierarchicalAllocator* planned = nullptr);
 
@@ -102,19 +122,45 @@ class Session {
     return tracer_;
   }
 
+  /// Null when memory is not measured.
+  MemoryMeter* meter() {
+    return meter_ ? &*meter_ : nullptr;
+  }
+
+  /// The pools that stand in for malloc; none when they do not.
+  const std::vector<const Pool*>& pools() const {
+    return pools_;
+  }
+
   int64_t load_ns() const {
     return load_ns_;
   }
 
  private:
   std::string resolve(const std::string& name) const;
+  bool shares_state(const std::string& name) const;
+  void unload(const std::string& name);
   LoadedMethod& load(const std::string& name, executorch::runtime::HierarchicalAllocator* planned);
   void open(const Options& options);
+  std::unique_ptr<executorch::runtime::DataLoader> program_loader(const std::string& path);
+  /// Bytes of a method's plan, without those that it shares with other methods.
+  size_t own_planned_size(const std::string& name) const;
+  /// Tells the meter, if there is one, of planned memory: that there is, or was.
+  void count_planned(size_t size, int64_t sign);
+  /// The memory of a method's plan, in the method's pool; zeros.
+  executorch::runtime::HierarchicalAllocator* planned_in_pool(const std::string& name);
 
+  std::optional<MemoryMeter> meter_; // what the module has of it goes first
   AlignedBytes file_;
   std::optional<Bundle> bundle_;
   std::optional<AlignedBytes> program_copy_;
+  std::optional<AlignedBytes> shared_; // mutable buffers of all methods that share them
+  std::map<std::string, Arenas> arenas_; // of the methods that do
+  std::vector<Region> regions_in_pool_;
+  std::optional<executorch::runtime::HierarchicalAllocator> planned_in_pool_;
   std::unique_ptr<executorch::extension::Module> module_;
+  std::vector<const Pool*> pools_; // the module owns them
+  Pool* planned_pool_ = nullptr; // the one that has planned buffers, too
   Tracer* tracer_ = nullptr; // the module owns it
   std::vector<std::unique_ptr<LoadedMethod>> methods_;
   int64_t load_ns_ = 0;

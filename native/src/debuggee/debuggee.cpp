@@ -32,8 +32,8 @@ void Debuggee::set_inputs(const std::vector<Value>& values) {
   state_->set_inputs(values);
 }
 
-Stopped Debuggee::begin(bool traced) {
-  state_->begin(traced);
+Stopped Debuggee::begin(bool traced, bool keep) {
+  state_->begin(traced, keep);
   return state_->stopped(Why::kBegun, 0);
 }
 

@@ -81,7 +81,8 @@ class Debuggee {
 
   void set_inputs(const std::vector<Value>& values);
 
-  Stopped begin(bool traced);
+  /// keep: go on from the state that the run before left, which must be over.
+  Stopped begin(bool traced, bool keep);
   Stopped go(
       uint64_t most_steps,
       const std::vector<uint8_t>& stops,

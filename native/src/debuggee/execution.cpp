@@ -19,7 +19,6 @@ namespace {
 constexpr size_t kMostDifferences = 16;
 constexpr uint64_t kMostSteps = 10'000'000; // Method::execute gives up there, too
 constexpr int64_t kPollInterval = 1'000'000; // ns
-constexpr size_t kSlack = 64; // kernels' vector units read over the end
 
 bool has_bit(const std::vector<uint8_t>& bits, const Location& where) {
   const size_t byte = where.instruction / 8;
@@ -58,15 +57,6 @@ std::vector<Region> unplanned(const LoadedMethod& loaded, Inputs& inputs) {
 }
 
 } // namespace
-
-Arenas::Arenas(const std::vector<size_t>& sizes) {
-  for (const size_t size : sizes) {
-    buffers.emplace_back(size + kSlack);
-    std::memset(buffers.back().data(), 0, size + kSlack); // every run begins alike
-    memory.emplace_back(buffers.back().data(), size);
-  }
-  allocator.emplace(executorch::runtime::Span<Region>(memory.data(), memory.size()));
-}
 
 Execution::Execution(Session& session, const std::string& method, OutputTable outputs)
     : table_(std::move(outputs)),
@@ -159,14 +149,24 @@ void Execution::set_inputs(const std::vector<Value>& values) {
   next_inputs_ = std::move(made.held);
 }
 
-void Execution::begin(bool traced) {
+void Execution::begin(bool traced, bool keep) {
   if (!next_inputs_ && loaded_.input_count() > 0) {
     throw Failure(kUsage, "the method has no inputs yet");
+  }
+  if (keep && (!begun_ || failed_ || !at_end())) {
+    throw Failure(kUsage, "the run before is not over, so that none can go on from its state");
   }
   Inputs made;
   if (next_inputs_) {
     made = loaded_.make_inputs(*next_inputs_);
   }
+  std::optional<Snapshot> kept;
+  if (keep) {
+    kept = state_.take();
+    kept->memory.resize(as_loaded_.memory.size()); // without the inputs that were used in place
+    kept->position = as_loaded_.position;
+  }
+  as_kept_ = std::move(kept);
   state_.drop_added();
   inputs_ = std::move(made);
   for (const Region& used : unplanned(loaded_, inputs_)) {
@@ -186,7 +186,7 @@ void Execution::begin(bool traced) {
 
 /// The state of step 0.
 void Execution::restore_beginning() {
-  state_.restore(as_loaded_);
+  state_.restore(as_kept_ ? *as_kept_ : as_loaded_);
   loaded_.feed(inputs_);
   step_ = 0;
   total_ns_ = 0;

@@ -15,15 +15,6 @@
 
 namespace etscope {
 
-/// The memory of a method's plan.
-struct Arenas {
-  explicit Arenas(const std::vector<size_t>& sizes);
-
-  std::vector<AlignedBytes> buffers;
-  std::vector<Region> memory;
-  std::optional<executorch::runtime::HierarchicalAllocator> allocator;
-};
-
 /// What a run stops at.
 struct Watch {
   const std::vector<uint8_t>& stops; // a bit for each instruction of chain 0
@@ -57,7 +48,8 @@ class Execution {
   void check_begun() const;
 
   void set_inputs(const std::vector<Value>& values);
-  void begin(bool traced);
+  /// keep: the state is what the run before left, which must be over; else as after loading.
+  void begin(bool traced, bool keep);
 
   /// Runs until that step, or until something is to be told.
   Stopped advance(uint64_t until, const Watch* watch, const Interrupted& interrupted);
@@ -128,6 +120,7 @@ class Execution {
   const size_t value_count_;
   MethodState state_;
   const Snapshot as_loaded_;
+  std::optional<Snapshot> as_kept_; // what the run before left, if this one goes on from it
 
   std::optional<std::vector<Value>> next_inputs_;
   Inputs inputs_; // of this run

@@ -7,11 +7,10 @@
 
 #include <executorch/runtime/core/span.h>
 
+#include "common/session.h"
 #include "debuggee/internals.h"
 
 namespace etscope {
-
-using Region = executorch::runtime::Span<uint8_t>;
 
 /// A method at one moment.
 struct Snapshot {

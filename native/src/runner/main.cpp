@@ -1,5 +1,7 @@
 // etscope-runner: runs a program on the ExecuTorch runtime and writes down what happened.
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -12,6 +14,7 @@
 #include "common/options.h"
 #include "common/output_file.h"
 #include "common/platform.h"
+#include "common/pool.h"
 #include "common/session.h"
 #include "runner/name_filter.h"
 #include "runner/result.h"
@@ -44,6 +47,25 @@ void check_folder(const std::string& folder) {
   }
 }
 
+/// Runs the calls; what goes wrong after a pool was too small is told as that.
+Record run_in_pools(Session& session, const Options& options) {
+  before_giving_up([] {
+    if (!pool_failure().empty()) {
+      OutputFile::abandon_all();
+      say(pool_failure());
+      _exit(kPoolTooSmall);
+    }
+  });
+  try {
+    return run_calls(session, options);
+  } catch (const Failure& failure) {
+    if (pool_failure().empty()) {
+      throw;
+    }
+    throw Failure(kPoolTooSmall, pool_failure() + "; " + failure.what());
+  }
+}
+
 int run(const Options& options) {
   check_folder(options.outputs_dir);
   NameFilter filter(options.delegate_filters);
@@ -63,7 +85,7 @@ int run(const Options& options) {
   if (!options.delegate_filters.empty()) {
     tracer->set_delegation_intermediate_output_filter(&filter);
   }
-  Record record = run_calls(session, options);
+  Record record = run_in_pools(session, options);
   record.resident_before = before.resident;
 
   if (debug) {
@@ -72,7 +94,7 @@ int run(const Options& options) {
   if (etdump) {
     write_etdump(*tracer, *etdump);
   }
-  const std::string text = write_outputs(record, options);
+  const std::string text = write_outputs(record, options, session);
   if (result) {
     result->write(text.data(), text.size());
     result->commit();

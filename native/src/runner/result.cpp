@@ -81,6 +81,68 @@ std::string describe_bytes(const std::optional<int64_t>& bytes) {
   return bytes ? json::number(*bytes) : kNull;
 }
 
+std::string describe_phase(const Phase& phase) {
+  json::Object owners;
+  for (size_t i = 0; i < kOwners; ++i) {
+    owners.add(name_of(static_cast<Owner>(i)), json::number(phase.tally[i]));
+  }
+  json::Object object;
+  object.add("phase", json::text(phase.name))
+      .add("method", phase.method.empty() ? kNull : json::text(phase.method))
+      .add("counted_bytes", owners.str())
+      .add("peak_rss_bytes", describe_bytes(phase.peak));
+  if (phase.heap) {
+    object.add("malloc_used_bytes", json::number(phase.heap->used))
+        .add("malloc_held_bytes", json::number(phase.heap->held));
+  }
+  if (phase.mappings) {
+    object.add("rss_bytes", json::number(phase.mappings->resident))
+        .add("rss_of_files_bytes", json::number(phase.mappings->files))
+        .add("rss_of_stacks_bytes", json::number(phase.mappings->stacks))
+        .add("rss_anonymous_bytes", json::number(phase.mappings->anonymous))
+        .add("mapped_anonymous_bytes", json::number(phase.mappings->reserved));
+  }
+  return object.str();
+}
+
+std::string describe_memory(const MemoryMeter& meter) {
+  std::vector<std::string> phases;
+  for (const Phase& phase : meter.phases()) {
+    phases.push_back(describe_phase(phase));
+  }
+  std::vector<std::string> inits;
+  for (const DelegateInit& init : meter.inits()) {
+    inits.push_back(
+        json::Object()
+            .add("method", json::text(init.method))
+            .add("segment", json::number(static_cast<int64_t>(init.segment)))
+            .add("backend", json::text(init.backend))
+            .add("growth_bytes", describe_bytes(init.growth))
+            .add("peak_rss_bytes", describe_bytes(init.peak))
+            .str());
+  }
+  std::vector<std::string> instructions;
+  for (const auto& [key, found] : meter.instructions()) {
+    const auto& [method, chain, instruction] = key;
+    instructions.push_back(
+        json::Object()
+            .add("method", json::text(method))
+            .add("chain", json::number(chain))
+            .add("instruction", json::number(instruction))
+            .add("executions", json::number(found.executions))
+            .add("first_growth_bytes", describe_bytes(found.first))
+            .add("later_growth_bytes", describe_bytes(found.later))
+            .add("temporary_bytes", json::number(found.temporary))
+            .add("peak_rss_bytes", describe_bytes(found.peak))
+            .str());
+  }
+  return json::Object()
+      .add("phases", json::array(phases))
+      .add("delegates", json::array(inits))
+      .add("instructions", json::array(instructions))
+      .str();
+}
+
 std::string describe_verdict(const Verdict& verdict) {
   json::Object object;
   object.add("method", json::text(verdict.method))
@@ -95,7 +157,8 @@ std::string describe_verdict(const Verdict& verdict) {
 
 } // namespace
 
-std::string write_outputs(const Record& record, const Options& options) {
+std::string write_outputs(const Record& record, const Options& options, Session& session) {
+  const MemoryMeter* meter = session.meter();
   std::vector<std::string> calls;
   for (size_t i = 0; i < record.calls.size(); ++i) {
     calls.push_back(describe_call(record.calls[i], i, options));
@@ -107,9 +170,26 @@ std::string write_outputs(const Record& record, const Options& options) {
       .add("executorch", version.empty() ? kNull : json::text(version))
       .add("threads", threads ? json::number(static_cast<int64_t>(*threads)) : kNull)
       .add("rss_before_bytes", describe_bytes(record.resident_before))
-      .add("peak_rss_bytes", describe_bytes(memory_now().peak))
+      .add("peak_rss_bytes", describe_bytes(meter == nullptr ? memory_now().peak : meter->peak()))
       .add("load_ns", json::number(record.load_ns))
       .add("calls", json::array(calls));
+  if (meter != nullptr) {
+    object.add("memory", describe_memory(*meter));
+  }
+  if (!session.pools().empty()) {
+    std::vector<std::string> pools;
+    for (const Pool* pool : session.pools()) {
+      pools.push_back(
+          json::Object()
+              .add("pool", json::text(pool->name()))
+              .add("size_bytes", json::number(static_cast<int64_t>(pool->size())))
+              .add("peak_bytes", json::number(static_cast<int64_t>(pool->peak())))
+              .add("alignment", json::number(static_cast<int64_t>(pool->alignment())))
+              .str());
+    }
+    object.add("pools", json::array(pools))
+        .add("pool_failure", pool_failure().empty() ? kNull : json::text(pool_failure()));
+  }
   if (options.verify) {
     std::vector<std::string> verdicts;
     for (const Verdict& verdict : record.verification) {

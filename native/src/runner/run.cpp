@@ -80,20 +80,31 @@ CallRecord run_call(
   result.method = method.name();
   result.load_ns = now_ns() - start;
 
+  MemoryMeter* meter = session.meter();
+  const auto end_phase = [&](const char* name) {
+    if (meter != nullptr) {
+      meter->end_phase(name, method.name());
+    }
+  };
+  if (meter != nullptr) {
+    meter->begin_method(method.name());
+  }
   const auto test_case = case_of(session, method, options, call);
   method.set_inputs(inputs_of(session, method, call, test_case, options.seed));
+  end_phase("inputs");
   if (session.tracer() != nullptr) {
     session.tracer()->set_input_index(call.bundled_input_index.value_or(test_case.value_or(-1)));
   }
   set_activity("executing method '" + method.name() + "'");
-  int64_t executions = call.warmup + call.iterations;
-  std::vector<int64_t> times;
+  std::vector<int64_t> times = execute(method, 1);
+  end_phase("first execution");
   if (fresh) {
-    times = execute(method, 1);
     result.outputs = method.outputs();
-    --executions;
   }
-  const auto more = execute(method, executions);
+  const auto more = execute(method, call.warmup + call.iterations - 1);
+  if (!more.empty()) {
+    end_phase("later executions");
+  }
   times.insert(times.end(), more.begin(), more.end());
   result.warmup_ns.assign(times.begin(), times.begin() + call.warmup);
   result.samples_ns.assign(times.begin() + call.warmup, times.end());
@@ -129,6 +140,7 @@ Record run_calls(Session& session, const Options& options) {
   }
   Record record;
   record.load_ns = session.load_ns();
+  session.load_sharing(options.calls);
   for (const CallOptions& call : options.calls) {
     for (const CallOptions& one : expanded(session, call)) {
       record.calls.push_back(run_call(session, one, options, record));

@@ -24,6 +24,7 @@ using wire::Refusal;
 namespace {
 
 constexpr int32_t kMostThreads = 1024;
+constexpr unsigned kTraced = 1, kKeep = 2; // flags of BEGIN
 
 /// The code that a failure has in the answer to a request of that kind.
 Code code_of(uint16_t kind, const Failure& failure) {
@@ -367,16 +368,17 @@ wire::Writer Conversation::set_inputs(Reader& reader) {
 wire::Writer Conversation::begin(Reader& reader) {
   const auto flags = reader.number<uint8_t>();
   reader.finish();
-  if (flags > 1) {
+  if (flags > (kTraced | kKeep)) {
     reader.fail("flags " + std::to_string(flags));
   }
   Debuggee& debuggee = loaded();
   if (!has_inputs_ && debuggee.input_count() > 0) {
     throw Refusal(Code::kState, "the method has no inputs yet (INPUTS)");
   }
+  const bool keep = (flags & kKeep) != 0;
   core_.reset();
-  has_begun_ = false;
-  const Stopped stopped = debuggee.begin(flags == 1);
+  has_begun_ = has_begun_ && keep; // a run that nothing can go on from stays
+  const Stopped stopped = debuggee.begin((flags & kTraced) != 0, keep);
   has_begun_ = true;
   wire::Writer answer;
   wire::write_stopped(answer, stopped);

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from etscope.analysis.program.program import MethodInstructions, instructions, is_prim, unfolded
 from etscope.errors import MissingDataError
@@ -26,6 +27,10 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
+
+if TYPE_CHECKING:
+    from etscope.analysis.profile.correlate import Attribution
+    from etscope.formats.etrecord.reader import RecordView
 
 # -- The .pte stores the place of a tensor, but not when it is alive. The instructions tell:
 #
@@ -172,12 +177,14 @@ _DEBUG_ALIGNMENT = 64  # of each tensor in a debug buffer
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """A planned buffer: its size, and the most of it that is alive at one time."""
+    """A planned buffer: its size, the most of it that is alive at one time, and the size of all
+    that is ever in it."""
 
     memory_id: int
     device: str
     size: int
     peak_bytes: int
+    total_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +231,13 @@ class MemoryPlan:
         alive = [value for value in self.values if value.first <= instruction <= value.last]
         return tuple(sorted(alive, key=lambda value: -value.nbytes))
 
-    def table(self) -> Table:
-        """A table with one row for each planned value, in order of first use."""
+    def table(self, attributions: Sequence[Attribution] = ()) -> Table:
+        """A table with one row for each planned value, in order of first use.
+
+        attributions: of the instructions; a value is at the module and line of the one that writes
+        it.
+        """
+        places = self.places(attributions)
         peak = self.peak_instructions[:1]
         values = sorted(self.values, key=lambda value: (value.first, value.value))
         return Table.of(
@@ -234,6 +246,8 @@ class MemoryPlan:
                 Column("tensor"): [str(value.tensor) for value in values],
                 Column("role", priority=1): [value.role for value in values],
                 Column("op"): [value.op for value in values],
+                Column("module", Kind.PATH, priority=1): [places[v.value][0] for v in values],
+                Column("source", Kind.PATH, priority=1): [places[v.value][1] for v in values],
                 Column("memory", Kind.INT, priority=3): [value.place.memory_id for value in values],
                 Column("offset", Kind.INT, priority=2): [value.place.offset for value in values],
                 Column("size", Kind.BYTES): [value.nbytes for value in values],
@@ -248,6 +262,18 @@ class MemoryPlan:
                 f"The peak is reached at instruction {i} ({self.labels[i]})." for i in peak
             ),
         )
+
+    def places(
+        self, attributions: Sequence[Attribution]
+    ) -> Mapping[int, tuple[str | None, str | None]]:
+        """The module and the line of each planned value."""
+        found: dict[int, tuple[str | None, str | None]] = {}
+        for value in self.values:
+            found[value.value] = None, None
+            if value.op is not None and value.first < len(attributions):
+                writer = attributions[value.first]
+                found[value.value] = writer.module, writer.source
+        return found
 
     def summary(self) -> Table:
         """A table with one row for each kind of memory that the method takes."""
@@ -288,10 +314,13 @@ def memory_plan(program: Program, method: str) -> MemoryPlan:
         if value.last >= value.first:
             by_place.setdefault(value.place, []).append(value)
     changes: dict[int, dict[int, int]] = {}  # memory id -> instruction -> bytes
+    totals: dict[int, int] = {}  # memory id -> bytes
     for tenants in by_place.values():
         arena = changes.setdefault(tenants[0].place.memory_id, {})
         for instruction, size in _changes(tenants):
             arena[instruction] = arena.get(instruction, 0) + size
+            memory_id = tenants[0].place.memory_id
+            totals[memory_id] = totals.get(memory_id, 0) + max(size, 0)
     live = [0] * (max(len(listing.records), 1) + 1)
     for arena in changes.values():
         for instruction, size in arena.items():
@@ -309,6 +338,7 @@ def memory_plan(program: Program, method: str) -> MemoryPlan:
                     accumulate(change for _, change in sorted(changes.get(number, {}).items())),
                     default=0,
                 ),
+                total_bytes=totals.get(number, 0),
             )
             for number, size in enumerate(found.buffer_sizes)
             if number or number in changes  # memory 0 is not a buffer
@@ -321,6 +351,28 @@ def memory_plan(program: Program, method: str) -> MemoryPlan:
         state_bytes=_data_bytes(t for t in tensors if not t.is_constant and t.has_data),
         delegate_bytes=_span_bytes(delegate.blob for delegate in found.delegates),
         named_bytes=_span_bytes(entry.blob for entry in program.named_data),
+    )
+
+
+def memory_plans(program: Program) -> dict[str, MemoryPlan]:
+    """Compute the plan of each method of a program."""
+    return {method.name: memory_plan(program, method.name) for method in program.methods}
+
+
+def methods_sharing_state(program: Program, method: str) -> tuple[str, ...]:
+    """Return the other methods that have the mutable buffers of a method, as planned by
+    `MemoryPlanningPass(share_mutable_buffers=True)`.
+
+    The file does not say how it was planned: the sign is a second planned buffer of one size.
+    """
+    sizes = {one.name: tuple(one.buffer_sizes[1:]) for one in program.methods}
+    own = sizes.get(method, ())
+    if len(own) != 2 or not own[1]:
+        return ()
+    return tuple(
+        name
+        for name, other in sizes.items()
+        if name != method and len(other) == 2 and other[1] == own[1]
     )
 
 
@@ -391,27 +443,39 @@ def _span_bytes(spans: Iterable[Span]) -> int:
 # -- the plans of all methods as a report
 
 
-def memory_report(program: Program, about: Mapping[str, str]) -> Report:
+def memory_report(
+    program: Program, about: Mapping[str, str], record: RecordView | None = None
+) -> Report:
     """Build a report of all methods with the sections "memory" (buffers, weights, delegates' data),
-    "memory_peak" (the values alive at the peak), "memory_live" (bytes alive at each instruction)
-    and "memory_values" (place and life of each planned value).
+    "memory_reuse" (how well the buffers are used), "memory_peak" (the values alive at the peak),
+    "memory_live" (bytes alive at each instruction) and "memory_values" (place and life of each
+    planned value). record: of the program, for the module and line of each value.
 
     Raises `MissingDataError` for a program that plans no memory.
     """
-    plans = {method.name: memory_plan(program, method.name) for method in program.methods}
+    from etscope.analysis.matching.run_nodes import program_nodes
+
+    plans = memory_plans(program)
     if not any(plan.values for plan in plans.values()):
         raise MissingDataError(
             "this program plans no memory: it has no tensors whose place is known before it runs",
             hint="export with memory planning, which is ExecuTorch's default",
         )
-    tables = [(name, plan.table()) for name, plan in plans.items()]
+    attributions = {name: program_nodes(program, name, record).attributions() for name in plans}
+    tables = [(name, plan.table(attributions[name])) for name, plan in plans.items()]
     values = rows(
         "memory_values",
         "Values in planned memory",
         (Column("method"), *tables[0][1].columns),
         [(name, *row) for name, table in tables for row in table.rows()],
     )
-    sections = [summary_section(plans), peak_section(plans), _live(plans), values]
+    sections = [
+        summary_section(plans),
+        reuse_section(plans),
+        peak_section(plans, attributions),
+        _live(plans),
+        values,
+    ]
     return Report(about, tuple(section for section in sections if len(section.table)))
 
 
@@ -430,12 +494,48 @@ def summary_section(plans: Mapping[str, MemoryPlan]) -> Section:
     )
 
 
-def peak_section(plans: Mapping[str, MemoryPlan]) -> Section:
+def reuse_section(plans: Mapping[str, MemoryPlan]) -> Section:
+    """A section with one row for each planned buffer: what it would be if nothing were reused, and
+    the lower bound, which no placing of its values can be below."""
+    return rows(
+        "memory_reuse",
+        "Reuse of planned memory",
+        (
+            Column("method"),
+            Column("memory", Kind.INT),
+            Column("size", Kind.BYTES),
+            Column("without_reuse", Kind.BYTES, title="without reuse"),
+            Column("lower_bound", Kind.BYTES, title="lower bound"),
+            Column("fragmentation", Kind.BYTES),
+        ),
+        [
+            (
+                name,
+                arena.memory_id,
+                arena.size,
+                arena.total_bytes,
+                arena.peak_bytes,
+                arena.size - arena.peak_bytes,
+            )
+            for name, plan in plans.items()
+            for arena in plan.arenas
+        ],
+        (
+            "The lower bound is the most that is alive at one instruction; fragmentation is what a "
+            "buffer has above it.",
+        ),
+    )
+
+
+def peak_section(
+    plans: Mapping[str, MemoryPlan], attributions: Mapping[str, Sequence[Attribution]] | None = None
+) -> Section:
     """A section with one row for each value alive at the peak of a method (at the first such
     instruction), the largest first. `share` is of the peak; values that share place and time, as
     views do, each have their whole size."""
     content, notes = [], []
     for name, plan in plans.items():
+        places = plan.places((attributions or {}).get(name, ()))
         for instruction in plan.peak_instructions[:1]:
             peak = plan.peak_bytes
             if not peak:
@@ -457,6 +557,7 @@ def peak_section(plans: Mapping[str, MemoryPlan]) -> Section:
                     value.nbytes / peak,
                     value.role,
                     value.op,
+                    *places[value.value],
                     value.first if value.op is not None else None,
                     value.last,
                 )
@@ -474,6 +575,8 @@ def peak_section(plans: Mapping[str, MemoryPlan]) -> Section:
             Column("share", Kind.SHARE),
             Column("role", priority=1),
             Column("made_by", title="made by"),
+            Column("module", Kind.PATH, priority=1),
+            Column("source", Kind.PATH, priority=1),
             Column("instruction", Kind.INT, title="#"),
             Column("last", Kind.INT, title="alive until #", priority=2),
         ),

@@ -15,15 +15,19 @@ def fields_of_row(row: Row) -> Fields:
     """The fields of a row of a profile: its own names, and those of its nodes."""
     found = row.attribution
     backends = [found.backend_id or "delegate"] if row.kind in ("delegate", "delegated") else []
+    # What the backend calls an event finds it as well, where the row has a better name.
+    logged = [row.delegate_id] if isinstance(row.delegate_id, str) else []
+    names = list(dict.fromkeys([row.name, *logged]))
     return {
         **_fields_of_nodes(found.nodes),
-        "name": [row.name],
-        "op": [row.name, *found.op_types],
+        "name": names,
+        "op": [*names, *found.op_types],
         "file": [str(line) for line in found.lines],
         "delegate": backends,
         "handle": _texts(handle_list(found.debug_handles)),
         "id": _texts([] if row.instruction_id is None else [row.instruction_id]),
         "kind": [row.kind],
+        **tensor_fields([*found.inputs, *found.outputs]),
     }
 
 
@@ -36,7 +40,23 @@ def fields_of_node(node: Node) -> Fields:
         "delegate": [] if node.delegate is None else [node.delegate.backend_id],
         "handle": _texts([] if node.debug_handle is None else [node.debug_handle]),
         "kind": [node.kind],
+        **tensor_fields(str(value.tensor) for value in node.outputs if value.tensor is not None),
     }
+
+
+def fields_of_value(node: Node, path: str, instruction: int) -> Fields:
+    """The fields of a recorded value: those of its node, which may stand in a branch, and the
+    instruction."""
+    found = fields_of_node(node)
+    return {**found, "name": [path, *found["name"]], "id": [str(instruction)]}
+
+
+def tensor_fields(texts: Iterable[str]) -> dict[str, list[str]]:
+    """The fields "shape" and "dtype" of tensors such as "float32[1, 8]", of which the shape is
+    "1x8"; that of a scalar is "scalar". A bound ("<=") is not part of a shape."""
+    parts = [text.rstrip("]").partition("[") for text in texts]
+    shapes = (sizes.lstrip("<=?").replace(", ", "x") or "scalar" for _, _, sizes in parts)
+    return {"shape": list(shapes), "dtype": [dtype for dtype, _, _ in parts]}
 
 
 def _fields_of_nodes(nodes: Iterable[Node]) -> dict[str, list[str]]:

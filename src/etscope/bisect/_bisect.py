@@ -179,7 +179,7 @@ def bisect(
     isolation = Isolation(isolate, timeout)
     checked = _checked(check, tolerance, command)
     require_export(wanted_by="bisect")
-    from etscope.bridge.programs import subprograms as bridge
+    from etscope.bridge import subprograms as bridge
 
     source, by_name = _program_of(model, method, seed)
     samples = read_samples(source, inputs) or [source.inputs]
@@ -285,7 +285,7 @@ def _is_record(model: Any) -> bool:
 
 
 def _record_source(path: str) -> Source:
-    from etscope.bridge.programs.subprograms import nested
+    from etscope.bridge.subprograms import nested
     from etscope.etrecord import parse_etrecord
     from etscope.export import Source
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,10 @@ import torch
 from etscope.bridge.tensors import numpy_value, torch_values
 from etscope.errors import MissingDependencyError, UsageError
 from etscope.formats.program.pte import read_pte
+from etscope.optional import installed_libraries
 
+for _name, _path in installed_libraries().items():
+    os.environ.setdefault(_name, _path)
 try:
     # The bindings alone. `executorch.runtime` adds seconds of imports that nothing here needs.
     from executorch.extension.pybindings import _C

@@ -60,8 +60,8 @@ def _leaves(tree: Any) -> Iterator[Any]:
 ConfigValue: TypeAlias = Union["torch.Tensor", npt.NDArray[Any], int, bool, float]
 MethodInputType: TypeAlias = Sequence[ConfigValue]
 MethodOutputType: TypeAlias = Sequence[Union["torch.Tensor", npt.NDArray[Any]]]
-# Containers of nested values.
-DataContainer: TypeAlias = list[Any] | tuple[Any, ...] | dict[Any, Any]
+# Containers of nested values. Without parameters, so that `isinstance` takes `get_args` of it.
+DataContainer: TypeAlias = list | tuple | dict  # type: ignore[type-arg]
 
 
 class MethodTestCase:

@@ -100,7 +100,8 @@ _VERBS = {
     "convert": "Convert the events: Perfetto, Chrome, speedscope, Parquet, CSV…",
     "bisect": "Find the smallest piece of a model that fails.",
     "sensitivity": "Find what to keep in float in a quantised model.",
-    "info": "Show what an ETDump, ETRecord, .pte or .bpte holds.",
+    "info": "Show what an ETDump, ETRecord, .pte, .bpte or .ptd holds.",
+    "size": "Show what takes the bytes of a program, ETRecord or ETDump.",
     "graph": "Show the graphs of an ETRecord.",
     "tensorboard": "Show the graphs with times, memory and errors in TensorBoard.",
     "report": "Write an HTML report: graphs, times, lines, memory, numerics.",
@@ -113,9 +114,7 @@ _VERBS = {
 }
 
 COMMANDS = {
-    verb: CommandSpec(
-        "etscope.cli.lab.group" if verb == "lab" else f"etscope.cli.verbs.{verb}", help
-    )
+    verb: CommandSpec("etscope.cli.lab" if verb == "lab" else f"etscope.cli.verbs.{verb}", help)
     for verb, help in _VERBS.items()
 }
 

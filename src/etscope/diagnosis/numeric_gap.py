@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import mmap
 import tempfile
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
+from etscope.analysis.matching.matching import Pair
 from etscope.analysis.metrics import METRICS
 from etscope.analysis.numerics.gap import Gap, GapRow, numeric_gap
 from etscope.analysis.numerics.runs import NO_RECORD_HINT, check_values, chosen_run, runs_of
 from etscope.analysis.profile.trace import Trace
-from etscope.diagnosis.reference import inputs_of_run, reference_of
+from etscope.diagnosis.reference import EarlierRun, inputs_of_run, reference_of, runs_before
 from etscope.errors import NumericGapError, UsageError
 from etscope.formats.program.bpte import BundledFile
+from etscope.formats.program.scalar_type import numpy_dtype
 from etscope.model.table import object_column
 from etscope.optional import require
 
@@ -24,25 +27,34 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_Compared = tuple[GapRow, Any, Any]  # a row, the reference's value and the logged one
 _ALIGNMENT = 64  # of arrays in the spool's file
 
 
 class Spool:
-    """Keeps more arrays than fit in memory in a temporary file, and maps them as writable arrays.
+    """Keeps more arrays than fit in memory: the first `in_memory` bytes as copies, more in a
+    temporary file, which is mapped as writable arrays.
 
     What is written into them stays in this process. The file has no name, and goes when the last
     array does.
     """
 
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the spool
+    def __init__(self, in_memory: int = 32 << 20) -> None:
+        self._room = in_memory
         self._end = 0
         self._map: mmap.mmap | None = None
+
+    @cached_property
+    def _file(self) -> BinaryIO:
+        return tempfile.TemporaryFile()
 
     def add(self, value: Any) -> Any:
         """Keep a value; what `get` takes. Only arrays go to the file."""
         if not isinstance(value, np.ndarray):
             return value
+        if value.nbytes <= self._room:
+            self._room -= value.nbytes
+            return value.copy(order="K")
         # In the order of its memory, where it has no gaps: a transposed array is not turned round.
         axes = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
         ordered = value.transpose(axes)
@@ -127,13 +139,24 @@ def gap_of(
     chosen = chosen_run(trace, wanted, run)
     check_values(trace)
     given = inputs_of_run(trace, wanted, chosen, inputs, bundle)
+
+    def previous() -> Sequence[EarlierRun]:
+        before = runs_before(trace, wanted, chosen, inputs, bundle)
+        if before.runs and before.doubts:
+            raise NumericGapError(
+                "this method keeps state from run to run, and the state before this run is not "
+                f"known: {before.doubts[0]}",
+                hint="compare the first run: run=0",
+            )
+        return before.runs
+
     reference = reference_of(
         trace,
         wanted,
         reference_graph,
         given,
         best_effort=best_effort,
-        is_first_run=chosen == runs_of(trace, wanted)[0],
+        previous=previous,
         at_once=True,
     )
     return numeric_gap(trace, wanted, reference, metrics, run, keep=keep)
@@ -173,7 +196,7 @@ def calculate(
     metric = metric_of(distance)
     require("pandas", wanted_by="calculate_numeric_gap")
     spool = Spool()
-    kept: list[tuple[GapRow, Any, Any]] = []
+    kept: list[_Compared] = []
     gap = gap_of(
         trace,
         [] if metric is None else [metric],
@@ -193,10 +216,10 @@ class _Cells:
     """The compared values as upstream's columns: a row for each output of an instruction, with a
     list of the values where a loop gave several."""
 
-    def __init__(self, gap: Gap, kept: Iterable[tuple[GapRow, Any, Any]], spool: Spool) -> None:
-        self._spool = spool
+    def __init__(self, gap: Gap, kept: Iterable[_Compared], spool: Spool) -> None:
+        self._spool, self._graph = spool, gap.graph
         self._stacks = {path: node.stack_trace for path, node in gap.graph.calls.items()}
-        self._rows: dict[Any, list[tuple[GapRow, Any, Any]]] = {}
+        self._rows: dict[Pair, list[_Compared]] = {}
         for entry in kept:
             self._rows.setdefault(entry[0].pair, []).append(entry)
 
@@ -231,20 +254,49 @@ class _Cells:
         mapping = {}
         aot: dict[tuple[int, ...], list[str]] = {}
         runtime: dict[tuple[int, ...], list[str]] = {}
-        for entries in self._rows.values():
-            first = entries[0][0]
-            expected, logged = self._values(entries)
-            if isinstance(expected, list):
-                expected, logged = tuple(expected), tuple(logged)
-            mapping[first.handles, expected] = (first.handles, logged)
-            _append(aot, first.handles, first.nodes)
-            _append(runtime, first.handles, [first.event])
+        for row, expected, logged in self._by_operator():
+            mapping[row.handles, expected] = (row.handles, logged)
+            _append(aot, row.handles, row.nodes)
+            _append(runtime, row.handles, [row.event])
         frame: pd.DataFrame = comparator.compare(mapping, aot, runtime)
         if len(frame):
             frame["stacktraces"] = object_column([self._traces(ops) for ops in frame["aot_ops"]])
         return frame
 
-    def _values(self, entries: Sequence[tuple[GapRow, Any, Any]]) -> tuple[Any, Any]:
+    def _by_operator(self) -> Iterator[_Compared]:
+        """Yield (row, expected, logged) as upstream gives them to comparators: tuples of all
+        outputs for an operator that has several. In a loop an output stands alone, as a tuple of
+        the values of all passes."""
+        operators: dict[Any, list[_Compared]] = {}
+        for entries in self._rows.values():
+            row, pair = entries[0][0], entries[0][0].pair
+            expected, logged = self._values(entries)
+            if len(entries) > 1:
+                operators[pair] = [(row, tuple(expected), tuple(logged))]
+            elif pair.element is None:
+                operators[pair] = [(row, expected, logged)]
+            else:
+                key = pair.instruction, pair.node, pair.delegate_id
+                operators.setdefault(key, []).append((row, expected, logged))
+        for key, outputs in operators.items():
+            yield from outputs if isinstance(key, Pair) else self._together(outputs)
+
+    def _together(self, outputs: list[_Compared]) -> list[_Compared]:
+        """Join the outputs of an operator; they stay as they are where one of them is unknown."""
+        row = outputs[0][0]
+        found = {one.pair.element or 0: values for one, *values in outputs}
+        specs = [output.tensor for output in self._graph.calls[row.node].outputs]
+        for element, spec in enumerate(specs):
+            sizes = [size for size in ([] if spec is None else spec.shape) if isinstance(size, int)]
+            if spec is not None and 0 in sizes and len(sizes) == len(spec.shape):  # not compared
+                empty = np.empty(sizes, numpy_dtype(spec.dtype))
+                found[element] = [self._tensor(empty), self._tensor(empty)]
+        if len(found) < len(specs):
+            return outputs
+        expected, logged = zip(*(found[element] for element in sorted(found)), strict=True)
+        return [(row, expected, logged)]
+
+    def _values(self, entries: Sequence[_Compared]) -> tuple[Any, Any]:
         expected = [self._tensor(value) for _, value, _ in entries]
         logged = [self._tensor(value) for _, _, value in entries]
         return (expected[0], logged[0]) if len(entries) == 1 else (expected, logged)

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeGuard
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from etscope.analysis.graphs.linked_graph import method_of_graph
 from etscope.analysis.matching.matching import parts_of
+from etscope.analysis.memory import methods_sharing_state
 from etscope.analysis.numerics.gap import Reference
-from etscope.analysis.numerics.runs import NO_RECORD_HINT, MethodRun, edge_symbols
+from etscope.analysis.numerics.runs import (
+    NO_RECORD_HINT,
+    MethodRun,
+    edge_symbols,
+    runs_of,
+    sequences,
+)
 from etscope.analysis.profile.correlate import EDGE_GRAPH, graph_name, recorded_inputs
 from etscope.analysis.profile.trace import Trace
-from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError
+from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError, UsageError
 from etscope.etrecord import as_etrecord
 from etscope.etrecord.loading import load_recorded, load_to_run
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordFile, RecordView
 from etscope.formats.program.bpte import BundledFile
-from etscope.formats.run_json import saved_inputs
+from etscope.formats.run_json import SavedCall, call_of_run
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph
 from etscope.optional import require
+
+if TYPE_CHECKING:
+    from etscope.bridge.reference.recorded import RecordedGraphInterpreter
+    from etscope.bridge.reference.reference import NamedProgram
 
 _WANTED_BY = "a reference run"
 
@@ -32,16 +46,16 @@ def reference_of(
     inputs: Any,
     *,
     best_effort: bool = False,
-    is_first_run: bool = True,
+    previous: Callable[[], Sequence[EarlierRun]] = tuple,
     at_once: bool = False,
 ) -> Reference:
     """The graph `name` of a method on `inputs`.
 
     name: "exported_program", "edge_dialect_exported_program", or another graph of the record. By
     default the exported program, if the edge program's nodes all lead back to it, or
-    `best_effort` does without that; else the edge program. is_first_run: the state that
-    the method keeps, if any, is that of the program. at_once: start slow work now, in a thread,
-    because the values are needed soon.
+    `best_effort` does without that; else the edge program. previous: returns the runs before,
+    which are asked for where a method keeps state, or has that of another. at_once: start slow
+    work now, in a thread, because the values are needed soon.
 
     Raises `NumericGapError` without a record, for a graph that it does not have (an unknown
     name), and, when the reference is run, for inputs that are not the program's.
@@ -55,12 +69,29 @@ def reference_of(
     elif name in (EDGE, EDGE_GRAPH):
         graph = edge_symbols(trace, method).graph
     if graph is None:
-        graph = graph_from_record(record, _found_name(record, name or EDGE, method))
+        graph = _graph(trace, record, _found_name(record, name or EDGE, method))
     found = graph
-    weights = _Weights(record, graph.name) if at_once and _is_in_file(record, graph.name) else None
+    # What another method wrote is state of a method that only reads it, too.
+    shares = bool(writers_of_state(trace, method))
+    quick: _RecordedGraph | None = None
+    if at_once and not shares and _is_in_file(record, graph.name):
+        file = record
+        quick = trace.once(("recorded", graph.name), lambda: _RecordedGraph(file, found.name))
 
     def values() -> Iterator[tuple[str, Any]]:
-        yield from _values(record, found, inputs, is_first_run, weights)
+        if quick is not None and quick.interpreter is not None:
+            ours = [node.name for node in found.nodes if node.kind == "call_function"]
+            arrays = quick.interpreter.arrays(inputs)
+            yield from quick.checked(zip(ours, arrays, strict=True))
+            return
+        program, names = trace.once(("program", found.name), lambda: named_program(record, found))
+        from etscope.bridge.reference.reference import keeps_state, reference_arrays
+
+        state = None
+        if shares or keeps_state(program):
+            state = _state_after(record, found.name, {method: program}, previous())
+        for node, value in reference_arrays(program, inputs, state):
+            yield names.get(node, node), value
 
     return Reference(graph.name, graph, values)
 
@@ -88,13 +119,8 @@ def _default_graph(trace: Trace, method: str, best_effort: bool) -> Graph | None
     edge = edge_symbols(trace, method).graph
     if edge is None or method_of_graph(record, name) not in (method, None):
         return None
-    graph = graph_from_record(record, name)
-    linked = {part.debug_handle for parts in parts_of(edge, graph).values() for part in parts}
-    lost = [  # edge nodes whose handle no node of the exported graph has
-        path
-        for path, node in edge.operators.items()
-        if node.debug_handle and node.debug_handle not in linked
-    ]
+    graph = _graph(trace, record, name)
+    lost = trace.once(("lost", name), lambda: _lost(edge, graph))
     if lost and not best_effort:
         warnings.warn(
             f"{len(lost)} operators of the edge program do not say what they come from in the "
@@ -107,15 +133,36 @@ def _default_graph(trace: Trace, method: str, best_effort: bool) -> Graph | None
     return graph
 
 
+def _graph(trace: Trace, record: RecordView, name: str) -> Graph:
+    return trace.once(("graph", name), lambda: graph_from_record(record, name))
+
+
+def _lost(edge: Graph, graph: Graph) -> list[str]:
+    """The edge nodes whose debug handle no node of the exported graph has."""
+    linked = {part.debug_handle for parts in parts_of(edge, graph).values() for part in parts}
+    return [
+        path
+        for path, node in edge.operators.items()
+        if node.debug_handle and node.debug_handle not in linked
+    ]
+
+
 # -- values
 
 
-class _Weights:
-    """The weights of a graph in a record's file, which a thread checks while they are used."""
+class _RecordedGraph:
+    """A graph of a record's file to be run as it is recorded. A thread checks its weights while
+    they are used."""
 
     def __init__(self, file: RecordFile, name: str) -> None:
-        self.file = file
-        self.read, self._wait = file.state_dict_beside(name)
+        self._file, self._name = file, name
+        self._read, self._wait = file.state_dict_beside(name)
+
+    @cached_property
+    def interpreter(self) -> RecordedGraphInterpreter | None:
+        """None if the graph needs torch's deserializer."""
+        found: RecordedGraphInterpreter | None = load_recorded(self._file, self._name, self._read())
+        return found
 
     def checked(self, values: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         """The values; `FormatError` in place of their end, or of another error, if the weights that
@@ -132,41 +179,32 @@ def _is_in_file(record: RecordView, name: str) -> TypeGuard[RecordFile]:
     return isinstance(record, RecordFile) and name in record.graph_names
 
 
-def _values(
-    record: RecordView,
-    graph: Graph,
-    inputs: Any,
-    is_first_run: bool,
-    weights: _Weights | None,
-) -> Iterator[tuple[str, Any]]:
-    if weights is not None:
-        plain = load_recorded(weights.file, graph.name, weights.read())
-        if plain is not None:
-            ours = [node.name for node in graph.nodes if node.kind == "call_function"]
-            yield from weights.checked(zip(ours, plain.arrays(inputs), strict=True))
-            return
-    program, names = named_program(record, graph)
-    from etscope.bridge.reference.reference import keeps_state, reference_arrays
+def _state_after(
+    record: RecordView, name: str, programs: dict[str, Any], runs: Iterable[EarlierRun]
+) -> dict[str, Any]:
+    """Return the state that runs leave: buffers by name. name: of the graph of one of the methods;
+    programs: of methods, others are loaded."""
+    from etscope.bridge.reference.reference import state_after
 
-    if not is_first_run and keeps_state(program):
-        raise NumericGapError(
-            "this method keeps state from run to run, and the state before this run is not known",
-            hint="compare the first run: run=0",
-        )
-    for name, value in reference_arrays(program, inputs):
-        yield names.get(name, name), value
+    state: dict[str, Any] = {}
+    for one in runs:
+        if one.method not in programs:
+            graph = _found_name(record, name.partition("/")[0], one.method)
+            programs[one.method] = reference_program(record, graph)
+        state = state_after(programs[one.method], [one.inputs], state)
+    return state
 
 
-def named_program(record: RecordView, graph: Graph) -> tuple[Any, dict[str, str]]:
+def named_program(record: RecordView, graph: Graph) -> NamedProgram:
     """The `ExportedProgram` of a graph, and what our graph calls its nodes: our names are of the
     record's file, and a program that was never saved may have others."""
     require("torch", wanted_by=_WANTED_BY)
     require("executorch.exir", wanted_by=_WANTED_BY)
-    from etscope.bridge.reference.reference import call_names
+    from etscope.bridge.reference.reference import NamedProgram, call_names
 
     program = reference_program(record, graph.name)
     ours = [node.name for node in graph.nodes if node.kind == "call_function"]
-    return program, dict(zip(call_names(program), ours, strict=True))
+    return NamedProgram(program, dict(zip(call_names(program), ours, strict=True)))
 
 
 def reference_program(record: RecordView, name: str) -> Any:
@@ -198,7 +236,20 @@ def inputs_of_run(
     case_inputs = inputs_of_case(bundle, method, run)
     if case_inputs is not None:
         return case_inputs
-    saved = saved_inputs(trace.dump.path, method)
+    return _inputs_of_call(trace, method, _calls(trace, method)(run))
+
+
+def _calls(trace: Trace, method: str) -> Callable[[MethodRun], SavedCall | None]:
+    """Return the function that tells the call of a run, as far as it is known."""
+    if not trace.known_calls:
+        return lambda _: None
+    numbers = [one.number for one in runs_of(trace, method)]
+    return lambda run: call_of_run(trace.known_calls, method, bisect_left(numbers, run.number))
+
+
+def _inputs_of_call(trace: Trace, method: str, call: SavedCall | None) -> Any:
+    """The inputs that were saved, or the record's."""
+    saved = None if call is None else call.inputs
     if saved is not None:
         if saved.values is not None:
             return list(saved.values)
@@ -208,6 +259,123 @@ def inputs_of_run(
                 hint="give them: --inputs FILE, inputs=",
             )
     return None if trace.record is None else recorded_inputs(trace.record, method)
+
+
+class EarlierRun(NamedTuple):
+    """A run that a later one's state comes from. run: None if it is not in the dump."""
+
+    method: str
+    run: MethodRun | None
+    inputs: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EarlierRuns:
+    """The runs that a run's state comes from, in order. doubts: what of them is a guess."""
+
+    runs: Sequence[EarlierRun] = ()
+    doubts: tuple[str, ...] = ()
+
+
+def writers_of_state(trace: Trace, method: str) -> tuple[str, ...]:
+    """Return the other methods that ran and have the mutable buffers of a method."""
+    program = trace.recorded_program
+    if program is None:
+        return ()
+    return tuple(one for one in methods_sharing_state(program, method) if runs_of(trace, one))
+
+
+def runs_before(
+    trace: Trace,
+    method: str,
+    run: MethodRun,
+    given: Any,
+    bundle: BundledFile | None,
+    previous: Sequence[Any] | None = None,
+) -> EarlierRuns:
+    """Find the runs that a run of a model with state goes on from, and their inputs: those that
+    `etscope run --save` kept, or those of test cases. Where they are not known, they are taken to
+    be those of the run itself. Runs of other methods that write the same buffers are among them.
+
+    given: the user's inputs of the run, None for none. previous: inputs of all runs of the method
+    before, where no other writes its buffers.
+
+    Raises `NumericGapError` for a run whose inputs are known to be others, which were not saved, or
+    which is of another method, and `UsageError` for less than all in `previous`.
+    """
+    known = sequences(trace, method)
+    earlier = known.before(run)
+    doubts: tuple[str, ...] = () if known.doubt is None else (known.doubt,)
+    # Each test case has a load of its own.
+    writers = writers_of_state(trace, method) if run.block.bundled_input_index < 0 else ()
+    if previous is not None and not writers:
+        return EarlierRuns(_with_given_inputs(method, earlier, previous), doubts)
+    calls = {name: _calls(trace, name) for name in (method, *writers)}
+    ran = [(method, one) for one in earlier]
+    for name in writers:
+        ran += [(name, one) for one in runs_of(trace, name) if one.number < run.number]
+    ran.sort(key=lambda one: one[1].number)
+    found: list[EarlierRun] = []
+    before: SavedCall | None = None
+    is_guess = False
+    for name, one in (*ran, (method, run)):
+        call = calls[name](one)
+        if call is not None and call is not before:
+            inputs = _inputs_of_call(trace, name, call) if call.warmup else None
+            found += [EarlierRun(name, None, inputs)] * call.warmup
+        before = call
+        if one is run:
+            break
+        case = one.block.bundled_input_index
+        values = inputs_of_case(bundle, name, one)
+        if values is None and call is not None and call.inputs is not None:
+            values = _inputs_of_call(trace, name, call)
+        elif values is None and (name, case) != (method, run.block.bundled_input_index):
+            raise _inputs_not_known(one, name, method)
+        elif values is None:
+            own = calls[method](run)
+            values = given if given is not None else _inputs_of_call(trace, method, own)
+            is_guess = is_guess or (given is not None and case < 0)
+        found.append(EarlierRun(name, one, values))
+    if is_guess:
+        doubts += (
+            f"the model keeps state, and the inputs of the runs before run {run.number} are not "
+            "known: they are taken to be those of this one",
+        )
+    return EarlierRuns(found, doubts)
+
+
+def _inputs_not_known(run: MethodRun, ran: str, method: str) -> NumericGapError:
+    """Return the error for an earlier run of the method `ran`, which a run of `method` goes on
+    from."""
+    if ran != method:
+        return NumericGapError(
+            f"the values of {method!r} depend on what {ran!r} wrote to the buffers that they "
+            f"share, and the inputs of its run {run.number} are not known",
+            hint="etscope run --save keeps the inputs of all calls",
+        )
+    case = run.block.bundled_input_index
+    return NumericGapError(
+        f"the model keeps state, and the inputs of run {run.number}, which its state comes from, "
+        "are not known" + (f": they are those of test case {case}" if case >= 0 else ""),
+        hint="give the bundled program that ran (program=, --program), or the inputs of all runs "
+        "before (previous=; --dataset)",
+    )
+
+
+def _with_given_inputs(
+    method: str, runs: Sequence[MethodRun], previous: Sequence[Any]
+) -> list[EarlierRun]:
+    """Pair the runs with their inputs. The first inputs may be of runs that are not in the dump."""
+    absent = len(previous) - len(runs)
+    if absent < 0:
+        raise UsageError(
+            f"the model's state comes from {len(runs)} runs before this one, and the inputs of "
+            f"{len(previous)} are given",
+            hint="give those of each, in order: previous=",
+        )
+    ran = zip([*[None] * absent, *runs], previous, strict=True)
+    return [EarlierRun(method, run, inputs) for run, inputs in ran]
 
 
 def inputs_of_case(bundle: BundledFile | None, method: str, run: MethodRun) -> list[Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from etscope.analysis.selector_fields import tensor_fields
 from etscope.errors import UsageError
 from etscope.etdb.expressions.expression import Expression
 from etscope.etdb.targets.target import Stop
@@ -142,6 +143,11 @@ class Breakpoints:
         conditional = (one for one in self if one.enabled and (one.condition or one.watch))
         return next((one for one in conditional if not one.looked), None)
 
+    @property
+    def name_call(self) -> bool:
+        """True if a condition depends on the number of the run, which other runs may meet."""
+        return any(one.enabled and one.condition and one.condition.names_call for one in self)
+
     def partly_decided(self) -> list[Breakpoint]:
         """Breakpoints whose condition had no value at some of the operators."""
         return [one for one in self if one.enabled and 0 < one.unknown < one.looked]
@@ -175,4 +181,10 @@ def fields_of_stop(stop: Stop) -> Fields:
         "handle": [str(handle) for handle in stop.handles],
         "id": [] if stop.instruction is None else [str(stop.instruction)],
         "kind": [stop.kind],
+        **tensor_fields(
+            str(value.tensor)
+            for node in nodes
+            for value in node.outputs
+            if value.tensor is not None
+        ),
     }

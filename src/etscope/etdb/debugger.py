@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cached_property
 from typing import Any
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
@@ -16,8 +15,17 @@ from etscope.etdb.breakpoints import Breakpoint, Breakpoints
 from etscope.etdb.expressions.expression import Expression
 from etscope.etdb.files import Files
 from etscope.etdb.targets.recorded import NO_DUMP, NO_DUMP_HINT, NO_TARGET_HINT, RecordedRuns
-from etscope.etdb.targets.reference import ReferenceTarget, ReferenceValues, inputs_of, live_run
+from etscope.etdb.targets.reference import (
+    Background,
+    ReferenceProgram,
+    ReferenceTarget,
+    ReferenceValues,
+    inputs_of,
+    sets_of,
+    torch_loading,
+)
 from etscope.etdb.targets.target import Stop, Target
+from etscope.formats.etrecord.reader import RecordView
 from etscope.model.graph import Node
 from etscope.units import TimeScale
 
@@ -29,6 +37,17 @@ class Gap:
 
     total: float | None
     local: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A state of a run to go back to. saved: as the target takes it. where: the stop, as text."""
+
+    saved: Any
+    run: int
+    position: int
+    ended: bool
+    where: str
 
 
 @dataclass
@@ -45,14 +64,16 @@ class Block:
 class Debugger:
     """Everything that commands read and change.
 
-    inputs: of a run, in any form that `etscope.run` takes; None for the record's. recorded: the
+    inputs: of a run, in any form that `etscope.run` takes, or `Calls` with those of several; None
+    for those of the recorded run or the record. recorded: the
     runs of the dump, also if another target is selected. position: of the current stop; None
     before the run has begun. ended: the run went past its last stop. level: number of modules above
     the operator that `up` went. frame: index of the selected Python frame. file_shown: the file of
     the line that was shown last. graph: name of the selected graph; None for the edge graph of the
     method. hit: the breakpoint that ended the last command. block: the lines that are being typed.
     defined: commands of the user, by name. logging: path of the log. gaps: of a run on the runtime,
-    by metric and position, since it began or a value was set.
+    by metric and position, since it began or a value was set. checkpoints: of the target, by
+    number.
     """
 
     files: Files
@@ -77,7 +98,13 @@ class Debugger:
     selected_at: int = -1
     logging: str | None = None
     gaps: dict[tuple[str, int], Gap] = field(default_factory=dict)
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
+    last_checkpoint: int = 0
     _named: tuple[LinkedGraph, Mapping[str, Node]] | None = None
+    _program: tuple[LinkedGraph, Background[ReferenceProgram]] | None = None
+    _loads_ahead: bool = False
+    _is_awaited: bool = False  # the user was told that the reference is being loaded
+    _reference: tuple[Target | None, int, ReferenceValues] | None = None
 
     def __post_init__(self) -> None:
         self.load(self.files)
@@ -87,6 +114,7 @@ class Debugger:
     def load(self, files: Files) -> None:
         """Replace the files. The target becomes the recorded run of the dump, if there is one."""
         trace = files.trace  # raises for files that do not belong together
+        self._reference = None
         before, self.files = self.files, files
         try:
             self.recorded = None if trace is None else self.recorded_runs()
@@ -97,11 +125,10 @@ class Debugger:
 
     def begin(self, target: Target | None) -> None:
         """Select a target, before its first stop. The previous one is closed."""
-        if target is not self.target or target is None or target.is_past:
-            self.__dict__.pop("reference", None)
         before, self.target = self.target, target
         if before is not None and before is not target:
             before.close()
+            self.checkpoints.clear()
         self.position, self.ended, self.level, self.frame = None, False, 0, 0
         self.gaps.clear()
 
@@ -127,10 +154,10 @@ class Debugger:
     def go_live(self, inputs: Any = None) -> ReferenceTarget:
         """Select the reference as target, and begin it."""
         method = self.method
-        linked = self.files.edge(method)
         wanted = self.inputs if inputs is None else inputs
-        given, files = self.given(method, wanted), self.files
-        target = ReferenceTarget(linked, method, lambda: live_run(files, linked, method, given))
+        calls = self.given(method, wanted) or inputs_of(self.files, method)
+        program = self.reference_program(method, calls)
+        target = ReferenceTarget(self.files.edge(method), method, program, calls)
         self.inputs = wanted
         self.begin(target)
         return target
@@ -195,28 +222,92 @@ class Debugger:
 
     # -- values
 
-    def given(self, method: str, inputs: Any = None) -> Any:
-        """The user's inputs, as a method takes them; None if there are none. inputs: others than
-        the session's.
+    def given(self, method: str, inputs: Any = None) -> tuple[Any, ...]:
+        """The user's inputs of each call, as a method takes them; () if there are none. inputs:
+        others than the session's.
 
         Raises `MismatchError` for a file's inputs that do not fit the method."""
         from etscope.formats.torch_files.tensor_files import TensorFile
 
-        given = self.inputs if inputs is None else inputs
-        if not isinstance(given, TensorFile):
-            return given
-        from etscope.run.inputs import file_inputs
+        found = []
+        for given in sets_of(self.inputs if inputs is None else inputs):
+            if isinstance(given, TensorFile):
+                from etscope.run.inputs import file_inputs
 
-        return file_inputs(given, self.files.any_program, self.files.record, method)
+                given = file_inputs(given, self.files.any_program, self.files.record, method)
+            found.append(given)
+        return tuple(found)
 
-    @cached_property
+    def reference_program(self, method: str, calls: object) -> ReferenceProgram:
+        """The reference of a method, loaded once. Raises `MissingDataError` without a record, or if
+        there are no inputs in `calls`."""
+        linked = self.files.edge(method)
+        if not calls or self.files.record is None:
+            raise MissingDataError(
+                "there are no inputs to run the reference on",
+                hint="the record has none of this method: give them with --inputs FILE, "
+                "or target live FILE",
+            )
+        try:
+            return self._loading(linked, self.files.record).result()
+        except EtscopeError:
+            self._program = None
+            raise
+
+    def _loading(self, linked: LinkedGraph, record: RecordView) -> Background[ReferenceProgram]:
+        if self._program is None or self._program[0] is not linked:
+            self._program = linked, Background(lambda: ReferenceProgram(record, linked))
+        return self._program[1]
+
+    def load_ahead(self) -> None:
+        """Begin to load the reference in the background, as a session at a prompt does: PyTorch at
+        its beginning, the program when a run has begun."""
+        from importlib.util import find_spec
+
+        record = self.files.record
+        if record is not None and find_spec("torch") is not None:
+            self._loads_ahead = True
+            torch_loading()
+            if self.position is not None:
+                self._loading(self.files.edge(self.method), record)
+
+    @property
+    def is_loading(self) -> bool:
+        """True while the reference is loaded ahead."""
+        return self._loads_ahead and self._program is not None and not self._program[1].is_over
+
+    def tell_of_loading(self) -> str:
+        """Explain that the reference is not there yet; `take_news` says when it is."""
+        self._is_awaited = True
+        return "being loaded; ref() waits for it, and Ctrl-C ends the wait"
+
+    def take_news(self) -> list[str]:
+        """Messages about the reference for the user, each returned once."""
+        if not self._is_awaited or self.is_loading:
+            return []
+        self._is_awaited = False
+        return ["the reference is loaded"]
+
+    @property
     def reference(self) -> ReferenceValues:
-        """The reference on the run's inputs. Raises an `EtscopeError` if there is none."""
-        linked = self.files.edge(self.method)
-        inputs, target = self.given(self.method), self.target
-        if target is not None:
-            inputs = target.given_inputs(inputs, self.files.bundle)
-        return ReferenceValues(live_run(self.files, linked, self.method, inputs))
+        """The reference on the run's inputs, and in its state. Raises an `EtscopeError` if there is
+        none."""
+        target, run = self.target, 0 if self.target is None else self.target.run
+        if self._reference is None or self._reference[:2] != (target, run):
+            calls, bundle = self.given(self.method), self.files.bundle
+            inputs = calls[0] if calls else None
+            if target is not None:
+                inputs = target.given_inputs(calls, bundle)
+            if inputs is None:
+                found = inputs_of(self.files, self.method)
+                inputs = found[0] if found else None
+            program = self.reference_program(self.method, [] if inputs is None else [inputs])
+            state: Mapping[str, Any] = {}
+            if target is not None:
+                state = program.state_after(lambda: target.earlier_inputs(calls, bundle))
+            values = ReferenceValues(program.begin(inputs, state))
+            self._reference = target, run, values
+        return self._reference[2]
 
     @property
     def can_compare(self) -> bool:
@@ -227,7 +318,7 @@ class Debugger:
             return False
         if self.on_runtime is not None:
             return True
-        return self.inputs is not None or inputs_of(self.files, self.method) is not None
+        return self.inputs is not None or bool(inputs_of(self.files, self.method))
 
     def node_named(self, name: str) -> Node:
         """Find a node as `path_named` does."""

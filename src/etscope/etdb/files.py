@@ -16,7 +16,7 @@ from etscope.errors import FormatError, MissingDataError, UsageError
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import ETDump, read_etdump
 from etscope.formats.etrecord.reader import EDGE, RecordView, read_etrecord
-from etscope.formats.identify import identify
+from etscope.formats.identify import PTD, identify
 from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.run_json import dump_with_values
@@ -174,7 +174,7 @@ class Files:
 def _kind_of(path: str) -> str:
     """Identify a file. A debug buffer has no signature: its name must say so."""
     try:
-        return identify(path)
+        kind = identify(path)
     except FormatError as error:
         if path.lower().endswith((".bin", ".buf", ".debug")):
             return _DEBUG_BUFFER
@@ -183,3 +183,9 @@ def _kind_of(path: str) -> str:
             hint="a debug buffer is given after its dump, by a name that ends in .bin "
             "(core RUN.etdp BUFFER.bin), or by any name with the option -b",
         ) from error
+    if kind == PTD:
+        raise UsageError(
+            f"{path} holds external tensors (.ptd), not a run or a program",
+            hint="target runtime --data FILE.ptd runs a program with them",
+        )
+    return kind

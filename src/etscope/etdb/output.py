@@ -32,16 +32,19 @@ from etscope.views.tables.report import turned
 PLAIN_WIDTH = 100  # without a terminal
 _CONTINUATION = 4  # further indent of folded lines
 _SHOWN_WHOLE = 40  # numbers
+_MOST_IN_JSON = 1000  # numbers of a tensor
 
 Item = str | Table | Section
 
 
 @dataclass
 class Output:
-    """Output of a command. finding: a run stopped at a condition of the user. ends: the session is
-    over. code: the exit code of a script in which a command failed."""
+    """Output of a command. values: what the texts describe, by name, for JSON. finding: a run
+    stopped at a condition of the user. ends: the session is over. code: the exit code of a script
+    in which a command failed."""
 
     items: list[Item] = field(default_factory=list)
+    values: list[tuple[str, Any]] = field(default_factory=list)
     finding: bool = False
     ends: bool = False
     code: int = 0
@@ -59,6 +62,7 @@ class Output:
     def add(self, other: Output) -> Output:
         """Add all of another output."""
         self.items.extend(other.items)
+        self.values.extend(other.values)
         self.finding = self.finding or other.finding
         self.ends = self.ends or other.ends
         self.code = self.code or other.code
@@ -125,7 +129,8 @@ def text_of(output: Output, width: int = PLAIN_WIDTH) -> str:
 
 
 def json_of(output: Output) -> list[dict[str, Any]]:
-    """An output as plain values: {"text": …}, {"facts": {…}} or {"table": title, "rows": […]}."""
+    """An output as plain values: {"text": …}, {"facts": {…}} or {"table": title, "rows": […]}; then
+    {"value": name, …} for each value that the texts describe."""
     objects: list[dict[str, Any]] = []
     for item in output.items:
         if isinstance(item, str):
@@ -138,7 +143,35 @@ def json_of(output: Output) -> list[dict[str, Any]]:
             objects.append({"facts": rows[0] if rows else {}, "title": table.title})
         else:
             objects.append({"table": table.title, "rows": rows, "notes": list(table.notes)})
+    objects += [{"value": name, **_plain_value(value)} for name, value in output.values]
     return objects
+
+
+def _plain_value(value: Any) -> dict[str, Any]:
+    """A value for JSON: {"number": …}, {"list": […]}, or the type, shape and statistics of a
+    tensor; small ones with all of their numbers."""
+    if isinstance(value, (list, tuple)):
+        parts = map(_plain_value, value)
+        return {"list": [part.get("number", part) for part in parts]}
+    if isinstance(value, str):
+        return {"string": value}
+    if value is UNAVAILABLE or value is None:
+        return {"number": None}
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.ndim):
+        return {"number": np.asarray(value).astype(object).item()}
+    if not isinstance(value, (np.ndarray, RemoteTensor)):
+        return {"number": value}
+    found: dict[str, Any] = {"dtype": str(value.dtype), "shape": list(value.shape)}
+    if value.dtype.kind in "biufV":
+        one = tensor_statistics(value)
+        found |= {"min": one.least, "max": one.greatest, "mean": one.mean, "std": one.deviation}
+        found |= {"nan": one.nan, "inf": one.plus_inf + one.minus_inf}
+        if value.size <= _MOST_IN_JSON:
+            array = np.asarray(value)
+            found["numbers"] = (
+                array.astype(np.float64) if array.dtype.kind == "V" else array
+            ).tolist()
+    return found
 
 
 # -- stops

@@ -235,12 +235,11 @@ class Session:
     def _news(self, output: Output) -> Output:
         """Append the target's messages. An operator that gave a different result when it was
         repeated is a finding."""
-        target = self.debugger.target
-        if target is None:
-            return output
-        news = target.take_news()
-        output.finding = output.finding or bool(news and target.differences)
-        return output.say(*news)
+        target, news = self.debugger.target, []
+        if target is not None:
+            news = target.take_news()
+            output.finding = output.finding or bool(news and target.differences)
+        return output.say(*news, *self.debugger.take_news())
 
     def _scripted(self, line: str, lines: Iterable[str]) -> Result:
         """Execute the lines of a script or of a defined command, and combine their outputs."""

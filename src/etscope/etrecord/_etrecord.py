@@ -7,6 +7,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from functools import cached_property
 from typing import IO, Any
 
@@ -65,6 +66,23 @@ _TENSOR_MEMBERS = {
     "_reference_outputs": REFERENCE_OUTPUTS,
     "_representative_inputs": REPRESENTATIVE_INPUTS,
 }
+
+
+class ETRecordReservedFileNames(str, Enum):
+    """Names of a record's members, as upstream's enumeration has them."""
+
+    ETRECORD_IDENTIFIER = IDENTIFIER
+    EXPORTED_PROGRAM = EXPORTED
+    EXPORT_GRAPH_ID = EXPORT_GRAPH_ID
+    EDGE_DIALECT_EXPORTED_PROGRAM = EDGE
+    ET_DIALECT_GRAPH_MODULE = "et_dialect_graph_module"
+    DEBUG_HANDLE_MAP_NAME = DEBUG_HANDLES
+    DELEGATE_MAP_NAME = DELEGATES
+    INSTRUCTION_ID_TO_NUM_OUTS_MAP_NAME = NUM_OUTPUTS
+    REFERENCE_OUTPUTS = REFERENCE_OUTPUTS
+    REPRESENTATIVE_INPUTS = REPRESENTATIVE_INPUTS
+
+    __str__ = str.__str__
 
 
 class ETRecord:

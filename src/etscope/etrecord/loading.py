@@ -30,7 +30,7 @@ def bridge(wanted_by: str) -> Any:
     """Import the module with torch and executorch."""
     require("torch", wanted_by=wanted_by)
     require("executorch.exir", wanted_by=wanted_by)
-    from etscope.bridge.programs import programs
+    from etscope.bridge import programs
 
     return programs
 

@@ -551,7 +551,13 @@ class Collector:
         """Count a sample that could not be compared. Without `keep_going` this raises the error,
         with the sample's name."""
         if not self._options.keep_going:
-            raise _with_sample(sample.name, error) from error
+            of_sample = f"sample {sample.name}: "
+            if isinstance(error, RuntimeFailure):
+                text = of_sample + error.message
+                raise RuntimeFailure(text, log=error.log, hint=error.hint) from error
+            kind = type(error) if type(error) in _KEPT_TYPES else MismatchError
+            text = of_sample + str(error).partition("\n  hint: ")[0]
+            raise kind(text, hint=error.hint) from error
         self._results.append(
             SampleResult(sample.number, sample.name, SKIPPED, reason=error.message)
         )
@@ -591,12 +597,3 @@ _KEPT_TYPES = (
     MissingFileError,
     NumericGapError,
 )
-
-
-def _with_sample(sample: str, error: EtscopeError) -> EtscopeError:
-    """The error with the sample's name in front."""
-    if isinstance(error, RuntimeFailure):
-        return RuntimeFailure(f"sample {sample}: {error.message}", log=error.log, hint=error.hint)
-    kind = type(error) if type(error) in _KEPT_TYPES else MismatchError
-    text = str(error).partition("\n  hint: ")[0]
-    return kind(f"sample {sample}: {text}", hint=error.hint)

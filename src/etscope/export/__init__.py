@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING
 from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from etscope.export._export import Exported, Source, export, load_model
+    from etscope.export._export import (
+        Exported,
+        Source,
+        check_model_name,
+        export,
+        load_model,
+    )
 
-__all__ = ["Exported", "Source", "export", "load_model"]
+__all__ = ["Exported", "Source", "check_model_name", "export", "load_model"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Exported": "etscope.export._export",
         "Source": "etscope.export._export",
+        "check_model_name": "etscope.export._export",
         "export": "etscope.export._export",
         "load_model": "etscope.export._export",
     },

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -16,6 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from etscope.analysis.delegates.xnnpack import untaken_types
+from etscope.analysis.program.compatibility import instruction_labels
 from etscope.errors import EtscopeError, EtscopeWarning, FormatError, MissingFileError, UsageError
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder, open_source
 from etscope.formats.exported_program.pt2 import is_pt2
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from etscope.formats.torch_files.tensor_files import TensorFile
 
 
+_NAMES = 4  # of operators, in a message
+
 PROGRAM, RECORD, BUNDLE = ".pte", ".etrecord", ".bpte"
 
 
@@ -40,12 +45,35 @@ class Exported:
     record: the `ETRecord`, with the program's bytes in it.
     example_inputs, reference_outputs: by method, flat: the values in the order of the program's
         own lists; a text among the inputs is None, as the program takes it.
+    backend: the one that was asked for.
     """
 
     program: Any
     record: ETRecord
     example_inputs: Mapping[str, tuple[Any, ...]]
     reference_outputs: Mapping[str, tuple[Any, ...]]
+    backend: str = "portable"
+
+    def undelegated(self) -> list[str]:
+        """Say of each method of which the backend took no operator why that is likely so."""
+        if self.backend == "portable":
+            return []
+        found = []
+        for method in read_pte(self.program_bytes()).methods:
+            if method.delegates:
+                continue
+            operators = [one for one in instruction_labels(method) if "::" in one]
+            names = list(dict.fromkeys(name.partition(".")[0] for name in operators))
+            more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+            why = untaken_types(method) or (
+                f"perhaps it does not support them ({', '.join(names[:_NAMES])}{more}) or their "
+                "types"
+            )
+            found.append(
+                f"the backend {self.backend} took no operator of {method.name}: all "
+                f"{len(operators):,} run on portable kernels. {why[:1].upper()}{why[1:]}"
+            )
+        return found
 
     def program_bytes(self) -> bytes:
         """Return the .pte file."""
@@ -153,22 +181,10 @@ def export(
         keep_float=keep_float,
         taps=taps,
     )
-    exported = Exported(*export_model(model, inputs, options, ETRecord))
-    if backend != "portable":
-        _warn_of_methods_without(backend, exported)
+    exported = Exported(*export_model(model, inputs, options, ETRecord), backend=backend)
+    for text in exported.undelegated():
+        warnings.warn(text, EtscopeWarning, stacklevel=2)
     return exported
-
-
-def _warn_of_methods_without(backend: str, exported: Exported) -> None:
-    methods = read_pte(exported.program_bytes()).methods
-    without = [method.name for method in methods if not method.delegates]
-    if without:
-        warnings.warn(
-            f"the backend {backend} took no operator of {', '.join(without)}: all run on "
-            "portable kernels, perhaps because it does not support their types",
-            EtscopeWarning,
-            stacklevel=3,
-        )
 
 
 _FRAMES = 3  # lines of the user's code in a message
@@ -280,35 +296,46 @@ def load_model(spec: str, *, inputs: PathLike | None = None, seed: int | None = 
     user's code if it raises), and `FormatError` for a .pt2 file that is damaged, or not safe to
     load.
     """
-    require("torch", wanted_by="export")
+    check_model_name(spec)
+    torch = require("torch", wanted_by="export")
     target, colon, path = spec.rpartition(":")
     if not colon or Path(spec).is_file():
-        source = _from_file(spec)
+        from etscope.bridge.programs import load_pt2
+
+        file = open_source(spec, "model")
+        source = Source(spec, Path(spec).stem, load_pt2(file.buffer, spec))
     else:
-        if not target or not path:
-            raise UsageError(f"no model is named by {spec!r}", hint="give file.py:attribute")
         if seed is not None:
-            require("torch", wanted_by="export").manual_seed(seed)
+            torch.manual_seed(seed)
         found = _model_of(_attribute(_import_target(target), path, spec), spec)
         source = Source(spec, path.rpartition(".")[2].strip("_") or "model", *found)
     return source if inputs is None else replace(source, inputs=source.read_inputs(inputs))
 
 
-def _from_file(spec: str) -> Source:
+def check_model_name(spec: str) -> None:
+    """Raise the errors of `load_model` that a name alone or a look into its file tells, without
+    importing torch."""
+    target, colon, attribute = spec.rpartition(":")
     path = Path(spec)
+    if colon and not path.is_file():
+        if not target or not attribute:
+            raise UsageError(f"no model is named by {spec!r}", hint="give file.py:attribute")
+        if target.endswith(".py"):
+            _check_attribute(Path(target), attribute, spec)
+        return
     is_word = path.suffix == "" or path.suffix[1:].isidentifier()
     if path.suffix == ".py" or (
         is_word and not path.exists() and path.suffix not in (".pt2", ".pt")
     ):
+        names = _callable_names(_parsed(path)) if path.is_file() else []
+        others = f" (or {', '.join(names[1:4])})" if names[1:] else ""
         raise UsageError(
             f"{path} does not say what the model is",
-            hint=f"name a class or function in it: {path}:make_model",
+            hint=f"name a class or function in it: {path}:{(names or ['make_model'])[0]}{others}",
         )
     source = open_source(path, "model")
     if is_pt2(source.buffer):
-        from etscope.bridge.programs.programs import load_pt2
-
-        return Source(spec, path.stem, load_pt2(source.buffer, spec))
+        return
     is_pickle = bytes(source.buffer[:2]) in (b"\x80\x02", b"\x80\x04")
     if is_pickle or path.suffix in (".pt", ".pth", ".pkl", ".bin", ".ckpt", ".safetensors"):
         raise UsageError(
@@ -323,6 +350,57 @@ def _from_file(spec: str) -> Source:
 
 
 # -- the user's Python
+
+
+def _parsed(path: Path) -> ast.Module:
+    """Return the syntax tree of a file."""
+    if not path.is_file():
+        raise MissingFileError(f"file not found: {path}")
+    with _blaming(f"cannot import {path}"):
+        return ast.parse(path.read_bytes(), str(path))
+
+
+def _callable_names(tree: ast.Module) -> list[str]:
+    """List the public functions and classes of a file, the functions without arguments first."""
+    found: dict[str, bool] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = False
+        elif isinstance(node, ast.FunctionDef):
+            found[node.name] = not (node.args.args or node.args.kwonlyargs)
+    public = [name for name in found if not name.startswith("_")]
+    return sorted(public, key=lambda name: not found[name])
+
+
+# With one of these, a module may have names that its syntax does not show.
+_DYNAMIC = {"globals", "vars", "locals", "exec", "eval", "setattr", "__getattr__", "__dict__", "*"}
+
+
+def _check_attribute(path: Path, attribute: str, spec: str) -> None:
+    """Raise `UsageError` if no line of the file gives it a name such as the attribute's first."""
+    tree = _parsed(path)
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                names.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                names.add(name)
+            case ast.ClassDef(name=name) | ast.ExceptHandler(name=str(name)):
+                names.add(name)
+            case ast.alias(name=name, asname=new):
+                names.add(new or name.partition(".")[0])
+    first = attribute.partition(".")[0]
+    if first not in names and not names & _DYNAMIC:
+        raise _no_attribute(first, _callable_names(tree), "module", path.stem, spec)
+
+
+def _no_attribute(name: str, known: Iterable[str], kind: str, owner: str, spec: str) -> UsageError:
+    close = get_close_matches(name, [one for one in known if not one.startswith("_")])
+    return UsageError(
+        f"{spec}: there is no {name!r} in {kind} {owner}",
+        hint=f"did you mean {close[0]!r}?" if close else None,
+    )
 
 
 @contextmanager
@@ -396,13 +474,9 @@ def _attribute(module: ModuleType, path: str, spec: str) -> Any:
     owner: Any = module
     for name in path.split("."):
         if not hasattr(value, name):
-            close = get_close_matches(name, [one for one in dir(value) if not one.startswith("_")])
             kind = "module" if isinstance(value, ModuleType) else "class"
             shown = getattr(value, "__name__", None) or type(value).__name__
-            raise UsageError(
-                f"{spec}: there is no {name!r} in {kind} {shown}",
-                hint=f"did you mean {close[0]!r}?" if close else None,
-            )
+            raise _no_attribute(name, dir(value), kind, shown, spec)
         owner, value = value, getattr(value, name)
     if inspect.isclass(owner) and inspect.isfunction(value):
         name = value.__name__

@@ -375,8 +375,11 @@ class _Writer:
 _WANTED_BY = "collecting on several workers"
 _CONNECT_SECONDS = 30
 _LOOPBACK = "127.0.0.1"
-_NOTHING_SERVED: dict[str, list[str]] = {
-    f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker", "nanny")
+_SETTINGS: dict[str, list[str] | str] = {
+    **{f"distributed.{who}.http.routes": [] for who in ("scheduler", "worker", "nanny")},
+    # A killed worker is started again, however long that takes. After 15 s, less than the imports
+    # on a busy machine, Dask would give it up, and have none.
+    "distributed.deploy.lost-worker-timeout": "1h",
 }
 _AHEAD = 2  # batches of a worker: one at work, one waiting
 
@@ -479,18 +482,18 @@ def _client(workers: int | None, scheduler: str | None, stack: ExitStack) -> Any
     # Whoever can talk to a Dask process can have it run anything, and every user of the machine
     # reaches its loopback: ours know each other by a certificate that exists in them only.
     security = require("distributed.security", wanted_by=_WANTED_BY).Security.temporary()
-    with require("dask", wanted_by=_WANTED_BY).config.set(_NOTHING_SERVED):
-        cluster = distributed.LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            host=_LOOPBACK,
-            protocol="tls://",
-            security=security,
-            # Dask's own web servers cannot be turned off; they serve nothing, on this machine only.
-            dashboard_address=f"{_LOOPBACK}:0",
-            worker_dashboard_address=f"{_LOOPBACK}:0",
-            silence_logs=logging.CRITICAL,
-        )
+    stack.enter_context(require("dask", wanted_by=_WANTED_BY).config.set(_SETTINGS))
+    cluster = distributed.LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        host=_LOOPBACK,
+        protocol="tls://",
+        security=security,
+        # Dask's own web servers cannot be turned off; they serve nothing, on this machine only.
+        dashboard_address=f"{_LOOPBACK}:0",
+        worker_dashboard_address=f"{_LOOPBACK}:0",
+        silence_logs=logging.CRITICAL,
+    )
     stack.enter_context(cluster)
     client = distributed.Client(cluster, timeout=_CONNECT_SECONDS, set_as_default=False)
     return stack.enter_context(client)

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.profile.correlate import Attribution, handle_list
-from etscope.analysis.profile.source_location import common_module
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import FormatError
 from etscope.fleet._dataset import EVENT_FIELDS, EVENTS, WANTED_BY, arrow_schema, arrow_type
@@ -137,7 +136,7 @@ def _texts(key: EventKey, found: Attribution) -> dict[str, str | None]:
         "name": key.name,
         "op": op,
         "delegate": found.backend_id if kind in ("delegate", "delegated") else None,
-        "module": common_module(found.nodes),
+        "module": found.module,
         "source": lines[0] + more if lines else None,
     }
 

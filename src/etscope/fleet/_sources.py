@@ -15,6 +15,7 @@ from etscope.errors import EtscopeError, FormatError, MissingDataError, MissingF
 from etscope.formats.etdump.reader import ETDump
 from etscope.formats.etrecord.reader import RecordFile, read_etrecord
 from etscope.formats.identify import ETRECORD, identify
+from etscope.formats.run_json import RUN_ETDP, VALUES_ETDP
 from etscope.optional import require
 
 # -- ETRecords.
@@ -105,7 +106,6 @@ def _matches(dump: ETDump, record: Record) -> bool:
 
 _SUFFIXES = (".etdp", ".etdump")
 _IDENTIFIER = b"ED00"
-_VALUES, _TIMES = "values.etdp", "run.etdp"  # what `etscope run --save` writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def _below(folder: Path) -> Iterator[Source]:
         folders.sort()
         for name in sorted(files):
             path = Path(parent, name)
-            if name == _VALUES and _TIMES in files:
+            if name == VALUES_ETDP and RUN_ETDP in files:
                 continue
             if name.endswith(_SUFFIXES):
                 yield _local(path)

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from etscope.errors import UsageError, reading
+from etscope.errors import reading
 from etscope.fleet._sources import Source, is_url, open_url
 from etscope.formats.exported_program.exported_json import mapping
 from etscope.formats.run_json import (
@@ -95,17 +95,6 @@ def name_of(text: str | None) -> str:
     while len(quote(shown, safe=" ")) > _LONGEST - len(end):
         shown = shown[:-1]
     return shown + end
-
-
-def labels_of(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Parse labels of the form "key=value". Raises `UsageError` for others."""
-    found: dict[str, str] = {}
-    for pair in pairs:
-        key, sign, value = pair.partition("=")
-        if not sign or not key.strip():
-            raise UsageError(f"{pair!r} is not a label", hint="labels are KEY=VALUE")
-        found[key.strip()] = value.strip()
-    return found
 
 
 def flattened(value: Any, above: str = "") -> dict[str, str]:

@@ -3,6 +3,9 @@
 The author of a query need not have access to the files of this machine, so a query can only read.
 It must be a single SELECT, as DuckDB would also write in the folders that are open to it. All else
 is locked: other files, the network, extensions, Python variables, settings.
+
+Queries have two functions more than DuckDB, `compare` and `compare_all`, which give the verdicts of
+`etscope.analysis.comparison.compare_samples`.
 """
 
 from __future__ import annotations
@@ -11,15 +14,26 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import cache
 from importlib.resources import files
+from math import isnan
 from pathlib import Path
 from threading import Timer
 from typing import Any
 
+import numpy as np
+
+from etscope.analysis.comparison.compare_samples import (
+    Comparison,
+    Noise,
+    Policy,
+    compare_all,
+    locations,
+    pooled_noise,
+)
 from etscope.errors import EtscopeError, FormatError, RuntimeFailure, UsageError
 from etscope.fleet._dataset import (
     DUMP_FIELDS,
@@ -56,8 +70,9 @@ _TYPES = {
 }
 
 
-# The times of an execution that add up, as `InstructionRows.leaves` of a profile: kernels, and the
-# calls of delegates, divided into the events inside and the rest where these add up to the call.
+# The times of an execution that add up, as `InstructionRows.leaves` of a profile: the calls of
+# kernels, and those of delegates, divided into the events inside and the rest where these add up to
+# the call.
 _LEAVES = r"""
 CREATE VIEW leaves AS
 WITH
@@ -71,8 +86,20 @@ WITH
             coalesce(inside_ns <= duration_ns AND NOT is_apart, false) AS is_split
         FROM events LEFT JOIN inside USING (dump_id, run, iteration, instruction_id)
         WHERE kind = 'delegate' AND iteration IS NOT NULL
+    ),
+    kernels AS (
+        SELECT dump_id, run, iteration, instruction_id,
+            first(name) AS kernel, first(op) AS kernel_op
+        FROM events WHERE kind = 'kernel' AND iteration IS NOT NULL GROUP BY ALL
     )
-SELECT * FROM events WHERE kind = 'kernel' AND iteration IS NOT NULL
+SELECT * EXCLUDE (kernel, kernel_op)
+    REPLACE ('kernel' AS kind, coalesce(kernel, name) AS name, coalesce(op, kernel_op) AS op)
+FROM events LEFT JOIN kernels USING (dump_id, run, iteration, instruction_id)
+WHERE kind = 'call' AND iteration IS NOT NULL
+UNION ALL BY NAME
+SELECT * FROM events ANTI JOIN (FROM events WHERE kind = 'call')
+    USING (dump_id, run, iteration, instruction_id)
+WHERE kind = 'kernel' AND iteration IS NOT NULL
 UNION ALL BY NAME
 SELECT * EXCLUDE (inside_ns, is_split) FROM calls WHERE NOT is_split
 UNION ALL BY NAME
@@ -87,6 +114,17 @@ SELECT * EXCLUDE (inside_ns, is_split) REPLACE (
     duration_ns - inside_ns AS duration_ns
 )
 FROM calls WHERE is_split
+"""
+
+# The engine's answer. `compare_all_dumps` is a function of Python (`_compare_all_dumps`), which
+# has neither names nor defaults of its arguments.
+_NUMBERS = ("relative", "low", "high", "p", "before", "after")
+_COMPARED = f"STRUCT(verdict VARCHAR, {' DOUBLE, '.join(_NUMBERS)} DOUBLE, reason VARCHAR)"
+_COMPARE = """
+CREATE MACRO compare_all(before, after, steps := NULL, min_effect := 0.03, confidence := 0.99) AS
+    compare_all_dumps(before, after, steps, min_effect, confidence);
+CREATE MACRO compare(before, after, step := 0, min_effect := 0.03, confidence := 0.99) AS
+    compare_all_dumps([[before]], [[after]], [[step, step]], min_effect, confidence)[1]
 """
 
 
@@ -153,6 +191,14 @@ def _connection(duckdb: Any, dataset: Dataset) -> Iterator[Any]:
             _view(connection, EVENTS, dataset.event_files(batches), fields)
             _view(connection, DUMPS, list(batches.values()), DUMP_FIELDS)
             connection.execute(_LEAVES)
+            connection.create_function(
+                "compare_all_dumps",
+                _compare_all_dumps,
+                ["DOUBLE[][][]", "DOUBLE[][][]", "DOUBLE[][]", "DOUBLE", "DOUBLE"],
+                f"{_COMPARED}[]",
+                null_handling="special",
+            )
+            connection.execute(_COMPARE)
             folders = ", ".join(_quoted(f"{folder / name}/") for name in (EVENTS, DUMPS))
             connection.execute(f"SET allowed_directories = [{folders}]")
             connection.execute("SET enable_external_access = false")
@@ -175,6 +221,55 @@ def _view(connection: Any, name: str, files: Sequence[Path], fields: Sequence[Fi
     connection.execute(
         f"CREATE VIEW {name} AS SELECT {columns} FROM read_parquet([{listed}]{hive})"
     )
+
+
+_Samples = Sequence[Sequence[float]]  # of each dump of a side
+
+
+def _compare_all_dumps(
+    before: Sequence[_Samples | None] | None,
+    after: Sequence[_Samples | None] | None,
+    steps: Sequence[Sequence[float]] | None,
+    min_effect: float,
+    confidence: float,
+) -> list[dict[str, Any]] | None:
+    """Compare the samples of dumps on two sides, corrected as one family. With more than one dump a
+    side, the variation between dumps is that of these. What one side lacks has no verdict.
+
+    before, after: [pairs, dumps, samples], each in the order of time. steps: of the clock on each
+    side, [pairs, 2].
+    """
+    if before is None or after is None:
+        return None
+    if len(before) != len(after) or (steps is not None and len(steps) != len(before)):
+        raise UsageError("compare_all takes lists of one length")
+    answers = compare_all(
+        [np.concatenate(one) if one else () for one in before],
+        [np.concatenate(one) if one else () for one in after],
+        Policy(min_effect, confidence),
+        noise=[_noise(one or (), other or ()) for one, other in zip(before, after, strict=True)],
+        steps=None if steps is None else [(step[0], step[1]) for step in steps],
+    )
+    return [_row(answer) for answer in answers]
+
+
+def _row(answer: Comparison) -> dict[str, Any]:
+    numbers = {name: getattr(answer, name) for name in _NUMBERS}
+    is_both = min(answer.samples) > 0
+    return {
+        "verdict": answer.verdict.value if is_both else None,
+        **{name: None if x is None or isnan(x) else x for name, x in numbers.items()},
+        "reason": answer.reason if is_both else None,
+    }
+
+
+def _noise(before: _Samples, after: _Samples) -> Noise | None:
+    repeated = [locations(side).centre for side in (before, after) if len(side) > 1]
+    if not repeated:
+        return None
+    if not all((one > 0).all() for one in repeated):
+        return Noise(float("nan"), sum(map(len, repeated)))
+    return replace(pooled_noise(repeated), sides=(len(before), len(after)))
 
 
 def _quoted(text: str) -> str:
@@ -238,6 +333,9 @@ def _errors(duckdb: Any, folder: Path, timeout: float | None) -> Iterator[None]:
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         raise UsageError(f"this query cannot be run: {error}") from error
     except duckdb.Error as error:
+        _, is_ours, message = str(error).partition(f"{UsageError.__name__}: ")
+        if is_ours:  # of `compare` and `compare_all`
+            raise UsageError(message.strip()) from error
         if str(folder) in str(error):
             raise FormatError(f"a file of this dataset is damaged: {error}", path=folder) from error
         raise UsageError(f"this query cannot be run: {error}") from error
@@ -296,6 +394,7 @@ def _plain(value: Any) -> Any:
 #     -- param model text = *: shell pattern of models
 #     -- param before text: without "=" it must be given
 #     -- column total_ms: of all runs
+#     -- detail runs: not shown where the terminal is too narrow
 #     SELECT …
 #
 # A parameter is "text", "int" or "float".
@@ -317,12 +416,14 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class SavedQuery:
-    """A named query. columns: descriptions of the result's columns by name."""
+    """A named query. columns: descriptions of the result's columns by name. details: those that a
+    narrow terminal does not show."""
 
     name: str
     question: str
     parameters: tuple[Parameter, ...]
     columns: Mapping[str, str]
+    details: frozenset[str]
     sql: str
 
     def values(self, given: Mapping[str, str]) -> dict[str, Any]:
@@ -374,7 +475,7 @@ def saved_query(name: str) -> SavedQuery:
 
 def parse_query(name: str, text: str) -> SavedQuery:
     """Parse the SQL file of a saved query. Raises `ValueError` for an invalid head."""
-    question, parameters, columns = "", [], {}
+    question, parameters, columns, details = "", [], {}, set()
     for line in text.splitlines():
         if not line.startswith("-- "):
             break
@@ -383,8 +484,9 @@ def parse_query(name: str, text: str) -> SavedQuery:
             question = rest
         elif word == "param" and (found := _PARAM.fullmatch(rest)):
             parameters.append(Parameter(found[1], found[2], found[3], found[4]))
-        elif word == "column" and (found := _COLUMN.fullmatch(rest)):
+        elif word in ("column", "detail") and (found := _COLUMN.fullmatch(rest)):
             columns[found[1]] = found[2]
+            details |= {found[1]} if word == "detail" else set()
         else:
             raise ValueError(f"{name}.sql: invalid head line: {line}")
-    return SavedQuery(name, question, tuple(parameters), columns, text)
+    return SavedQuery(name, question, tuple(parameters), columns, frozenset(details), text)

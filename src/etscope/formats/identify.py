@@ -11,24 +11,25 @@ ETDUMP = "etdump"
 ETRECORD = "etrecord"
 PTE = "pte"
 BPTE = "bpte"
+PTD = "ptd"
 
-# The four in messages.
+# The five in messages.
 _NAMES = {
     ETDUMP: "an ETDump (.etdp)",
     ETRECORD: "an ETRecord",
     PTE: "an ExecuTorch program (.pte)",
     BPTE: "a bundled program (.bpte)",
+    PTD: "external tensors of a program (.ptd)",
 }
 
 _ZIP = b"PK\x03\x04"
 _ETRECORD_MEMBER = "ETRECORD_V0"
 
 # FlatBuffers files: four characters at byte 4, the last two being the version.
-_IDENTIFIERS = {b"ET": PTE, b"BP": BPTE, b"ED": ETDUMP}
+_IDENTIFIERS = {b"ET": PTE, b"BP": BPTE, b"ED": ETDUMP, b"FT": PTD}
 
 # Other files that users give by mistake, by their magic bytes and the offset of these.
 _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
-    (4, b"FT01", "external tensors of a program (.ptd)"),
     (4, b"XN0", "the data of an XNNPACK delegate"),
     (4, b"VK0", "the data of a Vulkan delegate"),
     (4, b"TFL3", "a TensorFlow Lite model"),
@@ -46,10 +47,10 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
 
 
 def identify(data_or_path: BytesLike | PathLike) -> str:
-    """Return the format of a file: "etdump", "etrecord", "pte" or "bpte".
+    """Return the format of a file: "etdump", "etrecord", "pte", "bpte" or "ptd".
 
     Only tells formats apart; the reader checks the rest of the file. Raises `FormatError` that says
-    what the file seems to be if it is none of the four (also for a directory or an empty file),
+    what the file seems to be if it is none of the five (also for a directory or an empty file),
     `MissingFileError` for a missing file.
     """
     source = open_source(data_or_path, "ExecuTorch file")
@@ -58,7 +59,7 @@ def identify(data_or_path: BytesLike | PathLike) -> str:
         if found is None:
             raise FormatError(
                 f"not a file that etscope reads: {describe(source.buffer)}",
-                hint="etscope reads ETDump, ETRecord, .pte and .bpte files",
+                hint="etscope reads ETDump, ETRecord, .pte, .bpte and .ptd files",
             )
         return found
 

@@ -2,6 +2,9 @@
 
     {"program": "model.pte", "program_sha256": "…", "runner": "native", "executorch": "1.5.1",
      "threads": 4, "recorded_at": "2026-05-01T12:00:00.000+00:00", "debug_level": null,
+     "conditions": {"cpus": "0-3", "cores": 4, "governors": ["powersave"], "load": 0.31},
+     "memory": {"runner": "native", "traced": null, "rss_before_bytes": 12546048,
+                "peak_rss_bytes": 13717504},
      "calls": [{"method": "forward", "case": null, "iterations": 10, "warmup": 2,
                 "inputs_from": "seed 0", "inputs_sha256": "…"}],
      "inputs": "inputs.npz",
@@ -11,29 +14,57 @@
      "environment": {"os": "Android 15", …}, "marks": ["…"]}
 
 `inputs` is the file beside it with the inputs of the calls; they are "given", or from the "record",
-a "case" of a bundle, or a seed. Every key may be missing, and other keys are ignored. The last two
-lines are written by other tools only. Times are in ns; `recorded_at` is ISO 8601, in UTC when it
-has no zone.
+a "case" of a bundle, or a seed. `conditions` are those of the machine before the first execution;
+`memory` is the resident memory of the runner's process in the first run, before it read the program
+and at its peak: with the runner "python", Python and torch are in both. With `etscope run --memory`
+it has `measured`, of a run of its own, all in bytes:
+
+    {"phases": [{"phase": "load", "method": "forward",
+                 "counted_bytes": {"program": 74224, "constants": 95356936, "planned": 4259904, …},
+                 "malloc_used_bytes": …, "malloc_held_bytes": …, "rss_bytes": …,
+                 "rss_of_files_bytes": …, "rss_of_stacks_bytes": …, "rss_anonymous_bytes": …,
+                 "mapped_anonymous_bytes": …, "peak_rss_bytes": …}],
+     "delegates": [{"method": "forward", "segment": 2, "backend": "XnnpackBackend",
+                    "growth_bytes": 4743120, "peak_rss_bytes": …}],
+     "instructions": [{"method": "forward", "chain": 0, "instruction": 12, "executions": 2,
+                       "first_growth_bytes": 4096, "later_growth_bytes": 0, "temporary_bytes": 0,
+                       "peak_rss_bytes": …}]}
+
+A phase ("start", "program", "load", "inputs", "first execution", "later executions") has what the
+process holds at its end, and the most that was resident while it lasted. `counted_bytes` are those
+that the runtime asked for; a delegate's growth is what else malloc gave while it was made, and an
+instruction's while it ran. Instructions that took nothing are left out. Every key may be missing,
+and other keys are ignored. The last two lines are written by other tools only. Times are in ns;
+`recorded_at` is ISO 8601, in UTC when it has no zone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import FormatError, reading
 from etscope.formats.bytes.files import PathLike
+from etscope.formats.conditions import Conditions
 from etscope.formats.exported_program.exported_json import integer, mapping, parse_json, sequence
-from etscope.formats.torch_files.tensor_files import read_tensor_file
 
 RUN_JSON = "run.json"
+# The dumps beside it, and the logged values of the one that has values.
+RUN_ETDP, VALUES_ETDP, DEBUG_BIN = "run.etdp", "values.etdp", "debug.bin"
+
+
+def conditions_to_json(conditions: Conditions) -> dict[str, Any]:
+    """Return the conditions of a run as run.json has them."""
+    shown = ("cpus", "cores", "governors", "load")
+    return {name: getattr(conditions, name) for name in shown}
 
 
 def encode_run_json(content: Mapping[str, Any]) -> bytes:
@@ -64,33 +95,120 @@ class SavedInputs:
     values: tuple[Any, ...] | None
 
 
-def saved_inputs(dump: PathLike | None, method: str) -> SavedInputs | None:
-    """Return the inputs of the runs in a dump that `etscope run --save` wrote; None where they are
-    not known: without a run.json beside the dump, or when the method was called several times.
+@dataclass(frozen=True, slots=True)
+class SavedCall:
+    """A call of a saved run: executions of a method on the same inputs.
+
+    runs: how many of them a dump has, None if not known. warmup: executions before these, which the
+    dump does not have. inputs: None if they are not known.
+    """
+
+    method: str
+    runs: int | None
+    warmup: int
+    inputs: SavedInputs | None
+
+
+def saved_calls(dump: PathLike | None) -> tuple[SavedCall, ...]:
+    """Return the calls whose runs a dump has, in order; () for a dump that `etscope run --save` did
+    not write.
 
     Raises `FormatError` for damaged files, `MissingFileError` when the inputs are gone.
     """
     path = _beside(dump)
-    if path is None:
-        return None
+    if path is None or dump is None:
+        return ()
     saved = read_run_json(path)
     with reading(RUN_JSON, path):
-        calls = [call for call in saved.calls if call.get("method") == method]
-        source = text_or_none(calls[0].get("inputs_from"), "inputs_from") if calls else None
-        if len(calls) != 1 or source is None:
+        calls = [call for call in saved.calls if "method" in call]
+        runs = _runs_of_calls(saved, path.with_name(Path(dump).name), len(calls))
+        only_values = Path(dump).name == VALUES_ETDP
+        warmups = [0 if only_values else _count(call.get("warmup"), "warmup") for call in calls]
+        inputs = _inputs_of_calls(saved, path, calls)
+    return tuple(
+        SavedCall(str(call["method"]), count, warmup or 0, values)
+        for call, count, warmup, values in zip(calls, runs, warmups, inputs, strict=True)
+    )
+
+
+def _runs_of_calls(saved: SavedRun, dump: Path, calls: int) -> Sequence[int | None]:
+    """The number of runs of each call in the dump; None if not known."""
+    # values.etdp is of a run of its own, without executions to warm up.
+    found = {latency.traced for latency in saved.latencies}
+    kind = "times" if "times" in found and dump.name != VALUES_ETDP else "values"
+    counts = [len(one.samples_ns) for one in saved.latencies if one.traced == kind]
+    return counts if len(counts) == calls else [None] * calls
+
+
+def saved_executions(dump: PathLike | None) -> tuple[str, ...]:
+    """Return the method of each execution in a dump that `etscope run --save` wrote, in order; ()
+    if not known.
+
+    Raises `FormatError` for a damaged run.json.
+    """
+    path = _beside(dump)
+    if path is None or dump is None:
+        return ()
+    saved = read_run_json(path)
+    with reading(RUN_JSON, path):
+        methods = [str(call["method"]) for call in saved.calls if "method" in call]
+        runs = _runs_of_calls(saved, Path(dump), len(methods))
+    return executions_of(
+        [SavedCall(name, count, 0, None) for name, count in zip(methods, runs, strict=True)]
+    )
+
+
+def executions_of(calls: Iterable[SavedCall]) -> tuple[str, ...]:
+    """Return the method of each execution that a dump of these calls has, in order."""
+    return tuple(call.method for call in calls for _ in range(call.runs or 0))
+
+
+def _inputs_of_calls(
+    saved: SavedRun, path: Path, calls: Sequence[Mapping[str, Any]]
+) -> list[SavedInputs | None]:
+    file, name = None, saved.text("inputs")
+    if name is not None:
+        from etscope.formats.torch_files.tensor_files import read_tensor_file
+
+        file = read_tensor_file(path.with_name(Path(name).name))
+    found: list[SavedInputs | None] = []
+    for number, call in enumerate(calls):
+        source = text_or_none(call.get("inputs_from"), "inputs_from")
+        prefix = f"{number}/input_" if len(calls) > 1 else "input_"
+        values = None
+        if file is not None:
+            values = tuple(
+                value
+                for key, value in zip(file.names, file.values, strict=True)
+                if key is not None and key.startswith(prefix)
+            )
+        found.append(None if source is None else SavedInputs(source, values))
+    return found
+
+
+def call_of_run(calls: Sequence[SavedCall], method: str, position: int) -> SavedCall | None:
+    """Return the call that a run of a method belongs to, by its position among the method's runs in
+    the dump; None if it is not known."""
+    mine = [call for call in calls if call.method == method]
+    if len(mine) == 1:
+        return mine[0]
+    for call in mine:
+        if call.runs is None:
             return None
-        name = saved.text("inputs")
-    if name is None:
-        return SavedInputs(source, None)
-    file = read_tensor_file(path.with_name(Path(name).name))
-    number = saved.calls.index(calls[0])
-    prefix = f"{number}/input_" if len(saved.calls) > 1 else "input_"
-    mine = [
-        value
-        for key, value in zip(file.names, file.values, strict=True)
-        if key is not None and key.startswith(prefix)
-    ]
-    return SavedInputs(source, tuple(mine))
+        if position < call.runs:
+            return call
+        position -= call.runs
+    return None
+
+
+def saved_inputs(dump: PathLike | None, method: str, position: int = 0) -> SavedInputs | None:
+    """Return the inputs of a run in a dump that `etscope run --save` wrote, by its position among
+    the runs of its method; None where they are not known.
+
+    Raises as `saved_calls`.
+    """
+    call = call_of_run(saved_calls(dump), method, position)
+    return None if call is None else call.inputs
 
 
 def saved_methods(dump: PathLike | None) -> tuple[str, ...]:
@@ -105,7 +223,7 @@ def saved_methods(dump: PathLike | None) -> tuple[str, ...]:
 
 def _beside(dump: PathLike | None) -> Path | None:
     """The run.json of a dump that `etscope run --save` wrote."""
-    if dump is None or Path(dump).name not in ("run.etdp", "values.etdp"):
+    if dump is None or Path(dump).name not in (RUN_ETDP, VALUES_ETDP):
         return None
     path = Path(dump).with_name(RUN_JSON)
     return path if path.is_file() else None
@@ -114,9 +232,188 @@ def _beside(dump: PathLike | None) -> Path | None:
 def dump_with_values(dump: str) -> str:
     """Return the dump with the values of a run that `etscope run --save` kept: values.etdp beside
     run.etdp, which has the times of a run without them. Any other dump itself."""
-    values = Path(dump).with_name("values.etdp")
-    is_saved = Path(dump).name == "run.etdp" and Path(dump).with_name(RUN_JSON).is_file()
+    values = Path(dump).with_name(VALUES_ETDP)
+    is_saved = Path(dump).name == RUN_ETDP and Path(dump).with_name(RUN_JSON).is_file()
     return str(values) if is_saved and values.is_file() else dump
+
+
+def run_at(path: PathLike) -> SavedRun | None:
+    """Return the saved run that a path names: its folder, its run.json or its dump; None for
+    another file. Raises `FormatError` for a damaged run.json."""
+    found = Path(path)
+    if found.is_dir() and (found / RUN_JSON).is_file():
+        return read_run_json(found / RUN_JSON)
+    return read_run_json(found) if found.name == RUN_JSON else saved_run(found)
+
+
+def saved_run(dump: PathLike | None) -> SavedRun | None:
+    """Return the run.json beside a dump that `etscope run --save` wrote; None for other dumps.
+
+    Raises `FormatError` for a damaged run.json.
+    """
+    path = _beside(dump)
+    return None if path is None else read_run_json(path)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPhase:
+    """The process at the end of a part of a run, bytes; None where the system does not tell.
+
+    phase: "start", "program", "load", "inputs", "first execution" or "later executions". counted:
+    what the runtime asked for, by owner: "program", "constants", "delegate_data", "named_data",
+    "external_data", "method_allocator", "planned", "temporary_allocator". malloc_used, malloc_held:
+    what malloc gave, and what it has from the system. mapped_anonymous: with the pages that were
+    never touched. peak_rss: the most that was resident while the phase lasted.
+    """
+
+    phase: str
+    method: str | None
+    counted: Mapping[str, int]
+    malloc_used: int | None
+    malloc_held: int | None
+    rss: int | None
+    rss_of_files: int | None
+    rss_of_stacks: int | None
+    rss_anonymous: int | None
+    mapped_anonymous: int | None
+    peak_rss: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateMemory:
+    """The making of a delegate: the bytes that malloc gave meanwhile and that nobody else counts,
+    and the most that was resident.
+
+    segment: of the program, with the delegate's data. growth: without what was freed.
+    """
+
+    method: str
+    segment: int
+    backend: str | None
+    growth: int | None
+    peak_rss: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionMemory:
+    """The executions of an instruction: the bytes that malloc gave in the first one and in those
+    after it, without what was freed; the most that the temporary allocator gave; the most that was
+    resident in the first one."""
+
+    method: str
+    chain: int
+    instruction: int
+    executions: int
+    first_growth: int | None
+    later_growth: int | None
+    temporary: int
+    peak_rss: int | None
+
+    @property
+    def took(self) -> bool:
+        """True if it took memory."""
+        return any((self.first_growth, self.later_growth, self.temporary))
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredMemory:
+    """Memory of a native runner's process, by who takes it. phases: in order, "start" first."""
+
+    phases: tuple[MemoryPhase, ...]
+    delegates: tuple[DelegateMemory, ...]
+    instructions: tuple[InstructionMemory, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as run.json has it. Of the instructions that took nothing, the first that was
+        at its method's peak stays."""
+        peaks = {method: self.peak_instruction(method) for method in self.methods}
+        kept = [one for one in self.instructions if one.took or one is peaks[one.method]]
+        return {
+            "phases": [_json_of(phase) for phase in self.phases],
+            "delegates": [_json_of(delegate) for delegate in self.delegates],
+            "instructions": [_json_of(instruction) for instruction in kept],
+        }
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that were executed, in order."""
+        return tuple(dict.fromkeys(phase.method for phase in self.phases if phase.method))
+
+    def peak_instruction(self, method: str) -> InstructionMemory | None:
+        """Return the first instruction of a method at which its execution was at its peak."""
+        known = [
+            one for one in self.instructions if one.method == method and one.peak_rss is not None
+        ]
+        return max(known, key=lambda one: one.peak_rss or 0, default=None)
+
+
+_NAMES_OF_BYTES = ("first_growth", "later_growth", "temporary", "growth")
+
+
+def _json_of(value: MemoryPhase | DelegateMemory | InstructionMemory) -> dict[str, Any]:
+    names = ((field.name, getattr(value, field.name)) for field in fields(value))
+    return {_json_name(name): dict(one) if name == "counted" else one for name, one in names}
+
+
+def _json_name(name: str) -> str:
+    is_bytes = name in _NAMES_OF_BYTES or name.startswith(("rss", "malloc", "mapped", "peak"))
+    return f"{name}_bytes" if is_bytes or name == "counted" else name
+
+
+def measured_memory(value: Any) -> MeasuredMemory | None:
+    """Return the "measured" of a run.json, or the "memory" of a native runner's result; None for
+    None. Raises `FormatError` when it is damaged."""
+    if value is None:
+        return None
+    given = mapping(value, "the measured memory")
+    return MeasuredMemory(
+        tuple(_read_as(MemoryPhase, one) for one in _listed(given, "phases")),
+        tuple(_read_as(DelegateMemory, one) for one in _listed(given, "delegates")),
+        tuple(_read_as(InstructionMemory, one) for one in _listed(given, "instructions")),
+    )
+
+
+def _listed(given: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    return [mapping(one, f"one of the {key}") for one in sequence(given.get(key) or [], key)]
+
+
+_Read = TypeVar("_Read", MemoryPhase, DelegateMemory, InstructionMemory)
+
+
+def _read_as(kind: type[_Read], given: Mapping[str, Any]) -> _Read:
+    values: dict[str, Any] = {}
+    for one in fields(kind):
+        value = given.get(_json_name(one.name))
+        if one.type == "Mapping[str, int]":
+            counted = mapping(value, "counted_bytes").items()
+            values[one.name] = {str(name): integer(size, name) for name, size in counted}
+        elif one.type in ("str", "str | None"):
+            values[one.name] = text_or_none(value, one.name)
+        else:
+            values[one.name] = _count(value, one.name)
+        if values[one.name] is None and "None" not in str(one.type):
+            raise FormatError(f"{_json_name(one.name)} is missing in the measured memory")
+    return kind(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedMemory:
+    """The resident memory of the process of a runner ("python", "native"), bytes.
+
+    traced: as for `SavedLatency`: recording takes memory as well. rss_before: before the program
+    was read, None if not known. measured: by owner, in a run of its own, if that was asked for.
+    """
+
+    runner: str | None
+    traced: str | None
+    rss_before: int | None
+    peak_rss: int
+    measured: MeasuredMemory | None = None
+
+    def in_words(self) -> str:
+        """Say what process the memory is of, and what it holds."""
+        with_torch = ", Python and torch included" if self.runner == "python" else ""
+        return f"the {self.runner or 'unknown'} runner's process{with_torch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +492,38 @@ class SavedRun:
                 )
             )
         return found
+
+    @property
+    def conditions(self) -> Conditions | None:
+        """The CPUs, governor and load of the machine when the run began; None if not known."""
+        if self.content.get("conditions") is None:
+            return None
+        given = mapping(self.content["conditions"], "the conditions")
+        load = given.get("load")
+        if not isinstance(load, (int, float, NoneType)):
+            raise FormatError(f"a load must be a number, found {load!r:.80}")
+        return Conditions(
+            at=0.0,
+            cpus=text_or_none(given.get("cpus"), "the CPUs") or "",
+            cores=_count(given.get("cores"), "the number of cores"),
+            governors=tuple(map(str, sequence(given.get("governors") or [], "the governors"))),
+            load=load,
+        )
+
+    @property
+    def memory(self) -> SavedMemory | None:
+        """The memory of the runner's process; None if it is not known."""
+        given = mapping(self.content.get("memory") or {}, "the memory")
+        peak = _count(given.get("peak_rss_bytes"), "peak_rss_bytes")
+        if peak is None:
+            return None
+        return SavedMemory(
+            text_or_none(given.get("runner"), "runner"),
+            text_or_none(given.get("traced"), "traced"),
+            _count(given.get("rss_before_bytes"), "rss_before_bytes"),
+            peak,
+            measured_memory(given.get("measured")),
+        )
 
     @property
     def marks(self) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
-"""`plot_errors` of the results that `Inspector` gives: an error along the order of execution."""
+"""`plot_errors` and `plot_values` of the results that `Inspector` gives: errors in order of
+execution, and a value of the device beside the expected one."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Any, TypeVar
 
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.numerics.gap import Gap
-from etscope.analysis.numerics.rows import Numerics
-from etscope.errors import UsageError
+from etscope.analysis.numerics.rows import Numerics, NumericsRow, described
+from etscope.errors import MissingDataError, UsageError
 from etscope.model.table import Column, Kind
 from etscope.views.plots import figures, metric_plots
 
@@ -101,6 +102,45 @@ class PlottedNumerics(Numerics):
         )
         _deliver(figure, targets)
 
+    def plot_values(
+        self,
+        path: Paths = None,
+        row: NumericsRow | None = None,
+        *,
+        against: str | None = None,
+        title: str | None = None,
+        size: tuple[float, float] = (10.0, 5.5),
+    ) -> None:
+        """Draw the values of a row: distribution, error by channel, worst elements; delivered as by
+        `plot_errors`.
+
+        row: of `rows`, with values; by default the first that is wrong, else the one with values
+        whose excess is the largest. against: "local", PyTorch's result from the device's inputs, or
+        "total", the reference; by default the former for a wrong row. size: see
+        `etscope.views.plots.value_plots.value_figure`.
+
+        Raises `UsageError` for another word, for a path of another suffix, and without a path where
+        there is no notebook; `MissingDataError` for a row without values; `MissingDependencyError`
+        without matplotlib.
+        """
+        from etscope.views.plots.value_plots import value_figure
+
+        if against not in (None, "local", "total"):
+            raise UsageError(f"values are compared with local or total, not {against!r}")
+        kept = [one for one in self.rows if one.values is not None]
+        if row is None:
+            row = self.first or max(kept, key=lambda one: one.excess, default=None)
+        if row is None or row.values is None:
+            raise MissingDataError(
+                "no values were kept" + ("" if row is None else f" of {row.node}"),
+                hint="diagnose_numerics(values='NODE') keeps those that a selector picks",
+            )
+        found = row.values.local if against == "local" else row.values.behind(row.verdict)
+        if against == "total":
+            found = row.values.total or row.values.local
+        targets = _targets(path)
+        _deliver(value_figure(found, title=title or described(row), size=size), targets)
+
 
 _Plotted = TypeVar("_Plotted", PlottedGap, PlottedNumerics)
 
@@ -125,5 +165,5 @@ def _deliver(figure: Any, targets: list[str | os.PathLike[str]]) -> None:
         figures.save_figure(figure, target)
     if not figures.show_figure(figure) and not targets:
         raise UsageError(
-            "there is no notebook to show the plot in", hint="name a file: plot_errors('e.png')"
+            "there is no notebook to show the plot in", hint="name a file: 'errors.png'"
         )

@@ -4,6 +4,7 @@ reports."""
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from etscope.analysis.profile.correlate import EDGE_GRAPH
 from etscope.analysis.profile.module_times import module_total
 from etscope.analysis.profile.scale import Scale, TimeConverter, block_samples
 from etscope.analysis.profile.trace import UNAVAILABLE, Trace, warn_no_debug_buffer, warn_own_clock
-from etscope.errors import MissingDataError, UsageError
+from etscope.errors import FormatError, MissingDataError, UsageError
 from etscope.etrecord import as_record
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.etdump.debug_values import DebugBuffer
@@ -26,6 +27,7 @@ from etscope.formats.etdump.vgf import parse_vgf_neural_statistics_delegate_meta
 from etscope.formats.etrecord.reader import EDGE, EXPORTED
 from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program
+from etscope.formats.run_json import SavedCall
 from etscope.model.event_table import FRAMEWORK_EVENTS, Block
 from etscope.model.events import (
     Event,
@@ -141,8 +143,12 @@ class EventBlocks:
 
     def _reference(self, method: str | None, index: int) -> ProgramOutput | None:
         """Return the expected outputs of a test case: those of the bundled program, whose cases the
-        index counts, else those of the record, which may have been made with the same bundle."""
-        if method is None or index < 0:
+        index counts, else those of the record, which may have been made with the same bundle.
+
+        Dumps of ExecuTorch 1.5 have -1 whatever ran: where there is one case, it is that, unless
+        the run is known to have had other inputs.
+        """
+        if method is None:
             return None
         cases: Sequence[Any] | None = None
         if self.bundle is not None:
@@ -150,7 +156,12 @@ class EventBlocks:
             cases = [case.expected_outputs for case in suites.get(method, ())]
         elif self.trace.record is not None:
             cases = (self.trace.record.reference_outputs() or {}).get(method)
-        if cases is None or index >= len(cases) or not cases[index]:
+        if index < 0 and cases is not None and len(cases) == 1:
+            calls = [call for call in self.trace.known_calls if call.method == method]
+            sources = {call.inputs.source for call in calls if call.inputs is not None}
+            if sources <= (set() if self.bundle is not None else {"record"}):
+                index = 0
+        if cases is None or not 0 <= index < len(cases) or not cases[index]:
             return None
         return _outputs(list(cases[index]))
 
@@ -211,6 +222,7 @@ class Inspector:
         buffer_path: PathLike | None = None,
         program: PathLike | bytes | Program | BundledFile | None = None,
         verify: bool = True,
+        calls: Sequence[SavedCall] = (),
     ) -> None:
         """Open a dump and whatever explains it.
 
@@ -227,13 +239,20 @@ class Inspector:
         program: the .pte or .bpte that ran, as a path, as bytes, or opened: gives operators
             without a record, and a bundled program the outputs that its cases expect.
         verify: refuse a record or program that the dump is not of.
+        calls: those that the dump has the runs of, in order; by default those that `etscope run
+            --save` noted beside it.
 
         Raises `UsageError` for arguments that do not fit together, `FormatError` for a bad file,
         `MismatchError` for files that do not belong together.
         """
         self._scale = Scale(TimeScale.of(source_time_scale), TimeScale.of(target_time_scale))
         if (etdump_path is None) == (etdump_data is None):
-            raise UsageError("Expecting exactly one of etdump_path or etdump_data to be specified.")
+            raise UsageError(
+                "Expecting exactly one of etdump_path or etdump_data to be specified.",
+                hint="the second place is etdump_data, bytes: name the record, etrecord="
+                if isinstance(etdump_data, (str, os.PathLike))
+                else None,
+            )
         if debug_buffer_path is not None and buffer_path is not None:
             raise UsageError("debug_buffer_path and buffer_path are the same file: give one")
         debug_buffer_path = buffer_path if debug_buffer_path is None else debug_buffer_path
@@ -253,10 +272,16 @@ class Inspector:
             program=program,
             reference_graph=reference_graph_name,
             forced=not verify,
+            calls=tuple(calls),
         )
         if verify:
             self.trace.verify()
-        if debug_buffer_path is None and self.trace.refers_to_tensors:
+        buffer = self.trace.debug_buffer
+        if (buffer is None or not buffer.size) and self.trace.refers_to_tensors:
+            if buffer is not None:
+                raise FormatError(
+                    "the debug buffer is empty, and the ETDump refers to tensors", path=buffer.path
+                )
             warn_no_debug_buffer()
         self.event_blocks: list[EventBlock] = EventBlocks(
             self.trace,
@@ -428,11 +453,20 @@ class Inspector:
 
     @property
     def op_graph_dict(self) -> Mapping[str, Graph] | None:
-        """The record's graphs by name, as `etscope.model.graph.Graph`; None without a record."""
+        """The record's graphs by name, as `etscope.model.graph.Graph`; None without a record.
+
+        The edge program of "forward", or of the only method, is there by upstream's name too,
+        "edge_dialect_graph_module".
+        """
         record = self.trace.record
         if record is None:
             return None
-        return {name: graph_from_record(record, name) for name in record.graph_names}
+        graphs = {name: graph_from_record(record, name) for name in record.graph_names}
+        methods = record.edge_methods
+        main = methods[0] if len(methods) == 1 else "forward"
+        if main in methods:
+            graphs[EDGE_GRAPH] = graphs[f"{EDGE}/{main}"]
+        return graphs
 
     # -- values against a reference
 
@@ -463,7 +497,8 @@ class Inspector:
         Columns: aot_debug_handle, aot_ops (nodes of the reference graph), aot_intermediate_output,
         runtime_ops, runtime_debug_handle, runtime_intermediate_output, gap (a list: one number for
         each pass of a loop) and stacktraces (by node). One row for each output of an instruction,
-        in the order of the reference. Values are tensors in a temporary file.
+        in the order of the reference; with a comparator, outputs of one operator share a row, as
+        tuples and a gap of several numbers. Values are tensors in a temporary file.
 
         Raises `NumericGapError` when values, record, inputs or the reference graph are missing, or
         nothing can be compared; `UsageError` for an unknown distance.
@@ -520,6 +555,7 @@ class Inspector:
         run: int | None = None,
         inputs: Any = None,
         previous: Sequence[Any] | None = None,
+        values: str | None = None,
     ) -> PlottedNumerics:
         """Find the operators whose numbers go wrong, and their lines of Python: for each logged
         value the total error to the reference, the operator's own, and the inherited one.
@@ -529,7 +565,9 @@ class Inspector:
         reference_graph: the edge program by default. method, run, inputs: as for
         `calculate_numeric_gap`. previous: of a model that keeps state, the inputs of each run since
         it was loaded, in order, up to this one; by default those of their test cases, or this
-        run's, with a warning if nothing tells that they are.
+        run's, with a warning if nothing tells that they are. values: a selector of the rows whose
+        `.values` are kept: distribution, error by channel, worst elements, quantised range; by
+        default the worst rows, the first that are wrong, and the outputs.
 
         `.verdict` names the first operator that is wrong, `.first`, `.suspects` and
         `.non_finite_origin` are rows, `.table()` has all, `.plot_errors()` draws it;
@@ -550,6 +588,7 @@ class Inspector:
             inputs=inputs,
             previous=previous,
             bundle=self._bundle,
+            values=values,
         )
         return plotted(PlottedNumerics, found)
 

@@ -69,10 +69,12 @@ def _compare(inspector: Inspector) -> None:
         if block.reference_output is None:
             raise MissingDataError(
                 "there are no reference outputs for the runs of this dump",
-                hint="the ETRecord has to be of a bundled program, and the dump has to say which "
-                "case ran (bundled_input_index), as only C++ runners can write it"
+                hint="give the ETRecord that has them: one of a bundled program, or of "
+                "`etscope export`. If it has several test cases, the dump has to say which one "
+                "ran: those of `etscope run` do, ExecuTorch's own say -1"
                 if block.bundled_input_index is None
-                else "make the ETRecord with the bundled program",
+                else f"the ETRecord has none for test case {block.bundled_input_index}: make it "
+                "with the bundled program that ran",
             )
         results = compare_results(block.reference_output, block.run_output or [], plot=plot)
         for metric, values in results.items():

@@ -13,7 +13,7 @@ from etscope._lazy import lazy_names
 from etscope.optional import require
 
 if TYPE_CHECKING:
-    from etscope.bridge.taps.upstream import (
+    from etscope.bridge.upstream_taps import (
         FULL_TENSOR,
         STATS,
         NodeSelector,
@@ -59,7 +59,7 @@ __all__ = [
     "tap_intermediate_outputs_",
 ]
 
-_load, __dir__ = lazy_names(__name__, dict.fromkeys(__all__, "etscope.bridge.taps.upstream"))
+_load, __dir__ = lazy_names(__name__, dict.fromkeys(__all__, "etscope.bridge.upstream_taps"))
 
 
 def __getattr__(name: str) -> Any:

@@ -34,6 +34,7 @@ PREFIX = "device-"  # of the name of a resource, before the device's
 
 _CONNECT = 10.0  # seconds, to a scheduler that should be there
 _CONNECT_OWN = 60.0  # to our own, on a busy machine
+_ANSWER = 30.0  # of a scheduler to a question
 _AGAIN = (0.5, 2.0)  # seconds before each new try to start workers
 # A job whose worker was killed goes back to the engine, which counts its attempts. Dask's web
 # servers would show the logs of workers to every user of the machine: they serve nothing here.
@@ -137,8 +138,18 @@ class Cluster:
         return bool(self._client.status == "running")
 
     def offered(self) -> dict[str, str]:
-        """The addresses of the workers that offer a device, by the device's name."""
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        """The addresses of the workers that offer a device, by the device's name. Raises `LabError`
+        when the scheduler does not answer."""
+        if self._local is not None:
+            self._local.start_missing()
+        identity = self._client.scheduler.identity
+        try:
+            found = self._client.sync(identity, n_workers=-1, callback_timeout=_ANSWER)
+        except (OSError, asyncio.TimeoutError) as error:
+            raise LabError(
+                f"the Dask scheduler does not answer: {error or type(error).__name__}"
+            ) from error
+        workers = found["workers"]
         return {
             resource.removeprefix(PREFIX): address
             for address, about in workers.items()
@@ -155,7 +166,7 @@ class Cluster:
         def ended(done: Future) -> None:
             try:
                 self._say(AttemptEnded(token, done.result()))
-            except KilledWorker:
+            except (KilledWorker, worker.AlreadyBegun):
                 self._say(AttemptGone(token, "its worker was killed", worker_lost=True))
             except Exception as error:
                 if done.status == "cancelled":  # withdrawn, or the scheduler is gone
@@ -281,6 +292,13 @@ class _Local:
 
     cluster: SpecCluster
     folder: tempfile.TemporaryDirectory[str]
+
+    def start_missing(self) -> None:
+        """Start workers in place of those that Dask gave up: a worker that was killed, and is not
+        back after `distributed.deploy.lost-worker-timeout`, 15 s, as on a machine with much work,
+        is not started again otherwise."""
+        if len(self.cluster.workers) < len(self.cluster.worker_spec):
+            self.cluster.scale(len(self.cluster.worker_spec))
 
     def close(self) -> None:
         with suppress(Exception):

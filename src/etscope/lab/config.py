@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,10 +27,13 @@ from sqlalchemy.exc import ArgumentError
 
 from etscope.errors import FormatError, LabError, UsageError
 from etscope.lab.jobs.records import DeviceConfig
+from etscope.optional import require
 
+fcntl = require("fcntl", wanted_by="a lab on this machine")  # locks of files
 ENVIRONMENT = "ETSCOPE_LAB"
 CONFIG = "lab.yaml"
 _SERVER = "server.json"
+_ENGINES, _NEW = "engines", "new-"
 _DEFAULT = "~/.etscope/lab"
 _PATIENCE = 0.5  # seconds: `server_url` holds the lock for a moment
 
@@ -163,6 +165,47 @@ class Home:
         """File for the log of a job that an engine of this folder works on."""
         return self.folder / "live" / f"{job_id}.txt"
 
+    def hold_engine(self, engine: str) -> Callable[[], None]:
+        """Hold a lock, as long as this process lives, by which `dead_engines` knows that an engine
+        of this folder is alive. Returns the function that lets it go.
+
+        The lock goes with the process, however that ends, so that nobody has to wait for a time.
+        """
+        folder = self.folder / _ENGINES
+        path = folder / engine
+        part = folder / f"{_NEW}{engine}"
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            file = part.open("w")
+            _locked(file.fileno(), fcntl.LOCK_EX)
+            file.write(_boot())
+            file.flush()
+            part.rename(path)  # nobody sees it without its lock
+        except OSError as error:
+            raise LabError(f"{folder} cannot be written: {error.strerror or error}") from error
+
+        def let_go() -> None:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            file.close()
+
+        return let_go
+
+    def dead_engines(self, forget: Callable[[str], None]) -> None:
+        """Call `forget` with the id of each engine of this folder whose process has ended.
+
+        An engine of another machine, or of before this one was started, is not among them: locks
+        may not reach over a network.
+        """
+        boot = _boot()
+        for path in (self.folder / _ENGINES).glob("*") if boot else ():
+            if path.name.startswith(_NEW):
+                continue
+            with suppress(OSError), path.open() as file:
+                if file.read() == boot and _locked(file.fileno(), fcntl.LOCK_EX):
+                    forget(path.name)
+                    path.unlink()
+
     @property
     def server_url(self) -> str | None:
         """URL of the running `etscope lab serve` of this folder; None when none runs."""
@@ -194,6 +237,13 @@ class Home:
             finally:
                 if first:
                     file.truncate(0)
+
+
+def _boot() -> str:
+    """An id of this machine since it was started; "" where there is none."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text()
+    return ""
 
 
 def _locked(handle: int, kind: int, patience: float = 0) -> bool:
@@ -244,7 +294,7 @@ def _read(path: Path) -> LabConfig:
             for fault in error.errors(include_url=False, include_input=False)
         ]
         raise FormatError(
-            "; ".join(faults), path=path, hint="`Home.init` of an empty folder writes an example"
+            "; ".join(faults), path=path, hint="etscope lab init --home FOLDER writes an example"
         ) from error
 
 

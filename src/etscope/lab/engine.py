@@ -50,6 +50,7 @@ from etscope.lab.jobs.records import (
     Outcome,
     State,
 )
+from etscope.lab.store import Store
 
 AHEAD = 2  # attempts a device has: one at work, and one that is ready when that ends
 
@@ -59,6 +60,7 @@ _POLL = 1.0  # seconds
 _REFRESH = 15.0  # between two looks at the cluster's workers, beside what it reports
 _CHECK = 600.0  # between two checks of an idle device
 _CLUSTER_AGAIN = 5.0  # between two attempts to reach a cluster that went away
+_END = 120.0  # for what the engine writes and closes at its end, beside running jobs
 _FIRST, _DEEPEST = 100, 10_000  # queued jobs that are read
 
 _logger = logging.getLogger("etscope.lab")
@@ -274,7 +276,8 @@ class EngineOptions:
     cluster; None: that of the configuration, or workers on this machine. only: ids of the jobs to
     work on; None: all. in_process: workers are threads of this process; None: when `only` is given,
     as there are few jobs to do then. lease_seconds: time after which another engine takes over
-    the jobs of one that died. drain_seconds: time that running jobs get to end when the engine is
+    the jobs of one that died on another machine; it sees at once that one of its own machine and
+    folder did. drain_seconds: time that running jobs get to end when the engine is
     closed.
     """
 
@@ -326,11 +329,17 @@ class Engine:
         self._deep_from = 0.0
         self._closing = False
         self._cluster: Cluster | None = None
+        self._let_go: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="etscope-lab-engine", daemon=True)
 
     def start(self) -> None:
         """Open the cluster, take the devices, begin. Raises `LabError` when there is no cluster."""
-        self._cluster = self._open_cluster()
+        self._let_go = self._home.hold_engine(self.id)
+        try:
+            self._cluster = self._open_cluster()
+        except BaseException:
+            self._let_go()
+            raise
         self.wake()  # jobs that are queued already must not wait for a message
         self._thread.start()
 
@@ -340,11 +349,16 @@ class Engine:
 
     def close(self) -> None:
         """Begin no further job; let running ones end for `drain_seconds`, then queue them again;
-        release the devices."""
+        release the devices. Raises `LabError` when the engine does not end."""
         self._closing = True
         self.wake()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(2 * self._drain_seconds + _END)
+            if self._thread.is_alive():
+                raise LabError(
+                    "the lab's engine does not end: its database or its workers do not answer",
+                    hint="end this process; the jobs are queued again when another engine starts",
+                )
 
     # -- the thread
 
@@ -405,6 +419,7 @@ class Engine:
             attempt = self._drop(message.token)
             if attempt is not None:
                 if message.worker_lost:
+                    attempt.started = attempt.started or self._began(attempt)
                     # Until the cluster shows a worker again.
                     self._slots[attempt.device].address = None
                     self._due.pop("workers", None)
@@ -413,6 +428,13 @@ class Engine:
             self._hear_checked(message)
         elif isinstance(message, WorkersChanged):
             self._due.pop("workers", None)
+
+    def _began(self, attempt: Attempt) -> bool:
+        """True when a worker has begun an attempt; it may have been killed before it said so."""
+        try:
+            return Store(self._home.store_url).began(attempt.token)
+        except EtscopeError:  # of the store; its jobs wait until it is back
+            return False
 
     def _hear_started(self, started: AttemptStarted) -> None:
         attempt = self._attempts.get(started.token)
@@ -508,6 +530,8 @@ class Engine:
     # -- what is due
 
     def _housekeep(self, woken: bool) -> None:
+        if self._is_due("dead", _POLL):
+            self._home.dead_engines(self._forget_engine)
         if self._is_due("leases", self._lease / 3):
             self._database.renew(self.id, self._lease)
             self._acquire()
@@ -530,6 +554,11 @@ class Engine:
             self._cancel_requested(cluster)
             self._check_devices(cluster)
             self._resume()
+
+    def _forget_engine(self, engine: str) -> None:
+        self._database.abandon(engine)
+        for what in ("leases", "expired"):
+            self._due.pop(what, None)
 
     def _is_due(self, what: str, seconds: float) -> bool:
         now = time.monotonic()
@@ -684,6 +713,7 @@ class Engine:
             time.sleep(_POLL)
         if self._cluster is not None:
             self._cluster.close()
+        self._let_go()
 
     def _take_back(self, attempt: Attempt) -> None:
         self._withdraw(attempt)

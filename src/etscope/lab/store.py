@@ -2,7 +2,8 @@
 
 The layout is `sha256/ab/<hex>`. An object is written under another name in `parts/`, then moved to
 its own, under which there is never half of it, whatever dies when. Its name is the hash of its
-content, so damage is found when it is read.
+content, so damage is found when it is read. `attempts/<token>` is a small file for each attempt at
+a job that a worker began.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from etscope.lab.jobs.records import Artifact
 
 _PIECE = 1 << 20  # bytes
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_OBJECTS, _PARTS, _DAMAGED = "sha256", "parts", "damaged"
+_OBJECTS, _PARTS, _DAMAGED, _ATTEMPTS = "sha256", "parts", "damaged", "attempts"
+_TOKEN = re.compile(r"[0-9A-Za-z-]{1,64}")
+_ATTEMPTS_KEPT = 7 * 86_400  # seconds; a job may wait at its worker behind another one
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _Result = TypeVar("_Result")
@@ -99,8 +102,9 @@ class FolderBackend:
     def open(self, name: str) -> BinaryIO:
         return (self.root / name).open("rb")
 
-    def has(self, folder: str) -> bool:
-        return (self.root / folder).is_dir()
+    def has(self, name: str) -> bool:
+        """True when there is a file or folder of this name."""
+        return (self.root / name).exists()
 
     def size(self, name: str) -> int:
         return (self.root / name).stat().st_size
@@ -159,9 +163,9 @@ class FsspecBackend:
             return io.BytesIO(self._filesystem.cat_file(self._path(name)))
         return cast(BinaryIO, self._filesystem.open(self._path(name), "rb"))
 
-    def has(self, folder: str) -> bool:
+    def has(self, name: str) -> bool:
         self._filesystem.invalidate_cache()
-        return bool(self._filesystem.exists(self._path(folder)))
+        return bool(self._filesystem.exists(self._path(name)))
 
     def size(self, name: str) -> int:
         path = self._path(name)
@@ -340,6 +344,27 @@ class Store:
         """Size in bytes. Raises `MissingDataError` when there is no such object."""
         return self._found(sha256, self._backend.size)
 
+    def begin(self, token: str) -> bool:
+        """Note that an attempt at a job begins. False when it was noted before: something started
+        it again."""
+        with self._errors("the lab's store cannot be written"):
+            if self.began(token):
+                return False
+            try:
+                file = self._backend.create(f"{_ATTEMPTS}/{token}")
+            except FileExistsError:
+                return False
+            file.write(b"begun\n")  # some object stores keep no empty files
+            self._backend.finish(file)
+            return True
+
+    def began(self, token: str) -> bool:
+        """True when a worker has begun an attempt."""
+        if not _TOKEN.fullmatch(token):
+            raise UsageError(f"{token[:80]!r} is not a token of an attempt")
+        with self._errors("the lab's store cannot be read"):
+            return self._backend.has(f"{_ATTEMPTS}/{token}")
+
     def sweep(self, keep: Collection[str], older_than_seconds: float) -> int:
         """Remove objects that are not in `keep` and were put, or held, longer ago than that, and
         leftovers of killed writers. Return the number of removed objects."""
@@ -348,6 +373,8 @@ class Store:
             for folder in (_PARTS, _DAMAGED):
                 for path in self._backend.older(folder, older_than_seconds):
                     self._backend.remove(path)
+            for path in self._backend.older(_ATTEMPTS, max(older_than_seconds, _ATTEMPTS_KEPT)):
+                self._backend.remove(path)
             removed = 0
             for path in self._backend.older(_OBJECTS, older_than_seconds):
                 sha256 = path.rpartition("/")[2]

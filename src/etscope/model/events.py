@@ -392,7 +392,7 @@ class EventBlock:
     name: "Default" for loading, "Execute" for a method's runs.
     bundled_input_index: the case of the bundled program that ran, None when not recorded.
     run_output: what the program returned in the block's first run; `run_outputs` has every run's.
-    reference_output: the expected outputs of that bundled case, None when unknown.
+    reference_output: the expected outputs of that case, or of the only one; None when unknown.
     method: the method that ran, when an ETRecord or program told.
     """
 

@@ -40,6 +40,7 @@ from etscope.model.graph import Delegate, Graph, ModuleFrame, Node, Origin, Tens
 def tensor_spec(content: object) -> TensorSpec:
     """The description of a tensor value: an entry of `tensor_values`."""
     meta = mapping(content, "a tensor's description")
+    meta = mapping(meta.get("meta", meta), "a tensor's description")  # one level more until 2024
     sizes = [_size(size) for size in sequence(meta["sizes"], "sizes")]
     strides = [_size(size)[0] for size in sequence(meta["strides"], "strides")]
     symbolic = any(isinstance(size, str) for size, _ in sizes)

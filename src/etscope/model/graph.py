@@ -41,6 +41,10 @@ class TensorSpec:
     device: str = "cpu"
     hints: tuple[int | None, ...] = ()
 
+    def __str__(self) -> str:
+        """Type and shape: "float32[1, 8]", symbolic sizes as written."""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:

@@ -24,10 +24,14 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Sections about one subject, which `about` identifies: {"file": "a.pte", "kind": "pte"}."""
+    """Sections about one subject, which `about` identifies: {"file": "a.pte", "kind": "pte"}.
+
+    summary: sentences that say it all in short, before the sections; Markdown folds these then.
+    """
 
     about: Mapping[str, str]
     sections: tuple[Section, ...]
+    summary: tuple[str, ...] = ()
 
     def section(self, name: str) -> Section | None:
         """The section of that name, None if the report has none."""
@@ -80,14 +84,15 @@ def flat_table(reports: Sequence[Report]) -> Table:
     """Flatten reports to one table with a row for each value.
 
     Its columns are those of `about`, then section, row (the row in the section; none for a fact),
-    name (with the unit: "first_ms") and value, unchanged.
+    name (with the unit: "first_ms") and value, unchanged. A summary is a section of that name.
     """
     about = list(dict.fromkeys(key for report in reports for key in report.about))
     values: dict[str, list[Any]] = {
         name: [] for name in (*about, "section", "row", "name", "value")
     }
     for report in reports:
-        for section in report.sections:
+        summary = rows("summary", "", (Column("sentence"),), [(text,) for text in report.summary])
+        for section in (summary, *report.sections):
             for number, row in enumerate(section.table.rows()):
                 for column, value in zip(section.table.columns, row, strict=True):
                     for key in about:

@@ -16,6 +16,8 @@ it. Without a key it is matched with names. Keys:
 - ``handle``: debug handle or a range (``handle:12``, ``handle:3-7``)
 - ``id``: instruction id or a range
 - ``kind``: kind of the row or node
+- ``shape``: sizes of an input or output (``shape:1x64x*``; ``shape:scalar``); of a node an output
+- ``dtype``: element type of an input or output (``dtype:int8``); of a node an output
 """
 
 from __future__ import annotations
@@ -24,13 +26,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 from etscope.errors import UsageError
 
 # The values of an event or node for each key.
 Fields = Mapping[str, Sequence[str]]
-KEYS = ("name", "op", "module", "type", "file", "delegate", "handle", "id", "kind")
+KEYS = (
+    "name", "op", "module", "type", "file", "delegate", "handle", "id", "kind", "shape", "dtype",
+)  # fmt: skip
 
 _TOKEN = re.compile(r"""\s*(?:(?P<paren>[()])|(?P<word>(?:[^\s()"']|"[^"]*"|'[^']*')+))""")
 _RANGE = re.compile(r"(\d{1,18})-(\d{1,18})")
@@ -137,9 +142,9 @@ class _Parser:
         pattern = pattern.replace('"', "").replace("'", "")
         if not pattern:
             self._fail(f"nothing after {key}:")
-        test = _TESTS.get(key.lower(), _by_glob)
         wanted = key.lower()
-        return lambda fields: any(test(pattern, value) for value in fields.get(wanted, ()))
+        test = _TESTS.get(wanted, _by_glob)(pattern)
+        return lambda fields: any(map(test, fields.get(wanted, ())))
 
     def _fail(self, why: str) -> None:
         at = self.tokens[self.next].at if self.next < len(self.tokens) else len(self.text)
@@ -151,40 +156,51 @@ def _glob(pattern: str) -> re.Pattern[str]:
     return re.compile(translate(pattern), re.IGNORECASE)
 
 
-def _by_glob(pattern: str, value: str) -> bool:
-    return _glob(pattern).match(value) is not None
+# A test of a value, true or false as Python takes it: the pattern is compiled once.
+_Matches = Callable[[str], object]
 
 
-def _by_op(pattern: str, value: str) -> bool:
+def _by_glob(pattern: str) -> _Matches:
+    return _glob(pattern).match
+
+
+def _by_op(pattern: str) -> _Matches:
     """The whole name, or a shorter form of it: without namespace, without overload."""
-    plain = value.rpartition("::")[2]
+    match = _glob(pattern).match
+    return lambda value: any(map(match, _forms(value)))
+
+
+@lru_cache(maxsize=1024)
+def _forms(operator: str) -> frozenset[str]:
+    plain = operator.rpartition("::")[2]
     parts = plain.split(".")
-    forms = {value, plain, *parts[:2], ".".join(parts[:2]), ".".join(parts[1:]), parts[0]}
-    return any(_by_glob(pattern, form) for form in forms if form)
+    forms = {operator, plain, *parts[:2], ".".join(parts[:2]), ".".join(parts[1:]), parts[0]}
+    return frozenset(filter(None, forms))
 
 
-def _by_module(pattern: str, value: str) -> bool:
+def _by_module(pattern: str) -> _Matches:
     """The module itself or one of its parents."""
-    parts = value.split(".")
-    parents = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return any(_by_glob(pattern, path) for path in parents)
+    match = _glob(pattern).match
+    return lambda value: any(map(match, accumulate(value.split("."), "{}.{}".format)))
 
 
-def _by_file(pattern: str, value: str) -> bool:
-    """`value` is "path:line"; the pattern may leave out the line, and folders on the left."""
-    path = value.rpartition(":")[0]
-    wanted = (pattern, f"*/{pattern}")
-    return any(_by_glob(p, location) for p in wanted for location in (value, path))
+def _by_file(pattern: str) -> _Matches:
+    """A value is "path:line"; the pattern may leave out the line, and folders on the left."""
+    ways = _glob(pattern).match, _glob(f"*/{pattern}").match
+    return lambda value: any(
+        match(location) for location in (value, value.rpartition(":")[0]) for match in ways
+    )
 
 
-def _by_number(pattern: str, value: str) -> bool:
-    span = _RANGE.fullmatch(pattern)
-    if span is not None and value.isdigit():
-        return int(span[1]) <= int(value) <= int(span[2])
-    return _by_glob(pattern, value)
+def _by_number(pattern: str) -> _Matches:
+    match, span = _glob(pattern).match, _RANGE.fullmatch(pattern)
+    if span is None:
+        return match
+    numbers = range(int(span[1]), int(span[2]) + 1)
+    return lambda value: int(value) in numbers if value.isdigit() else match(value)
 
 
-_TESTS: Mapping[str, Callable[[str, str], bool]] = {
+_TESTS: Mapping[str, Callable[[str], _Matches]] = {
     "op": _by_op,
     "module": _by_module,
     "file": _by_file,

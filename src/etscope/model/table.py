@@ -64,7 +64,8 @@ class Table:
 
     `values[name]` holds a column's values; None (or NaN in a float array) is a missing value.
     `depth` indents a row under the one above (delegated ops under their call). Views draw a line
-    above the rows in `breaks` (totals). `notes` are sentences below the table.
+    above the rows in `breaks` (totals). `notes` are sentences below the table; `findings` stand
+    before them, as `Finding.plain` gives them.
     """
 
     columns: tuple[Column, ...]
@@ -73,6 +74,7 @@ class Table:
     notes: tuple[str, ...] = ()
     depth: Sequence[int] | None = None
     breaks: frozenset[int] = field(default_factory=frozenset)
+    findings: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def of(
@@ -131,9 +133,14 @@ class Table:
         return zip(*(self.values[name] for name in self.names), strict=True)
 
     def select(self, names: Iterable[str]) -> Table:
-        """The table with only the named columns, in the order of `names`."""
+        """The table with only the named columns, in the order of `names`: names, or the titles
+        that a reader sees."""
         by_name = {column.name: column for column in self.columns}
-        wanted = tuple(names)
+        by_title = {column.title: column.name for column in self.columns if column.title}
+        wanted = tuple(
+            name if name in by_name else by_title.get(name, name)  # a name goes before a title
+            for name in names
+        )
         unknown = [name for name in wanted if name not in by_name]
         if unknown:
             raise UsageError(
@@ -168,6 +175,7 @@ def joined(tables: Sequence[Table]) -> Table:
         notes=tuple(dict.fromkeys(note for table in tables for note in table.notes)),
         depth=[level for depth in depths for level in depth],
         breaks=frozenset(),
+        findings=tuple(finding for table in tables for finding in table.findings),
     )
 
 

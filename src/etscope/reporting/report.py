@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etscope.analysis.comparison.programs import Side
 from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import (
@@ -28,9 +29,16 @@ from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import RecordFile, RecordView, read_etrecord
 from etscope.formats.exported_program.exported_json import integer
-from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTE, identify
+from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
 from etscope.formats.program.bpte import read_program_file
-from etscope.formats.run_json import RUN_JSON, SavedRun, read_run_json
+from etscope.formats.run_json import (
+    DEBUG_BIN,
+    RUN_ETDP,
+    RUN_JSON,
+    VALUES_ETDP,
+    SavedRun,
+    read_run_json,
+)
 from etscope.model.report import Section, facts, rows
 from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind
@@ -50,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ReportOptions",
     "RunFiles",
+    "one_of_each",
     "report_inputs",
     "runs_of_files",
     "save_report",
@@ -64,7 +73,7 @@ _TRACED = {None: "untraced", "times": "traced: times", "values": "traced: values
 def saved_sections(saved: SavedRun) -> list[Section]:
     """Return the sections "environment" and "latency"; `FormatError` for a damaged file."""
     with reading(RUN_JSON, saved.path):
-        calls = saved.calls
+        calls, conditions, memory = saved.calls, saved.conditions, saved.memory
         environment = facts(
             "environment",
             "The run",
@@ -79,6 +88,9 @@ def saved_sections(saved: SavedRun) -> list[Section]:
                     sum(integer(call["iterations"], "iterations") for call in calls),
                 ),
                 (Column("debug_level"), saved.text("debug_level")),
+                (Column("conditions"), conditions and conditions.in_words(None)),
+                (Column("peak_memory", Kind.BYTES), memory and memory.peak_rss),
+                (Column("process", title="peak memory of"), memory and memory.in_words()),
             ),
         )
         names = ("avg", "p50", "p90", "min", "max")
@@ -118,10 +130,6 @@ def saved_sections(saved: SavedRun) -> list[Section]:
 
 
 DEBUG_BUFFER = "debug buffer"
-# What `etscope run --save` writes.
-SAVED_DUMP, SAVED_VALUES, SAVED_BUFFER, SAVED_FACTS = (
-    "run.etdp", "values.etdp", "debug.bin", RUN_JSON,
-)  # fmt: skip
 _SUFFIXES = (".etdp", ".etdump", ".etrecord", ".pte", ".bpte")
 
 
@@ -144,10 +152,10 @@ class RunFiles:
     @property
     def name(self) -> str:
         """The file that names the run, with its folder when the file name is a common one."""
-        path = self.dump or self.record or self.program
+        path = self.dump or self.program or self.record
         if path is None:
             return "nothing"
-        common = path.name in (SAVED_DUMP, "etdump.etdp", "etrecord.bin", "program.pte")
+        common = path.name in (RUN_ETDP, "etdump.etdp", "etrecord.bin", "program.pte")
         folder = path.absolute().parent.name
         return f"{folder}/{path.name}" if common and folder else path.name
 
@@ -186,6 +194,12 @@ def runs_of_files(
             if file.suffix in _SUFFIXES or file.is_dir() or file.stat().st_size == 0:
                 raise
             kind = DEBUG_BUFFER
+        if kind == PTD:
+            raise FormatError(
+                "a report shows nothing of external tensors (.ptd)",
+                path=file,
+                hint="leave the file out; etscope size shows what it holds",
+            )
         found[kind].append(file)
     programs = [*found[PTE], *found[BPTE]]
     dumps = found[ETDUMP]
@@ -209,8 +223,8 @@ def _files_of(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
-    if any(file.name == SAVED_DUMP for file in files):  # the values go with it
-        files = [file for file in files if file.name != SAVED_VALUES]
+    if any(file.name == RUN_ETDP for file in files):  # the values go with it
+        files = [file for file in files if file.name != VALUES_ETDP]
     bundles = {file.stem for file in files if file.suffix == ".bpte"}
     files = [file for file in files if file.suffix != ".pte" or file.stem not in bundles]
     if not files:
@@ -264,6 +278,8 @@ def _fits(dump: Path, what: str, file: Path) -> bool:
 
 
 def _without_dumps(records: Sequence[Path], programs: Sequence[Path]) -> list[RunFiles]:
+    """Return a run for each record and each program without one, programs in their order. A record
+    goes with the program of its name, else with those that it fits."""
     if not records and not programs:
         raise UsageError(
             "nothing to report on", hint="name an ETDump, an ETRecord or a .pte, or their folder"
@@ -274,25 +290,54 @@ def _without_dumps(records: Sequence[Path], programs: Sequence[Path]) -> list[Ru
         alike = [file for file in left if file.stem == record.stem]
         if len(records) == len(programs) == 1:
             alike = left
-        program = alike[0] if len(alike) == 1 else None
-        left = [file for file in left if file != program]
-        runs.append(RunFiles(record=record, program=program))
-    return runs + [RunFiles(program=program) for program in left]
+        elif not alike:
+            alike = [file for file in left if _is_record_of(record, file)]
+        elif len(alike) > 1:
+            alike = []
+        runs += [RunFiles(record=record, program=program) for program in alike or (None,)]
+        left = [file for file in left if file not in alike]
+    runs += [RunFiles(program=program) for program in left]
+    places = {path: place for place, path in enumerate(programs)}
+    return sorted(runs, key=lambda run: -1 if run.program is None else places[run.program])
+
+
+def _is_record_of(record: Path, program: Path) -> bool:
+    try:
+        Side("", read_program_file(program)[0], read_etrecord(record)).check_record()
+    except MismatchError:
+        return False
+    return True
+
+
+def one_of_each(
+    runs: Sequence[RunFiles], what: str, given: Sequence[PathLike], of: str = "dumps"
+) -> list[RunFiles]:
+    """Return the runs with their "record" or "program" from options: none, one for all runs, or one
+    for each in order. of: what the runs are, for the `UsageError` about another number."""
+    if len(given) not in (0, 1, len(runs)):
+        raise UsageError(
+            f"{len(given)} of --{'etrecord' if what == 'record' else what} for {len(runs)} {of}",
+            hint="give one for all of them, or one for each in order",
+        )
+    if not given:
+        return [*runs]
+    each = [*given] * (len(runs) if len(given) == 1 else 1)
+    return [replace(run, **{what: Path(path)}) for run, path in zip(runs, each, strict=True)]
 
 
 def _with_saved(files: RunFiles) -> RunFiles:
     """Add the files that `etscope run --save` wrote beside the dump."""
     dump = files.dump
-    if dump is None or dump.name not in (SAVED_DUMP, SAVED_VALUES):
+    if dump is None or dump.name not in (RUN_ETDP, VALUES_ETDP):
         return files
     values, buffer, facts = (
         path if path.is_file() else None
-        for path in (dump.with_name(name) for name in (SAVED_VALUES, SAVED_BUFFER, SAVED_FACTS))
+        for path in (dump.with_name(name) for name in (VALUES_ETDP, DEBUG_BIN, RUN_JSON))
     )
     files, own_buffer = replace(files, facts=facts), files.debug_buffer or buffer
-    if dump.name == SAVED_VALUES:
+    if dump.name == VALUES_ETDP or values is None:  # one run with times and values
         return replace(files, debug_buffer=own_buffer)
-    if values is None or buffer is None:
+    if buffer is None:
         return files
     return replace(files, debug_buffer=None, values=values, values_buffer=own_buffer)
 
@@ -365,6 +410,8 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
     facts = [opened.fact(role, path) for role, path in roles if path is not None]
     if files.dump is None:
         without = "There are no logged values without a dump."
+        if program is not None and not options.force:
+            Side(files.name, program, record).check_record()
         return ReportInput(
             files.name, record=record, program=program, files=facts, numerics_note=without
         )
@@ -513,7 +560,10 @@ def _missing(trace: Trace) -> str | None:
         return "Without an ETRecord there is no reference to compare the logged values with."
     for package in ("torch", "executorch"):
         if available(package) is None:
-            return f"{package} is not installed, which computes the reference."
+            return (
+                f"{package} is not installed, which computes the reference: "
+                "pip install 'etscope[torch]'."
+            )
     return None
 
 

@@ -23,6 +23,7 @@ from etscope.reporting.responses import (
     stamp_of,
 )
 from etscope.views.output import dumps
+from etscope.views.page.comparison import compared_documents
 from etscope.views.page.store import find_documents, has_documents, load_document
 
 PLUGIN_NAME = "executorch"
@@ -103,8 +104,14 @@ def joined(found: Mapping[str, Path]) -> dict[str, Any]:
     if not runs:
         raise wrong[0] if wrong else MissingDataError("there is no report yet")
     notes = [f"A report is left out: {error}" for error in wrong]
+    comparisons: list[dict[str, Any]] = []
+    try:
+        comparisons = compared_documents(runs)
+    except EtscopeError as error:
+        notes.append(f"The runs are not compared: {error}")
     runs[0] = {**runs[0], "notes": [*notes, *runs[0].get("notes", [])]}
-    return {**document, "title": TAB_NAME, "runs": runs}
+    joint = {"runs": runs, "comparisons": comparisons, "programs": []}  # files are not kept
+    return {**document, "title": TAB_NAME, **joint}
 
 
 def routes(library: LogdirReports) -> dict[str, Application]:

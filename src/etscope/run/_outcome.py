@@ -17,12 +17,25 @@ import numpy.typing as npt
 
 from etscope.analysis.comparison.verification import CaseCheck, Verification, compare_outputs
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.program import quantizes_dynamically
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
+from etscope.formats.conditions import Conditions
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.own_members import MethodTaps
 from etscope.formats.program.pte import program_fingerprint
-from etscope.formats.run_json import RUN_JSON, encode_run_json
+from etscope.formats.run_json import (
+    DEBUG_BIN,
+    RUN_ETDP,
+    RUN_JSON,
+    VALUES_ETDP,
+    MeasuredMemory,
+    SavedCall,
+    SavedInputs,
+    SavedMemory,
+    conditions_to_json,
+    encode_run_json,
+)
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
 from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
@@ -30,12 +43,13 @@ from etscope.optional import available
 from etscope.run.execute import Executed, Folder
 from etscope.run.job import JobCall
 from etscope.run.program import Opened
+from etscope.units import format_bytes
 
 if TYPE_CHECKING:
     from etscope.analysis.numerics.rows import Numerics
     from etscope.inspector import Inspector
 
-LATENCY, PROFILE, VALUES = "latency", "profile", "values"
+LATENCY, PROFILE, VALUES, MEMORY = "latency", "profile", "values", "memory"
 _TRACED = {LATENCY: None, PROFILE: "times", VALUES: "values"}
 _MS = 1e6  # ns
 _TENSOR_FILES = (".npz", ".safetensors")
@@ -95,7 +109,8 @@ class Run:
 
     opened: the program and what came with it. calls: the calls, in order. passes: the separate runs
     by name: "latency" (untraced), "profile" (times) and "values". recorded_at: when the first of
-    them began, in UTC.
+    them began, in UTC. conditions: of this machine then; None if it ran on another. measured: who
+    takes the process's memory, if that was asked for.
     """
 
     opened: Opened = field(repr=False)
@@ -104,6 +119,8 @@ class Run:
     folder: Folder = field(repr=False)
     recorded_at: datetime
     forced: bool = False
+    conditions: Conditions | None = None
+    measured: MeasuredMemory | None = field(default=None, repr=False)
 
     def close(self) -> None:
         """Remove the temporary files now."""
@@ -218,8 +235,21 @@ class Run:
         """The latency of the first call; untraced, unless `separate=False` made no such run."""
         return self.latencies[0]
 
+    @property
+    def memory(self) -> SavedMemory | None:
+        """The memory of the runner's process in the first of the runs; None when the system reports
+        none, and for a run in this process, which holds much else."""
+        result = self._first.result
+        if result.peak_rss_bytes is None:
+            return None
+        traced = _TRACED[next(iter(self.passes))]
+        return SavedMemory(
+            result.runner, traced, result.rss_before_bytes, result.peak_rss_bytes, self.measured
+        )
+
     def latency_table(self) -> Table:
-        """Return a table with one row for each of `latencies`, in ms."""
+        """Return a table with one row for each of `latencies`, in ms. Its title has the conditions
+        that they were measured under."""
         latencies = self.latencies
         samples = [latency.samples_ns / _MS for latency in latencies]
         p50, p90 = ([statistic(one, name) for one in samples] for name in ("p50", "p90"))
@@ -227,6 +257,13 @@ class Run:
         notes = []
         if any(latency.traced for latency in latencies):
             notes.append("Traced runs do more than the model: compare untraced ones.")
+        if self.memory is not None:
+            before = self.memory.rss_before
+            own = "" if before is None else f", {format_bytes(before)} before the program was read"
+            peak = format_bytes(self.memory.peak_rss)
+            notes.append(f"Peak memory of {self.memory.in_words()}: {peak}{own}.")
+        threads = self._first.result.threads
+        had = "" if self.conditions is None else self.conditions.in_words(threads)
 
         def milliseconds(name: str, priority: int = 0, title: str | None = None) -> Column:
             return Column(name, Kind.DURATION, "ms", title, priority)
@@ -254,7 +291,7 @@ class Run:
                     float(one.std()) if len(one) > 1 else None for one in samples
                 ],
             },
-            title="Latency",
+            title=f"Latency · {had}" if had else "Latency",
             notes=tuple(notes),
         )
 
@@ -294,7 +331,7 @@ class Run:
             record=self.opened.record,
             program=self.opened.program,
             forced=self.forced,
-            ran=tuple(dict.fromkeys(call.method for call in self.calls)),
+            calls=_calls_in_dump(self.passes.get(PROFILE, self._last)),
         )
 
     def inspector(self, **options: Any) -> Inspector:
@@ -306,7 +343,9 @@ class Run:
         from etscope.inspector import Inspector
 
         path = Path(options.pop("etdump_path", self.etdump_path))
+        dumped = self._last if path == self.etdump_path else self.passes.get(PROFILE)
         known: dict[str, Any] = {
+            "calls": () if dumped is None else _calls_in_dump(dumped),
             "debug_buffer_path": self.debug_buffer_path if path == self.etdump_path else None,
             "etrecord": self.opened.record,
             "verify": not self.forced,
@@ -325,21 +364,7 @@ class Run:
 
         Needs a record and debug_level="intermediate_outputs".
         """
-        jobs = dict(zip(self.calls, self._last.job.calls, strict=True))
-        calls = [call for call in self.calls if call.method == options.get("method", call.method)]
-        if len(calls) != 1 and "inputs" not in options:
-            raise UsageError(
-                f"this run made {len(calls)} calls",
-                hint="give the method=, or run= and the inputs= of that call",
-            )
-        known: dict[str, Any] = {}
-        if calls:
-            inputs = list(calls[0].inputs)
-            known = {"inputs": inputs, "method": calls[0].method}
-            if len(calls) == 1 and "inputs" not in options:
-                # All executions had these, also those to warm up, which the dump does not have.
-                known["previous"] = [inputs] * (jobs[calls[0]].warmup + (options.get("run") or 0))
-        return self.inspector().diagnose_numerics(metric, **{**known, **options})
+        return self.inspector().diagnose_numerics(metric, **options)
 
     # -- expected outputs
 
@@ -348,24 +373,32 @@ class Run:
 
         An element passes when |output - expected| <= atol + rtol * |expected|; None takes the
         usual tolerances of the output's type
-        (`etscope.analysis.comparison.verification.TOLERANCES`). Raises `MissingDataError` when no
+        (`etscope.analysis.comparison.verification.TOLERANCES`), and of a method that quantises
+        dynamically an atol of at least four steps of int8. Raises `MissingDataError` when no
         call was of a test case that has expected outputs.
         """
         bundle = self.opened.bundle
         checks = []
+        dynamic = {
+            name: atol is None and quantizes_dynamically(self.opened.program, name)
+            for name in dict.fromkeys(call.method for call in self.calls)
+        }
         for call, outputs in zip(self.calls, self._all_arrays, strict=True):
             if bundle is None or call.case is None:
                 continue
             expected = bundle.suite(call.method).cases[call.case].expected_outputs
             if expected:
-                compared = compare_outputs(expected, outputs, rtol=rtol, atol=atol)
+                compared = compare_outputs(
+                    expected, outputs, rtol=rtol, atol=atol, dynamic=dynamic[call.method]
+                )
                 checks.append(CaseCheck(call.method, call.case, tuple(compared)))
         if not checks:
             raise MissingDataError(
                 "nothing was run that has expected outputs",
                 hint="run a bundled program (.bpte) whose test cases have some",
             )
-        return Verification(tuple(checks), rtol=rtol, atol=atol)
+        widened = tuple(name for name, is_dynamic in dynamic.items() if is_dynamic)
+        return Verification(tuple(checks), rtol=rtol, atol=atol, dynamic=widened)
 
     # -- saving
 
@@ -401,11 +434,11 @@ class Run:
         removed.
         """
         target = make_folder(folder)
-        sources = {"run.etdp": None, "values.etdp": None, "debug.bin": self.debug_buffer_path}
+        sources = {RUN_ETDP: None, VALUES_ETDP: None, DEBUG_BIN: self.debug_buffer_path}
         if self.is_traced:
-            sources["run.etdp"] = self.profile_path
+            sources[RUN_ETDP] = self.profile_path
             if self.etdump_path != self.profile_path:
-                sources["values.etdp"] = self.etdump_path
+                sources[VALUES_ETDP] = self.etdump_path
         outputs, inputs = self._named("output", self._all_arrays), self._saved_inputs
         tensors = {"outputs": outputs, **({} if inputs is None else {"inputs": inputs})}
         paths = {stem: target / _tensor_file(stem, named) for stem, named in tensors.items()}
@@ -456,6 +489,15 @@ class Run:
             "runner": first.result.runner,
             "executorch": first.result.executorch,
             "threads": first.result.threads,
+            "conditions": self.conditions and conditions_to_json(self.conditions),
+            "memory": self.memory
+            and {
+                "runner": self.memory.runner,
+                "traced": self.memory.traced,
+                "rss_before_bytes": self.memory.rss_before,
+                "peak_rss_bytes": self.memory.peak_rss,
+                **({} if self.measured is None else {"measured": self.measured.to_json()}),
+            },
             "recorded_at": self.recorded_at.isoformat(timespec="milliseconds"),
             "calls": [
                 {
@@ -481,6 +523,16 @@ class Run:
                 for latency in self.latencies
             ],
         }
+
+
+def _calls_in_dump(done: Executed) -> tuple[SavedCall, ...]:
+    """Return the calls of a pass, as its dump has them."""
+    return tuple(
+        SavedCall(
+            call.method, call.iterations, call.warmup, SavedInputs(call.inputs_from, call.inputs)
+        )
+        for call in done.job.calls
+    )
 
 
 def _tensor_file(stem: str, named: Mapping[str, Any]) -> str:

@@ -16,9 +16,10 @@ from etscope.analysis.profile.source_location import lines_of
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.errors import MissingDataError, MissingFileError, RuntimeFailure, UsageError
 from etscope.formats.bytes.files import PathLike
+from etscope.formats.conditions import conditions_here
 from etscope.formats.program.input_validation import as_exported
 from etscope.model.exported_graph import record_input_names
-from etscope.run._outcome import LATENCY, PROFILE, VALUES, CallRun, Run
+from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES, CallRun, Run
 from etscope.run._runner_host import HERE, NATIVE, Place
 from etscope.run.execute import AUTO, RUNNERS, ExecutionOptions, Folder, chosen_runner, execute
 from etscope.run.inputs import method_inputs
@@ -76,6 +77,7 @@ class RunOptions:
     timeout: float | None
     profiled_iterations: int | None
     place: Place | None
+    memory: bool
 
     def check(self) -> None:
         """Raise `UsageError` for values that are not allowed, and for options that contradict each
@@ -171,6 +173,7 @@ def run(
     verify: bool = True,
     profiled_iterations: int | None = None,
     place: Place | None = None,
+    memory: bool = False,
 ) -> Run:
     """Run a program on the ExecuTorch runtime.
 
@@ -210,6 +213,8 @@ def run(
     verify: refuse a record of another program.
     profiled_iterations: executions of the separate run that records times; `iterations` by default.
     place: the machine of the runner's processes; this one by default.
+    memory: measure who takes the memory of the process, in a run of its own: the first call of each
+        method, executed twice; native runner only.
 
     Raises `FormatError` for a file that is damaged or of another kind, `MismatchError` for inputs
     that the method does not take, `MissingDataError` for a method or test case that does not exist,
@@ -239,6 +244,7 @@ def run(
         timeout=timeout,
         profiled_iterations=profiled_iterations,
         place=place,
+        memory=memory,
     )
     options.check()
     opened = open_program(program, etrecord)
@@ -247,7 +253,7 @@ def run(
     calls = tuple(
         job_call
         for call in _wanted_calls(inputs, options)
-        for job_call in _job_calls(call, opened, options.seed)
+        for job_call in job_calls(call, opened, options.seed)
     )
     if not calls:
         raise MissingDataError(
@@ -267,6 +273,7 @@ def run(
     )
     folder = Folder()
     recorded_at = datetime.now(timezone.utc)
+    conditions = conditions_here() if place is None else None
     passes = {}
     try:
         file = opened.file(folder.path)
@@ -282,7 +289,8 @@ def run(
             )
         raise
     ran = tuple(CallRun.of(call) for call in calls)
-    return Run(opened, ran, passes, folder, recorded_at, forced=not verify)
+    measured = passes.pop(MEMORY).result.memory if memory else None
+    return Run(opened, ran, passes, folder, recorded_at, not verify, conditions, measured)
 
 
 def _failed_lines(log: str, opened: Opened, calls: Sequence[JobCall]) -> list[str]:
@@ -326,7 +334,7 @@ def _wanted_calls(inputs: Any, options: RunOptions) -> list[Call]:
     ]
 
 
-def _job_calls(call: Call, opened: Opened, seed: int | None) -> Iterable[JobCall]:
+def job_calls(call: Call, opened: Opened, seed: int | None) -> Iterable[JobCall]:
     """Yield the executions of a call: one, or one for each test case of a bundle."""
     iterations, warmup = call.iterations or 0, call.warmup or 0
     if iterations < 1 or warmup < 0:
@@ -370,10 +378,9 @@ def _job_calls(call: Call, opened: Opened, seed: int | None) -> Iterable[JobCall
 def _jobs(calls: tuple[JobCall, ...], options: RunOptions, opened: Opened) -> dict[str, Job]:
     """Return the runs by name, each of which records no more than it must."""
     opened.check_weights(options.data)
-    files = [("external weights", options.data)] if options.data is not None else []
-    for what, path in (*files, *(("library", library) for library in options.libraries)):
-        if not Path(path).is_file():
-            raise MissingFileError(f"{what} not found: {os.fspath(path)}")
+    for library in options.libraries:
+        if not Path(library).is_file():
+            raise MissingFileError(f"library not found: {os.fspath(library)}")
     untraced = Job(
         program=Path(),  # known when there is a folder for it
         calls=calls,
@@ -382,8 +389,15 @@ def _jobs(calls: tuple[JobCall, ...], options: RunOptions, opened: Opened) -> di
         threads=options.threads,
         libraries=tuple(Path(path).resolve() for path in options.libraries),
     )
+    jobs: dict[str, Job] = {}
+    if options.memory:
+        # One load of each method: what a second one takes would be counted on top.
+        first = {call.method: call for call in reversed(calls)}
+        once = [call for call in calls if first[call.method] is call]
+        executed_twice = [replace(call, iterations=2, warmup=0, fresh=False) for call in once]
+        jobs[MEMORY] = replace(untraced, calls=tuple(executed_twice), memory=True)
     if not options.trace:
-        return {LATENCY: untraced}
+        return {LATENCY: untraced, **jobs}
     traced = replace(
         untraced,
         trace=True,
@@ -393,11 +407,11 @@ def _jobs(calls: tuple[JobCall, ...], options: RunOptions, opened: Opened) -> di
         allocations=options.allocations,
     )
     if not options.separate:
-        return {PROFILE if options.debug_level == NONE else VALUES: traced}
+        return {PROFILE if options.debug_level == NONE else VALUES: traced, **jobs}
     profiled = tuple(
         replace(call, iterations=options.profiled_iterations or call.iterations) for call in calls
     )
-    jobs = {LATENCY: untraced, PROFILE: replace(traced, debug_level=NONE, calls=profiled)}
+    jobs |= {LATENCY: untraced, PROFILE: replace(traced, debug_level=NONE, calls=profiled)}
     if options.debug_level != NONE:
         recorded = tuple(
             replace(call, iterations=options.traced_iterations or 1, warmup=0) for call in calls

@@ -26,6 +26,7 @@ from etscope.run.native import find_runner, native_missing
 from etscope.run.process import (
     LOG,
     DebugBufferFull,
+    check_pools,
     check_signal,
     failure,
     read_log,
@@ -187,6 +188,8 @@ def _sha256(path: Path) -> str:
 
 # The runner's exit code when there was more to log than `debug_buffer_size`.
 DEBUG_BUFFER_FULL = 6
+# And when a pool of a job with pools was.
+POOL_TOO_SMALL = 7
 FLAGS = "flags.txt"
 _PREFIX = "etscope-runner: "
 
@@ -213,12 +216,17 @@ def native_command(
     if job.trace:
         words += ["--etdump-out", str(place / ETDUMP), "--profiling-level", job.profiling_level]
         words += ["--allocations"] if job.allocations else []
+    words += ["--memory"] if job.memory else []
     if job.trace and job.debug_level != NONE:
         words += ["--debug-level", job.debug_level]
         words += ["--debug-buffer-out", str(place / DEBUG_BUFFER)]
         words += ["--debug-buffer-size", str(job.debug_buffer_size)]
         for pattern in job.delegate_filters:
             words += ["--delegate-filter", pattern]
+    if job.pools is not None:
+        words += ["--method-pool", str(job.pools.method)]
+        words += ["--temporary-pool", str(job.pools.temporary)]
+        words += ["--planned-in-pool"] if job.pools.planned else []
     for number, call in enumerate(job.calls):
         words += ["--method", call.method, "--iterations", str(call.iterations)]
         words += ["--warmup", str(call.warmup)]
@@ -267,4 +275,6 @@ def conclude_native(code: int, log: str) -> None:
         return
     if code == DEBUG_BUFFER_FULL:
         raise DebugBufferFull(relevant(log))
+    if code == POOL_TOO_SMALL:
+        check_pools(log)
     raise failure(f"the native runner ended with exit code {code}", log)

@@ -124,7 +124,12 @@ def chosen_runner(
     no_native = place.missing(NATIVE)
     if no_native is None:
         return NATIVE
-    reason = "; ".join(beyond) or no_python
+    if wanted == AUTO and not beyond:
+        raise MissingDependencyError(
+            f"there is no runner: {no_python}",
+            hint=f"pip install 'etscope[torch]'; the native runner alone: {no_native}",
+        )
+    reason = "; ".join(beyond)
     raise MissingDependencyError(
         "the native runner is not available"
         + (f", and the Python runtime cannot do this: {reason}" if reason else ""),
@@ -142,6 +147,8 @@ def beyond_python(job: Job, program: Program) -> list[str]:
         found.append(f"the profiling level {job.profiling_level}")
     if job.allocations:
         found.append("allocation events")
+    if job.memory:
+        found.append("memory by owner")
     if job.delegate_filters and job.debug_level == INTERMEDIATE_OUTPUTS:
         found.append("filters of delegates' outputs")
     if job.debug_level == INTERMEDIATE_OUTPUTS:

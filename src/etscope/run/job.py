@@ -22,6 +22,7 @@ import numpy.typing as npt
 from etscope.errors import reading
 from etscope.formats.program.bpte import CaseValue
 from etscope.formats.program.scalar_type import ScalarType, dense_view, dim_order_of, scalar_type_of
+from etscope.formats.run_json import MeasuredMemory, measured_memory
 
 RESULT = "result.json"
 ETDUMP = "run.etdp"
@@ -63,6 +64,29 @@ class JobCall:
         return self.warmup + self.iterations
 
 
+@dataclass(frozen=True, slots=True)
+class PoolSizes:
+    """Bytes of the pools that stand in for malloc, as on a microcontroller.
+
+    planned: the method's pool holds the planned buffers and a list of the inputs, too.
+    """
+
+    method: int
+    temporary: int
+    planned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUse:
+    """Use of a pool, "method" or "temporary", by a run: `peak` bytes at most, with the padding
+    between them; `alignment` is the largest that was asked for."""
+
+    pool: str
+    size: int
+    peak: int
+    alignment: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
     """One process, one load of the program, and the calls in order.
@@ -75,6 +99,8 @@ class Job:
         one of them matches its whole name. () logs all. Native runner only, like
         `profiling_level` "method", `allocations` and the debug level "program_outputs".
     libraries: shared libraries with operators or backends to load first.
+    memory: measure who takes the memory of the process (native runner only, without `trace`).
+    pools: memory in place of malloc's, for one call without a trace. Native runner only.
     """
 
     program: Path
@@ -88,6 +114,8 @@ class Job:
     delegate_filters: tuple[str, ...] = ()
     allocations: bool = False
     libraries: tuple[Path, ...] = ()
+    memory: bool = False
+    pools: PoolSizes | None = None
 
     @property
     def executions(self) -> int:
@@ -118,6 +146,9 @@ class Result:
     threads: size of the runtime's thread pool, None if not known.
     rss_before_bytes, peak_rss_bytes: resident memory of the runner's process, before it read the
     program and at its peak; None where the system does not report it.
+    memory: of a job with `memory`, as it is in run.json.
+    pools, pool_failure: of a job with pools: `pool`, `size_bytes`, `peak_bytes` and `alignment` of
+    each; and the first allocation that one had no room for, although the run went on without.
     """
 
     runner: str
@@ -127,6 +158,9 @@ class Result:
     calls: tuple[CallResult, ...]
     rss_before_bytes: int | None = None
     peak_rss_bytes: int | None = None
+    memory: MeasuredMemory | None = None
+    pools: tuple[PoolUse, ...] = ()
+    pool_failure: str | None = None
 
 
 def read_result(folder: Path) -> Result:
@@ -150,6 +184,12 @@ def read_result(folder: Path) -> Result:
             ),
             rss_before_bytes=found.get("rss_before_bytes"),
             peak_rss_bytes=found.get("peak_rss_bytes"),
+            memory=measured_memory(found.get("memory")),
+            pools=tuple(
+                PoolUse(one["pool"], one["size_bytes"], one["peak_bytes"], one["alignment"])
+                for one in found.get("pools", ())
+            ),
+            pool_failure=found.get("pool_failure"),
         )
 
 

@@ -67,17 +67,14 @@ def find_server() -> Path:
 def native_missing() -> str | None:
     """Return why there is no native runner and none can be built here; None when there is or can.
     Nothing is built."""
-    return _missing(BINARY, VARIABLE)
-
-
-def server_missing() -> str | None:
-    """As `native_missing`, for the debugger's server."""
-    return _missing(SERVER, SERVER_VARIABLE)
-
-
-def server_is_built() -> bool:
-    """True if `find_server` has nothing to build. Raises as that does."""
-    return bool(os.environ.get(SERVER_VARIABLE)) or _kit().binary(SERVER).exists()
+    try:
+        if os.environ.get(VARIABLE):
+            _given(VARIABLE)
+        elif not _kit().binary(BINARY).exists():
+            _check_tools()
+    except (MissingDependencyError, MissingFileError) as error:
+        return error.message if error.hint is None else f"{error.message}; {error.hint}"
+    return None
 
 
 def find_sources() -> Path:
@@ -118,19 +115,14 @@ def _find(name: str, variable: str) -> Path:
         _check_tools()
         with _locked(kit.binary(BINARY)):
             if not binary.exists():
+                # Somebody waits for it: on a terminal, or looking at the log of a job.
+                print(
+                    "building the native runner and etdb-server, once: this takes a minute or two",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 _build(kit)
     return binary
-
-
-def _missing(name: str, variable: str) -> str | None:
-    try:
-        if os.environ.get(variable):
-            _given(variable)
-        elif not _kit().binary(name).exists():
-            _check_tools()
-    except (MissingDependencyError, MissingFileError) as error:
-        return error.message if error.hint is None else f"{error.message}; {error.hint}"
-    return None
 
 
 @dataclass(frozen=True, slots=True)

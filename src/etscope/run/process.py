@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from etscope.errors import RuntimeFailure
+from etscope.optional import installed_libraries
 
 LOG = "log.txt"
 
@@ -23,6 +24,28 @@ class DebugBufferFull(Exception):
     def __init__(self, log: str) -> None:
         super().__init__(log)
         self.log = log
+
+
+class PoolTooSmall(RuntimeFailure):
+    """A pool of a run has no room for an allocation. `pool` is "method" or "temporary"; `asked`
+    bytes of it were wanted, and `left` of its `size` were free."""
+
+    def __init__(self, found: re.Match[str], log: str) -> None:
+        super().__init__(found[0], log=relevant(log), hint="etscope run --pools finds the sizes")
+        self.pool = found["pool"]
+        self.asked, self.left, self.size = (int(found[name]) for name in ("asked", "left", "size"))
+
+
+_POOL_TOO_SMALL = re.compile(
+    r"the (?P<pool>\w+) pool is too small: (?P<asked>\d+) bytes asked for \(aligned to \d+\), "
+    r"(?P<left>\d+) of (?P<size>\d+) left"
+)
+
+
+def check_pools(log: str) -> None:
+    """Raise `PoolTooSmall` if the log of a failed run says that a pool was."""
+    if found := _POOL_TOO_SMALL.search(log):
+        raise PoolTooSmall(found, log)
 
 
 def run_process(
@@ -36,7 +59,11 @@ def run_process(
     with (folder / LOG).open("wb") as log:
         try:
             child = subprocess.Popen(
-                list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**installed_libraries(), **os.environ},
             )
         except OSError as error:
             raise RuntimeFailure(
@@ -67,6 +94,7 @@ def check_signal(code: int, log: str) -> None:
         return
     if _DEBUG_BUFFER_FULL in log:
         raise DebugBufferFull(relevant(log))
+    check_pools(log)
     name = next((s.name for s in signal.Signals if s.value == -code), f"signal {-code}")
     hints = {
         "SIGKILL": "the system may have run out of memory",

@@ -15,8 +15,8 @@ from etscope.formats.bytes.files import PathLike
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.identify import ETDUMP, ETRECORD, identify
 from etscope.formats.program.bpte import BundledFile, read_program_file
+from etscope.formats.program.ptd import check_external, external_keys, read_ptd
 from etscope.formats.program.pte import Program, read_pte
-from etscope.formats.program.pte_schema import TensorValue
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,22 +81,14 @@ class Opened:
                 )
 
     def check_weights(self, data: PathLike | None) -> None:
-        """Raise `UsageError` if weights are kept apart from the program, and no file with them is
-        named."""
-        if data is None and self.external_weights:
-            raise UsageError(
-                "weights of this program are in a file beside it (.ptd)",
-                hint="name that file: data=, --data",
-            )
+        """Raise `UsageError` if data is kept apart from the program, and no file with it is named;
+        `MismatchError` if the file is that of another program."""
+        check_external(self.program, None if data is None else read_ptd(data))
 
     @property
     def external_weights(self) -> bool:
         """True if weights are in a file beside the program (.ptd)."""
-        return any(
-            isinstance(value, TensorValue) and value.external
-            for method in self.program.methods
-            for value in method.values
-        )
+        return bool(external_keys(self.program))
 
 
 def open_program(program: Any, etrecord: Any = None) -> Opened:
@@ -159,7 +151,7 @@ def _from_record(record: RecordView, name: str) -> Opened:
 
 
 def _from_manager(manager: Any) -> Opened:
-    from etscope.bridge.programs.programs import program_buffer
+    from etscope.bridge.programs import program_buffer
 
     made = None
     with contextlib.suppress(RuntimeError, AttributeError):  # without generate_etrecord=True

@@ -48,7 +48,8 @@ _HOME = str(Path(errors.__file__).parents[1])
 def python_missing() -> str | None:
     """Return why the Python runner is not available; None when it is."""
     absent = [name for name in ("torch", "executorch") if not _is_installed(name)]
-    return f"{' and '.join(absent)} is not installed" if absent else None
+    are = "are" if len(absent) > 1 else "is"
+    return f"{' and '.join(absent)} {are} not installed" if absent else None
 
 
 def _is_installed(name: str) -> bool:
@@ -145,7 +146,7 @@ def run_here(job: Job, folder: Path) -> None:
 
     with _log_kept(folder):
         try:
-            _execute(job, folder)
+            _execute(job, folder, is_own_process=False)
         except EtscopeError:
             raise
         except Exception as error:
@@ -159,7 +160,7 @@ def main(name: str) -> int:
     end_with_parent()
     kind, hint = RuntimeFailure.__name__, None
     try:
-        _execute(_read_job(folder), folder)
+        _execute(_read_job(folder), folder, is_own_process=True)
     except EtscopeError as error:
         kind, message, hint = type(error).__name__, error.message, error.hint
     except Exception as error:
@@ -171,7 +172,7 @@ def main(name: str) -> int:
     return _FAILED
 
 
-def _execute(job: Job, folder: Path) -> None:
+def _execute(job: Job, folder: Path, *, is_own_process: bool) -> None:
     from etscope.bridge.runtime import execute
 
     before = _memory("VmRSS")
@@ -185,7 +186,9 @@ def _execute(job: Job, folder: Path) -> None:
             describe_value(value, folder / f"output-{number}-{index}.raw")
             for index, value in enumerate(call["outputs"])
         ]
-    memory = {"rss_before_bytes": before, "peak_rss_bytes": _memory("VmHWM")}
+    memory: dict[str, int | None] = {}
+    if is_own_process:  # another holds whatever the user has in it
+        memory = {"rss_before_bytes": before, "peak_rss_bytes": _memory("VmHWM")}
     (folder / RESULT).write_text(json.dumps({**result, **memory}))
 
 

@@ -10,14 +10,21 @@ import numpy as np
 import pytest
 
 from etscope import Inspector
+from etscope.analysis.comparison.changes import MethodDiff
+from etscope.analysis.comparison.diff import diff_profiles
+from etscope.analysis.comparison.diff_table import diff_table
+from etscope.analysis.comparison.waterfall import waterfall_table
 from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
 from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
 from etscope.units import TimeScale
 from etscope.views.page import ReportInput, document_of, page_html
 from tests.support.artifacts import artifacts
 from tests.support.browser.chromium import screenshot
-from tests.support.timed_dumps import told_dump
+from tests.support.timed_dumps import timed_dump, told_dump
 from tests.unit.views.page.test_document import HOSTILE, hostile_dump
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
@@ -112,6 +119,31 @@ def test_all_events_are_those_of_to_dataframe(page: Any, report: str, inspector:
     assert len(shown) > 15
 
 
+def test_all_events_are_filtered_by_shapes_of_delegates_too(page: Any, report: str) -> None:
+    go(page, report, "events")
+    page.get_by_text("All events").click()
+    events = page.evaluate("JSON.parse(document.getElementById('etscope-data').textContent)")[
+        "runs"
+    ][0]["methods"][0]["events"]["values"]
+    tensors = [[*ins, *outs] for ins, outs in zip(events["inputs"], events["outputs"], strict=True)]
+    wanted = next(
+        outs[0] for n, outs in enumerate(events["outputs"]) if outs and events["is_delegated_op"][n]
+    )
+    expected = {n for n, listed in enumerate(tensors) if wanted in listed}
+    assert any(events["is_delegated_op"][n] for n in expected)
+    dtype, _, sizes = wanted.rstrip("]").partition("[")
+
+    page.fill('[data-testid="filter"]', f"shape:{sizes.replace(', ', 'x')} and dtype:{dtype}")
+    page.wait_for_function(
+        """count => document.querySelector('[data-testid="count"]').textContent
+          .startsWith(`${count} of `)""",
+        arg=len(expected),
+    )
+    shown = table(page, "events-table")
+    assert set(shown) <= expected
+    assert page.failures == []
+
+
 def test_one_selection_for_all_views(page: Any, report: str, inspector: Inspector) -> None:
     profile = inspector.trace.profiles()[0]
     kernels = [i for i, row in enumerate(profile.rows) if row.kind == "kernel"]
@@ -188,6 +220,111 @@ def test_memory_timeline_source_and_comparison(page: Any, report: str) -> None:
         page.wait_for_selector(sign)
         page.wait_for_timeout(200)
         screenshot(page, f"report-{tab}")
+    assert page.failures == []
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, MethodDiff]:
+    """The address of a report of portable kernels and XNNPACK, and what diff says of them."""
+    folder = tmp_path_factory.mktemp("compared")
+    traces = []
+    for seed, name in enumerate(("cnn_portable", "cnn_xnnpack")):
+        files = artifacts(name)
+        assert files.etdump_timing is not None
+        path = timed_dump(files.etdump_timing, folder / f"{name}.etdp", seed=seed)
+        traces.append(Trace(read_etdump(path), record=read_etrecord(files.etrecord)))
+    inputs = [ReportInput(f"run {n}", trace=trace) for n, trace in enumerate(traces)]
+    report = folder / "report.html"
+    report.write_text(page_html(document_of(inputs)))
+    return report.as_uri(), diff_profiles(*(trace.profiles()[0] for trace in traces))
+
+
+def test_compare_is_what_diff_says(page: Any, two_runs: tuple[str, MethodDiff]) -> None:
+    address, diff = two_runs
+    expected = diff_table(diff, MS)
+    page.set_viewport_size({"width": 1400, "height": 4000})
+
+    go(page, address, "compare")
+    words = page.wait_for_selector('[data-testid="headline"]').inner_text()
+    rows = table(page, "compare-table")
+
+    assert "forward takes " in words and "on XnnpackBackend after" in words
+    assert len(rows) == len(expected)
+    for row, cells in rows.items():
+        for name in ("event", "verdict", "status"):
+            assert cells[name] == (expected.values[name][row] or "")
+        assert near(cells["change"], expected.values["change"][row])
+    for by in ("module", "op", "type", "source"):
+        page.click(f'[data-testid="compare-by"] [data-key="{by}"]')
+        page.wait_for_selector(f'[data-testid="compare-table"] [data-col="{by}"]')
+        sums = waterfall_table(diff, MS, by)
+        shown = table(page, "compare-table")
+        assert [cells[by] for _, cells in sorted(shown.items())] == list(sums.values[by])
+        for row, cells in shown.items():
+            assert near(cells["change"], sums.values["change"][row])
+    assert page.failures == []
+
+
+def test_swapped_sides_are_what_diff_says_the_other_way_round(
+    page: Any, two_runs: tuple[str, MethodDiff]
+) -> None:
+    address, diff = two_runs
+    reverse = diff_profiles(diff.sides.after, diff.sides.before)
+    go(page, address, "compare")
+    page.wait_for_selector('[data-testid="headline"]')
+
+    page.click('[data-testid="swap-sides"]')
+    page.wait_for_function("location.hash.includes('compare.a=1')")
+
+    words = page.inner_text('[data-testid="headline"]')
+    total = table(page, "compare-table")[len(diff_table(reverse, MS)) - 1]
+    assert "forward takes " in words and "on XnnpackBackend before, on kernels after" in words
+    assert near(total["change"], reverse.total.change / 1e6)
+    assert total["verdict"] == reverse.verdict.value
+    screenshot(page, "report-compare-swapped")
+    page.click('[data-testid="swap-sides"]')
+    page.wait_for_function("location.hash.includes('compare.a=0')")
+    page.click('[data-testid="tab-summary"]')
+    page.wait_for_selector('[data-testid="findings"]')
+    assert page.locator('[data-testid="findings"] [data-kind="changed"]').count() == 1
+    assert page.failures == []
+
+
+def test_a_graph_is_coloured_by_the_change_between_two_runs(page: Any, tmp_path: Path) -> None:
+    files = artifacts("cnn_portable")
+    assert files.etdump_timing is not None
+    paths = [timed_dump(files.etdump_timing, tmp_path / f"{n}.etdp", seed=n) for n in (1, 2)]
+    record = read_etrecord(files.etrecord)
+    traces = [Trace(read_etdump(path), record=record) for path in paths]
+    report = tmp_path / "report.html"
+    report.write_text(page_html(document_of([ReportInput("run", trace=one) for one in traces])))
+    page.goto(f"{report.as_uri()}#run0/graph/0?graph.colour=change")
+    legend = page.wait_for_selector('[data-testid="graph-legend"]').inner_text()
+    assert legend.startswith("change of avg, second run - first")
+    ends = [page.get_attribute(f'[data-testid="graph-legend-{at}"]', "data-value") for at in (0, 1)]
+    assert float(ends[0]) == -float(ends[1]) < 0
+    assert page.locator('[data-testid="graph-scale"]').count() == 0
+    assert page.failures == []
+
+
+def test_the_icicle_of_a_comparison_shows_changes(
+    page: Any, two_runs: tuple[str, MethodDiff]
+) -> None:
+    address, diff = two_runs
+    modules = waterfall_table(diff, MS, "module").values
+    changes = dict(zip(modules["module"], modules["change"], strict=True))
+
+    page.goto(f"{address}#run0/compare/0?compare.by=icicle&compare.width=before")
+    page.wait_for_selector('[data-testid="difference-frame"]')
+    frames = page.locator('[data-testid="difference-frame"]').evaluate_all(
+        "all => all.map(one => [one.dataset.path, one.dataset.change])"
+    )
+
+    assert len(frames) > 3
+    assert all(near(change, changes[path]) for path, change in frames)
+    page.locator('[data-testid="difference-frame"]').nth(1).click()
+    page.wait_for_function("location.hash.includes('compare.zoom')")
+    screenshot(page, "report-compare-icicle")
     assert page.failures == []
 
 
@@ -317,6 +454,31 @@ def test_the_controls_survive_a_reload(page: Any, report: str) -> None:
     assert ["kind", "none"] in shown and ["p90", "descending"] in shown
     page.go_back()
     page.wait_for_selector('#view[data-tab="modules"]')
+    assert page.failures == []
+
+
+@pytest.mark.parametrize("mode", ["linear", "quantile"])
+def test_panes_side_by_side_have_one_scale(page: Any, report: str, mode: str) -> None:
+    def ticks() -> list[list[str]]:
+        page.wait_for_selector('[data-testid="graph-legend"] [data-value]')
+        page.wait_for_timeout(1000)
+        told: list[list[str]] = page.locator('[data-testid="graph-legend"]').evaluate_all(
+            "all => all.map(one => [...one.querySelectorAll('[data-value]')]"
+            ".map(tick => tick.dataset.value))"
+        )
+        return told
+
+    graphs = "graph.left=edge/forward&graph.right=exported/forward"
+    page.goto(f"{report}#run0/graph/0?graph.scale={mode}&{graphs}")
+    page.wait_for_selector('[data-testid="graph-drawn"]', state="attached")
+    page.locator('[data-testid="graph-depth"]').first.select_option("999")
+    (alone,) = ticks()
+
+    page.click('[data-testid="graph-split"]')
+    page.locator('[data-testid="graph-legend"]').nth(1).wait_for()
+    left, right = ticks()
+
+    assert left == right != alone  # the boxes of the right one are closed, and hold more
     assert page.failures == []
 
 

@@ -28,6 +28,20 @@ def test_a_planted_fault_is_named_by_its_line(index: int) -> None:
     assert f"{case.line}" in faulty.verdict
 
 
+@pytest.mark.parametrize(
+    ("fault", "part"),
+    [("deep-nan", "channel 4 of 8"), ("gain", "channel 4 of 8"), ("head-nan", "element [4, 2]")],
+)
+def test_a_fault_in_one_part_is_named_by_the_part(fault: str, part: str) -> None:
+    case = next(case for case in cases(HOW_MANY) if case.fault.name == fault)
+    both = diagnosed(case)
+    assert both is not None
+    clean, faulty = both
+    assert f"; {part} has all of the error" in faulty.verdict
+    found = [row.values.local.concentration for row in clean.rows if row.values is not None]
+    assert found and not any(found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "count"), [("portable", HOW_MANY), ("xnnpack", WITH_DELEGATES)]

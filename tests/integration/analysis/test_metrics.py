@@ -16,7 +16,7 @@ from etscope.analysis.metrics import (
     METRICS,
     Metric,
     Quantization,
-    _arrays,
+    arrays,
     find_metric,
     measure,
     measure_all,
@@ -43,7 +43,7 @@ def no_metrics_left(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=[3, 1 << 16])
 def part(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Arrays in one part, and in many."""
-    monkeypatch.setattr(_arrays, "PART", request.param)
+    monkeypatch.setattr(arrays, "PART", request.param)
     return int(request.param)
 
 

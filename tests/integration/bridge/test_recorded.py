@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,11 +16,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
 
+from torch import nn  # noqa: E402
+
 from etscope import Inspector  # noqa: E402
 from etscope.bridge.reference.recorded import recorded_graph  # noqa: E402
 from etscope.bridge.reference.reference import reference_arrays  # noqa: E402
 from etscope.errors import FormatError, NumericGapError  # noqa: E402
 from etscope.etrecord.loading import load_recorded, load_to_run  # noqa: E402
+from etscope.export import export  # noqa: E402
 from etscope.formats.etrecord.reader import RecordFile, read_etrecord  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
 from tests.support.numeric_runs import ATEN, inputs_of  # noqa: E402
@@ -30,6 +36,9 @@ PLAIN = [
     ("recurrent_xnnpack", ATEN),
     # Its weights in the record are not where torch would put them.
     ("recurrent_xnnpack", "edge_dialect_exported_program/forward"),
+    # Operators of libraries that torch does not load by itself.
+    ("cnn_xnnpack_int8", ATEN),
+    ("channels_last", "edge_dialect_exported_program/forward"),
 ]
 # Control flow, sizes that are not fixed, operators that write, delegates.
 LEFT = [
@@ -58,9 +67,54 @@ def leaves(value: Any) -> list[Any]:
     )
 
 
+class WithoutGradients(nn.Module):
+    """The body of the `with` is a graph of its own, whose values are used inside and outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        with torch.no_grad():
+            z = x.cos() * y
+            w = z + 1
+        return self.layer(z) * w + y
+
+
+def test_the_body_of_no_grad_is_run_within(tmp_path: Path) -> None:
+    inputs = (torch.randn(2, 3),)
+    export(WithoutGradients(), inputs).save(tmp_path)
+    file = read_etrecord(tmp_path / "model.etrecord")
+    content = json.dumps(file.program_json(ATEN))
+    assert "wrap_with_set_grad_enabled" in content, "the graph has no body of its own"
+    check_values(file, ATEN, inputs)
+
+
+@pytest.mark.parametrize("name", ["cnn_xnnpack_int8", "channels_last"])
+def test_the_exporter_is_not_imported_for_plain_graphs(name: str) -> None:
+    made = artifacts(name)
+    code = f"""
+import sys, torch
+from etscope import Inspector
+inspector = Inspector(
+    etdump_path={str(made.etdump)!r},
+    etrecord={str(made.etrecord)!r},
+    debug_buffer_path={str(made.debug_buffer)!r},
+)
+inputs = torch.load({str(made.inputs_pt)!r})["forward"][0]
+assert len(inspector.calculate_numeric_gap("MSE", inputs=inputs))
+assert "executorch.exir" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.parametrize(("name", "graph"), PLAIN)
 def test_the_values_are_those_of_the_rebuilt_program(name: str, graph: str) -> None:
-    file, inputs = record(name), inputs_of(name)
+    check_values(record(name), graph, inputs_of(name))
+
+
+def check_values(file: RecordFile, graph: str, inputs: Any) -> None:
     plain = recorded(file, graph)
     assert plain is not None
     found = [[np.array(leaf) for leaf in leaves(value)] for value in plain.arrays(inputs)]

@@ -155,3 +155,18 @@ def test_inputs_must_be_the_programs(inputs: Any, words: str) -> None:
         list(run_reference(program, inputs))
     assert words in str(caught.value)
     assert "update_representative_inputs" in str(caught.value)
+
+
+def test_the_callers_gradient_mode_holds_between_values(
+    steps: tuple[nn.Module, Any, Any],
+) -> None:
+    _, program, x = steps
+    inputs = ((x,), {"scale": torch.tensor([3.0])})
+    first, second = run_reference(program, inputs), run_reference(program, inputs)
+    next(first)
+    _, value = next(second)
+    assert torch.is_grad_enabled()
+    assert not value.requires_grad, "no gradients are recorded of the run itself"
+    first.close()
+    second.close()
+    assert torch.is_grad_enabled(), "runs that end out of order leave the caller's mode"

@@ -13,8 +13,7 @@ import click
 import pytest
 
 import etscope
-from etscope.cli import COMMANDS, CommandSpec, main
-from etscope.cli.lab import group as lab
+from etscope.cli import COMMANDS, CommandSpec, lab, main
 from etscope.errors import EtscopeWarning, FormatError, MissingDataError, UsageError
 from tests.support.artifacts import artifacts
 

@@ -46,8 +46,11 @@ def run(capsys: Captured, *arguments: Any) -> tuple[int, str, str]:
 
 
 def evaluate(capsys: Captured, files: Path, *arguments: Any) -> tuple[int, str, str]:
-    record = files / "right.etrecord"
-    return run(capsys, "evaluate", record, *arguments, "--no-isolate")
+    """Evaluate right.etrecord; or device.pte, if that is the first argument, with it as record."""
+    named = bool(arguments) and arguments[0] == files / "device.pte"
+    program = () if named else (files / "right.etrecord",)
+    record = ("-r", files / "right.etrecord") if named else ()
+    return run(capsys, "evaluate", *program, *arguments, *record, "--no-isolate")
 
 
 def test_a_right_program(capsys: Captured, files: Path) -> None:

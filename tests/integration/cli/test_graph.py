@@ -14,7 +14,9 @@ from etscope.analysis.graphs.node_info import SCHEMA, find_node, node_info
 from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
 from etscope.analysis.graphs.node_times import node_times
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.program.compatibility import instruction_labels
 from etscope.cli import main
+from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
 from etscope.views import write_table
 from etscope.views.tables.report import write_reports
@@ -285,6 +287,27 @@ def test_nothing_heavy_is_imported() -> None:
 
 
 @pytest.mark.parametrize("name", ["executed", "executed/forward"])
-def test_the_executed_program_is_no_table(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    assert main(["graph", str(artifacts("cnn_xnnpack").etrecord), name]) == 2
-    assert "can be drawn, and not listed: --format dot" in capsys.readouterr().err
+def test_the_executed_program_is_a_table(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    made = artifacts("cnn_xnnpack")
+    words = ["graph", str(made.etrecord), name, "-p", str(made.pte), "-d", str(made.etdump)]
+    assert main([*words, "-f", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    called = [row for row in rows if row["kind"] == "call_function"]
+    program = read_pte(made.pte).method("forward")
+    assert {number for row in called for number in row["instructions"]} == {
+        number for number, label in enumerate(instruction_labels(program)) if label != "free"
+    }
+    assert any(row["avg"] for row in called if row["op"] == "XnnpackBackend")
+    assert any(row["module"] for row in called)
+    # Of a program alone: no lines, but what runs is the same.
+    assert main(["graph", str(made.pte), name, "-f", "json"]) == 0
+    alone = json.loads(capsys.readouterr().out)["rows"]
+    outside = [[row["node"] for row in one if row["graph"] == rows[0]["graph"]]
+               for one in (rows, alone)]  # fmt: skip
+    assert outside[0] == outside[1]
+
+
+def test_the_executed_program_needs_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    record = artifacts("cnn_xnnpack_lowered").etrecord
+    assert main(["graph", str(record), "executed"]) == 4
+    assert "--program MODEL.pte" in capsys.readouterr().err

@@ -93,4 +93,4 @@ def test_memory_of_a_program(capsys: Capture) -> None:
     found = json.loads(capsys.readouterr().out)
     assert "memory_live" in json.dumps(found)
     assert main(["info", "--memory", str(made.etrecord)]) == 2
-    assert "is not a program" in capsys.readouterr().err
+    assert "is neither a program" in capsys.readouterr().err

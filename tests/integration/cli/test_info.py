@@ -153,3 +153,26 @@ def test_nothing_heavy_is_imported(index: int) -> None:
     path = str(every_kind()[index])
     done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_program_is_told_without_what_reads_records() -> None:
+    pte = artifacts(CNN).pte
+    program = (
+        "import sys; from etscope.cli import main; main(['info', sys.argv[1]]); "
+        "print(*(name for name in sys.modules if name.startswith('etscope.')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(pte)], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "etscope.formats.program.pte" in loaded
+    unused = {
+        "etscope.analysis.matching",
+        "etscope.analysis.weights",
+        "etscope.formats.etdump",
+        "etscope.formats.etrecord",
+        "etscope.formats.program.bpte",
+        "etscope.formats.program.xnnpack",
+        "etscope.model.finding",
+    }
+    assert not loaded & unused

@@ -35,7 +35,7 @@ def test_a_person_sees_latency_and_events(capsys: pytest.CaptureFixture[str]) ->
     )
 
     assert (code, err) == (0, "")
-    assert out.startswith("Latency\n")
+    assert out.startswith("Latency · ")
     assert "untraced" in out
     assert "traced: times" in out
     assert "forward · 3 runs" in out

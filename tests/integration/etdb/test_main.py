@@ -161,7 +161,9 @@ print(session.execute("print $").text)
     )
     assert done.stdout.startswith("interrupted\nfloat32[1, 8, 16, 16]")
     assert "gap: SQNR" in done.stdout
-    assert done.stderr == "loading PyTorch and ExecuTorch; Ctrl-C takes effect afterwards\n"
+    # Said in each wait that is long enough.
+    notice = "loading PyTorch and the reference; Ctrl-C ends the wait"
+    assert set(done.stderr.splitlines()) == {notice}
 
 
 def test_help_and_version() -> None:

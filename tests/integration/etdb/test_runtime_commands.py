@@ -333,7 +333,7 @@ BAD = {
     "target runtime x": "what is 'x'",
     "target runtime --what 1": "no option --what",
     "target runtime --inputs": "--inputs of what",
-    "target runtime --inputs a --inputs b": "given twice",
+    "target runtime --seed 1 --seed 2": "given twice",
     "target runtime --inputs nothing.npz": "not found",
     "target runtime --threads x": "a number of threads is expected",
     "target runtime --server /nothing": "not found",

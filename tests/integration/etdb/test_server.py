@@ -142,7 +142,7 @@ HOSTILE = {
     "a row of 4 billion": (s.LOAD, b"\0" + s.text("") + struct.pack("<iII", 0, 1, 2**32 - 1)),
     "an upload cut short": (s.UPLOAD, struct.pack("<QQ", 0, 100) + bytes(99)),
     "an upload of 2**64": (s.UPLOAD, struct.pack("<QQ", 0, 2**64 - 1)),
-    "flags": (s.BEGIN, b"\2"),
+    "flags": (s.BEGIN, b"\4"),
     "stops that are not there": (s.GO, struct.pack("<QQ", 0, 2**63)),
     "tests that are not there": (s.GO, struct.pack("<QQI", 0, 0, 2**31)),
     "a test of no kind": (s.GO, struct.pack("<QQIBd", 0, 0, 1, 5, 0.0) + s.blob(b"")),

@@ -21,7 +21,7 @@ if shutil.which("tmux") is None:
     pytest.skip("tmux is not here", allow_module_level=True)
 pytest.importorskip("prompt_toolkit")
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 class Terminal:

@@ -43,7 +43,7 @@ def test_records_of_the_artefacts_are_not_refused(name: str) -> None:
 
 def recorded(program: Any) -> bytes:
     """A record of the program."""
-    from etscope.bridge.programs.programs import serialize_program
+    from etscope.bridge.programs import serialize_program
 
     parts = serialize_program(program, "forward")
     siblings = (parts.state_dict, parts.constants, parts.example_inputs)

@@ -55,6 +55,24 @@ def test_three_files_in_a_folder_of_the_models_name(capfd: Captured, tmp_path: P
         assert "forward" in out
 
 
+def test_a_backend_that_took_nothing_is_in_the_json(capfd: Captured, tmp_path: Path) -> None:
+    (tmp_path / "brain.py").write_text(
+        "import torch\n"
+        "def make():\n"
+        "    x = torch.ones(1, 4, dtype=torch.bfloat16)\n"
+        "    return torch.nn.Linear(4, 4).to(x.dtype), (x,)\n"
+    )
+    for options in ((), ("-f", "json")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", EtscopeWarning)
+            code, out, err = run(capfd, "export", "brain.py:make", "-b", "xnnpack", *options)
+        assert code == 0
+        assert "warning: the backend xnnpack took no operator of forward" in err
+        assert "the tensors are bfloat16" in err
+        if options:
+            assert "the tensors are bfloat16" in json.loads(out)["notes"][0]
+
+
 def test_nothing_of_torchs_chatter_is_shown(capfd: Captured, tmp_path: Path) -> None:
     code, out, err = run(
         capfd, "export", f"{FACTORIES}:WithInputs", "-b", "xnnpack", "-q", "-o", tmp_path / "x"

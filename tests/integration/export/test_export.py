@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from etscope.analysis.findings.findings import Known, findings_of
+from etscope.analysis.profile.scale import Scale
 from etscope.errors import EtscopeWarning, ExportFailure, UsageError
 from etscope.etrecord import parse_etrecord
 from etscope.export import Exported, export
@@ -19,9 +21,12 @@ from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.bpte import read_bundled
 from etscope.formats.program.pte import read_pte
 from etscope.model.exported_graph import graph_from_record
+from etscope.run import run as run_program
+from etscope.units import TimeScale
 from tests.integration.export.conftest import INPUT, tiny
 from tests.support.export import factories
 
+MS = Scale(TimeScale.NS, TimeScale.MS)
 EXPORTS = ["portable", "xnnpack", "quantized", "counting", "two_methods"]
 
 
@@ -280,8 +285,60 @@ def test_no_representative_inputs_without_a_main_method(two_methods: Exported) -
 def test_a_backend_that_takes_no_operator_is_told() -> None:
     model, x = torch.nn.Linear(4, 4).to(torch.bfloat16), torch.ones(2, 4, dtype=torch.bfloat16)
 
-    with pytest.warns(EtscopeWarning, match="xnnpack took no operator of forward"):
-        export(model, (x,), backend="xnnpack")
+    with pytest.warns(EtscopeWarning, match="xnnpack took no operator of forward: all 2 run") as w:
+        exported = export(model, (x,), backend="xnnpack")
+    why = "XNNPACK takes float32, float16 and quantised int8, and the tensors are bfloat16 (5)"
+    assert why in str(w[-1].message)
+    ran = run_program(exported.program_bytes(), iterations=1)
+    found = findings_of(ran.trace.profiles()[0], MS, Known(ran.opened.program))
+    (told,) = [one.sentence for one in found if one.kind == "nothing-delegated"]
+    assert why in told
     with warnings.catch_warnings():
         warnings.simplefilter("error", EtscopeWarning)
         export(torch.nn.Linear(4, 4), (torch.ones(2, 4),), backend="xnnpack")
+
+
+class Summed(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.cumsum(0)
+
+
+def test_a_backend_without_the_operators_is_told_with_their_names() -> None:
+    with pytest.warns(EtscopeWarning, match=r"does not support them \(aten::cumsum\)"):
+        export(Summed(), (torch.ones(3),), backend="xnnpack")
+
+
+class Writing(torch.nn.Module):
+    """Its cache is a parameter, which PyTorch tracks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = torch.nn.Parameter(torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.cache.index_copy_(0, torch.arange(2), x[:2])
+        return self.cache * 2
+
+
+class Keeping(Writing):
+    """Its cache is a buffer, which has gradients after a call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        del self.cache
+        self.register_buffer("cache", torch.zeros(4))
+        self(torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.linear(x))
+
+
+@pytest.mark.parametrize("kind", [Writing, Keeping])
+def test_a_cache_that_gradients_are_recorded_of(kind: type[torch.nn.Module]) -> None:
+    with pytest.raises(ExportFailure) as caught:
+        export(kind(), (torch.ones(4),))
+    assert "export under torch.no_grad()" in str(caught.value.hint)
+    with torch.no_grad():
+        exported = export(kind(), (torch.ones(4),))
+    assert exported.program_bytes()

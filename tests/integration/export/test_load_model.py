@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from etscope.errors import EtscopeError, FormatError, MissingFileError, UsageError
-from etscope.export import load_model
+from etscope.export import check_model_name, load_model
 from tests.integration.export.conftest import FACTORIES
 from tests.support.artifacts import ROOT
 from tests.support.export import factories
@@ -123,11 +124,40 @@ def test_an_error_in_a_factory_has_its_line() -> None:
 )
 def test_files_that_cannot_be_imported(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "broken_model.py"
-    path.write_text(text)
+    path.write_text(text + "make = None\n")
     before = set(sys.modules)
     with pytest.raises(UsageError, match=words):
         load_model(f"{path}:make")
     assert not {name for name in set(sys.modules) - before if "broken" in name or "model_" in name}
+
+
+def test_a_model_that_is_not_named_is_refused_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "class Net: pass\ndef _hidden(): pass\ndef sized(n): pass\ndef make(): return Net()\n"
+    )
+    (tmp_path / "dynamic.py").write_text("globals()['make'] = None\n")
+    (tmp_path / "weights.pt").write_bytes(b"PK")
+    words = {
+        "net.py": "net.py:make (or Net, sized)",
+        "net.py:maek": "there is no 'maek' in module net\n  hint: did you mean 'make'?",
+        "none.py:make": "file not found: none.py",
+        "weights.pt": "loading that runs code",
+    }
+    verbs = (["export"], ["sensitivity"], ["bisect", "-o", "x"])
+    lines = [[verb[0], spec, *verb[1:]] for verb in verbs for spec in words]
+    lines.remove(["bisect", "weights.pt", "-o", "x"])  # which might be a record
+    code = (
+        "import sys; from etscope.cli import main\n"
+        f"for line in {lines}: print(main(line), 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["2 False"] * len(lines)
+    for spec, text in words.items():
+        assert done.stderr.count(text) == sum(spec in line for line in lines)
+    check_model_name(f"{tmp_path}/dynamic.py:make")
+    check_model_name(f"{tmp_path}/net.py:Net.forward")
 
 
 def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:

@@ -169,6 +169,20 @@ def test_saved(capsys: Captured, dataset: Path) -> None:
     assert code == 4 and "no row" in err
 
 
+def test_a_narrow_terminal_keeps_the_verdicts(
+    capsys: Captured, dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    sides = ["--param", "label=device", "--param", "before=d0", "--param", "after=d1"]
+    code, out, _ = run(capsys, "sql", dataset, "--saved", "changes", *sides)
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.splitlines()[1].endswith("verdict")
+    assert "columns not shown at 80 wide: method, low, high, p," in out
+    _, out, _ = run(capsys, "sql", dataset, "--saved", "changes", *sides, "-f", "csv")
+    assert out.splitlines()[0].endswith("reason")
+
+
 def test_without_the_extra() -> None:
     """The package and its commands import without pyarrow, DuckDB and fsspec; what needs one says
     how it is installed."""

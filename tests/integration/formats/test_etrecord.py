@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from etscope.errors import FormatError, MissingDataError, MissingFileError
-from etscope.formats.etrecord.reader import DelegateEntry, read_etrecord
+from etscope.formats.etrecord.reader import SIBLINGS, DelegateEntry, read_etrecord
 from tests.support.artifacts import artifacts
 from tests.support.etrecord_files import (
     EDGE,
@@ -136,10 +136,18 @@ def test_weights_are_arrays_under_their_names() -> None:
 
 
 def test_a_graph_without_siblings_can_still_be_read() -> None:
-    source = record_bytes(**{f"{EDGE}{suffix}": None for suffix in ("_state_dict", "_constants")})
-    record = read_etrecord(source)
+    record = read_etrecord(record_bytes(**{EDGE + suffix: None for suffix in SIBLINGS}))
     assert record.program_json(EDGE)["dialect"] == ""
     assert record.state_dict(EDGE) == {}
+
+
+@pytest.mark.parametrize("lost", ["_state_dict", "_constants"])
+def test_a_graph_that_lost_its_weights_is_not_taken_for_whole(lost: str) -> None:
+    record = read_etrecord(record_bytes(**{EDGE + lost: None}))
+    assert record.program_json(EDGE)["dialect"] == ""
+    read = {"_state_dict": record.state_dict, "_constants": record.constants}
+    with pytest.raises(FormatError, match=f"lost its member .*{lost}"):
+        read[lost](EDGE)
 
 
 def test_deflated_members_are_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -253,11 +254,20 @@ def test_state_is_compared_in_its_first_run(tmp_path: Path) -> None:
     (tmp_path / "program.pte").write_bytes(program.buffer)
     calls = [Call(inputs=[x]) for x in inputs]
     done = run(tmp_path / "program.pte", calls, debug_level="intermediate_outputs")
-    opened = done.inspector(etrecord=program.get_etrecord())
-    first = opened.calculate_numeric_gap("MSE", False, EDGE, run=0, inputs=[inputs[0]])
-    assert max(gaps(first)) < 1e-10
+    told = done.inspector(etrecord=program.get_etrecord())
+    alone = Inspector(
+        etdump_path=shutil.copy(done.etdump_path, tmp_path / "alone.etdp"),
+        etrecord=program.get_etrecord(),
+        debug_buffer_path=shutil.copy(done.debug_buffer_path, tmp_path / "alone.bin"),
+    )
+    for opened in (told, alone):
+        first = opened.calculate_numeric_gap("MSE", False, EDGE, run=0, inputs=[inputs[0]])
+        assert max(gaps(first)) < 1e-10
+    # The run knows the inputs of the one before; the dump alone does not.
+    second = told.calculate_numeric_gap("MSE", False, EDGE, run=1, inputs=[inputs[1]])
+    assert max(gaps(second)) < 1e-10
     with pytest.raises(NumericGapError, match="keeps state"):
-        opened.calculate_numeric_gap("MSE", False, EDGE, run=1, inputs=[inputs[1]])
+        alone.calculate_numeric_gap("MSE", False, EDGE, run=1, inputs=[inputs[1]])
 
 
 # -- the spool

@@ -16,6 +16,7 @@ pytest.importorskip("executorch.exir")
 
 from etscope import Inspector  # noqa: E402
 from etscope.analysis.numerics.rows import FINE, INHERITED, WRONG, Numerics  # noqa: E402
+from etscope.analysis.numerics.runs import edge_symbols  # noqa: E402
 from etscope.errors import NumericGapError, UsageError  # noqa: E402
 from etscope.export import export  # noqa: E402
 from etscope.run import Run, run  # noqa: E402
@@ -258,3 +259,33 @@ def test_what_is_missing_is_said() -> None:
         opened.diagnose_numerics(inputs=inputs, reference_graph="other")
     with pytest.raises(NumericGapError, match="no values of operators"):
         inspector("written_state").diagnose_numerics(inputs=inputs_of("written_state"))
+
+
+def test_values_of_an_int8_model_have_the_scale_of_the_graph() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 6))
+    inputs = (torch.randn(4, 16),)
+    exported = export(model.eval(), inputs, backend="xnnpack", quantize=True)
+    options = {"separate": False, "isolate": False, "iterations": 1, "warmup": 0}
+    with run(exported.program, inputs, debug_level="intermediate_outputs", **options) as done:
+        opened = done.inspector(etrecord=exported.record, verify=False)
+        found = opened.diagnose_numerics(inputs=inputs)
+        graph = edge_symbols(opened.trace, "forward").graph
+    assert graph is not None
+    (row,) = found.rows
+    assert row.values is not None
+    quantized = row.values.local.quantized
+    assert quantized is not None
+    arguments = dict(graph.by_name[quantized.node].arguments)
+    assert quantized.scale == float(arguments["scale"])
+    assert quantized.zero_point == int(arguments["zero_point"])
+    assert row.values.local.tolerance == pytest.approx(quantized.scale)
+    low, high = row.values.local.device.min, row.values.local.device.max
+    assert low is not None and high is not None
+    assert quantized.low is not None and quantized.high is not None
+    assert quantized.low <= low < high <= quantized.high
+    assert high / quantized.scale == pytest.approx(round(high / quantized.scale), abs=1e-3)
+    # Calibrated with these inputs: their extremes are the ends of the range.
+    ends = row.values.local.device_saturated
+    assert ends is not None
+    assert ends.low + ends.high >= 1

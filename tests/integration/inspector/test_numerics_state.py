@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from etscope.bundled_program import bundle_cases  # noqa: E402
 from etscope.errors import EtscopeWarning, NumericGapError, UsageError  # noqa: E402
 from etscope.export import export  # noqa: E402
 from etscope.run import Call, Run, run  # noqa: E402
+from tests.support.run.stateful import cache_calls, shared_cache_program  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -80,7 +82,7 @@ def test_the_state_comes_from_the_runs_before(number: int) -> None:
 
 
 def test_inputs_of_runs_before_that_are_not_known_are_said() -> None:
-    opened = inspected()
+    opened = ran().inspector(calls=())
     with pytest.warns(EtscopeWarning, match="inputs of the runs before run 3 are not known"):
         found = opened.diagnose_numerics(run=2, inputs=(SAMPLES[2],))
     # The device's own state was logged: no operator is blamed for the guess.
@@ -88,6 +90,15 @@ def test_inputs_of_runs_before_that_are_not_known_are_said() -> None:
     assert any("are not known" in doubt for doubt in found.doubts)
     with pytest.raises(UsageError, match="2 runs before this one, and the inputs of 1"):
         opened.diagnose_numerics(run=2, inputs=(SAMPLES[2],), previous=[SAMPLES[0]])
+
+
+def test_a_run_that_was_not_saved_knows_its_calls() -> None:
+    opened = ran().inspector()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EtscopeWarning)
+        for number in range(3):
+            found = opened.diagnose_numerics(run=number)
+            assert found.is_fine and perfect(found) and not found.doubts
 
 
 def test_an_error_in_the_state_is_inherited_by_the_next_run() -> None:
@@ -111,17 +122,87 @@ def test_loading_starts_anew_and_test_cases_tell_their_inputs() -> None:
             assert found.is_fine and perfect(found), (number, found.notes)
 
 
-def test_test_cases_without_their_bundle_are_an_error() -> None:
+def test_test_cases_without_their_bundle_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of two cases after one load, as other runtimes may log them."""
-    from etscope.analysis.numerics.runs import runs_of
-    from etscope.diagnosis.numerics import _with_recorded_inputs
+    from etscope.analysis.numerics.runs import Sequences, runs_of
+    from etscope.diagnosis import reference
 
-    trace = ran(fresh=True).inspector().trace
+    trace = ran(fresh=True).inspector(calls=()).trace
     runs = runs_of(trace, "forward")
+    one_load = Sequences((tuple(runs),))
+    monkeypatch.setattr(reference, "sequences", lambda trace, method: one_load)
     with pytest.raises(NumericGapError, match="those of test case 0"):
-        _with_recorded_inputs(runs[:2], runs[2], (SAMPLES[1],), True, None, "forward")
-    same, doubts = _with_recorded_inputs(runs[:1], runs[1], (SAMPLES[0],), True, None, "forward")
-    assert len(same) == 1 and not doubts
+        reference.runs_before(trace, "forward", runs[2], (SAMPLES[1],), None)
+    found = reference.runs_before(trace, "forward", runs[1], (SAMPLES[0],), None)
+    assert len(found.runs) == 1 and not found.doubts
+
+
+def test_inputs_of_a_saved_run_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from etscope.analysis.profile.trace import Trace
+    from etscope.diagnosis import reference
+    from etscope.diagnosis.numerics import numerics_of
+    from etscope.formats.etdump.debug_values import DebugBuffer
+    from etscope.formats.etdump.reader import read_etdump
+    from etscope.formats.torch_files import tensor_files
+
+    done = ran()
+    done.save(tmp_path)
+    trace = Trace(
+        read_etdump(tmp_path / "run.etdp"),
+        record=done.trace.record,
+        debug_buffer=DebugBuffer.open(tmp_path / "debug.bin"),
+    )
+    read, listed = [], []
+    read_file, runs_of = tensor_files.read_tensor_file, reference.runs_of
+    monkeypatch.setattr(
+        tensor_files, "read_tensor_file", lambda path: read.append(path) or read_file(path)
+    )
+    monkeypatch.setattr(
+        reference, "runs_of", lambda *of_method: listed.append(of_method) or runs_of(*of_method)
+    )
+    found = numerics_of(trace, run=2)
+    assert found.is_fine and perfect(found) and not found.doubts
+    assert read == [tmp_path / "inputs.npz"]
+    assert len(listed) == 2  # for the run, and for all runs before it
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A prefill and three decodes that go on with the cache that it wrote."""
+    program = shared_cache_program(tmp_path_factory.mktemp("shared"))
+    calls = [
+        Call(method, tuple(value.numpy() for value in values), iterations=1, warmup=1)
+        for method, values, _ in cache_calls()
+    ]
+    return run(
+        program, calls, etrecord=program.with_suffix(".etrecord"),
+        debug_level="intermediate_outputs",
+    )  # fmt: skip
+
+
+def test_a_method_goes_on_from_what_another_wrote(shared: Run, tmp_path: Path) -> None:
+    shared.save(tmp_path)
+    saved = Inspector(
+        etdump_path=tmp_path / "values.etdp",
+        debug_buffer_path=tmp_path / "debug.bin",
+        etrecord=shared.opened.record,
+    )
+    for opened in (shared.inspector(), saved):
+        for method, number in (("prefill", 0), ("decode", 0), ("decode", 1), ("decode", 2)):
+            found = opened.diagnose_numerics(method=method, run=number)
+            assert found.is_fine and not found.doubts
+            assert all(row.total is not None and row.total > 100 for row in found.rows)
+            gap = opened.numeric_gap(["sqnr"], method=method, run=number)
+            assert gap.rows and all((row.metrics["sqnr"] or 0) > 100 for row in gap.rows)
+
+
+def test_a_method_is_not_blamed_for_what_another_wrote(shared: Run) -> None:
+    opened = shared.inspector(calls=())
+    (_, inputs, _) = cache_calls()[1]
+    with pytest.raises(NumericGapError, match="'decode' depend on what 'prefill' wrote"):
+        opened.diagnose_numerics(method="decode", inputs=inputs)
 
 
 def test_a_run_knows_what_it_warmed_up_with() -> None:

@@ -81,7 +81,31 @@ def test_records_and_programs_alone(folder: Path) -> None:
     (alone,) = runs_of_files([folder / "a.etrecord", folder / "model.pte"])
     assert (alone.record, alone.program) == (folder / "a.etrecord", folder / "model.pte")
     runs = runs_of_files([folder / "a.etrecord", folder / "b.etrecord", folder / "model.pte"])
-    assert len(runs) == 3
+    # Both records fit the program: the first has it.
+    assert [(run.record, run.program) for run in runs] == [
+        (folder / "b.etrecord", None),
+        (folder / "a.etrecord", folder / "model.pte"),
+    ]
+
+
+def test_programs_are_in_their_order_each_with_its_own_record(tmp_path: Path) -> None:
+    paths = []
+    for name in ("cnn_xnnpack", "cnn_portable"):
+        made = artifacts(name)
+        assert made.etrecord is not None
+        for file, suffix in ((made.pte, "pte"), (made.etrecord, "etrecord")):
+            # Names that say nothing: the content does.
+            path = tmp_path / f"{len(paths)}.{suffix}"
+            path.write_bytes(file.read_bytes())
+            paths.append(path)
+    xnnpack, its_record, portable, other_record = paths
+
+    runs = runs_of_files([other_record, xnnpack, its_record, portable])
+
+    assert [(run.program, run.record) for run in runs] == [
+        (xnnpack, its_record),
+        (portable, other_record),
+    ]
 
 
 def test_a_file_of_no_form_is_a_debug_buffer() -> None:

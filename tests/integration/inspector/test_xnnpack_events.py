@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import linecache
+import math
 import re
 import warnings
 from collections import Counter
@@ -13,8 +14,9 @@ import pytest
 
 from etscope.analysis.delegates.xnnpack import Pairing, pair
 from etscope.analysis.profile.profile import Row
+from etscope.analysis.selector_fields import tensor_fields
 from etscope.errors import EtscopeWarning
-from etscope.formats.program.xnnpack import XnnNode
+from etscope.formats.program.xnnpack import XnnNode, XnnTensor
 from tests.support.xnnpack_models import MODELS
 
 LINE = re.compile(r"# is: (.+)$")
@@ -126,6 +128,30 @@ def planted(row: Row) -> str:
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_events_have_the_tensors_of_their_operators(name: str) -> None:
+    rows = [row for row in rows_of(name) if row.attribution.nodes]
+    assert rows
+    for row in rows:
+        found = row.attribution
+        wanted = {
+            math.prod(value.tensor.shape)
+            for node in found.nodes
+            for value in node.outputs
+            if value.tensor is not None
+        }
+        sizes = tensor_fields(found.outputs)["shape"]
+        assert found.inputs and len(sizes) == 1, row.name
+        assert math.prod(map(int, sizes[0].split("x"))) in wanted, row.name
+
+
+def test_equal_operators_of_other_shapes_have_none() -> None:
+    one, other = (XnnTensor("float32", (size,)) for size in (4, 8))
+    reshapes = [XnnNode("StaticReshape", 7, outputs=(tensor,)) for tensor in (one, other)]
+    (found,) = pair(["Static Reshape (NC) #1"], reshapes)
+    assert found is not None and found.node.outputs == ()
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_every_event_is_at_its_line(name: str) -> None:
     rows = [row for row in rows_of(name) if row.attribution.lines]
     assert [planted(row).partition(" ")[2] for row in rows] == [
@@ -150,8 +176,11 @@ def test_every_quantised_event_is_at_its_line(name: str) -> None:
     kinds = {row.name.partition(" ")[0] for row in rows}
     assert "Fully" in kinds or "Convolution" in kinds
     for row in rows:
-        event, said = row.name.partition(" (")[0].partition(" #")[0], planted(row)
-        if event not in ("Convert", "Invalid Unary Op", "Transpose"):
+        logged = str(row.delegate_id)  # its row may have a better name
+        event, said = logged.partition(" (")[0].partition(" #")[0], planted(row)
+        if event == "Invalid Unary Op":
+            assert row.name.partition(" (")[0] in said.lower().replace(" ", "")
+        elif event not in ("Convert", "Transpose"):
             assert said.partition(" ")[2] == event
     make, _ = MODELS[name]
     at = Counter(planted(row) for row in rows if not row.name.startswith("Convert"))

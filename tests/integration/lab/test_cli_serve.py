@@ -126,3 +126,13 @@ def test_a_job_by_way_of_the_server(
         assert json.loads(capsys.readouterr().out)["id"] == job.id
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
+
+
+def test_init_writes_an_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "init", "--home", str(tmp_path / "lab")]) == 0
+    written = Path(capsys.readouterr().out.strip())
+    assert written == tmp_path / "lab" / "lab.yaml"
+    assert "devices:" in written.read_text()
+    assert [device.name for device in Home.open(tmp_path / "lab").config.devices] == ["host"]
+    assert main(["lab", "init", "--home", str(tmp_path / "lab")]) == 2
+    assert "is there already" in capsys.readouterr().err

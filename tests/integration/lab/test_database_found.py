@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from etscope.errors import MissingDataError, UsageError
+from etscope.formats.conditions import conditions_of
 from etscope.lab.comparison.history import judge_series
 from etscope.lab.database import Database
 from etscope.lab.jobs.records import Device, DeviceConfig, Filter, State
 from etscope.lab.jobs.spec import Limits
-from etscope.lab.worker.conditions import conditions_of, judged
+from etscope.lab.worker.conditions import judged
 from tests.support.lab_jobs import LEASE, claimed, run_through, spec_of_number
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import dask
 import pytest
 import yaml
 
@@ -86,6 +87,20 @@ def test_a_job_that_kills_its_worker_each_time_ends(home: Path) -> None:
         assert lab.wait(innocent.id, PATIENCE).state in (State.DONE, State.DEVICE_LOST)
 
 
+def test_a_worker_that_dask_gives_up_is_started_anew(
+    home: Path,
+) -> None:
+    """Dask waits 15 s for a killed worker to come back: less than it takes on a busy machine."""
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "10ms"}),
+        Lab.open(home) as lab,
+    ):
+        fault(controls(home)[0], "once-kill-worker")
+        jobs = submit(lab, 2, device="sim-0")
+        lab.start_engine()
+        check_all_done_once(lab, jobs, controls(home))
+
+
 def test_engines_that_are_killed_between_claim_and_result(home: Path) -> None:
     """The second takes over what the first had; then a lab in this process."""
     with Lab.open(home) as lab:
@@ -103,12 +118,68 @@ def test_engines_that_are_killed_between_claim_and_result(home: Path) -> None:
         check_all_done_once(lab, jobs, controls(home))
 
 
-def test_a_scheduler_that_is_killed_and_comes_back(home: Path) -> None:
+def test_a_killed_engine_is_followed_long_before_its_lease_ends(home: Path) -> None:
+    with Lab.open(home) as lab:
+        jobs = submit(lab, 2, device="sim-0")
+        hang = fault(home / "sim-0", "once-hang")
+        with process(*_ENGINE, str(home), "6000") as engine:
+            until(lambda: not hang.exists())
+            engine.kill()
+            engine.wait()
+        lab.start_engine()
+        check_all_done_once(lab, jobs, controls(home))
+        messages = [event.message for event in lab.events(jobs[0].id)]
+        assert "the engine that had it is gone" in messages
+    assert not list((home / "engines").iterdir())
+
+
+def test_an_engine_sees_that_another_one_is_killed(home: Path) -> None:
+    with Lab.open(home) as lab, process(*_ENGINE, str(home), "6000") as engine:
+        hang = fault(home / "sim-0", "once-hang")
+        jobs = submit(lab, 2, device="sim-0")
+        until(lambda: not hang.exists())
+        lab.start_engine()
+        time.sleep(2)  # it lets an engine that lives have its job
+        assert lab.job(jobs[0].id).state is State.RUNNING
+        engine.kill()
+        engine.wait()
+        check_all_done_once(lab, jobs, controls(home))
+
+
+def dask_cluster(*devices: str) -> tuple[str, list[str], list[str]]:
+    """The address of a scheduler, its command, and that of the workers of devices."""
     address = f"tcp://127.0.0.1:{free_port()}"
     scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", address]
     scheduler += ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
-    lab_worker = [sys.executable, "-m", "etscope", "lab", "worker", "--scheduler", address]
-    lab_worker += ["--device", "sim-0", "--device", "sim-1"]
+    worker = [sys.executable, "-m", "etscope", "lab", "worker", "--scheduler", address]
+    for device in devices:
+        worker += ["--device", device]
+    return address, scheduler, worker
+
+
+def test_a_scheduler_that_starts_jobs_again_does_not_exceed_their_attempts(home: Path) -> None:
+    """Dask's own default is to try a task four times."""
+    address, scheduler, lab_worker = dask_cluster("sim-0")
+    fault(controls(home)[0], "kill-worker")
+    with Lab.open(home) as lab, process(*scheduler), process(*lab_worker):
+        until(lambda: listening(address))
+        [job] = submit(lab, 1, device="sim-0", attempts=2)
+        lab.engine = Engine(lab.home, lab.database, EngineOptions(scheduler=address), lab._notify)
+        lab.engine.start()
+        found = lab.wait(job.id, PATIENCE)
+        assert (found.state, found.attempt) == (State.DEVICE_LOST, 2)
+        assert found.error == "its worker was killed, in every attempt"
+        assert len(said(controls(home)[0], "begin")) == 2
+        events = lab.events(job.id)
+        assert [event.attempt for event in events if event.state is State.RUNNING] == [1, 2]
+        assert [event.message for event in events if event.state is State.QUEUED] == [
+            "",
+            "its worker was killed",
+        ]
+
+
+def test_a_scheduler_that_is_killed_and_comes_back(home: Path) -> None:
+    address, scheduler, lab_worker = dask_cluster("sim-0", "sim-1")
     with Lab.open(home) as lab:
         hang = fault(controls(home)[0], "once-hang")
         jobs = submit(lab, 2, device="sim-0")

@@ -76,6 +76,9 @@ def test_a_benchmark(tmp_path: Path) -> None:
 
     facts = written(tmp_path, "run.json")
     assert facts["program"] == made.pte.name
+    assert facts["inputs"] == "inputs.npz"
+    assert facts["conditions"]["cores"] and facts["conditions"]["cpus"]
+    assert facts["memory"]["runner"] == "native"
     untraced, traced = facts["latencies"]
     assert (untraced["traced"], len(untraced["samples_ns"])) == (None, 20)
     assert (traced["traced"], len(traced["samples_ns"])) == ("times", 2)

@@ -215,6 +215,15 @@ def test_the_operators_come_from_a_child_process(client: TestClient, done: Job) 
     assert "stages.0.first.conv" in client.get(f"/jobs/{done.id}").text
 
 
+def test_the_job_page_says_what_matters(client: TestClient, done: Job) -> None:
+    made(client, f"/jobs/{done.id}/operators")
+    text = client.get(f"/jobs/{done.id}").text
+    assert "What matters" in text
+    assert "The layer that takes most time is " in text
+    assert "What takes most memory is " in text
+    assert f'href="/jobs/{done.id}/report#run0/events/0?events.filter=' in text
+
+
 def test_the_report_is_in_a_sandbox(client: TestClient, done: Job) -> None:
     answer = made(client, f"/jobs/{done.id}/report")
     policy = answer.headers["content-security-policy"]
@@ -266,3 +275,52 @@ def test_a_device_with_few_repeats_names_no_percentage(lab: Lab, client: TestCli
         ended(lab, spec(iterations=77), summary=found)
     text = client.get("/devices/host/noise").text
     assert "not known: 2 repeated jobs are too few" in text
+
+
+def test_compare_lets_jobs_be_chosen(tmp_path: Path) -> None:
+    with Lab.open(tmp_path) as lab:
+        summary = {"latency": latency()}
+        jobs = [
+            ended(lab, spec(name=name, labels={"commit": commit}), summary=summary)
+            for name, commit in (("net", "c1"), ("net", "c2"), ("other <net>", "c3"))
+        ]
+        client = TestClient(create_app(lab), base_url="http://127.0.0.1")
+        text = client.get(f"/compare?second={jobs[1].id}").text
+        assert re.findall(r'<optgroup label="([^"]+)">', text)[:2] == ["net", "other &lt;net&gt;"]
+        options = re.findall(r'<option value="(\w+)"( selected)?>([^<]+)', text)
+        assert [one[0] for one in options] == [
+            job.id for _ in range(2) for job in (jobs[1], jobs[0], jobs[2])
+        ]
+        assert [one[0] for one in options if one[1]] == [jobs[1].id]
+        assert options[0][2].startswith("commit=c2 · ")
+        found = client.get("/compare?text=c3").text
+        assert jobs[2].id in found and jobs[0].id not in found
+        both = client.get("/compare?first=commit=c1&second=commit=c2").text
+        for job in jobs[:2]:
+            assert f'href="/jobs/{job.id}"' in both
+        missing = client.get("/compare?first=commit=c9&second=commit=c2")
+        assert missing.status_code == 404 and "no done job has the label commit=c9" in missing.text
+
+
+def test_an_ab_job_has_one_verdict(client: TestClient, lab: Lab) -> None:
+    """Operators of the sides are of one process each, and their sum cannot tell what all rounds
+    tell."""
+    made_of = artifacts("cnn_xnnpack")
+    assert made_of.etdump_timing is not None
+    dumps = [
+        lab.store.put_file(made_of.etdump_timing, name)
+        for name in ("run.etdp", "baseline.run.etdp")
+    ]
+    found = {
+        "verdict": "regressed", "relative": 0.4, "low": 0.3, "high": 0.5, "p": 1e-5,
+        "min_effect": 0.03, "confidence": 0.99, "noise_floor": 0.01, "rounds": 20, "judged": 19,
+        "rounds_needed": None, "reason": "", "failed": [],
+    }  # fmt: skip
+    wanted = spec(kind="ab", baseline=str(made_of.pte))
+    job = ended(lab, wanted, files=dumps, summary={"ab": found})
+    text = client.get(f"/jobs/{job.id}").text
+    assert "verdict-regressed" in text and "of 19 rounds" in text
+    sides = made(client, f"/jobs/{job.id}/sides").text
+    assert "<caption>forward</caption>" in sides
+    closing = re.findall(r'<tr class="closing">.*?</tr>', sides, re.S)
+    assert closing and not any("verdict-" in row for row in closing)

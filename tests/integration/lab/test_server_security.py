@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -15,10 +16,12 @@ from fastapi.testclient import TestClient
 
 from etscope.errors import LabError
 from etscope.lab.lab import Lab
+from etscope.lab.server import app as server_app
+from etscope.lab.server import middleware
 from etscope.lab.server.app import create_app, is_reached_by_others, serve
 from etscope.lab.server.security import own_path
 from etscope.lab.server.settings import Settings, key_of, local_secret
-from tests.support.lab_server import a_job
+from tests.support.lab_server import a_job, running
 
 API = "/api/v1"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -310,3 +313,50 @@ def test_a_program_that_sends_like_a_form_is_told_what_to_send(http: TestClient)
     assert refused.status_code == 403
     assert "no CSRF token" in refused.json()["error"]
     assert "Content-Type: application/octet-stream" in refused.json()["hint"]
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\nHost: ", b"GET /api/v1/health HTTP/1.1\r\n\r\nGET "]
+)
+def test_half_of_a_request_is_not_waited_for(
+    lab: Lab, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_app, "_HEAD_SECONDS", 0.5)
+    with running(lab) as address, connection(address) as client:
+        client.sendall(sent)
+        while client.recv(65536):  # until it is closed; the test's own limit is an error
+            pass
+
+
+def test_a_body_that_stops_coming_is_not_waited_for(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(middleware, "_BODY_SECONDS", 0.5)
+    with running(lab) as address, connection(address) as client:
+        host = address.split("/")[2]
+        head = f"POST /api/v1/jobs HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+        client.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        answer = b""
+        while piece := client.recv(65536):  # until it is closed
+            answer += piece
+        assert answer.startswith(b"HTTP/1.1 408 ") and b"stopped coming" in answer
+
+
+def test_who_sends_slowly_but_sends_is_served(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_app, "_HEAD_SECONDS", 60.0)
+    with running(lab) as address, connection(address) as client:
+        host = address.split("/")[2]
+        for _ in range(2):  # one connection for both
+            for piece in ("GET /api/v1/health HT", f"TP/1.1\r\nHost: {host}\r", "\n\r\n"):
+                client.sendall(piece.encode())
+            answer = b""
+            while b'"status":"ok"' not in answer:
+                piece = client.recv(65536)
+                assert piece
+                answer += piece
+            assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+def connection(address: str) -> socket.socket:
+    host, _, port = address.split("/")[2].partition(":")
+    return socket.create_connection((host, int(port)), 60)

@@ -222,3 +222,13 @@ def test_a_place_that_is_none() -> None:
     for place in ("/proc/nowhere/store", "/dev/null/store"):
         with pytest.raises(LabError):
             Store(place).put_stream([DATA], "x")
+
+
+def test_an_attempt_begins_once(store: Store) -> None:
+    assert not store.began("a-1")
+    assert store.begin("a-1") and store.began("a-1") and store.begin("a-2")
+    assert not store.begin("a-1")
+    assert Store(store.url).began("a-1") and not store.began("a-3")
+    for token in ("", "../sha256", "a/b", "x" * 65):
+        with pytest.raises(UsageError):
+            store.begin(token)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from etscope.lab.worker import subprocesses as child
 from etscope.lab.worker import worker
 from tests.support.artifacts import ROOT, artifacts
 from tests.support.lab_checks import submit
-from tests.support.simulated_device import fault, write_lab
+from tests.support.simulated_device import fault, said, write_lab
 
 
 @pytest.fixture
@@ -43,10 +44,12 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     assert list(temporary.glob("etscope-job-*")) == []
 
 
-def order(lab: Lab, token: str = "token", **spec: Any) -> Order:
+def order(lab: Lab, token: str = "", **spec: Any) -> Order:
     [job] = submit(lab, **spec)
     plain = job.spec.model_dump(mode="json")
-    return Order(job.id, 1, token, plain, lab.home.config.devices[0], lab.home.store_url)
+    return Order(
+        job.id, 1, token or uuid.uuid4().hex, plain, lab.home.config.devices[0], lab.home.store_url
+    )
 
 
 def control(lab: Lab) -> Path:
@@ -343,3 +346,14 @@ def _until(condition: Any, seconds: float = 120) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def test_an_attempt_is_executed_once(lab: Lab) -> None:
+    given = order(lab, token="once")
+    assert worker.work(given).state is State.DONE
+    with pytest.raises(worker.AlreadyBegun):
+        worker.work(given)
+    assert len(said(control(lab), "begin")) == 1
+    assert lab.store.began("once") and not lab.store.began("never")
+    lab.store.sweep((), 0)
+    assert lab.store.began("once")  # it may still come back

@@ -11,6 +11,7 @@ from etscope.errors import MismatchError, MissingDataError, UsageError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.bpte import write_bundled
 from etscope.run import Call, run
+from etscope.run.job import Job, JobCall
 from tests.support.artifacts import artifacts
 from tests.support.run.ran import case
 
@@ -60,6 +61,41 @@ def test_calls_of_one_method_share_its_state(tmp_path: Path) -> None:
     done = run(counter_bundle(tmp_path), calls, trace=False)
 
     assert [outputs[0].tolist() for outputs in done.arrays] == [[2, 2], [3, 3]]
+
+
+@pytest.mark.parametrize("runner", ["python", "native"])
+def test_methods_that_share_a_cache_see_what_the_other_wrote(runner: str, tmp_path: Path) -> None:
+    from tests.support.run.stateful import cache_calls, shared_cache_program
+
+    calls = cache_calls()
+    given = [
+        Call(method, tuple(value.numpy() for value in values), iterations=1, warmup=0)
+        for method, values, _ in calls
+    ]
+
+    done = run(shared_cache_program(tmp_path), given, runner=runner)
+
+    for outputs, (_, _, expected) in zip(done.arrays, calls, strict=True):
+        np.testing.assert_allclose(outputs[0], expected, atol=1e-5)
+    order = [done.trace.method_of(b) for b in done.trace.blocks if b.name == "Execute"]
+    assert sorted(set(order)) == ["decode", "prefill"]
+
+
+def test_a_fresh_call_finds_the_shared_cache_empty(tmp_path: Path) -> None:
+    from tests.support.native.runner import run_job
+    from tests.support.run.stateful import cache_calls, shared_cache_program
+
+    program, (prefill, decode, *_) = shared_cache_program(tmp_path), cache_calls()
+    first, later = (tuple(v.numpy() for v in values) for _, values, _ in (prefill, decode))
+    calls = [JobCall("decode", later), JobCall("prefill", first)]
+    calls += [JobCall("decode", later, fresh=True), JobCall("decode", later)]
+
+    result = run_job(Job(program, tuple(calls), trace=False), tmp_path)
+
+    empty, _, fresh, again = (call.outputs[0] for call in result.calls)
+    np.testing.assert_array_equal(fresh, empty)
+    np.testing.assert_array_equal(again, empty)
+    assert np.abs(empty - decode[2].numpy()).max() > 0.01
 
 
 def test_the_bundle_tells_what_to_expect_though_a_record_is_there(tmp_path: Path) -> None:

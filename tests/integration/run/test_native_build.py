@@ -18,7 +18,6 @@ from etscope.run.native import (
     find_sdk,
     find_server,
     native_missing,
-    server_missing,
 )
 from tests.support.native.runner import runner
 
@@ -119,19 +118,21 @@ def test_the_server_that_a_user_names(tmp_path: Path, monkeypatch: pytest.Monkey
     done = subprocess.check_output([sys.executable, "-c", serve, "--help"], text=True)
     assert done == "mine --help\n"
     monkeypatch.setenv("ETSCOPE_ETDB_SERVER", str(tmp_path))
-    assert "ETSCOPE_ETDB_SERVER" in str(server_missing())
+    with pytest.raises(MissingFileError, match="ETSCOPE_ETDB_SERVER"):
+        find_server()
 
 
 # -- building
 
 
-def test_it_is_built_once(alone: Path) -> None:
+def test_it_is_built_once(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     add_tools(alone, "c++", "make", cmake=fake_cmake(alone))
     assert native_missing() is None
     first = find_runner()
+    assert "building the native runner and etdb-server, once" in capsys.readouterr().err
     assert subprocess.check_output([first]) == b"made\n"
     assert find_runner() == first
-    assert builds(alone) == 1
+    assert builds(alone) == 1 and capsys.readouterr().err == ""
     kept = sorted(path.name for path in first.parent.iterdir())
     server = first.name.replace("etscope-runner", "etdb-server")
     assert kept == [server, first.name, f"{first.name}.lock"]
@@ -139,7 +140,6 @@ def test_it_is_built_once(alone: Path) -> None:
 
 def test_the_debuggers_server_is_built_with_it(alone: Path) -> None:
     add_tools(alone, "c++", "make", cmake=fake_cmake(alone))
-    assert server_missing() is None
     first = find_server()
     assert subprocess.check_output([first]) == b"made\n"
     assert find_runner().parent == first.parent

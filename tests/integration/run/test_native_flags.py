@@ -83,6 +83,11 @@ def test_version(tmp_path: Path) -> None:
         (("--program", "x", "--debug-buffer-out", "d"), "need a --debug-level"),
         (("--program", "x", *LEVEL, "--debug-buffer-out", "d"), "need --etdump-out"),
         (("--program", "x", "--allocations"), "need --etdump-out"),
+        (("--program", "x", "--memory"), "--memory needs --result-out"),
+        (
+            ("--program", "x", "--memory", "--result-out", "r", "--etdump-out", "e"),
+            "excludes --etdump-out",
+        ),
         (("--program", "x", "--delegate-filter", "y"), "needs --debug-level intermediate_outputs"),
         (("--program", "x", "--iterations", "2", "--method", "y"), "come after its --method"),
         (

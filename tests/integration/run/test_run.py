@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import torch
 import etscope
 from etscope.errors import EtscopeWarning, MissingDataError, UsageError
 from etscope.formats.etdump.reader import logged_values, read_etdump
+from etscope.formats.run_json import read_run_json
 from etscope.run import Call, run
 from tests.support.artifacts import artifacts
 from tests.support.run.ran import case, expected, traced_cnn
@@ -214,6 +216,31 @@ def test_saved_files(tmp_path: Path) -> None:
     facts = json.loads(files[5].read_text())
     assert facts["executorch"] == "1.5.1"
     assert [len(one["samples_ns"]) for one in facts["latencies"]] == [4, 4, 3]
+    saved = read_run_json(files[5])
+    assert saved.conditions is not None and done.conditions is not None
+    assert saved.conditions.cores == os.cpu_count()
+    assert saved.conditions.in_words(2) == done.conditions.in_words(2)
+    assert saved.memory == done.memory is not None
+    table = done.latency_table()
+    assert table.title == f"Latency · {done.conditions.in_words(facts['threads'])}"
+    assert "load " in table.title
+    assert any("Python and torch included" in note for note in table.notes)
+
+
+def test_the_memory_is_that_of_the_runners_process() -> None:
+    found = [
+        run(artifacts("cnn_portable").pte, iterations=1, trace=False, runner=runner).memory
+        for runner in ("python", "native")
+    ]
+    python, native = found
+    assert python is not None and native is not None
+    for one in (python, native):
+        assert one.traced is None and one.rss_before is not None
+        assert one.peak_rss > one.rss_before > 1 << 20
+    assert python.peak_rss > native.peak_rss  # Python and torch
+    assert "torch" not in native.in_words()
+    here = run(artifacts("cnn_portable").pte, iterations=1, trace=False, isolate=False)
+    assert here.memory is None and here.conditions is not None
 
 
 def test_a_second_save_leaves_nothing_of_the_first(tmp_path: Path) -> None:

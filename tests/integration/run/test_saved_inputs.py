@@ -122,3 +122,37 @@ def test_a_saved_run_knows_its_method(tmp_path: Path, capsys: pytest.CaptureFixt
     for out in (shown, capsys.readouterr().out):
         assert re.search(r"extra · \d+ runs", out)
         assert "extra or forward" not in out and "forward or extra" not in out
+
+
+def test_runs_of_methods_with_the_same_events_are_told_apart(tmp_path: Path) -> None:
+    """Two methods that log the same: the calls say which run is of which."""
+    from executorch.exir import to_edge
+
+    from etscope import Inspector
+    from etscope.run import Call, run
+
+    class Twice(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + x
+
+    def traced() -> torch.export.ExportedProgram:
+        return torch.export.export(Twice(), (torch.ones(2),))
+
+    path = tmp_path / "same.pte"
+    path.write_bytes(to_edge({"decode": traced(), "prefill": traced()}).to_executorch().buffer)
+    calls = [
+        Call("prefill", iterations=2, warmup=1),
+        Call("decode", iterations=3, warmup=1),
+        Call("prefill", iterations=1, warmup=0),
+    ]
+    wanted = ["prefill"] * 2 + ["decode"] * 3 + ["prefill"]
+    done = run(path, calls)
+    done.save(tmp_path / "ran")
+    saved = Inspector(etdump_path=str(tmp_path / "ran" / "run.etdp"), program=str(path))
+    for trace in (done.trace, done.inspector().trace, saved.trace):
+        found: dict[int, str | None] = {}
+        for block in trace.blocks:
+            if block.name == "Execute":
+                assert not trace.also_fitting(block)
+                found.update(dict.fromkeys(block.runs.tolist(), trace.method_of(block)))
+        assert [found[run] for run in sorted(found)] == wanted

@@ -24,7 +24,7 @@ from tests.support.artifacts import ArtifactUnavailable
 DIED, CORE_PART, CORE_END, ANSWER, ERROR = 0x4001, 0x4002, 0x4003, 0x8000, 0xFFFF
 PROTOCOL, VERSION, TOKEN, STATE, PROGRAM, INPUT, VALUE, RUNTIME, LIMIT = range(1, 10)
 ENDING = (PROTOCOL, VERSION, TOKEN)
-SECONDS = 30
+SECONDS = 120
 
 
 def server() -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,10 +12,12 @@ from etscope.analysis.comparison.compare_samples import (
     Policy,
     Verdict,
     compare_all,
+    compare_dump,
     compare_samples,
     locations,
     noise_between,
     overall,
+    pooled_noise,
 )
 from etscope.errors import UsageError
 from etscope.model.statistics import t_quantile, two_sided_p
@@ -78,6 +82,13 @@ def test_too_few_samples_are_never_a_pass() -> None:
     assert compare_samples([], times(1)).verdict is Verdict.CANNOT_TELL
 
 
+def test_too_few_samples_take_no_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("etscope.model.statistics.require", None)
+    assert compare_samples(times(1, 9), times(2, 9)).verdict is Verdict.CANNOT_TELL
+    with pytest.raises(TypeError):
+        compare_samples(times(1, 10), times(2, 10))
+
+
 def test_noise_wider_than_the_effect_is_no_pass() -> None:
     found = compare_samples(times(1, 20, sigma=0.3), times(2, 20, sigma=0.3))
     assert found.verdict is Verdict.CANNOT_TELL
@@ -105,12 +116,39 @@ def test_outliers_move_nothing() -> None:
     assert compare_samples(before, after).verdict is Verdict.NO_DIFFERENCE
 
 
+def test_an_interval_that_says_nothing_is_unbounded() -> None:
+    found = compare_samples(times(1, 20, sigma=3.0), times(2, 20, sigma=3.0))
+    assert found.low is not None and found.high is not None
+    assert found.low < 0 < found.high and 1 + found.high > 10 * (1 + found.low)
+    assert found.is_unbounded and found.verdict is Verdict.CANNOT_TELL
+    assert found.reason == "the runs are too unsteady to bound the change"
+    # Wide, but surely longer; and of 3 % noise.
+    assert not compare_samples(times(1, 20), times(2, 20, 100.0)).is_unbounded
+    noisy = compare_samples(times(1, 20, sigma=0.1), times(2, 20, sigma=0.1))
+    assert not noisy.is_unbounded and "is not inside" in noisy.reason
+    wide = replace(noisy, verdict=Verdict.REGRESSED, relative=99.0, low=4.0, high=999.0)
+    assert not wide.is_unbounded
+    assert not compare_samples([1.0], [2.0]).is_unbounded
+
+
+def test_p_is_corrected_for_the_dumps_of_the_call() -> None:
+    before, after = [times(1), times(2)], [times(3, factor=1.005), times(4)]
+    alone = compare_all(before, after)
+    of_three = compare_all(before, after, Policy(dumps=3))
+    ps = [(one.p, three.p) for one, three in zip(alone, of_three, strict=True)]
+    assert all(three == pytest.approx(min(3 * (one or 0.0), 1.0)) for one, three in ps)
+    assert any((three or 1.0) < 1 for _, three in ps)
+    assert [one.low for one in alone] == [three.low for three in of_three]
+    with pytest.raises(UsageError):
+        Policy(dumps=0)
+
+
 def test_drift_widens_the_interval() -> None:
     before, after = times(1), times(2)
     steady = compare_samples(before, after)
     drifting = compare_samples(before, after * np.linspace(1, 1.2, 100))
     assert drifting.verdict is Verdict.CANNOT_TELL
-    assert "not steady" in drifting.reason
+    assert "not steady within a dump" in drifting.reason and not drifting.is_unbounded
     assert drifting.high is not None and steady.high is not None
     assert drifting.high - drifting.low > 3 * (steady.high - steady.low)  # type: ignore[operator]
 
@@ -131,7 +169,7 @@ def test_a_step_of_the_clock_is_no_change() -> None:
     assert compare_samples(before, after, step=1.0).verdict is Verdict.CANNOT_TELL
     assert compare_samples(before, after + 2, step=1.0).verdict is Verdict.REGRESSED
     nothing = compare_samples(np.zeros(50), np.zeros(50))
-    assert nothing.verdict is Verdict.CANNOT_TELL and "less than a tick" in nothing.reason
+    assert nothing.verdict is Verdict.CANNOT_TELL and "a few ticks" in nothing.reason
 
 
 def test_noise_between_dumps() -> None:
@@ -146,6 +184,52 @@ def test_noise_between_dumps() -> None:
     assert noisy.noise_floor == pytest.approx(np.expm1(5.841 * np.sqrt(2) * noise.spread), rel=1e-3)
     unknown = compare_samples(times(1), times(2), noise=Noise(float("nan"), 4))
     assert unknown.verdict is Verdict.CANNOT_TELL and "dump of noise" in unknown.reason
+
+
+def test_several_dumps_a_side_have_less_noise() -> None:
+    of_one = Noise(0.03, 9)
+    assert of_one.error == pytest.approx(0.03 * np.sqrt(2))
+    several = replace(of_one, sides=(4, 2))
+    assert several.error == pytest.approx(0.03 * np.sqrt(1 / 4 + 1 / 2))
+    pair = times(1), times(2, factor=1.2)
+    wide, narrow = (compare_samples(*pair, noise=noise) for noise in (of_one, several))
+    assert narrow.noise_floor < wide.noise_floor
+    assert wide.low < narrow.low < narrow.high < wide.high  # type: ignore[operator]
+
+
+def test_one_dump_against_several_is_students() -> None:
+    """With one observation on a side, the t test of equal variances is Student's prediction."""
+    stats = pytest.importorskip("scipy.stats")
+    for seed in range(5):
+        *before, after = times(seed, runs=9, factor=1 + 0.05 * seed).tolist()
+        found = compare_dump(before, after)
+        expected = stats.ttest_ind([np.log(after)], np.log(before))
+        interval = np.expm1(expected.confidence_interval(0.99))
+        assert found.p == pytest.approx(expected.pvalue)
+        assert (found.low, found.high) == pytest.approx(tuple(interval), rel=1e-6)
+        assert found.samples == (8, 1)
+
+
+def test_verdicts_on_one_dump() -> None:
+    level = times(3, runs=8, sigma=0.01).tolist()
+    verdicts = [compare_dump(level, 1e6 * f).verdict for f in (1.2, 0.8, 1.0)]
+    assert verdicts == [Verdict.REGRESSED, Verdict.IMPROVED, Verdict.CANNOT_TELL]
+    # Sure, but of no importance; and dumps without any noise.
+    assert compare_dump([10.0] * 5, 10.2).verdict is Verdict.NO_DIFFERENCE
+    assert compare_dump([10.0] * 5, 10.5).verdict is Verdict.REGRESSED
+    for wrong in (([10.0], 10.0), ([10.0, 0.0], 10.0), ([10.0, 11.0], float("nan"))):
+        with pytest.raises(UsageError, match="dumps"):
+            compare_dump(*wrong)
+
+
+def test_noise_is_pooled_over_programs() -> None:
+    """The pooled variance is that of an analysis of variance."""
+    programs = [times(1, runs=4), 3 * times(2, runs=6), 10 * times(3, runs=2)]
+    found = pooled_noise(programs)
+    within = sum((np.var(np.log(one), ddof=1) * (len(one) - 1)) for one in programs) / 9
+    assert (found.spread, found.dumps) == (pytest.approx(np.sqrt(within)), 10)
+    with pytest.raises(UsageError, match="two dumps"):
+        pooled_noise([times(1, runs=3), times(1, runs=1)])
 
 
 def test_a_family_is_corrected_by_holms_method() -> None:

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from etscope.analysis.comparison.beside import Facts, beside
+from etscope.analysis.comparison.changes import MethodDiff
 from etscope.analysis.comparison.compare_samples import Policy, Verdict
 from etscope.analysis.comparison.diff import diff_profiles, diff_traces
-from etscope.analysis.comparison.diff_table import MethodDiff
+from etscope.analysis.comparison.diff_table import diff_table
+from etscope.analysis.memory import memory_plan
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.selector_fields import fields_of_row
 from etscope.errors import EtscopeWarning, MismatchError, MissingDataError, UsageError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.pte import read_pte
+from etscope.formats.run_json import SavedMemory
 from etscope.model.selector import Selector
-from etscope.units import TimeScale
+from etscope.units import TimeScale, format_bytes
 from tests.support.artifacts import artifacts
 from tests.support.timed_dumps import timed_dump
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
 SLOW = 3  # an instruction
+CNNS = ("cnn_portable", "cnn_xnnpack")
 
 
 def dump(name: str, folder: Path, seed: int, *, record: bool = True, **options: object) -> Trace:
@@ -98,7 +105,7 @@ def test_the_table_adds_up_however_little_of_it_is_shown(tmp_path: Path) -> None
     diff = diff_traces(before, dump("cnn_xnnpack", tmp_path, 2, slower={0: 1.2})).methods[0]
     assert diff.verdict is Verdict.REGRESSED
     for options in ({}, {"limit": 0}, {"sort": "run"}, {"sort": "time", "limit": 1}):
-        table = diff.table(MS, **options)  # type: ignore[arg-type]
+        table = diff_table(diff, MS, **options)  # type: ignore[arg-type]
         rows = list(zip(table.values["change"], table.depth or (), strict=True))
         changes = [change for change, depth in rows if depth == 0]
         assert sum(changes[:-1]) == pytest.approx(changes[-1])
@@ -109,14 +116,14 @@ def test_the_table_adds_up_however_little_of_it_is_shown(tmp_path: Path) -> None
         assert sum(leaves[:-1]) == pytest.approx(changes[-1])
         assert table.title.startswith("forward: regressed, +")
     with pytest.raises(UsageError, match="cannot sort"):
-        diff.table(MS, sort="name")
+        diff_table(diff, MS, sort="name")
 
 
 def test_a_limit_and_a_selection_count_what_ran_inside_a_delegate(tmp_path: Path) -> None:
     before = dump("cnn_xnnpack", tmp_path, 1)
     after = dump("cnn_xnnpack", tmp_path, 2, slower={0: 1.2})
 
-    table = diff_traces(before, after).methods[0].table(MS, limit=3)
+    table = diff_table(diff_traces(before, after).methods[0], MS, limit=3)
 
     # The call, three of its parts, the sum of the others, and the closing rows.
     assert table.values["kind"] == [
@@ -124,7 +131,7 @@ def test_a_limit_and_a_selection_count_what_ran_inside_a_delegate(tmp_path: Path
     ]  # fmt: skip
     selector = Selector("name:Convolution*")
     diff = diff_traces(before, after, keep=lambda row: selector.matches(fields_of_row(row)))
-    shown = diff.methods[0].table(MS).values["event"][1:-3]
+    shown = diff_table(diff.methods[0], MS).values["event"][1:-3]
     assert shown and all(name.startswith("Convolution") for name in shown)
 
 
@@ -137,7 +144,7 @@ def test_first_runs_are_left_out_and_told(tmp_path: Path) -> None:
     assert diff.total.change == 0 and diff.runs == (60, 60)
     assert diff.total.firsts == (profile.total[0], slow.total[0])
     assert diff_profiles(profile, slow, warmup=0).total.comparison != diff.total.comparison
-    assert diff.table(MS).notes[0].startswith("First runs, which are left out")
+    assert diff_table(diff, MS).notes[1].startswith("First runs, which are left out")
 
 
 def test_only_what_is_selected_is_judged(tmp_path: Path) -> None:
@@ -171,15 +178,20 @@ def test_dumps_of_one_program_tell_what_is_noise(tmp_path: Path) -> None:
         diff_traces(traces[0], after, noise=[other])
 
 
-def test_what_is_not_comparable_is_refused(tmp_path: Path) -> None:
+def test_another_backend_is_compared_another_model_is_refused(tmp_path: Path) -> None:
     portable = dump("cnn_portable", tmp_path, 1)
     xnnpack = dump("cnn_xnnpack", tmp_path, 2)
-    with pytest.raises(MismatchError, match="different backends: none in the first"):
-        diff_traces(portable, xnnpack)
-    forced = diff_traces(portable, xnnpack, forced=True).methods[0]
-    assert forced.verdict is Verdict.IMPROVED
-    assert "added" in {change.status for change in forced.changes}
-    adds_up(forced)
+    found = diff_traces(portable, xnnpack).methods[0]
+    assert found.verdict is Verdict.IMPROVED
+    assert "added" in {change.status for change in found.changes}
+    adds_up(found)
+    # Without records a delegate hides what it ran.
+    bare = [dump(name, tmp_path, seed, record=False) for seed, name in enumerate(CNNS)]
+    adds_up(diff_traces(*bare).methods[0])
+    other = dump("transformer_portable", tmp_path, 3)
+    with pytest.raises(MismatchError, match="different models: no module of"):
+        diff_traces(portable, other)
+    adds_up(diff_traces(portable, other, forced=True).methods[0])
     with pytest.raises(MismatchError, match="no method in common"):
         diff_traces(portable, dump("two_methods", tmp_path, 3))
     with pytest.raises(MissingDataError, match="no run of a method 'backward'"):
@@ -206,6 +218,59 @@ def test_operators_that_do_not_always_run_are_told_so(tmp_path: Path) -> None:
     comparison = diff_profiles(profile, other).changes[0].comparison
     assert comparison is not None and comparison.verdict is Verdict.CANNOT_TELL
     assert "times a run before" in comparison.reason
+
+
+def test_memory_and_size_stand_beside_time(tmp_path: Path) -> None:
+    before, after = dump("cnn_portable", tmp_path, 1), dump("cnn_xnnpack", tmp_path, 2)
+    files = [artifacts(name) for name in CNNS]
+    traces = [
+        replace(trace, program=read_pte(one.pte))
+        for trace, one in zip((before, after), files, strict=True)
+    ]
+
+    diff = diff_traces(traces[0], traces[1]).methods[0]
+
+    sizes = [len(one.pte.read_bytes()) for one in files if one.pte is not None]
+    plans = [memory_plan(read_pte(one.pte), "forward").planned_bytes for one in files]
+    assert plans[0] != plans[1] and sizes[0] != sizes[1]
+    for what, (one, other) in (("Planned memory", plans), ("Program", sizes)):
+        text = f"{what}: {format_bytes(one)} → {format_bytes(other)} ({other / one - 1:+.1%})."
+        assert text in diff.beside and text in diff_table(diff, MS).notes
+    same = diff_traces(traces[0], traces[0]).methods[0]
+    assert f"Program: {format_bytes(sizes[0])} as before." in same.beside
+    bare = [dump(name, tmp_path, 5, record=False) for name in CNNS]
+    assert diff_traces(*bare).methods[0].beside == ()
+
+
+def test_numerics_stand_beside_time_where_both_sides_have_them() -> None:
+    def found(method: str, is_fine: bool, *errors: float | None) -> Facts:
+        rows = [SimpleNamespace(total=error) for error in errors]
+        metric = SimpleNamespace(name="sqnr")
+        one = SimpleNamespace(method=method, is_fine=is_fine, metric=metric, rows=rows)
+        return Facts(numerics=one)  # type: ignore[arg-type]
+
+    sides = found("forward", True, 90.0, 120.5, None), found("forward", False, 31.25)
+    assert list(beside(*sides, "forward")) == [
+        "Numerics: fine, sqnr 120.50 at the end before, not fine, sqnr 31.250 at the end after."
+    ]
+    assert list(beside(sides[0], Facts(), "forward")) == []
+    assert list(beside(*sides, "encode")) == []  # of another method
+
+
+def test_the_memory_of_like_processes_is_compared() -> None:
+    mib = 1 << 20
+    native = SavedMemory("native", None, 2 * mib, 4 * mib)
+    larger = SavedMemory("native", None, 2 * mib, 5 * mib)
+    others = (
+        SavedMemory("python", None, 2 * mib, 5 * mib),
+        SavedMemory("native", "values", 2 * mib, 5 * mib),
+        None,
+    )
+    assert list(beside(Facts(memory=native), Facts(memory=larger), "forward")) == [
+        "Peak memory of the native runner's process: 4.00 MiB → 5.00 MiB (+25.0%)."
+    ]
+    for other in others:
+        assert list(beside(Facts(memory=native), Facts(memory=other), "forward")) == []
 
 
 def test_the_policy_decides(tmp_path: Path) -> None:

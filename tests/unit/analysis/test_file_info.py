@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from etscope.analysis.info import file_info
 from etscope.analysis.info.etrecord_info import written_by
-from etscope.analysis.info.file_info import file_info
 from etscope.analysis.info.slim import slim_etrecord
 from etscope.errors import FormatError, MissingFileError
 from etscope.formats.etdump.writer import ETDumpWriter

@@ -6,7 +6,11 @@ import pytest
 
 from etscope.analysis.info.program_info import program_sections
 from etscope.analysis.memory import memory_plan, memory_report
+from etscope.analysis.profile.source_location import common_module, short_lines
+from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from etscope.model.table import Table
 from tests.support.artifacts import artifacts
@@ -42,6 +46,40 @@ def test_live_bytes_are_the_plans_at_each_instruction() -> None:
     assert max(live.values["of_peak"]) == 1.0
     assert sum(live.values["begin"]) == sum(live.values["end"])
     assert sum(live.values["begin"]) == sum(v.last >= v.first for v in plan.values)
+
+
+@pytest.mark.parametrize("name", ["transformer", "cnn_portable"])
+def test_a_value_is_at_the_module_and_line_of_what_writes_it(name: str) -> None:
+    files = artifacts(name)
+    program, record = read_pte(files.pte), read_etrecord(files.etrecord)
+    trace = Trace(read_etdump(files.etdump_timing or files.etdump), record, program)
+    (profile,) = trace.profiles()
+    places = {
+        row.instruction_id: (
+            common_module(row.attribution.located),
+            short_lines(row.attribution.lines) or None,
+        )
+        for row in profile.rows
+        if row.depth == 0
+    }
+    report = memory_report(program, {}, record)
+    for section_name, first in (("memory_values", "first"), ("memory_peak", "instruction")):
+        found = report.section(section_name)
+        assert found is not None
+        columns = ("role", first, "module", "source")
+        written = [
+            (instruction, (module, source))
+            for role, instruction, module, source in zip(
+                *(found.table.values[column] for column in columns), strict=True
+            )
+            if role == "activation" and instruction in places
+        ]
+        assert written and all(place == places[number] for number, place in written)
+        assert any(module for _, (module, _) in written)
+
+
+def test_without_a_record_no_module_is_known() -> None:
+    assert set(section("memory_values", "cnn_portable").values["module"]) == {None}
 
 
 def test_values_of_all_methods_are_listed() -> None:

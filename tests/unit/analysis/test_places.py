@@ -23,6 +23,14 @@ def test_the_innermost_line_outside_the_framework() -> None:
         assert user_line(trace(f"{site}/{package}/nn/a.py")) is None
 
 
+def test_a_line_that_torch_notes_without_a_folder() -> None:
+    check = "torch/fx/passes/runtime_assert.py"
+
+    assert user_line(trace(check)) is None
+    assert str(user_line(trace("/me/model.py", check))) == "/me/model.py:7"
+    assert str(user_line(trace("/me/torch/model.py"))) == "/me/torch/model.py:7"
+
+
 def test_the_line_that_is_mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     library = "/usr/lib/python3/site-packages/timm/block.py"
     text = trace("/me/run.py", "/me/nets/model.py", "/me/nets2/other.py", library)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from etscope import Inspector
+from etscope.analysis.profile.correlate import Attribution
 from etscope.analysis.profile.module_times import module_times
+from etscope.analysis.profile.profile import _told_name
 from etscope.analysis.profile.profile_table import GROUPINGS, grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
@@ -15,7 +17,7 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
-from etscope.model.graph import stem
+from etscope.model.graph import Node, stem
 from etscope.units import TimeScale
 from tests.support.artifacts import artifacts
 
@@ -239,3 +241,11 @@ def test_a_dump_without_runs_has_no_profile() -> None:
         from etscope.analysis.profile.profile import method_profile
 
         method_profile(trace.blocks, lambda key: None)  # type: ignore[arg-type, return-value]
+
+
+def test_an_event_without_a_name_is_called_by_its_operator() -> None:
+    node = Node("aten_hardswish_default", "call_function", "", "aten.hardswish.default")
+    name = "Invalid Unary Op #2"
+    assert _told_name(name, Attribution(nodes=(node,))) == "hardswish (Invalid Unary Op) #2"
+    assert _told_name(name, Attribution()) == name
+    assert _told_name("HardSwish (NC) #1", Attribution(nodes=(node,))) == "HardSwish (NC) #1"

@@ -10,6 +10,7 @@ import pytest
 from etscope import Inspector
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.source_location import common_module
 from etscope.analysis.profile.timeline import event_rows
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import FormatError, MismatchError
@@ -169,6 +170,18 @@ def test_labels_stop_at_the_last_instruction_that_the_record_knows() -> None:
     assert labels[0] == "add.out"
 
 
+def test_a_method_that_the_record_does_not_have_has_no_nodes() -> None:
+    record = read_etrecord(artifacts("cnn_portable").etrecord)
+    program = read_pte(artifacts("two_methods").pte)
+    dump = read_etdump(artifacts("cnn_portable").etdump)
+    trace = Trace(dump, record=record, program=program, forced=True)
+    unknown = [one.name for one in program.methods if one.name not in record.edge_methods]
+    assert unknown
+    for name in unknown:
+        assert trace.run_nodes(name).nodes == {}
+        assert len(trace.run_nodes(name).records) == len(program.method(name).instructions)
+
+
 def test_phases_of_a_kernel_are_not_added_to_it() -> None:
     def run(writer: ETDumpWriter) -> None:
         writer.log_profiling("phase", 112, 118, chain_index=0, instruction_id=0)
@@ -190,3 +203,28 @@ def test_delegated_events_that_hold_one_another_leave_no_negative_rest() -> None
 
     assert [row.name for row in profile.rows] == ["DELEGATE_CALL", "graph", "op"]
     assert profile.unaccounted.tolist() == [70]
+
+
+@pytest.mark.parametrize("name", ["transformer", "cnn_xnnpack"])
+def test_all_events_have_the_modules_and_lines_of_the_profile(name: str) -> None:
+    files = artifacts(name)
+    dump = files.etdump_timing or files.etdump
+    trace = Inspector(dump, etrecord=files.etrecord).trace
+    (profile,) = trace.profiles()
+    places = {
+        row.instruction_id: (common_module(row.attribution.located), row.attribution.lines)
+        for row in profile.rows
+        if row.kind == "kernel"
+    }
+    table = event_rows(trace, NS)
+    columns = ("instruction_id", "delegate_debug_identifier", "module", "sources")
+    cells = zip(*(table.values[column] for column in columns), strict=True)
+    checked = 0
+    for instruction, inner, module, sources in cells:
+        if instruction in places and inner is None:
+            assert (module, sources) == (
+                places[instruction][0],
+                [str(line) for line in places[instruction][1]],
+            )
+            checked += 1
+    assert bool(checked) == bool(places)

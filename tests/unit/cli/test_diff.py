@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from etscope.analysis.comparison.changes import Diff
 from etscope.analysis.comparison.diff import diff_profiles
-from etscope.analysis.comparison.diff_table import Diff
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.cli import main
@@ -84,10 +84,17 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], dumps: dict[str, Path]) ->
     assert run(capsys, before, "nothing.etdp")[0] == 2
     assert run(capsys, before, before, "--min-effect", "much")[0] == 2
     assert run(capsys, before, before, "--confidence", "1")[0] == 2
-    assert run(capsys, before, cnn().pte)[0] == 3
-    code, _, err = run(capsys, before, xnnpack.etdump_timing)
-    assert code == 3 and "different backends" in err
-    assert run(capsys, before, xnnpack.etdump_timing, "--force")[0] == 0
+    code, _, err = run(capsys, before, cnn().pte)
+    assert code == 2 and "a dump is not comparable with a program" in err
+    code, _, err = run(capsys, before, before, before, "-r", cnn().etrecord, "-r", cnn().etrecord)
+    assert code == 2 and "2 of --etrecord for 3 dumps" in err
+    assert run(capsys)[0] == 2
+    assert run(capsys, before, xnnpack.etdump_timing)[0] == 0  # another backend is no other model
+    other = artifacts("transformer_portable")
+    records = ("-r", cnn().etrecord, "-r", other.etrecord)
+    code, _, err = run(capsys, before, other.etdump_timing, *records)
+    assert code == 3 and "different models" in err
+    assert run(capsys, before, other.etdump_timing, *records, "--force")[0] in (0, 1)
     code, _, err = run(capsys, before, before, "-s", "op:nothing")
     assert code == 4 and "nothing was selected" in err
     assert run(capsys, before, before, "-m", "nothing")[0] == 4
@@ -110,6 +117,26 @@ def test_the_slower_kernel_stands_first_with_its_line(
     assert sum(row["change"] for row in rows) == pytest.approx(document["rows"][-1]["change"])
 
 
+@pytest.mark.parametrize("by", ["module", "op", "type", "source"])
+def test_sums_stand_by_name_and_add_up(
+    capsys: pytest.CaptureFixture[str], dumps: dict[str, Path], by: str
+) -> None:
+    xnnpack = artifacts("cnn_xnnpack")
+    records = ("-r", cnn().etrecord, "-r", xnnpack.etrecord)
+
+    code, out, _ = run(
+        capsys, dumps["before"], xnnpack.etdump_timing, *records, "--by", by, "-f", "json"
+    )
+
+    document = json.loads(out)
+    rows = document["rows"]
+    assert code == 0 and rows[0][by]
+    depths = document.get("depth") or [0] * len(rows)
+    tops = [row for row, depth in zip(rows, depths, strict=True) if not depth][:-1]
+    assert sum(row["change"] for row in tops) == pytest.approx(rows[-1]["change"])
+    assert any("XnnpackBackend after" in note for note in document["notes"])
+
+
 def test_a_record_of_another_export_needs_its_own(
     capsys: pytest.CaptureFixture[str], dumps: dict[str, Path]
 ) -> None:
@@ -124,12 +151,109 @@ def test_a_record_of_another_export_needs_its_own(
         "--limit",
         "1",
     )
-    assert code == 0 and "--etrecord-b" in err
+    assert code == 0 and "give an --etrecord for each dump" in err
     code, _, err = run(
         capsys, dumps["before"], other.etdump_timing, "-r", cnn().etrecord,
-        "--etrecord-b", other.etrecord, "--force", "--limit", "1",
+        "-r", other.etrecord, "--force", "--limit", "1",
     )  # fmt: skip
-    assert code == 0 and "--etrecord-b" not in err
+    assert code == 0 and err == ""
+
+
+def test_each_of_several_dumps_is_compared_with_the_first(
+    capsys: pytest.CaptureFixture[str], dumps: dict[str, Path]
+) -> None:
+    files = [dumps[name] for name in ("before", "same", "kernel", "all")]
+    code, out, err = run(capsys, *files, "-r", cnn().etrecord, "-f", "json")
+    document = json.loads(out)
+    rows, total = document["rows"], document["rows"][-1]
+    assert (code, err) == (1, "") and total["event"] == "Method::execute"
+    verdicts = [total[f"verdict_{n}"] for n in (2, 3, 4)]
+    assert verdicts[0] == "no difference" and verdicts[2] == "regressed"
+    slower = [row["module"] for row in rows[:-2] if row["verdict_3"] == "regressed"]
+    assert len(slower) == 1 and slower[0]
+    for n in (2, 3, 4):  # the same times and verdicts as of the two alone, and they add up
+        _, alone, _ = run(capsys, files[0], files[n - 1], "-r", cnn().etrecord, "-f", "json")
+        other = json.loads(alone)["rows"][-1]
+        mine = [total["time_1"], *(total[f"{k}_{n}"] for k in ("time", "change", "verdict"))]
+        assert mine == [other[k] for k in ("before", "after", "change", "verdict")]
+        changes = sum(row[f"change_{n}"] for row in rows[:-1])
+        assert changes == pytest.approx(total[f"change_{n}"])
+    assert any(note.startswith("Dump 3, c.etdp: forward takes ") for note in document["notes"])
+    assert run(capsys, *files[:2], files[0])[0] == 0
+
+
+@pytest.mark.parametrize("by", [None, "module", "op", "type", "source"])
+def test_several_dumps_add_up_across_backends(
+    capsys: pytest.CaptureFixture[str], dumps: dict[str, Path], by: str | None
+) -> None:
+    xnnpack, int8 = artifacts("cnn_xnnpack"), artifacts("cnn_xnnpack_int8")
+    runs = (dumps["before"], xnnpack.etdump_timing, int8.etdump_timing)
+    options = [x for one in (cnn(), xnnpack, int8) for x in ("-r", one.etrecord, "-p", one.pte)]
+    grouping = () if by is None else ("--by", by)
+    for limit in ((), ("-n", "3"), ("-n", "0")):
+        _, out, err = run(capsys, *runs, *options, *grouping, *limit, "-f", "json")
+        assert err == ""
+        document = json.loads(out)
+        rows = document["rows"]
+        depths = document.get("depth") or [0] * len(rows)
+        tops = [row for row, depth in zip(rows, depths, strict=True) if not depth]
+        assert len(rows) >= (3 if limit else 5)
+        for n in (2, 3):
+            changes = sum(row[f"change_{n}"] or 0.0 for row in tops[:-1])
+            assert changes == pytest.approx(tops[-1][f"change_{n}"]), (limit, n)
+    _, out, _ = run(capsys, *runs, *options, *grouping)
+    assert "XnnpackBackend after" in out and "Dump 3, " in out
+
+
+def test_what_several_dumps_added_is_one_row(
+    capsys: pytest.CaptureFixture[str], dumps: dict[str, Path], tmp_path: Path
+) -> None:
+    xnnpack = artifacts("cnn_xnnpack")
+    copied = tmp_path / "again.etdp"
+    assert xnnpack.etdump_timing is not None
+    copied.write_bytes(xnnpack.etdump_timing.read_bytes())
+    records = ("-r", cnn().etrecord, *("-r", xnnpack.etrecord) * 2)
+    files = (dumps["before"], xnnpack.etdump_timing, copied)
+    _, out, _ = run(capsys, *files, *records, "-f", "json")
+    delegates = [row for row in json.loads(out)["rows"] if row["event"] == "XnnpackBackend"]
+    assert delegates and all(row["time_2"] == row["time_3"] for row in delegates)
+    assert all(row["time_1"] is None and row["status_2"] == "added" for row in delegates)
+
+
+def test_folders_of_saved_runs_are_compared_with_their_files(
+    capsys: pytest.CaptureFixture[str], dumps: dict[str, Path], tmp_path: Path
+) -> None:
+    folders = []
+    for name in ("before", "kernel", "all"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "run.etdp").write_bytes(dumps[name].read_bytes())
+        (folder / "run.etrecord").write_bytes(cnn().etrecord.read_bytes())
+        folders.append(folder)
+    _, out, _ = run(capsys, *folders, "-f", "json")
+    document = json.loads(out)
+    assert any("aligned by module" in note for note in document["notes"])
+    assert any(note.startswith("Dump 3, all/run.etdp: ") for note in document["notes"])
+    _, out, _ = run(capsys, *folders[:2], "-f", "md")
+    assert out.startswith("**forward: ")
+
+
+def test_junit_of_several_dumps(capsys: pytest.CaptureFixture[str], dumps: dict[str, Path]) -> None:
+    code, out, _ = run(capsys, *(dumps[n] for n in ("before", "same", "all")), "-f", "junit")
+    root = checked(out)
+    suites = [suite.attrib["name"] for suite in root.iter("testsuite")]
+    assert suites == ["method: b.etdp", "method: d.etdp"]
+    assert code == 1 and root.attrib["failures"] == "1"
+
+
+def test_a_dump_of_another_model_is_named(
+    capsys: pytest.CaptureFixture[str], dumps: dict[str, Path]
+) -> None:
+    other = artifacts("transformer_portable")
+    records = [x for path in (cnn(), cnn(), other) for x in ("-r", path.etrecord)]
+    code, _, err = run(capsys, dumps["before"], dumps["same"], other.etdump_timing, *records)
+    assert other.etdump_timing is not None
+    assert code == 3 and f"{other.etdump_timing.name}: the dumps are of different models" in err
 
 
 @pytest.mark.filterwarnings("always::etscope.errors.EtscopeWarning")

@@ -27,7 +27,8 @@ def test_a_person_sees_time_module_and_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "140")
-    code, out, err = run(capsys, "inspect", cnn().etdump, "--etrecord", cnn().etrecord)
+    monkeypatch.chdir(cnn().etdump.parent)
+    code, out, err = run(capsys, "inspect", cnn().etdump.name, "--etrecord", cnn().etrecord.name)
 
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -45,11 +46,34 @@ def test_nothing_is_wider_than_80(
     monkeypatch.setenv("COLUMNS", "80")
     files = artifacts(name)
 
-    code, out, _ = run(capsys, "inspect", files.etdump, "-r", files.etrecord)
+    monkeypatch.chdir(files.etdump.parent)
+    code, out, _ = run(capsys, "inspect", files.etdump.name, "-r", files.etrecord.name)
 
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
     assert "Method::execute" in out
+
+
+def test_what_matters_stands_below_in_words_and_in_json(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(cnn().etdump.parent)
+    monkeypatch.setenv("COLUMNS", "80")
+    files = (cnn().etdump.name, "-r", cnn().etrecord.name, "-p", cnn().pte.name)
+    _, text, _ = run(capsys, "inspect", *files)
+    _, out, _ = run(capsys, "inspect", *files, "-f", "json")
+    document = json.loads(out)
+
+    findings = document["findings"]
+    assert {"slowest-module", "slowest-operator", "memory"} <= {one["kind"] for one in findings}
+    below = " ".join(text.partition("What matters")[2].replace("\\\n", "").split())
+    for one in findings:
+        assert one["sentence"] in below
+        assert " ".join(one["next"].split()) in below
+    # A command that was followed does not say it all again, and programs get the same tables.
+    for options in (("--by", "op"), ("--select", "op:conv*")):
+        assert "What matters" not in run(capsys, "inspect", *files, *options)[1]
+    assert document["schema"] == "etscope.table/1"
 
 
 def test_machines_get_all_columns_of_all_methods(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,6 +99,13 @@ def test_columns_of_a_choice_in_order(capsys: pytest.CaptureFixture[str], format
     assert code == 0
     assert rows[0] == ["event", "avg_us"]
     assert rows[1][0] == "convolution.out" and float(rows[1][1]) > 0
+
+
+def test_a_column_may_be_named_by_its_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "inspect", cnn().etdump, "-f", "csv", "--columns", "event,#")
+
+    assert code == 0
+    assert out.splitlines()[0] == "event,instruction"
 
 
 @pytest.mark.parametrize("by", ["op", "type", "module", "source", "delegate"])

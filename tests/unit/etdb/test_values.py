@@ -260,3 +260,25 @@ def test_names_of_a_loop_come_first_in_it() -> None:
         said(one, "step")
     assert seen == {"submodule_0/aten_mul_tensor", "submodule_1/aten_mul_tensor"}
     assert "several values are called" in refused(one, "print aten_mul_tensor")
+
+
+def test_json_has_the_numbers_of_print() -> None:
+    one = session("cnn_portable")
+    said(one, "start")
+    tensor = one.value("$")
+
+    def values(line: str) -> dict[str, dict[str, object]]:
+        found = [part for part in one.execute(line).data if "value" in part]
+        return {part.pop("value"): part for part in found}
+
+    assert values("print $.max()") == {"$.max()": {"number": float(tensor.max())}}
+    assert values("print $.shape") == {"$.shape": {"list": list(tensor.shape)}}
+    assert values("print 1 < 2") == {"1 < 2": {"number": True}}
+    small = values("print $[0, 0, :2, :2]")["$[0, 0, :2, :2]"]
+    assert small["numbers"] == tensor[0, 0, :2, :2].tolist()
+    whole = values("print $")
+    assert whole["$"]["shape"] == list(tensor.shape) and "numbers" not in whole["$"]
+    assert whole["$"]["max"] == float(tensor.max())
+    assert whole["reference"]["dtype"] == "float32"
+    gap = whole["gap sqnr"]["number"]
+    assert isinstance(gap, float) and gap > 90

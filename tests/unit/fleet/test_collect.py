@@ -82,6 +82,7 @@ def test_events_are_those_of_the_inspector(tmp_path: Path) -> None:
             "from events group by block, name, instruction_id",
         )
         by_key = {row[:3]: row[3:] for row in found}
+        assert name != "cnn_portable" or "aten.addmm.default" in {row[5] for row in found}
         inspector = Inspector(made.etdump_timing, etrecord=made.etrecord)
         blocks = [(block, event) for block in inspector.event_blocks for event in block.events]
         assert len(by_key) == len(blocks) > 10
@@ -96,7 +97,8 @@ def test_events_are_those_of_the_inspector(tmp_path: Path) -> None:
             assert handles == ([behind] if isinstance(behind, int) else behind)
             assert delegate == event.delegate_backend_name
             if event.op_types and event.name != "DELEGATE_CALL":
-                assert op == "+".join(dict.fromkeys(event.op_types))
+                # Of the nodes that share the handle those that ran there.
+                assert set(op.split("+")) <= set(event.op_types)
             if event.name == "DELEGATE_CALL":
                 assert op == "XnnpackBackend"
             if any(event.stack_traces.values()):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("pyarrow")
 duckdb = pytest.importorskip("duckdb")
 
+from etscope.analysis.comparison.compare_samples import compare_all, compare_samples  # noqa: E402
 from etscope.errors import FormatError, MissingFileError, RuntimeFailure, UsageError  # noqa: E402
 from etscope.fleet import Dataset, collect, query  # noqa: E402
 from etscope.fleet._dataset import DUMP_FIELDS, EVENT_FIELDS, PARTITIONS  # noqa: E402
@@ -81,6 +84,40 @@ def test_limit(dataset: Path) -> None:
     table = query(str(dataset), "select * from range(10)", limit=4)
     assert (len(table), table.notes) == (4, ("There are more rows than these 4.",))
     assert query(str(dataset), "select * from range(4)", limit=4).notes == ()
+
+
+def test_compare_is_the_engine(dataset: Path) -> None:
+    draw = np.random.default_rng(0).lognormal
+    before, after = (1e6 * draw(0, 0.02, 50)).tolist(), (1.1e6 * draw(0, 0.02, 50)).tolist()
+    [(found,)] = ask(dataset, "select to_json(compare($a, $b))::varchar", a=before, b=after)
+    expected = compare_samples(before, after)
+    plain = json.loads(found)
+    assert plain.pop("verdict") == expected.verdict.value == "regressed"
+    assert plain == {name: getattr(expected, name) for name in plain}
+    asked = "select compare($a, $b, min_effect := 0.2, step := 1000).verdict"
+    assert ask(dataset, asked, a=before, b=after) == [("no difference",)]
+    # A family: what one side lacks is not in it.
+    [(verdicts, p)] = ask(
+        dataset,
+        "select list_transform(c, lambda x: x.verdict), list_transform(c, lambda x: x.p) "
+        "from (select compare_all([[$a], [$a], [$a]], [[$b], NULL, [$a]]) as c)",
+        a=before,
+        b=after,
+    )
+    assert verdicts == ["regressed", None, "no difference"]
+    family = compare_all([before, before], [after, before])
+    assert p == pytest.approx([family[0].p, None, family[1].p])
+    assert ask(dataset, "select compare_all(NULL, NULL)") == [(None,)]
+
+
+def test_compare_says_what_is_wrong(dataset: Path) -> None:
+    for sql, words in {
+        "select compare([1, 2], [3, -4])": "^samples are times: finite and not negative$",
+        "select compare([1], [2], confidence := 2)": "^a confidence of 2 is not",
+        "select compare_all([[[1]]], [])": "^compare_all takes lists of one length$",
+    }.items():
+        with pytest.raises(UsageError, match=words):
+            ask(dataset, sql)
 
 
 def test_errors_have_their_place(dataset: Path) -> None:

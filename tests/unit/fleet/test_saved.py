@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 
 from etscope import Inspector
+from etscope.analysis.comparison.compare_samples import compare_samples, locations, pooled_noise
+from etscope.analysis.comparison.diff import diff_traces
+from etscope.analysis.comparison.waterfall import waterfall
 from etscope.errors import UsageError
 from etscope.fleet import collect, query, saved_queries
 from etscope.fleet.sql import parse_query, saved_query
@@ -75,6 +79,12 @@ class Samples:
             inspector = Inspector(folder / "run.etdp", etrecord=record)
             ops: dict[str, list[np.ndarray[Any, Any]]] = defaultdict(list)
             (block,) = inspector.event_blocks
+            ran = {
+                row.instruction_id: "+".join(dict.fromkeys(row.attribution.op_types))
+                for profile in inspector.trace.profiles()
+                for row in profile.rows
+                if row.kind == "kernel"
+            }
             for event in block.events:
                 assert event.perf_data is not None
                 samples = event.perf_data.values
@@ -92,8 +102,8 @@ class Samples:
                     ops[f"(rest of {event.delegate_backend_name})"].append(rest)
                 elif event.is_delegated_op:
                     ops[re.sub(r" #\d+$", "", event.name)].append(samples)
-                elif event.name.startswith("native_call_"):
-                    ops["+".join(dict.fromkeys(event.op_types))].append(samples)
+                elif event.name == "OPERATOR_CALL":
+                    ops[ran[event._instruction_id]].append(samples)
             self.ops[key] = ops
 
     def times(self, program: str, device: str, commits: tuple[str, ...] = ("old", "new")) -> Any:
@@ -149,7 +159,7 @@ def test_leaves_add_up_to_the_delegate_calls(dataset: Path) -> None:
         SELECT dump_id, run, sum(duration_ns) AS ns FROM leaves GROUP BY ALL
         EXCEPT
         SELECT dump_id, run, sum(duration_ns) AS ns FROM events
-        WHERE kind IN ('kernel', 'delegate') AND iteration IS NOT NULL GROUP BY ALL
+        WHERE kind IN ('call', 'delegate') AND iteration IS NOT NULL GROUP BY ALL
         """,
     )
     assert len(sums) == 0
@@ -251,24 +261,107 @@ def test_outlier_devices(dataset: Path, samples: Samples) -> None:
     assert len(few) == 8 and {row["outlier"] for row in few} == {None}
 
 
-def test_changes(dataset: Path, samples: Samples) -> None:
-    rows = ask(
-        dataset, "changes", label="commit", before="old", after="new", device="pixel"
-    )  # fmt: skip
-    cnn = {row["op"]: row for row in rows if row["model"] == "cnn_portable"}
-    for name, calls in samples.ops["cnn_portable", "pixel", "old"].items():
-        before = np.median(np.sum(calls, axis=0))
-        after = np.median(np.sum(samples.ops["cnn_portable", "pixel", "new"][name], axis=0))
-        assert cnn[name]["before_ms"] == pytest.approx(before)
-        assert cnn[name]["after_ms"] == pytest.approx(after)
-        assert cnn[name]["delta_ms"] == pytest.approx(after - before)
-        assert cnn[name]["change"] == pytest.approx(after / before - 1)
-        assert (cnn[name]["before_runs"], cnn[name]["after_runs"]) == (5, 5)
-    whole = cnn["(execute)"]
-    assert whole["before_ms"] == pytest.approx(
-        np.median(samples.whole["cnn_portable", "pixel", "old"])
-    )
-    assert whole["change"] > 0
+def changed_runs(folder: Path, program: str, dumps: int = 1) -> None:
+    """Runs of a commit "old", and of "new", whose first instruction is slower and second faster."""
+    for number in range(2 * dumps):
+        commit = ("old", "new")[number // dumps]
+        saved_run(
+            folder / f"{commit}{number}",
+            program,
+            seed=number,
+            runs=40,
+            slower={0: 1.5, 1: 0.7, 2: 1.05} if commit == "new" else {},
+            device="pixel",
+            recorded_at=f"2026-05-01T0{number}:00:00Z",
+            labels={"commit": commit},
+        )
+    found = sorted(str(path) for path in folder.glob("*/run.etdp"))
+    assert collect(found, folder / "ds", etrecord=record_of(program)).taken == 2 * dumps
+
+
+@pytest.mark.parametrize("program", ["cnn_portable", "transformer"])
+def test_changes_has_the_verdicts_of_diff(program: str, tmp_path: Path) -> None:
+    """Of the method, and of each operator by `etscope diff --by op`: to the last digit."""
+    changed_runs(tmp_path, program)
+    rows = ask(tmp_path / "ds", "changes", label="commit", before="old", after="new")
+    traces = [
+        Inspector(tmp_path / name / "run.etdp", etrecord=record_of(program)).trace
+        for name in ("old0", "new1")
+    ]
+    (method,) = diff_traces(*traces).methods
+    expected = {part.name: part.comparison for part in waterfall(method, "op").own}
+    expected["(execute)"] = method.total.comparison
+    found = {operator_of_model(row["op"]): row for row in rows}
+    assert found.keys() == expected.keys() and len(rows) == len(expected)
+    for name, comparison in expected.items():
+        row = found[name]
+        assert comparison is not None
+        assert row["verdict"] == comparison.verdict.value, name
+        assert row["reason"] == comparison.reason
+        numbers = ("relative", "low", "high", "p")
+        assert [row[field] for field in numbers] == pytest.approx(
+            [getattr(comparison, field) for field in numbers]
+        )
+        assert row["before_ms"] == pytest.approx(comparison.before / 1e6)
+        assert row["after_ms"] == pytest.approx(comparison.after / 1e6)
+        assert row["delta_ms"] == row["after_ms"] - row["before_ms"]
+        assert (row["before_runs"], row["after_runs"]) == comparison.samples == (40, 40)
+
+
+def operator_of_model(op: str) -> str:
+    """aten.relu.default is relu to `etscope diff --by op`."""
+    return op.split(".")[1] if op.startswith("aten.") else op
+
+
+def test_changes_with_several_dumps_a_side(tmp_path: Path) -> None:
+    """The variation between dumps is noise: as the engine's, with the dumps of both sides."""
+    changed_runs(tmp_path, "cnn_portable", dumps=3)
+    rows = ask(tmp_path / "ds", "changes", label="commit", before="old", after="new")
+    whole = next(row for row in rows if row["op"] == "(execute)")
+    sides = [
+        [
+            Inspector(path).trace.profiles()[0].total[1:]
+            for path in sorted(tmp_path.glob(f"{commit}*/run.etdp"))
+        ]
+        for commit in ("old", "new")
+    ]
+    noise = replace(pooled_noise([locations(side).centre for side in sides]), sides=(3, 3))
+    assert noise.dumps == 5
+    expected = compare_samples(*map(np.concatenate, sides), noise=noise)
+    assert (whole["before_dumps"], whole["after_dumps"], whole["after_runs"]) == (3, 3, 120)
+    assert (whole["low"], whole["p"]) == pytest.approx((expected.low, expected.p))
+    assert whole["verdict"] == expected.verdict.value
+
+
+def test_changes_from_device_to_device(dataset: Path) -> None:
+    given = {"label": "device", "before": "pixel", "after": "slow", "warmup": "0"}
+    rows = ask(dataset, "changes", **given, model="cnn*")
+    assert {row["device"] for row in rows} == {"pixel → slow"}
+    whole = next(row for row in rows if row["op"] == "(execute)")
+    # Two dumps of five executions each: ten a side, which is enough for a verdict.
+    assert (whole["before_dumps"], whole["before_runs"]) == (2, 10)
+    assert whole["relative"] > 1 and whole["p"] is not None
+    few = ask(dataset, "changes", **{**given, "warmup": "2"}, model="cnn*")
+    assert {row["verdict"] for row in few} == {"cannot tell"}
+    assert "at least 10" in few[0]["reason"]
+
+
+def test_changes_where_one_side_has_it_not(tmp_path: Path) -> None:
+    for number, program in enumerate(("cnn_portable", "cnn_xnnpack")):
+        saved_run(tmp_path / program, program, runs=20, seed=number, labels={"v": program})
+    for program in ("cnn_portable", "cnn_xnnpack"):
+        collect(
+            [tmp_path / program],
+            tmp_path / "ds",
+            labels={"model": "m"},
+            etrecord=record_of(program),
+        )
+    given = {"label": "v", "before": "cnn_portable", "after": "cnn_xnnpack"}
+    rows = {row["op"]: row for row in ask(tmp_path / "ds", "changes", **given)}
+    gone, new = rows["aten.convolution.default"], rows["(rest of XnnpackBackend)"]
+    assert (gone["after_ms"], gone["verdict"], gone["delta_ms"]) == (None, None, -gone["before_ms"])
+    assert (new["before_ms"], new["verdict"], new["delta_ms"]) == (None, None, new["after_ms"])
+    assert rows["(execute)"]["verdict"] is not None
 
 
 def test_heads() -> None:
@@ -276,6 +369,7 @@ def test_heads() -> None:
         assert saved.question.endswith("?") and len(saved.columns) > 3, name
         for parameter in saved.parameters:
             assert f"${parameter.name}" in saved.sql
+        assert saved.details < saved.columns.keys()
     with pytest.raises(ValueError, match="invalid head line"):
         parse_query("x", "-- question: What?\n-- parm a text: b\nSELECT 1")
 

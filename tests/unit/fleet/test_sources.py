@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from etscope.errors import FormatError, MissingFileError, UsageError
+from etscope.errors import FormatError, MissingFileError
 from etscope.fleet import Source, find_sources
-from etscope.fleet.run_metadata import flattened, labels_of, name_of, run_metadata
+from etscope.fleet.run_metadata import flattened, name_of, run_metadata
 
 DUMP = b"\x10\x00\x00\x00\x00\x00\x00\x00ED00rest"
 
@@ -174,13 +174,6 @@ def test_a_damaged_run_json(tmp_path: Path, content: str) -> None:
     (tmp_path / "run.json").write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(FormatError, match=r"run\.json"):
         run_metadata(Source(str(dump), 1), {})
-
-
-def test_labels() -> None:
-    assert labels_of(("a=1", "b = x=y ", "c=")) == {"a": "1", "b": "x=y", "c": ""}
-    for wrong in ("a", "=1"):
-        with pytest.raises(UsageError, match="not a label"):
-            labels_of((wrong,))
 
 
 def test_names() -> None:

@@ -126,8 +126,17 @@ def test_tensors_that_lead_out_of_the_buffer(
 def test_files_that_are_no_buffer(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match="debug buffer file not found"):
         DebugBuffer.open(tmp_path / "none.bin")
-    with pytest.raises(FormatError):
-        DebugBuffer.open(b"")
+    with pytest.raises(FormatError, match="directory"):
+        DebugBuffer.open(tmp_path)
+
+
+def test_a_buffer_without_bytes_has_no_tensor(tmp_path: Path) -> None:
+    (tmp_path / "empty.bin").touch()
+    for source in (b"", tmp_path / "empty.bin"):
+        buffer = DebugBuffer.open(source)
+        assert buffer.size == 0
+        with pytest.raises(FormatError):
+            buffer.tensor(TensorRef(ScalarType.FLOAT, (1,), (1,), 0))
 
 
 def test_one_tensor_of_a_large_buffer(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -34,6 +35,31 @@ def test_a_conversion_says_which_way_it_goes() -> None:
     ways = [node.quantizes for node in nodes if node.kind == "Convert"]
     assert ways == [True, False, True, False]
     assert not any(node.quantizes for node in nodes if node.kind != "Convert")
+
+
+def test_types_and_shapes_of_what_operators_read_and_write(data: bytes) -> None:
+    nodes = read_xnnpack(memoryview(data))
+    told = {node.kind: ([*map(str, node.inputs)], [*map(str, node.outputs)]) for node in nodes}
+    images, linear = told["StaticTranspose"], told["FullyConnected"]
+    assert all(node.inputs and node.outputs for node in nodes)
+    # What one operator writes, a later one reads.
+    for node, following in itertools.pairwise(nodes[:4]):
+        assert node.outputs[0] in following.inputs
+    assert sorted(nodes[0].inputs[0].sizes) == sorted(nodes[0].outputs[0].sizes)
+    assert images[0][0].startswith("float32[")
+    (before, weight, bias), (after,) = (
+        [text.partition("[")[2].strip("]").split(", ") for text in texts] for texts in linear
+    )
+    assert weight == [after[-1], before[-1]] and bias == [after[-1]]
+
+
+def test_quantised_tensors_have_the_type_that_xnnpack_computes_with() -> None:
+    program = read_pte(str(artifacts("cnn_xnnpack_int8").pte))
+    nodes = read_xnnpack(program.delegate_blob("forward", 0))
+    (dtypes,) = {tuple(v.dtype for v in n.inputs) for n in nodes if n.kind == "Conv2d"}
+    assert dtypes == ("int8", "int8", "int32")
+    first = next(node for node in nodes if node.kind == "Convert")
+    assert [first.inputs[0].dtype, first.outputs[0].dtype] == ["float32", "int8"]
 
 
 def test_the_same_without_a_header(data: bytes) -> None:

@@ -22,7 +22,9 @@ from etscope.errors import (
     MissingDataError,
     UsageError,
 )
+from etscope.etrecord import parse_etrecord
 from etscope.formats.etdump.writer import ETDumpWriter
+from etscope.formats.run_json import SavedCall, SavedInputs
 from tests.support.artifacts import artifacts
 from tests.support.inspector.opening import open_artifact
 
@@ -209,6 +211,14 @@ def test_a_profile_without_debug_data_does_not_warn() -> None:
         Inspector(etdump_path=artifacts("cnn_portable").folder / "timing.etdp")
 
 
+def test_a_record_in_the_second_place_is_told_its_name() -> None:
+    files = artifacts("cnn_portable")
+
+    with pytest.raises(UsageError) as caught:
+        Inspector(files.etdump, str(files.etrecord))  # type: ignore[arg-type]
+    assert "etrecord=" in str(caught.value.hint)
+
+
 def test_no_reference_outputs_without_a_bundled_case() -> None:
     inspector = open_artifact("cnn_portable")
 
@@ -227,6 +237,36 @@ def test_reference_outputs_are_those_of_the_case_that_ran() -> None:
     assert executed[0].reference_output[0].tolist() != executed[1].reference_output[0].tolist()
     (default,) = blocks(inspector, "Default")
     assert default.reference_output is None
+
+
+def test_the_only_reference_outputs_are_those_of_a_run_that_names_no_case() -> None:
+    files = artifacts("cnn_portable")
+
+    def reference(cases: list[Any], source: str | None = None) -> Any:
+        record = parse_etrecord(files.etrecord)
+        record.update_reference_outputs(cases)
+        inputs = None if source is None else SavedInputs(source, None)
+        calls = (SavedCall("forward", None, 0, inputs),)
+        inspector = Inspector(etdump_path=files.etdump_timing, etrecord=record, calls=calls)
+        loading, executed = inspector.event_blocks
+        assert loading.reference_output is None
+        return executed.reference_output
+
+    assert reference([[1.5]]) == reference([[1.5]], "record") == [1.5]
+    assert reference([[1.5]], "given") is None  # other inputs, other outputs
+    assert reference([[1.5]], "seed 0") is None
+    assert reference([[1.5], [2.5]]) is None  # upstream takes the last
+
+
+def test_an_empty_debug_buffer_is_one_of_a_run_without_values(tmp_path: Path) -> None:
+    files = artifacts("cnn_portable")
+    empty = tmp_path / "debug.bin"
+    empty.touch()
+
+    timed = Inspector(etdump_path=files.folder / "timing.etdp", debug_buffer_path=empty)
+    assert timed.event_blocks
+    with pytest.raises(FormatError, match="is empty, and the ETDump refers to tensors"):
+        Inspector(etdump_path=files.etdump, debug_buffer_path=empty)
 
 
 def test_strides_are_honoured() -> None:
@@ -255,6 +295,7 @@ def test_scalar_outputs_are_outputs() -> None:
         ("conv_1", None),
         ("conv_1:OpId_24 (cycles)", None),
         ("conv:OpId_3 (cycles)", [7]),
+        ("Sigmoid (NC) #1", None),
     ],
 )
 def test_delegate_identifiers_match_whole_words(identifier: Any, expected: Any) -> None:

@@ -72,8 +72,9 @@ def test_events_can_be_linked_to_another_graph() -> None:
 
     with pytest.raises(MissingDataError, match="no graph 'nothing'"):
         open_artifact("cnn_portable", reference_graph_name="nothing")
-    names = set(open_artifact("cnn_portable").op_graph_dict or {})
-    assert "edge_dialect_exported_program/forward" in names
+    graphs = open_artifact("cnn_portable").op_graph_dict or {}
+    edge = graphs["edge_dialect_exported_program/forward"]
+    assert graphs["edge_dialect_graph_module"] is edge
     assert Inspector(etdump_path=files.folder / "timing.etdp").op_graph_dict is None
 
 

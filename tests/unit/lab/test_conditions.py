@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
+from etscope.formats.conditions import Conditions, conditions_of
 from etscope.lab.devices.driver import Completed
 from etscope.lab.devices.host import Host
 from etscope.lab.jobs.spec import Limits
 from etscope.lab.worker.conditions import (
-    Conditions,
     Judgement,
-    conditions_of,
     cool_down,
     is_lasting,
     judged,
@@ -59,6 +58,15 @@ def test_a_board() -> None:
         memory_bytes=3884376 * 1024,
     )
     assert conditions_of(BOARD, 0).load_per_core == 0.13
+
+
+def test_the_conditions_of_a_run_in_words() -> None:
+    files = {**BOARD, "/proc/self/status": "Name:\tcat\nCpus_allowed_list:\t0-1,3\n"}
+    found = conditions_of(files, 0)
+    assert found.cpus == "0-1,3"
+    assert found.in_words(1) == "1 thread, CPUs 0-1,3 of 4, governor ondemand, load 0.52"
+    assert conditions_of({}, 0).in_words(None) == ""
+    assert conditions_of({}, 0).in_words(2) == "2 threads"
 
 
 def test_a_phone_calls_more_than_temperatures_a_zone() -> None:

@@ -21,7 +21,7 @@ def series(times: Sequence[float], marked: Sequence[int] = ()) -> Series:
         Point(f"j{i}", START + timedelta(days=i), t, t * 1.1, 1, t, i in marked, {}, "a" * 64)
         for i, t in enumerate(times)
     )
-    return Series("model", "forward", "host", "portable", points)
+    return Series("model", "forward", "host", "portable", "python", 1, "seed 0", "", points)
 
 
 def noisy(levels: Sequence[float], sigma: float = 0.01, seed: int = 0) -> list[float]:

@@ -6,6 +6,7 @@ These releases do not run with a torch of today, so a record of 0.4 is changed t
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.model.exported_graph import graph_from_program_json, graph_from_record
+from tests.support.artifacts import ROOT
 from tests.support.etrecord_files import EDGE, members_of, old_record, record_bytes, zip_bytes
 
 ARGUMENT = [
@@ -91,3 +93,13 @@ def test_a_record_of_0_1_has_one_sibling_and_two_maps() -> None:
 
 def test_the_members_of_the_helper_are_those_of_1_2() -> None:
     assert members_of(record_bytes()).keys() <= members_of(old_record("1.2.0")).keys()
+
+
+def test_descriptions_of_october_2023() -> None:
+    """They are one level deeper than those of 0.1, in ExecuTorch's own example record."""
+    record = read_etrecord(ROOT / "tests/corpus/etrecord/executorch-0.4.0.etrecord")
+    program = copy.deepcopy(record.program_json(EDGE))
+    graph = program["graph_module"]["graph"]
+    assert graph["tensor_values"]
+    graph["tensor_values"] = {key: {"meta": one} for key, one in graph["tensor_values"].items()}
+    assert graph_from_program_json(program, EDGE) == graph_from_record(record, EDGE)

@@ -21,6 +21,8 @@ CONV = {
     "handle": ["12"],
     "id": ["3"],
     "kind": ["kernel"],
+    "shape": ["1x3x8x8", "1x16x4x4"],
+    "dtype": ["float32", "int8"],
 }
 
 
@@ -38,6 +40,9 @@ CONV = {
         "module:blocks.0",
         "module:blocks.*.conv",
         "type:conv2d",
+        "shape:1x3x8x8",
+        "shape:1x16x*",
+        "dtype:int8 and not dtype:int32",
         "file:model.py",
         "file:model.py:34",
         "file:proj/model.py",

@@ -8,10 +8,12 @@ import { Nothing } from "../parts/nothing";
 import { Popover, Segments, Select } from "../parts/toolbar";
 import { control, selection, switchControl } from "../store";
 import type { Selection } from "../store";
+import { folds, RepeatsSelect } from "./folds";
 import { nameOf } from "./graph/folding";
 import { graphModel } from "./graph/model";
 import { GraphPane } from "./graph/pane";
 import type { PaneSettings } from "./graph/pane";
+import { LARGE, withoutRepeats } from "./graph/repeats";
 import type { Value } from "./scale";
 import "./drawings.css";
 
@@ -45,7 +47,9 @@ function Graphs({ run }: { run: Run }) {
   };
   const [seen, setSeen] = useState<Record<number, readonly Value[]>>({});
   const panes = split.value && second ? [first, second] : [first];
-  const options = run.graphs.map((one) => [one.key, `${visible(one.title)} · ${one.nodes.length} nodes`] as const);
+  const options = run.graphs.map(
+    (one) => [one.key, `${visible(one.title)} · ${one.nodes.length} nodes`] as const,
+  );
   return (
     <div class="view" data-testid="graph-view">
       <div class="toolbar graph-toolbar" role="toolbar" aria-label="Graphs and colours">
@@ -73,7 +77,7 @@ function Graphs({ run }: { run: Run }) {
         <ColourTools run={run} now={now} />
       </div>
       <div class={panes.length > 1 ? "graph-panes two" : "graph-panes"}>
-        {panes.map((graph, index) => (
+        {panes.map(drawnGraph).map((graph, index) => (
           <GraphPane
             key={`${nameOf(graphModel(graph))}/${index}`}
             run={run}
@@ -102,7 +106,7 @@ function ColourTools({ run, now }: { run: Run; now: PaneSettings }) {
         onChange={(key) => (by.value = key)}
         testId="graph-colour"
       />
-      {measures.has(now.by) && (
+      {measures.has(now.by) && now.by !== "change" && (
         <Segments
           label="Scale of the colours"
           value={now.mode}
@@ -118,6 +122,7 @@ function ColourTools({ run, now }: { run: Run; now: PaneSettings }) {
         <Check text="Shapes on edges" setting={labels} />
         <Check text="Weights and constants" setting={weights} />
         <Check text="Open boxes around what other views select" setting={follow} />
+        <RepeatsSelect />
       </Popover>
     </>
   );
@@ -135,6 +140,10 @@ function Check({ text, setting }: { text: string; setting: { value: boolean } })
     </label>
   );
 }
+
+/** The graph with its repeated blocks in one box, or apart, as the reader wants it. */
+const drawnGraph = (graph: GraphDoc): GraphDoc =>
+  folds(graph.nodes.length >= LARGE) ? graph : withoutRepeats(graph);
 
 const graphOf = (run: Run, key: string): GraphDoc | null =>
   run.graphs.find((graph) => graph.key === key) ?? null;

@@ -11,26 +11,30 @@ import { Segments } from "../parts/toolbar";
 import { control, methodIndex, select, selection } from "../store";
 import { theme } from "../theme";
 import { NO_MODULE } from "../words";
-import { inkOn, nameColours, shareRamp } from "./scale";
-import { childrenOf, frames, pathTo, searchModules, wholeTime } from "./modules/frames";
+import { folds, RepeatsSelect } from "./folds";
+import { FrameBox, NARROWEST, ROW } from "./modules/frame";
+import { Crumbs } from "./modules/crumbs";
+import { childrenOf, frames, pathTo, searchModules, step, wholeTime } from "./modules/frames";
 import type { Frame } from "./modules/frames";
+import { apart, folded, LARGE, openTo, placeOf } from "./modules/repeats";
+import type { ShownModule } from "./modules/repeats";
 import { ModuleSearch } from "./modules/search";
+import { eachBlock, eachText } from "./repeats";
+import { nameColours, shareRamp } from "./scale";
 import "./drawings.css";
 
 const COLOURS = ["total", "self", "type"] as const;
 type ColourBy = (typeof COLOURS)[number];
-
-const ROW = 25;
-/** Frames narrower than this are left out, in pixels. */
-const NARROWEST = 1;
-/** Frames narrower than this have no words. */
-const WORDS_FROM = 34;
 
 const shape = control("modules.shape", "icicle", ["icicle", "flame"]);
 const colourBy = control("modules.colour", "total", COLOURS);
 const find = control("modules.find", "");
 /** What is zoomed into: the path of a module, "" for all. */
 const zoom = control("modules.zoom", "");
+/** The boxes around repeated blocks that are open: their paths (JSON). */
+const opened = control("modules.open", "");
+/** The path of a box, or of what stands for several modules, that is looked at. */
+const merged = control("modules.merged", "");
 const ROOT = "(root)";
 
 export function Icicle({ run }: { run: Run }) {
@@ -42,7 +46,12 @@ export function Icicle({ run }: { run: Run }) {
 }
 
 function MethodIcicle({ run, method, index }: { run: Run; method: Method; index: number }) {
-  const { modules } = method;
+  const open = useMemo(() => openOf(opened.value), [opened.value]);
+  const isFolded = folds(method.modules.length >= LARGE);
+  const modules = useMemo(
+    () => (isFolded ? folded(method.modules, open) : apart(method.modules)),
+    [method, isFolded, open],
+  );
   // Another run, or a served report that changed, may not have the module.
   const zoomed = modules.findIndex(({ path }) => (path || ROOT) === zoom.value);
   const focus = zoomed < 0 ? null : zoomed;
@@ -55,16 +64,40 @@ function MethodIcicle({ run, method, index }: { run: Run; method: Method; index:
   const whole = useMemo(() => wholeTime(modules), [modules]);
   const below = useMemo(() => childrenOf(modules), [modules]);
   const shown = useMemo(() => frames(modules, focus, NARROWEST / Math.max(width, 1)), [modules, focus, width]);
-  const found = useMemo(() => new Set(searchModules(modules, text).found), [modules, text]);
+  const found = useMemo(() => new Set(searchModules(method.modules, text).found), [method, text]);
   const place = moduleOf(run, selection.value);
-  const chosen = place?.method === index ? place.module : null;
+  const selected = place?.method === index ? place.module : null;
+  const chosenAt =
+    merged.value === ""
+      ? placeOf(modules, selected)
+      : modules.findIndex(({ of, path }) => of.length > 1 && path === merged.value);
+  const chosen = chosenAt < 0 ? null : chosenAt;
   const write = useMemo(() => timeText(modules, run.unit), [modules, run.unit]);
 
-  const go = (module: number, zoom: boolean): void => {
-    select({ kind: "module", method: index, module });
-    if (zoom) setFocus(module);
+  /** Select a module; what stands for several is looked at here alone. */
+  const choose = (module: number): void => {
+    const { of, path } = modules[module]!;
+    merged.value = of.length > 1 ? path : "";
+    select(of.length > 1 ? null : { kind: "module", method: index, module: of[0]! });
+  };
+  /** Open or close a box, zoom into anything else and out to what is around. */
+  const enter = (module: number): void => {
+    const { isBox, path } = modules[module]!;
+    if (!isBox || pathTo(modules, focus).slice(0, -1).includes(module)) return setFocus(module);
+    const next = new Set(open);
+    if (!next.delete(path)) next.add(path);
+    opened.value = textOfOpen(next);
+  };
+  const go = (module: number): void => {
+    choose(module);
+    if (!shown.some((frame) => frame.module === module)) setFocus(modules[module]!.parent);
   };
   // What another view selects has to be in sight.
+  useEffect(() => {
+    if (selected === null) return;
+    merged.value = "";
+    if (isFolded && placeOf(modules, selected) < 0) opened.value = textOfOpen(openTo(method.modules, open, selected));
+  }, [selected]);
   useEffect(() => {
     if (chosen !== null && !shown.some((frame) => frame.module === chosen)) {
       setFocus(modules[chosen]!.parent);
@@ -78,8 +111,8 @@ function MethodIcicle({ run, method, index }: { run: Run; method: Method; index:
     const now = chosen ?? focus ?? 0;
     const to = step(modules, below, now, event.key, shape.value === "flame");
     if (to !== undefined) {
-      if (to !== null) go(to, !shown.some((frame) => frame.module === to));
-    } else if (event.key === "Enter" || event.key === " ") setFocus(now);
+      if (to !== null) go(to);
+    } else if (event.key === "Enter" || event.key === " ") enter(now);
     else if (event.key === "Backspace") setFocus(focus === null ? null : modules[focus]!.parent);
     else return;
     event.preventDefault();
@@ -95,7 +128,7 @@ function MethodIcicle({ run, method, index }: { run: Run; method: Method; index:
     <div class="view" data-testid="icicle">
       <div class="toolbar" role="toolbar" aria-label="Module chart">
         <ModuleSearch
-          modules={modules}
+          modules={method.modules}
           whole={whole}
           text={text}
           at={at}
@@ -105,8 +138,7 @@ function MethodIcicle({ run, method, index }: { run: Run; method: Method; index:
           }}
           onJump={(next, module) => {
             setAt(next);
-            go(module, false);
-            if (!shown.some((frame) => frame.module === module)) setFocus(modules[module]!.parent);
+            select({ kind: "module", method: index, module });
           }}
         />
         <Segments
@@ -131,8 +163,9 @@ function MethodIcicle({ run, method, index }: { run: Run; method: Method; index:
           onChange={(next) => (colourBy.value = next)}
           testId="icicle-colour"
         />
+        <RepeatsSelect />
       </div>
-      <Crumbs modules={modules} focus={focus} onGo={(module) => setFocus(module)} />
+      <Crumbs nodes={modules} path={pathTo(modules, focus)} all="all" onGo={setFocus} testId="icicle-crumbs" />
       <div class="icicle-stage" ref={stage}>
         <div
           class="icicle"
@@ -144,8 +177,8 @@ function MethodIcicle({ run, method, index }: { run: Run; method: Method; index:
           onKeyDown={onKey}
         >
           {shown.map((frame) => (
-            <FrameView
-              key={frame.module}
+            <ModuleFrame
+              key={modules[frame.module]!.path}
               frame={frame}
               module={modules[frame.module]!}
               width={width}
@@ -153,105 +186,111 @@ function MethodIcicle({ run, method, index }: { run: Run; method: Method; index:
               colour={colour(modules[frame.module]!)}
               words={write}
               whole={whole}
-              state={{ chosen: frame.module === chosen, found: found.has(frame.module), dim: found.size > 0 }}
-              onClick={() => go(frame.module, true)}
+              state={{
+                chosen: frame.module === chosen,
+                found: modules[frame.module]!.of.some((one) => found.has(one)),
+                dim: found.size > 0,
+                open: modules[frame.module]!.isBox ? open.has(modules[frame.module]!.path) : undefined,
+              }}
+              onClick={() => {
+                choose(frame.module);
+                enter(frame.module);
+              }}
             />
           ))}
         </div>
       </div>
-      <ModuleBar modules={modules} module={chosen} whole={whole} unit={run.unit} words={write} />
+      <ModuleBar
+        all={method.modules}
+        isFolded={isFolded}
+        one={chosen === null ? undefined : modules[chosen]}
+        whole={whole}
+        unit={run.unit}
+        words={write}
+      />
     </div>
   );
 }
 
 interface FrameProps {
   frame: Frame;
-  module: ModuleNode;
+  module: ShownModule;
   width: number;
   row: number;
   colour: string;
   words: (value: number) => string;
   whole: number;
-  state: { chosen: boolean; found: boolean; dim: boolean };
+  /** open: of a box. */
+  state: { chosen: boolean; found: boolean; dim: boolean; open: boolean | undefined };
   onClick: () => void;
 }
 
-function FrameView({ frame, module, width, row, colour, words, whole, state, onClick }: FrameProps) {
-  const wide = (frame.right - frame.left) * width;
-  const name = visible(module.name || module.path || ROOT);
+function ModuleFrame({ frame, module, width, row, colour, words, whole, state, onClick }: FrameProps) {
+  const name = module.name || module.path || ROOT;
   const share = whole > 0 ? formatShare(module.total / whole) : "";
   const classes = ["frame-box"];
   if (state.chosen) classes.push("chosen");
   if (state.found) classes.push("found");
-  // What is around, or not found, steps back: it has no colour of its own.
+  // What is around, or not found, has no colour of its own.
   const quiet = frame.around || (state.dim && !state.found);
+  const title = [
+    `${visible(module.path) || ROOT}`,
+    ...(module.type ? [visible(module.type)] : []),
+    `total ${words(module.total)} (${share}), self ${words(module.self)}`,
+  ];
   return (
-    <div
+    <FrameBox
+      frame={frame}
+      width={width}
+      row={row}
+      colour={quiet ? null : colour}
+      name={module.isBox ? `${state.open ? "▾" : "▸"} ${name}` : name}
+      type={module.type}
+      time={words(module.total)}
       id={`module-${frame.module}`}
       class={classes.join(" ")}
-      role="treeitem"
-      aria-level={frame.row + 1}
+      tabIndex={-1}
       aria-selected={state.chosen}
-      aria-label={`${name}, ${words(module.total)}, ${share}`}
+      aria-expanded={state.open}
+      aria-label={`${visible(name)}, ${words(module.total)}, ${share}`}
       data-testid="icicle-frame"
       data-path={module.path}
       data-total={module.total}
-      title={`${visible(module.path) || ROOT}${module.type ? `\n${visible(module.type)}` : ""}\ntotal ${words(module.total)} (${share}), self ${words(module.self)}`}
-      style={{
-        left: `${frame.left * 100}%`,
-        width: `calc(${(frame.right - frame.left) * 100}% - ${wide > 4 ? 1 : 0}px)`,
-        top: `${row * ROW}px`,
-        background: quiet ? "var(--raise)" : colour,
-        color: quiet ? "var(--text)" : inkOn(colour),
-      }}
+      data-modules={module.of.length}
+      title={title.join("\n")}
       onClick={onClick}
-    >
-      {wide >= WORDS_FROM && (
-        <>
-          <span class="frame-name">{name}</span>
-          {module.type && wide > 190 && <span class="frame-type">{visible(module.type)}</span>}
-          {wide > 110 && <span class="frame-time">{words(module.total)}</span>}
-        </>
-      )}
-    </div>
+    />
   );
 }
 
-function Crumbs({ modules, focus, onGo }: { modules: readonly ModuleNode[]; focus: number | null; onGo: (module: number | null) => void }) {
-  const path = pathTo(modules, focus);
-  return (
-    <nav class="crumbs" aria-label="Zoomed into" data-testid="icicle-crumbs">
-      <button class="link" aria-pressed={focus === null} onClick={() => onGo(null)}>
-        all
-      </button>
-      {path.map((module) => (
-        <span key={module}>
-          {" › "}
-          <button class="link" aria-pressed={module === focus} onClick={() => onGo(module)}>
-            {visible(modules[module]!.name || modules[module]!.path || ROOT).slice(0, 80)}
-          </button>
-        </span>
-      ))}
-    </nav>
-  );
+function openOf(text: string): ReadonlySet<string> {
+  try {
+    const found: unknown = JSON.parse(text || "[]");
+    return new Set(Array.isArray(found) ? found.map(String) : []);
+  } catch {
+    return new Set(); // an address that was cut off
+  }
 }
+
+const textOfOpen = (open: ReadonlySet<string>): string => (open.size ? JSON.stringify([...open]) : "");
 
 interface ModuleBarProps {
-  modules: readonly ModuleNode[];
-  module: number | null;
+  all: readonly ModuleNode[];
+  isFolded: boolean;
+  one: ShownModule | undefined;
   whole: number;
   unit: string;
   words: (value: number) => string;
 }
 
-function ModuleBar({ modules, module, whole, unit, words }: ModuleBarProps) {
-  const one = module === null ? undefined : modules[module];
+function ModuleBar({ all, isFolded, one, whole, unit, words }: ModuleBarProps) {
+  const each = one && one.of.length > 1 ? eachBlock(one.of.map((module) => all[module]!.total)) : null;
   return (
     <div class="graph-bar" data-testid="icicle-card" aria-live="polite">
       {one === undefined ? (
         <span class="muted">
-          A click zooms in; arrow keys go from module to module, Backspace zooms out. {words(whole)} in all.
-          {modules.some((one) => one.path === "(no module)") && ` (no module): ${NO_MODULE}`}
+          A click zooms in{isFolded ? " or opens a box (▸)" : ""}; arrow keys go from module to module, Backspace zooms out. {words(whole)} in all.
+          {all.some((one) => one.path === "(no module)") && ` (no module): ${NO_MODULE}`}
         </span>
       ) : (
         <>
@@ -262,6 +301,11 @@ function ModuleBar({ modules, module, whole, unit, words }: ModuleBarProps) {
           <Time name="total" value={one.total} unit={unit} words={words} />
           {whole > 0 && <span class="figure">{formatShare(one.total / whole)}</span>}
           <Time name="self" value={one.self} unit={unit} words={words} />
+          {each && (
+            <span class="muted" data-testid="icicle-each-block">
+              each of {one.of.length}: {eachText(each, words)}
+            </span>
+          )}
           <span class="muted">
             {one.rows.length} {one.rows.length === 1 ? "row" : "rows"} of its own
           </span>
@@ -302,25 +346,4 @@ function frameColour(
   const value = (module: ModuleNode): number => (by === "total" ? module.total : module.self);
   const most = by === "total" ? whole : modules.reduce((top, module) => Math.max(top, module.self), 0);
   return (module) => ramp(most > 0 ? Math.min(1, Math.max(0, value(module)) / most) : 0);
-}
-
-/** Where an arrow key leads; null where there is nothing, undefined for other keys. */
-function step(
-  modules: readonly ModuleNode[],
-  below: Map<number | null, number[]>,
-  from: number,
-  key: string,
-  flame: boolean,
-): number | null | undefined {
-  const out = flame ? "ArrowDown" : "ArrowUp";
-  const into = flame ? "ArrowUp" : "ArrowDown";
-  if (key === out) return modules[from]?.parent ?? null;
-  if (key === into) {
-    const inside = below.get(from) ?? [];
-    // Into the part that takes most of the time.
-    return inside.length === 0 ? null : inside.reduce((a, b) => (modules[b]!.total > modules[a]!.total ? b : a));
-  }
-  if (key !== "ArrowLeft" && key !== "ArrowRight") return undefined;
-  const siblings = below.get(modules[from]?.parent ?? null) ?? [];
-  return siblings[siblings.indexOf(from) + (key === "ArrowLeft" ? -1 : 1)] ?? null;
 }

@@ -7,7 +7,7 @@ import type { Run, Timeline } from "../document";
 import { cellFormat, visible } from "../format";
 import { rowsOf } from "../links";
 import { Nothing } from "../parts/nothing";
-import { select, selection } from "../store";
+import { control, select, selection } from "../store";
 import { theme } from "../theme";
 import { PALETTES, tipPlace } from "./canvas";
 import { nameColours } from "./scale";
@@ -16,6 +16,7 @@ import type { Lanes } from "./timeline/lanes";
 import { RULER, laneTops } from "./timeline/paint";
 import type { TimelineScene } from "./timeline/paint";
 import { TimelineStage } from "./timeline/stage";
+import { SpanTable } from "./timeline/table";
 import { nextSpan } from "./timeline/walk";
 import "./drawings.css";
 
@@ -27,6 +28,8 @@ interface Hover {
 
 const NOTHING: Hover = { span: -1, x: 0, y: 0 };
 const NAME_LENGTH = 300;
+/** The part of time that is summed up: "0.25-1.5", in the run's unit. */
+const markedText = control("timeline.span", "");
 
 export function TimelineView({ run }: { run: Run }) {
   if (run.timeline === null || run.timeline.start.length === 0) {
@@ -59,7 +62,12 @@ function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
     select(row ? { kind: "row", method: row[0], row: row[1] } : null);
     own.current = selection.peek();
   };
-  const stage = useTimelineStage(canvas, setHover, setScroll, choose);
+  const marked = useMemo(() => spanOfText(markedText.value), [markedText.value]);
+  const mark = (from: number, to: number): void => {
+    const [first, last] = [Math.max(from, lanes.from), Math.min(to, lanes.to)];
+    if (last > first) markedText.value = `${Number(first.toPrecision(9))}-${Number(last.toPrecision(9))}`;
+  };
+  const stage = useTimelineStage(canvas, setHover, setScroll, choose, mark);
 
   const scene = useMemo<TimelineScene>(
     () => ({
@@ -72,8 +80,9 @@ function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
       chosen: chosen.flags,
       someChosen: chosen.first >= 0,
       hovered: hover.span,
+      marked,
     }),
-    [timeline, lanes, tops, theme.value, run.unit, colours, chosen, hover.span],
+    [timeline, lanes, tops, theme.value, run.unit, colours, chosen, hover.span, marked],
   );
   useEffect(() => stage.current?.show(scene, height), [scene, height]);
   useEffect(() => {
@@ -98,9 +107,21 @@ function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
     else if (key === "d") view.panBy(0.2);
     else if (key === "f" || key === "0") view.fit();
     else if (key === "Enter" && now >= 0) zoomTo(view, timeline, now);
+    else if (key === "m") markSpan();
+    else if ((key === "[" || key === "]") && now >= 0) {
+      const [start, end] = [timeline.start[now]!, timeline.start[now]! + timeline.duration[now]!];
+      if (key === "[") mark(start, marked && marked.to > start ? marked.to : end);
+      else mark(marked && marked.from < end ? marked.from : start, end);
+    } else if (key === "x") markedText.value = "";
     else return;
     event.preventDefault();
     event.stopPropagation();
+  };
+  /** Sum up the time of the selected span; without one, what is seen. */
+  const markSpan = (): void => {
+    const view = stage.current?.view;
+    if (now >= 0) mark(timeline.start[now]!, timeline.start[now]! + timeline.duration[now]!);
+    else if (view) mark(view.from, view.to);
   };
 
   return (
@@ -125,9 +146,17 @@ function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
         >
           Zoom to selection
         </button>
+        <button
+          class="button"
+          data-testid="timeline-mark"
+          title="Sum up what lies in the time of the selected span, or in what is seen (m); [ and ] take its start or end"
+          onClick={markSpan}
+        >
+          Sum up
+        </button>
         {timeline.note && <span class="muted" data-testid="timeline-note">{visible(timeline.note)}</span>}
         <span class="spacer" />
-        <span class="muted">Wheel or W S: zoom · drag or A D: move</span>
+        <span class="muted">Wheel or W S: zoom · drag or A D: move · Shift+drag or [ ]: sum up</span>
       </div>
       <div class="timeline">
         <TrackNames timeline={timeline} lanes={lanes} places={tracks} scroll={scroll} />
@@ -138,7 +167,7 @@ function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
             tabIndex={0}
             role="application"
             aria-roledescription="timeline"
-            aria-label={`Timeline of ${timeline.start.length} spans. Arrow keys go from span to span, W and S zoom, A and D move.`}
+            aria-label={`Timeline of ${timeline.start.length} spans. Arrow keys go from span to span, W and S zoom, A and D move, M sums up the selected span's time.`}
             data-testid="timeline-canvas"
             data-spans={timeline.start.length}
             onKeyDown={onKey}
@@ -148,9 +177,18 @@ function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
           )}
         </div>
       </div>
+      {marked && (
+        <SpanTable run={run} timeline={timeline} marked={marked} write={write} onClose={() => (markedText.value = "")} />
+      )}
       <SpanBar timeline={timeline} span={now} many={chosen.count} write={write} />
     </div>
   );
+}
+
+function spanOfText(text: string): { from: number; to: number } | null {
+  const found = /^(-?[\d.]+(?:e[+-]?\d+)?)-([\d.]+(?:e[+-]?\d+)?)$/.exec(text);
+  const [from, to] = [Number(found?.[1]), Number(found?.[2])];
+  return from < to && Number.isFinite(to) ? { from, to } : null;
 }
 
 function useTimelineStage(
@@ -158,15 +196,19 @@ function useTimelineStage(
   setHover: (hover: Hover) => void,
   setScroll: (scroll: number) => void,
   choose: (span: number) => void,
+  mark: (from: number, to: number) => void,
 ): { current: TimelineStage | null } {
   const stage = useRef<TimelineStage | null>(null);
   const choosing = useRef(choose);
   choosing.current = choose;
+  const marking = useRef(mark);
+  marking.current = mark;
   useEffect(() => {
     const made = new TimelineStage(canvas.current!, {
       hover: (span, x, y) => setHover(span < 0 ? NOTHING : { span, x, y }),
       click: (span) => choosing.current(span),
       scrolled: setScroll,
+      marked: (from, to) => marking.current(from, to),
     });
     stage.current = made;
     return () => {

@@ -47,6 +47,7 @@ export function measureScale(
   const finite = [...known, ...others.map(valueNumber)]
     .filter((value): value is number => value !== null && Number.isFinite(value))
     .sort((a, b) => a - b);
+  if (measure.key === "change") return changeScale(measure, numbers, finite, theme);
   const ramp = rampOf(measure, theme);
   // Times and sizes start at nothing; errors lie where they lie.
   const low = finite.length === 0 ? 0 : measure.kind === "float" ? finite[0]! : Math.min(0, finite[0]!);
@@ -70,6 +71,32 @@ export function measureScale(
     ticks: ticksOf(finite, low, high, mode),
     measured: known.length,
     unmeasured: numbers.length - known.length,
+  };
+}
+
+/** The same for a change in either direction: nothing is in the middle. */
+function changeScale(
+  measure: Measure,
+  numbers: readonly (number | null)[],
+  finite: readonly number[],
+  theme: Theme,
+): MeasureScale {
+  const most = Math.max(...finite.map(Math.abs), 0);
+  const ramp = changeRamp(theme);
+  return {
+    measure,
+    mode: "linear",
+    colourOf: (value) => {
+      const number = valueNumber(value);
+      return number === null ? null : ramp(most > 0 ? number / most : 0);
+    },
+    stops: Array.from({ length: BAR_STOPS + 1 }, (_, index) => ({
+      at: index / BAR_STOPS,
+      colour: ramp((2 * index) / BAR_STOPS - 1),
+    })),
+    ticks: finite.length === 0 ? [] : [-1, 0, 1].map((at) => ({ at: (at + 1) / 2, value: at * most })),
+    measured: finite.length,
+    unmeasured: numbers.filter((number) => number === null).length,
   };
 }
 
@@ -116,9 +143,23 @@ function rampOf(measure: Measure, theme: Theme): (at: number) => string {
 
 /** From 0 (nothing) to 1 (all of the time). */
 export function shareRamp(theme: Theme): (share: number) => string {
-  const [ramp, from, to] = theme === "dark" ? [interpolateInferno, 0.2, 0.78] : [interpolateYlOrRd, 0.06, 0.62];
+  const [ramp, from, to] =
+    theme === "dark" ? [interpolateInferno, 0.2, 0.78] : [interpolateYlOrRd, 0.06, 0.62];
   // By the root: small shares differ too.
   return (share) => rgb(ramp(from + (to - from) * Math.sqrt(share)));
+}
+
+/** From -1 (green: less) over 0 (no colour) to 1 (red: more). */
+export function changeRamp(theme: Theme): (change: number) => string {
+  const [none, less, more] =
+    theme === "dark" ? ["#3a3f47", "#2f9e54", "#d9534f"] : ["#eceff3", "#2c9a4b", "#d2453d"];
+  const [from, ...ends] = [none, less, more].map((one) => channels(one!));
+  return (change) => {
+    const end = ends[change > 0 ? 1 : 0]!;
+    // By the root: small changes differ too.
+    const at = Math.sqrt(Math.min(1, Math.abs(change)));
+    return `rgb(${from!.map((one, channel) => Math.round(one + at * (end[channel]! - one))).join(", ")})`;
+  };
 }
 
 /** d3's ramps give "rgb(…)" or "#…": one form for all. */
@@ -127,8 +168,34 @@ function rgb(colour: string): string {
 }
 
 const CATEGORIES = {
-  light: ["#8ab8e6", "#f4b183", "#9fd3a0", "#d7a6d9", "#f1d36b", "#8fd3cf", "#e69aa5", "#bcb6f0", "#c9b79c", "#a8c686", "#f5a6d0", "#9db4c0"],
-  dark: ["#2f6da8", "#a8622b", "#3c8047", "#854a8a", "#8a7420", "#2c7f7b", "#9b4453", "#5f58ad", "#7a6a50", "#5f7d3a", "#a04a80", "#54707e"],
+  light: [
+    "#8ab8e6",
+    "#f4b183",
+    "#9fd3a0",
+    "#d7a6d9",
+    "#f1d36b",
+    "#8fd3cf",
+    "#e69aa5",
+    "#bcb6f0",
+    "#c9b79c",
+    "#a8c686",
+    "#f5a6d0",
+    "#9db4c0",
+  ],
+  dark: [
+    "#2f6da8",
+    "#a8622b",
+    "#3c8047",
+    "#854a8a",
+    "#8a7420",
+    "#2c7f7b",
+    "#9b4453",
+    "#5f58ad",
+    "#7a6a50",
+    "#5f7d3a",
+    "#a04a80",
+    "#54707e",
+  ],
 };
 
 /** A colour for each name, in the order of the names. */

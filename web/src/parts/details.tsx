@@ -2,22 +2,38 @@
 
 import { useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
-import type { Measure, Method, Run } from "../document";
+import { partnersOf } from "../compared";
+import type { GraphDoc, Measure, Method, Run } from "../document";
 import { formatDuration, formatWithUnit, plainText, visible } from "../format";
 import { linesOf, moduleOf, nodesOf, parseRowKey, rowsOf, stackOf } from "../links";
-import { method, run, select, selection, tab, type Selection, type TabName } from "../store";
+import {
+  doc,
+  method,
+  run,
+  runIndex,
+  select,
+  selection,
+  showRun,
+  tab,
+  type Selection,
+  type TabName,
+} from "../store";
 import { hasValues } from "../tables";
+import { ofEachBlock } from "../drawings/graph/repeats";
+import { eachText } from "../drawings/repeats";
 import { Facts } from "./facts";
 import { LineLink, NodeLink, RowLink, SelectLink } from "./links";
 import { OutlierNote } from "./outlier";
 import { Series } from "./series";
 import { Text } from "./text";
+import { Values } from "./values";
 import { BOX_TIME, MODULE_TIME, NO_MODULE } from "../words";
 
 export function Details() {
   const sel = selection.value;
   if (sel === null) return null;
   const now = run.value;
+  const errorsFirst = tab.value === "numerics";
   return (
     <aside class="details" aria-label="Details of the selection" data-testid="details">
       <header>
@@ -36,9 +52,12 @@ export function Details() {
       </header>
       <div class="details-body">
         <Views sel={sel} />
+        {errorsFirst && <Errors run={now} sel={sel} />}
+        <Compared sel={sel} />
         <About run={now} sel={sel} />
         <Walk run={now} sel={sel} />
-        <Numbers run={now} sel={sel} />
+        {!errorsFirst && <Errors run={now} sel={sel} />}
+        <Planned run={now} sel={sel} />
         <Stack run={now} sel={sel} />
       </div>
     </aside>
@@ -111,6 +130,50 @@ function About({ run: now, sel }: { run: Run; sel: NonNullable<Selection> }) {
     case "line":
       return null;
   }
+}
+
+/** The node in the program of another run: what differs, and the way there. */
+function Compared({ sel }: { sel: NonNullable<Selection> }) {
+  const { runs } = doc.value;
+  return (
+    <>
+      {partnersOf(doc.value, runIndex.value, sel).map(({ run: other, node, status, what }) => {
+        const partner = node === null ? undefined : graphOf(runs[other]!, (sel as { graph: string }).graph)?.nodes[node];
+        return (
+          <Block key={other} title={`Compared with ${runs[other]!.name}`} testId="compared">
+            <p>
+              <b data-testid="compared-status" data-status={status}>
+                {partner ? status : "not there"}
+              </b>
+              {partner && node !== null && (
+                <>
+                  {": "}
+                  <button
+                    class="link"
+                    data-testid="compared-partner"
+                    title={`Show it in ${visible(runs[other]!.name)}`}
+                    onClick={() => {
+                      showRun(other);
+                      select({ kind: "node", graph: (sel as { graph: string }).graph, node });
+                    }}
+                  >
+                    {visible(partner.name)}
+                  </button>
+                </>
+              )}
+            </p>
+            {what.length > 0 && (
+              <ul class="compared-what">
+                {what.map((text) => (
+                  <li key={text}>{visible(text)}</li>
+                ))}
+              </ul>
+            )}
+          </Block>
+        );
+      })}
+    </>
+  );
 }
 
 const STATISTICS = ["avg", "p50", "p90", "p10", "min", "max", "std", "first", "kernel", "share", "calls"];
@@ -247,6 +310,7 @@ function AboutGroup({ run: now, graph, group }: { run: Run; graph: string; group
         ]}
       />
       <Measures measures={dialect.measures} valueOf={(measure) => measure.groups[group]} />
+      <TextFacts facts={ofBlocks(dialect, group)} />
       {isTimed && found.kind === "module" && (
         <p class="muted" data-testid="box-note">
           {BOX_TIME}
@@ -254,6 +318,14 @@ function AboutGroup({ run: now, graph, group }: { run: Run; graph: string; group
       )}
     </>
   );
+}
+
+/** What each of a box's repeated blocks takes, by measure; empty for other boxes. */
+function ofBlocks(graph: GraphDoc, group: number): [string, string][] {
+  return graph.measures.flatMap((measure): [string, string][] => {
+    const each = ofEachBlock(graph, measure, group);
+    return each ? [[`${measure.title} of each block`, eachText(each, (value) => formatWithUnit(value, measure))]] : [];
+  });
 }
 
 /** The same computation in each dialect, down to the instruction and the delegate's events. */
@@ -322,40 +394,48 @@ function rowAround(now: Run, [at, row]: [number, number]): [number, number] | nu
   return [at, above];
 }
 
-/** Numeric error and planned memory of the selected rows. */
-function Numbers({ run: now, sel }: { run: Run; sel: NonNullable<Selection> }) {
+/** The row of the method looked at that is selected, alone; else null. */
+function onlyRow(now: Run, sel: NonNullable<Selection>): number | null {
   const rows = [...rowsOf(now, sel)]
     .map(parseRowKey)
     .filter(([at]) => now.methods[at]?.name === method.value?.name);
-  if (rows.length !== 1) return null;
-  const [, row] = rows[0]!;
-  const name = method.value?.name;
-  const numerics = now.numerics?.method === name ? now.numerics : null;
-  const compared = numerics ? numerics.rows.flatMap((one, at) => (one === row ? [at] : [])) : [];
-  const memory = now.memory.find((one) => one.method === name);
-  const instruction = memory?.rows.indexOf(row) ?? -1;
-  const values = memory?.values;
-  const made =
-    values && instruction >= 0 && hasValues(values.values["first"])
-      ? values.values["first"]!.flatMap((first, at) => (first === instruction ? [at] : []))
-      : [];
+  return rows.length === 1 ? rows[0]![1] : null;
+}
+
+/** Numeric errors of the selected row, and the values behind them. */
+function Errors({ run: now, sel }: { run: Run; sel: NonNullable<Selection> }) {
+  const row = onlyRow(now, sel);
+  const numerics = now.numerics?.method === method.value?.name ? now.numerics : null;
+  if (row === null || !numerics) return null;
+  const compared = numerics.rows.flatMap((one, at) => (one === row ? [at] : []));
+  if (!compared.length) return null;
   return (
-    <>
-      {numerics && compared.length > 0 && (
-        <Block title="Numeric error" count={compared.length}>
-          {compared.slice(0, 5).map((at) => (
-            <Facts key={at} table={numerics.table} row={at} />
-          ))}
-        </Block>
-      )}
-      {values && made.length > 0 && (
-        <Block title="Memory that begins here" count={made.length}>
-          {made.slice(0, 5).map((at) => (
-            <Facts key={at} table={values} row={at} />
-          ))}
-        </Block>
-      )}
-    </>
+    <Block title="Numeric error" count={compared.length} testId="numeric-error">
+      {compared.slice(0, 5).map((at) => (
+        <div key={at}>
+          <Values numerics={numerics} row={at} />
+          <Facts table={numerics.table} row={at} />
+        </div>
+      ))}
+    </Block>
+  );
+}
+
+/** Planned memory that begins at the selected row. */
+function Planned({ run: now, sel }: { run: Run; sel: NonNullable<Selection> }) {
+  const row = onlyRow(now, sel);
+  const memory = now.memory.find((one) => one.method === method.value?.name);
+  const instruction = row === null ? -1 : (memory?.rows.indexOf(row) ?? -1);
+  const values = memory?.values;
+  if (!values || instruction < 0 || !hasValues(values.values["first"])) return null;
+  const made = values.values["first"]!.flatMap((first, at) => (first === instruction ? [at] : []));
+  if (!made.length) return null;
+  return (
+    <Block title="Memory that begins here" count={made.length}>
+      {made.slice(0, 5).map((at) => (
+        <Facts key={at} table={values} row={at} />
+      ))}
+    </Block>
   );
 }
 

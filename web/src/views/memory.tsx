@@ -1,4 +1,4 @@
-// The memory plan of the program: what is alive when, and what makes the peak.
+// The memory of the program: its plan (what is alive when, what makes the peak), or its file's weights.
 
 import { useMemo } from "preact/hooks";
 import uPlot from "uplot";
@@ -15,9 +15,11 @@ import { Plan } from "../parts/plan";
 import { SimpleTable } from "../parts/simple";
 import { useWidth } from "../parts/size";
 import { DataTable } from "../parts/table";
-import { ColumnChooser, CsvButton, FilterBox, Select, useFilter } from "../parts/toolbar";
+import { ColumnChooser, CsvButton, FilterBox, Segments, Select, useFilter } from "../parts/toolbar";
 import { sortKey } from "./events";
+import { Weights } from "./weights";
 
+const show = control("memory.show", "plan", ["plan", "weights"]);
 const filter = control("memory.filter", "");
 const chosen = control("memory.method", "");
 /** A value of the plan, beside the instruction that is selected. */
@@ -28,9 +30,31 @@ export function Memory() {
   const plans = now.memory;
   if (!plans.length)
     return <Nothing>There is no program: neither a .pte was given nor does the record hold one.</Nothing>;
+  if (show.value === "weights" && now.weights) {
+    return (
+      <Weights key={now.id} run={now} table={now.weights}>
+        <WhatIsShown />
+      </Weights>
+    );
+  }
   const wanted = method.value?.name ?? chosen.value;
   const memory = plans.find((one) => one.method === wanted) ?? plans[0]!;
   return <Shown key={`${now.id}${memory.method}`} memory={memory} plans={plans} />;
+}
+
+function WhatIsShown() {
+  return (
+    <Segments
+      label="What is shown"
+      value={show.value}
+      options={[
+        ["plan", "Plan"],
+        ["weights", "Weights"],
+      ]}
+      onChange={(next) => (show.value = next)}
+      testId="memory-show"
+    />
+  );
 }
 
 function Shown({ memory, plans }: { memory: MemoryDoc; plans: MemoryDoc[] }) {
@@ -67,6 +91,7 @@ function Shown({ memory, plans }: { memory: MemoryDoc; plans: MemoryDoc[] }) {
   return (
     <div class="view">
       <div class="toolbar">
+        {run.value.weights && <WhatIsShown />}
         {plans.length > 1 && method.value === undefined && (
           <Select
             label="Method"

@@ -16,6 +16,7 @@ import { SimpleTable } from "../parts/simple";
 import { useWidth } from "../parts/size";
 import { DataTable } from "../parts/table";
 import { SelectLink } from "../parts/links";
+import { ValuesMark } from "../parts/values";
 import { ColumnChooser, CsvButton, FilterBox, Popover, Segments, useFilter } from "../parts/toolbar";
 import { sortKey } from "./events";
 
@@ -40,6 +41,7 @@ function Shown({ now, numerics }: { now: Run; numerics: NumericsDoc }) {
     [table, test, sortKey(grid.sorting)],
   );
   const worst = worstFirst(numerics);
+  const seen = useMemo(() => new Set(numerics.values?.map((one) => one.row)), [numerics]);
   const notes = now.numericsNote === null ? numerics.notes : [...numerics.notes, now.numericsNote];
   const sel = selection.value;
   const selected = useMemo(() => selectedRows(now, numerics, sel), [now, numerics, sel]);
@@ -88,7 +90,15 @@ function Shown({ now, numerics }: { now: Run; numerics: NumericsDoc }) {
             label="Numeric errors"
             testId="numerics-table"
             empty="No row matches the filter."
-            cells={{ verdict: (value, _, text) => <span class={verdictClass(value)}>{text}</span> }}
+            cells={{
+              instruction: (_, row, text) => (
+                <>
+                  {seen.has(row) && <ValuesMark />}
+                  {text}
+                </>
+              ),
+              verdict: (value, _, text) => <span class={verdictClass(value)}>{text}</span>,
+            }}
           />
         )}
       </div>

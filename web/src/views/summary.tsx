@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 import type { FileFact, Method, Numerics, Run, Section, TableDoc } from "../document";
 import { formatBytes, formatDuration, visible } from "../format";
-import { doc, method, run, tab } from "../store";
+import { doc, method, methodIndex, run, tab } from "../store";
 import { bodyAndTotals, leavesOf, rowsIn, sortRows } from "../tables";
 import { Facts } from "../parts/facts";
 import { RowLink } from "../parts/links";
@@ -11,6 +11,7 @@ import { OUTLIER, outlierOf } from "../parts/outlier";
 import { SampleChart } from "../parts/series";
 import { SimpleTable } from "../parts/simple";
 import { Figure, Text } from "../parts/text";
+import { Findings } from "./findings";
 import { Finding, Verdict } from "./numerics";
 
 export function Summary() {
@@ -20,8 +21,9 @@ export function Summary() {
   const narrow = sections.filter((one) => !one.wide);
   return (
     <div class="view scroll" data-testid="summary">
-      {(now.notes.length > 0 || now.numerics) && (
+      {(now.findings.length > 0 || now.notes.length > 0 || now.numerics) && (
         <div class="cards-wide">
+          <Findings now={now} method={methodIndex.value} />
           {now.notes.length > 0 && (
             <div class="card warning" role="note">
               <ul>

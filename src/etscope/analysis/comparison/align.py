@@ -9,18 +9,18 @@ One of three methods, the first that the files allow:
 - ``"instruction"``: both ran the same list of instructions, so each is itself.
 - ``"name"``: the names of the events in run order are aligned as sequences.
 
-Events inside a delegate are aligned below its call. An operator without a partner was *added* or
-*removed*.
+Events inside a delegate are aligned below its call: by module and by the kernel's name without its
+number, then by module and the operators behind it, since another dtype has kernels of other names
+(*changed*). An operator without a partner was *added* or *removed*.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from etscope.analysis.profile.profile import MethodProfile, Row
-from etscope.analysis.profile.source_location import common_module
 
 # With more differences, sequences are not versions of each other: memory grows with the square.
 _MOST_EDITS = 1000
@@ -92,8 +92,27 @@ def _back(trail: Sequence[dict[int, int]], n: int, m: int) -> list[tuple[int, in
     return pairs[::-1]
 
 
+def matched_in_turn(
+    before: Sequence[Any], after: Sequence[Any], tokens: Sequence[Callable[[Any], Hashable]]
+) -> list[tuple[int, int]]:
+    """Return pairs (i, j), ascending, of elements with the same token: by the first of `tokens`
+    as `matched` does, then by each next one in the gaps that the ones before it leave."""
+    if not tokens or not before or not after:
+        return []
+    first, *others = tokens
+    found = matched([first(one) for one in before], [first(one) for one in after])
+    pairs: list[tuple[int, int]] = []
+    i = j = 0
+    for end in (*found, (len(before), len(after))):
+        gap = matched_in_turn(before[i : end[0]], after[j : end[1]], others)
+        pairs += [(i + one, j + other) for one, other in gap]
+        pairs.append(end)
+        i, j = end[0] + 1, end[1] + 1
+    return pairs[:-1]
+
+
 AlignmentMethod = Literal["module", "instruction", "name"]
-Status = Literal["same", "moved", "added", "removed"]
+Status = Literal["same", "changed", "moved", "added", "removed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +188,7 @@ def _label(row: Row) -> tuple[int | None, str, str]:
 
 
 def _module(row: Row) -> str | None:
-    return common_module(row.attribution.located)
+    return row.attribution.module
 
 
 _Found = list[tuple[int, int, Status]]  # indices of both sides
@@ -190,8 +209,34 @@ def _by_module(before: Sequence[Row], after: Sequence[Row]) -> _Found:
     return found
 
 
+def _inside(before: Sequence[Row], after: Sequence[Row]) -> _Found:
+    """Align the events of two calls of a delegate."""
+    known = all(any(_module(row) is not None for row in rows) for rows in (before, after))
+
+    def module(row: Row) -> str:
+        return (_module(row) or "") if known else ""
+
+    mine, theirs = _indices(before, module), _indices(after, module)
+    found: _Found = []
+    for name in mine.keys() & theirs.keys():
+        found += _sequence(before, after, mine[name], theirs[name], _named)
+    changed: Status = "changed"
+    # With another dtype the kernels have other names; the operators behind them are the same.
+    found = _with_moved(
+        before,
+        after,
+        found,
+        lambda row: (tuple(row.attribution.op_types) or id(row), module(row)),
+        changed,
+    )
+    found = _with_moved(before, after, found, lambda row: (_named(row), module(row)))
+    return _with_moved(
+        before, after, found, lambda row: (_named(row), module(row).rpartition(".")[2])
+    )
+
+
 def _named(row: Row) -> Hashable:
-    return row.kind, row.name
+    return row.kind, row.kernel_name
 
 
 def _operator(row: Row) -> Hashable:
@@ -217,7 +262,11 @@ def _sequence(
 
 
 def _with_moved(
-    before: Sequence[Row], after: Sequence[Row], found: _Found, token: Callable[[Row], Hashable]
+    before: Sequence[Row],
+    after: Sequence[Row],
+    found: _Found,
+    token: Callable[[Row], Hashable],
+    status: Status = "moved",
 ) -> _Found:
     """Add the rows without a partner on either side that have the same token: they have moved."""
     taken = {i for i, _, _ in found}, {j for _, j, _ in found}
@@ -229,7 +278,7 @@ def _with_moved(
             continue
         candidates = waiting.get(token(row))
         if candidates:
-            result.append((left[candidates.pop(0)], j, "moved"))
+            result.append((left[candidates.pop(0)], j, status))
     return result
 
 
@@ -242,17 +291,15 @@ def _ordered(mine: Sequence[_Group], theirs: Sequence[_Group], found: _Found) ->
         if i not in after_of:
             gone = tuple(Pair(row, None, "removed") for row in group.inner)
             removed.setdefault(last, []).append(Pair(group.head, None, "removed", gone))
-        elif after_of[i][1] == "same":
+        elif after_of[i][1] != "moved":
             last = after_of[i][0]
     pairs = list(removed.get(-1, ()))
     for j, group in enumerate(theirs):
         if j in before_of:
             other = mine[before_of[j]]
             status = after_of[before_of[j]][1]
-            # Events inside a delegate call are aligned by the delegate's own names, in order.
             sides = other.inner, group.inner
-            inner = _sequence(*sides, range(len(sides[0])), range(len(sides[1])), _named)
-            inner = _with_moved(*sides, inner, _named)
+            inner = _inside(*sides)
             old, new = ([_Group(row, ()) for row in rows] for rows in sides)
             pairs.append(Pair(other.head, group.head, status, tuple(_ordered(old, new, inner))))
         else:

@@ -11,30 +11,30 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
-
-from etscope.analysis.comparison.align import Alignment, Pair, align, operator_of
+from etscope.analysis.comparison.align import Alignment, Pair, align
+from etscope.analysis.comparison.beside import beside, facts_of
+from etscope.analysis.comparison.changes import (
+    Change,
+    Diff,
+    MethodDiff,
+    Sides,
+    clock_steps,
+)
 from etscope.analysis.comparison.compare_samples import (
-    TRIMMED,
     Comparison,
-    Noise,
     Policy,
     Verdict,
     compare_all,
-    noise_between,
 )
-from etscope.analysis.comparison.diff_table import Change, Diff, MethodDiff
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
+from etscope.analysis.profile.source_location import module_path
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeWarning, MismatchError, MissingDataError
 from etscope.model.event_table import EXECUTE
 
 _FORCE = "--force (forced=True) compares them regardless"
-# The name of a delegate call whose backend is known from neither a record nor a program.
-_UNKNOWN = "DELEGATE_CALL"
 
 _Pairs = list[tuple[MethodProfile, MethodProfile]]
 
@@ -82,27 +82,38 @@ def paired_profiles(
 
 
 def check_comparable(before: MethodProfile, after: MethodProfile, alignment: Alignment) -> None:
-    """Raise `MismatchError` unless both ran on the same backends, and an operator in common."""
-    mine, theirs = _backends(before), _backends(after)
-    if before.rows and after.rows:
-        if bool(mine) != bool(theirs) or (_UNKNOWN not in mine | theirs and mine != theirs):
-            raise MismatchError(
-                f"{before.method or 'the method'} ran on different backends: "
-                f"{_backends_text(mine)} in the first dump, {_backends_text(theirs)} in the second",
-                hint=_FORCE,
-            )
-        if all(None in (pair.before, pair.after) for pair in alignment.pairs):
-            raise MismatchError(
-                "the dumps have no operator in common: they are of different models", hint=_FORCE
-            )
+    """Raise `MismatchError` for profiles of different models.
+
+    Another backend or dtype is no other model: with a record of each, the modules are the same or
+    most of the operators. Without records, a delegate hides what it ran, and nothing is known.
+    """
+    if not (before.rows and after.rows):
+        return
+    sides = [
+        [node for row in one.rows for node in row.attribution.nodes] for one in (before, after)
+    ]
+    modules = [{path for node in nodes if (path := module_path(node))} for nodes in sides]
+    operators = [{node.op for node in nodes} for nodes in sides]
+    if all(modules):
+        fewest = min(map(len, operators))
+        alike = modules[0] & modules[1] or 2 * len(operators[0] & operators[1]) > fewest
+    elif any(row.kind == "delegate" for side in (before, after) for row in side.rows):
+        return
+    else:
+        alike = any(None not in (pair.before, pair.after) for pair in alignment.pairs)
+    if not alike:
+        raise MismatchError(
+            "the dumps have no operator in common: they are of different models"
+            if not all(modules)
+            else f"the dumps are of different models: no module of {_some(modules[0])} is among "
+            f"{_some(modules[1])}, and few operators are",
+            hint=_FORCE,
+        )
 
 
-def _backends(profile: MethodProfile) -> set[str]:
-    return {operator_of(row) for row in profile.rows if row.kind == "delegate" and row.depth == 0}
-
-
-def _backends_text(backends: set[str]) -> str:
-    return ", ".join(sorted(backends - {_UNKNOWN})) or ("a delegate" if backends else "none")
+def _some(modules: set[str]) -> str:
+    names = sorted(modules)
+    return ", ".join(names[:3]) + (f" … ({len(names)} in all)" if len(names) > 3 else "")
 
 
 def _names(profiles: Sequence[MethodProfile]) -> list[str]:
@@ -133,9 +144,9 @@ def diff_traces(
     not a change. method: this one only. keep: selects the rows to judge. warmup: number of runs
     left out at the start of each dump. forced: compare dumps that are not comparable.
 
-    Raises `MismatchError` for dumps of different methods or backends, or without an operator in
-    common, unless `forced`; `MissingDataError` when a dump has no times, or nothing is kept. Warns
-    when intermediate values were logged in one of them only.
+    Raises `MismatchError` for dumps of different methods or models, unless `forced`;
+    `MissingDataError` when a dump has no times, or nothing is kept. Warns when intermediate values
+    were logged in one of them only.
     """
     policy = policy or Policy()
     pairs, notes = paired_profiles(before.profiles(), after.profiles(), method, forced)
@@ -143,7 +154,7 @@ def diff_traces(
         {profile.method: profile for profile in paired_noise(trace, pairs)} for trace in noise
     ]
     sides = [
-        _Sides(
+        Sides(
             a,
             b,
             [found[a.method] for found in repeats if a.method in found],
@@ -159,6 +170,8 @@ def diff_traces(
     methods = [
         _method_diff(one, total, policy, keep) for one, total in zip(sides, totals, strict=True)
     ]
+    was, now = (facts_of(one.recorded_program, saved=one.saved_run) for one in (before, after))
+    methods = [replace(one, beside=tuple(beside(was, now, one.method))) for one in methods]
     if keep is not None and not any(row.selected for one in methods for row in one.changes):
         raise MissingDataError("nothing was selected", hint="without --select all is compared")
     for one in sides:
@@ -178,7 +191,7 @@ def diff_profiles(
 ) -> MethodDiff:
     """Compare two profiles that are known to be comparable."""
     policy = policy or Policy()
-    sides = _Sides(before, after, (), align(before, after), warmup)
+    sides = Sides(before, after, (), align(before, after), warmup)
     return _method_diff(sides, _totals([sides], policy)[0], policy, None)
 
 
@@ -196,56 +209,20 @@ def paired_noise(
     yield from found
 
 
-@dataclass(frozen=True, slots=True)
-class _Sides:
-    """Two profiles, aligned. The first `warmup` runs of each are left out."""
-
-    before: MethodProfile
-    after: MethodProfile
-    noise: Sequence[MethodProfile]
-    alignment: Alignment
-    warmup: int
-
-    def step(self, depth: int) -> float:
-        """Return the step of the clock in ticks: all times of a depth are multiples of it. XNNPACK
-        counts microseconds inside a call that the runtime measures in nanoseconds."""
-        rows = [
-            row.ticks
-            for side in (self.before, self.after)
-            for row in side.rows
-            if row.depth == depth and row.kind != "unaccounted"
-        ]
-        return float(np.gcd.reduce([np.gcd.reduce(ticks) for ticks in rows] or [1]))
-
-    def samples(self, ticks: Ticks, ran: npt.NDArray[np.bool_] | None = None) -> Ticks:
-        """Return the samples after the warm-up, of the runs in which the operator ran."""
-        return ticks[self.warmup :] if ran is None else ticks[self.warmup :][ran[self.warmup :]]
-
-
-def _totals(sides: Sequence[_Sides], policy: Policy) -> list[Comparison]:
+def _totals(sides: Sequence[Sides], policy: Policy) -> list[Comparison]:
     """Compare the methods' times, corrected for their number."""
     return compare_all(
         [one.samples(one.before.total) for one in sides],
         [one.samples(one.after.total) for one in sides],
         policy,
         noise=[
-            _noise(one, one.before.total, [repeat.total for repeat in one.noise]) for one in sides
+            one.noise_of(one.before.total, [repeat.total for repeat in one.noise]) for one in sides
         ],
     )
 
 
-def _noise(sides: _Sides, mine: Ticks, repeats: Sequence[Ticks | None]) -> Noise | None:
-    """Return the noise of one row between dumps: NaN when a dump does not have it."""
-    if not repeats:
-        return None
-    if any(one is None for one in repeats):
-        return Noise(float("nan"), len(repeats) + 1)
-    dumps = [mine, *(one for one in repeats if one is not None)]
-    return noise_between([[sides.samples(one)] for one in dumps])[0]
-
-
-def _method_diff(sides: _Sides, total: Comparison, policy: Policy, keep: Keep | None) -> MethodDiff:
-    middle = _middle(sides.before, sides.warmup), _middle(sides.after, sides.warmup)
+def _method_diff(sides: Sides, total: Comparison, policy: Policy, keep: Keep | None) -> MethodDiff:
+    middle = sides.middle(sides.before), sides.middle(sides.after)
     changes = []
     for pair in sides.alignment.pairs:
         whole = keep is None or _picked(pair, keep)
@@ -274,7 +251,7 @@ def _method_diff(sides: _Sides, total: Comparison, policy: Policy, keep: Keep | 
         changes=tuple(judged),
         unaccounted=closing[0],
         total=replace(closing[1], comparison=total),
-        alignment=sides.alignment,
+        sides=sides,
         policy=policy,
         runs=(
             len(sides.samples(sides.before.total)),
@@ -310,17 +287,7 @@ def _change(pair: Pair, middle: tuple[Ticks, Ticks], depth: int, selected: bool)
     )
 
 
-def _middle(profile: MethodProfile, warmup: int) -> Ticks:
-    """Return the runs whose totals are left after trimming; all runs if none is left."""
-    runs = np.arange(len(profile.total))[warmup:]
-    if not len(runs):
-        return np.arange(len(profile.total))
-    ordered = runs[np.argsort(profile.total[runs], kind="stable")]
-    cut = int(TRIMMED * len(runs))
-    return ordered[cut : len(runs) - cut]
-
-
-def _judged(sides: _Sides, changes: Sequence[Change], policy: Policy) -> list[Change]:
+def _judged(sides: Sides, changes: Sequence[Change], policy: Policy) -> list[Change]:
     """Return the changes with verdicts on those that are selected and on both sides."""
     both = [
         (index, change.pair.before, change.pair.after)
@@ -330,7 +297,7 @@ def _judged(sides: _Sides, changes: Sequence[Change], policy: Policy) -> list[Ch
         and change.pair.before is not None
         and change.pair.after is not None
     ]
-    steps = sides.step(0), sides.step(1)
+    steps = clock_steps(sides.before) | clock_steps(sides.after)
     partners: list[dict[int, Ticks]] = []  # in each dump of noise, by `id` of the row of `before`
     for repeat in sides.noise:
         pairs = align(sides.before, repeat).pairs
@@ -343,18 +310,19 @@ def _judged(sides: _Sides, changes: Sequence[Change], policy: Policy) -> list[Ch
             }
         )
     noise = [
-        _noise(sides, row.ticks, [found.get(id(row)) for found in partners]) for _, row, _ in both
+        sides.noise_of(row.ticks, [found.get(id(row)) for found in partners]) for _, row, _ in both
     ]
     comparisons = compare_all(
         [sides.samples(before.ticks, before.ran) for _, before, _ in both],
         [sides.samples(after.ticks, after.ran) for _, _, after in both],
         policy,
         noise=noise,
-        steps=[steps[before.depth] for _, before, _ in both],
+        steps=[(steps[id(before)], steps[id(after)]) for _, before, after in both],
     )
     judged = list(changes)
     for (index, before, after), comparison in zip(both, comparisons, strict=True):
-        often = [float(sides.samples(row.calls).mean() or 0) for row in (before, after)]
+        counts = [sides.samples(row.calls) for row in (before, after)]
+        often = [float(one.mean()) if len(one) else 0.0 for one in counts]
         if not (before.ran.all() and after.ran.all()) and often[0] != often[1]:
             comparison = replace(
                 comparison,
@@ -365,7 +333,7 @@ def _judged(sides: _Sides, changes: Sequence[Change], policy: Policy) -> list[Ch
     return judged
 
 
-def _notes(sides: _Sides) -> Iterator[str]:
+def _notes(sides: Sides) -> Iterator[str]:
     if sides.alignment.method == "name":
         yield (
             "The dumps ran different instructions: operators are aligned by name and order. "
@@ -395,5 +363,5 @@ def _notes(sides: _Sides) -> Iterator[str]:
         )
 
 
-def _logged_in(sides: _Sides) -> str:
+def _logged_in(sides: Sides) -> str:
     return "first" if sides.before.traced else "second"

@@ -1,99 +1,23 @@
-"""The result of a comparison of two dumps, and its `Table`: one row for each operator."""
+"""A comparison of two dumps as a `Table`: one row for each operator."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from etscope.analysis.comparison.align import Alignment, Pair, Status
-from etscope.analysis.comparison.compare_samples import Comparison, Policy, Verdict, overall
-from etscope.analysis.profile.profile import Row
+from etscope.analysis.comparison.changes import (
+    Change,
+    MethodDiff,
+    comparison_cells,
+    diff_title,
+    interval_note,
+    time_text,
+)
+from etscope.analysis.comparison.waterfall import headline
+from etscope.analysis.profile.correlate import UNATTRIBUTED
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import common_module, short_lines
 from etscope.errors import UsageError
 from etscope.model.table import Column, Kind, Table, grouped
-from etscope.units import format_duration
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """The change of an operator, an event inside a delegate's call (`depth` 1), or a closing row.
-
-    before, after: average ticks over the middle runs, None where it did not run. firsts: ticks of
-    the runs that were left out as the first ones. comparison: None where there is nothing to
-    compare, or where it was not selected. adds: its change is a part of the total's.
-    """
-
-    name: str
-    kind: str
-    status: Status
-    before: float | None
-    after: float | None
-    firsts: tuple[float | None, float | None]
-    comparison: Comparison | None = None
-    pair: Pair | None = None
-    depth: int = 0
-    adds: bool = True
-    selected: bool = True
-
-    @property
-    def change(self) -> float:
-        """Ticks that a run takes longer, over the middle runs."""
-        return (self.after or 0.0) - (self.before or 0.0)
-
-    @property
-    def verdict(self) -> Verdict | None:
-        return None if self.comparison is None else self.comparison.verdict
-
-
-@dataclass(frozen=True, slots=True)
-class MethodDiff:
-    """All changes of one method: rows in run order, events inside a call below it.
-
-    The changes of the rows with `adds`, and that of `unaccounted`, sum to that of `total`.
-    """
-
-    method: str | None
-    changes: tuple[Change, ...]
-    unaccounted: Change
-    total: Change
-    alignment: Alignment
-    policy: Policy
-    runs: tuple[int, int]
-    notes: tuple[str, ...]
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict on the method's time."""
-        return self.total.verdict or Verdict.CANNOT_TELL
-
-    @property
-    def operators(self) -> tuple[Change, ...]:
-        """The rows with a verdict: those on both sides that were selected."""
-        return tuple(change for change in self.changes if change.comparison is not None)
-
-    def table(
-        self, scale: Scale, *, sort: str = "change", limit: int | None = None, per_op: bool = False
-    ) -> Table:
-        """Return the changes as a table; see `diff_table`."""
-        return diff_table(self, scale, sort=sort, limit=limit, per_op=per_op)
-
-
-@dataclass(frozen=True, slots=True)
-class Diff:
-    """The changes of every method that both dumps ran."""
-
-    methods: tuple[MethodDiff, ...]
-
-    def verdict(self, *, per_op: bool = False) -> Verdict:
-        """The verdict on all methods' times; `per_op`: and on all their operators'."""
-        found = [method.verdict for method in self.methods]
-        if per_op:
-            rows = (row for method in self.methods for row in method.operators)
-            found += [row.verdict for row in rows if row.verdict is not None]
-        return overall(found)
-
 
 SORTS = ("change", "time", "run")
 
@@ -104,12 +28,14 @@ DEFAULT_COLUMNS = (
 )  # fmt: skip
 
 
-def shown_columns(tables: Sequence[Table]) -> tuple[str, ...]:
-    """Return `DEFAULT_COLUMNS` without those that are empty in all tables."""
+def shown_columns(
+    tables: Sequence[Table], names: Sequence[str] = DEFAULT_COLUMNS
+) -> tuple[str, ...]:
+    """Return the columns `names` without those that are empty in all tables."""
     empty = (None, "same", "")
     return tuple(
         name
-        for name in DEFAULT_COLUMNS
+        for name in names
         if any(value not in empty for table in tables for value in table.values[name])
     )
 
@@ -154,37 +80,41 @@ def diff_table(
     sort: str = "change",
     limit: int | None = None,
     per_op: bool = False,
+    with_words: bool = True,
 ) -> Table:
     """Return one row for each operator, a delegate's events below its call, then the closing rows.
 
     sort: "change" (largest first, in either direction), "time" (the later one's) or "run". limit:
     the most leaves to show (see `InstructionRows.leaves`); the others are summed below their call
     or among the closing rows. per_op: always count the operators that regressed in the title.
+    with_words: put the headline in the notes.
     """
-    rows, hidden = _shown(diff, sort, limit)
+    rows, hidden = shown_changes(diff, sort, limit)
     everything = [*rows, *([_not_shown(hidden)] if hidden else [])]
     everything += [diff.unaccounted, diff.total]
-    policy, total = diff.policy, diff.total.comparison
     return Table.of_cells(
         columns(scale.unit),
         [_cells(change, diff, scale) for change in everything],
         title=diff_title(diff, scale, per_op=per_op),
         notes=(
-            f"First runs, which are left out: {_time(diff.total.firsts[0], scale)} {scale.unit} "
-            f"before, {_time(diff.total.firsts[1], scale)} {scale.unit} after.",
-            # The reasons of operators are in their column.
-            *([f"Cannot tell: {total.reason}."] if total is not None and total.reason else ()),
+            *(headline(diff, scale) if with_words else ()),
+            *interval_note(change.comparison for change in everything),
+            "First runs, which are left out: "
+            f"{time_text(diff.total.firsts[0], scale)} {scale.unit} before, "
+            f"{time_text(diff.total.firsts[1], scale)} {scale.unit} after.",
             *diff.notes,
-            f"Regressed or improved: by {policy.min_effect:.1%} at least, at "
-            f"{100 * policy.confidence:g}% confidence; of {len(diff.operators)} operators together,"
-            " corrected by Holm's method. Times are averages over the middle runs, so they add up.",
+            f"Regressed or improved: {diff.policy.in_words()}; of {len(diff.operators)} operators "
+            "together, corrected by Holm's method. Times are averages over the middle runs, so "
+            "they add up.",
         ),
         depth=[change.depth for change in everything],
         breaks=frozenset({len(rows)}),
     )
 
 
-def _shown(diff: MethodDiff, sort: str, limit: int | None) -> tuple[list[Change], list[Change]]:
+def shown_changes(
+    diff: MethodDiff, sort: str, limit: int | None = None
+) -> tuple[list[Change], list[Change]]:
     """Return the rows to show, and the operators of which no leaf is shown."""
     measure = _measure(sort)
     groups = grouped(diff.changes, lambda change: change.depth == 0)
@@ -217,44 +147,18 @@ def _shown(diff: MethodDiff, sort: str, limit: int | None) -> tuple[list[Change]
     return rows, hidden
 
 
-def diff_title(diff: MethodDiff, scale: Scale, *, per_op: bool = False) -> str:
-    """Return the title: "forward: regressed, +5.1% (+4.2% to +6.0%) · 1.20 → 1.26 ms"."""
-    total, comparison = diff.total, diff.total.comparison
-    text = f"{diff.method or 'method'}: {diff.verdict.value}"
-    if comparison is not None and comparison.relative is not None:
-        text += f", {comparison.relative:+.1%} ({interval(comparison)})"
-    times = [_time(t, scale) for t in (total.before, total.after)]
-    parts = [text, f"{times[0]} → {times[1]} {scale.unit}"]
-    parts.append(f"{diff.runs[0]} and {diff.runs[1]} runs")
-    slower = sum(change.verdict is Verdict.REGRESSED for change in diff.operators)
-    if slower or per_op:
-        parts.append(f"{slower} {'operator' if slower == 1 else 'operators'} regressed")
-    return " · ".join(parts)
-
-
-def interval(comparison: Comparison) -> str:
-    """Return the confidence interval: "+4.2% to +6.0%", or "" without one."""
-    if comparison.low is None or comparison.high is None:
-        return ""
-    return f"{_percent(comparison.low)} to {_percent(comparison.high)}"
-
-
-def _percent(change: float) -> str:
-    """Format a relative change; beyond 10,000 % as a factor."""
-    return f"{change:+.1%}" if change < 100 else f"x{change:.3g}"
-
-
-def source_location(row: Row) -> tuple[str | None, str | None]:
-    """Return the module and the line of Python of a row, None where unknown."""
-    attribution = row.attribution
-    return common_module(attribution.located), short_lines(attribution.lines) or None
+def known_order(sort: str) -> str:
+    """Return one of `SORTS`, without its sign: all are in descending order. Raises `UsageError` for
+    another."""
+    order = sort.removeprefix("-")
+    if order not in SORTS:
+        raise UsageError(f"cannot sort by {order!r}", hint=f"sort by one of: {', '.join(SORTS)}")
+    return order
 
 
 def _measure(sort: str) -> Callable[[Change], float] | None:
     """Return what changes are sorted by, largest first; None: execution order."""
-    sort = sort.removeprefix("-")
-    if sort not in SORTS:
-        raise UsageError(f"cannot sort by {sort!r}", hint=f"sort by one of: {', '.join(SORTS)}")
+    sort = known_order(sort)
     if sort == "run":
         return None
     if sort == "change":
@@ -283,7 +187,11 @@ def _not_shown(changes: Sequence[Change], depth: int = 0) -> Change:
 
 
 def _cells(change: Change, diff: MethodDiff, scale: Scale) -> dict[str, Any]:
-    comparison = change.comparison
+    comparison, pair = change.comparison, change.pair
+    before = after = shown = None
+    if pair is not None:
+        before, after, shown = pair.before, pair.after, pair.shown
+    origin = UNATTRIBUTED if shown is None else shown.attribution
     timed = {
         "before": change.before,
         "after": change.after,
@@ -296,43 +204,19 @@ def _cells(change: Change, diff: MethodDiff, scale: Scale) -> dict[str, Any]:
         "method": diff.method,
         "event": change.name,
         "kind": change.kind,
-        "status": change.status if change.pair is not None else None,
+        "status": None if pair is None else change.status,
         **{name: None if v is None else float(scale(v)) for name, v in timed.items()},
-        "relative": None if judged is None else _percent(judged.relative or 0.0),
-        "interval": None if judged is None else interval(judged),
-        "verdict": None if change.verdict is None else change.verdict.value,
-        "reason": None if comparison is None else comparison.reason or None,
-        "ratio": None if judged is None else 1 + (judged.relative or 0.0),
-        "low": None if judged is None else 1 + (judged.low or 0.0),
-        "high": None if judged is None else 1 + (judged.high or 0.0),
+        **comparison_cells(comparison),
         "fastest": None if judged is None else 1 + (judged.fastest or 0.0),
         "p": None if judged is None else judged.p,
         "noise_floor": (judged.noise_floor or None) if judged is not None else None,
         "runs_before": None if comparison is None else comparison.samples[0],
         "runs_after": None if comparison is None else comparison.samples[1],
-        **_identity(change),
-    }
-
-
-def _identity(change: Change) -> dict[str, Any]:
-    empty: dict[str, Any] = dict.fromkeys(
-        ("instruction_before", "instruction", "module", "module_before", "source", "backend")
-    )
-    if change.pair is None:
-        return {**empty, "op_types": []}
-    before, after = change.pair.before, change.pair.after
-    shown = change.pair.shown
-    module, source = source_location(shown)
-    return {
         "instruction_before": None if before is None or change.depth else before.instruction_id,
         "instruction": None if after is None or change.depth else after.instruction_id,
-        "op_types": shown.attribution.op_types,
-        "module": module,
-        "module_before": None if before is None else source_location(before)[0],
-        "source": source,
-        "backend": shown.attribution.backend_id,
+        "op_types": origin.op_types,
+        "module": origin.module,
+        "module_before": None if before is None else before.attribution.module,
+        "source": origin.source,
+        "backend": origin.backend_id,
     }
-
-
-def _time(ticks: float | None, scale: Scale) -> str:
-    return format_duration(None if ticks is None else float(scale(ticks)), scale.unit)

@@ -4,6 +4,10 @@ An element passes when ``|actual - expected| <= atol + rtol * |expected|``, as i
 and `torch.allclose`. NaN equals NaN, and an infinity the same infinity, at the same place only.
 Floats of all widths are compared in float64. Integers and booleans follow the same formula, their
 differences taken exactly: nothing wraps around, and no two int64 become equal by rounding.
+
+Where a program chooses the scales of its int8 values as it runs, a backend may choose them for each
+row where the reference chose one: outputs differ by one or two steps of their range, so four
+are let pass.
 """
 
 from __future__ import annotations
@@ -25,6 +29,9 @@ from etscope.model.table import Column, Kind, Table
 RTOL, ATOL = 1e-3, 1e-5
 # Of types whose steps are wider: some ten of them.
 TOLERANCES = {"float16": (1e-2, 1e-3), "bfloat16": (5e-2, 1e-2)}
+
+# Of outputs of programs that quantise dynamically, in steps of int8 over the range of an output.
+DYNAMIC_STEPS = 4
 
 PASSED, FAILED, NOT_COMPARABLE, NOTHING = "passed", "failed", "not comparable", "nothing to compare"
 
@@ -90,11 +97,16 @@ class CaseCheck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The outcome of comparing the outputs of test cases with the expected ones."""
+    """The outcome of comparing the outputs of test cases with the expected ones.
+
+    rtol, atol: as they were given. dynamic: the methods that quantise dynamically, whose tolerance
+    was widened.
+    """
 
     cases: tuple[CaseCheck, ...]
     rtol: float | None = None
     atol: float | None = None
+    dynamic: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -158,6 +170,12 @@ class Verification:
                 ", ".join(f"{count} {status}" for status, count in counts.items())
                 + f"; within {_named(self.atol, 'atol')} + {_named(self.rtol, 'rtol')} * |expected|"
                 + ("." if self.rtol is not None else ", as usual for the type."),
+                *(
+                    f"{method} chooses scales of int8 values as it runs: atol is at least "
+                    f"{DYNAMIC_STEPS} steps of int8 over the range of the expected output; --atol "
+                    "sets another."
+                    for method in self.dynamic
+                ),
             )
             if rows
             else ("There is nothing to compare.",),
@@ -188,6 +206,7 @@ def compare_outputs(
     *,
     rtol: float | None = None,
     atol: float | None = None,
+    dynamic: bool = False,
 ) -> tuple[OutputCheck, ...]:
     """The outputs of a run against the expected ones, in order: one check for each.
 
@@ -196,6 +215,8 @@ def compare_outputs(
     answer is empty.
 
     rtol, atol: None takes those of `TOLERANCES` for the type of each expected output.
+    dynamic: the program chooses scales of int8 values as it runs. Where atol is None, that of a
+        float output is then at least `DYNAMIC_STEPS` 255ths of the expected output's range.
 
     Raises `UsageError` for a tolerance that is negative or not finite.
     """
@@ -208,11 +229,19 @@ def compare_outputs(
     if len(expected) == 0:
         return ()
     pairs = zip_longest(expected, actual, fillvalue=_ABSENT)
-    return tuple(_compare(index, *pair, rtol, atol) for index, pair in enumerate(pairs))
+    return tuple(
+        _compare(index, *pair, rtol, atol, dynamic=dynamic) for index, pair in enumerate(pairs)
+    )
 
 
 def _compare(
-    index: int, expected: Any, actual: Any, rtol: float | None, atol: float | None
+    index: int,
+    expected: Any,
+    actual: Any,
+    rtol: float | None,
+    atol: float | None,
+    *,
+    dynamic: bool,
 ) -> OutputCheck:
     check = OutputCheck(index, "", ())
     try:
@@ -229,6 +258,13 @@ def _compare(
         values = {} if same else {"worst": (), "expected": expected, "actual": actual}
         return replace(check, elements=1, mismatched=int(not same), **values)
     usual = TOLERANCES.get(wanted.dtype, (RTOL, ATOL))
+    if dynamic and wanted.array.dtype.kind not in "biu":
+        finite = wanted.array[np.isfinite(wanted.array)]
+        # The range has 0 in it, as that of a quantised value.
+        low, high = (
+            float(bound(finite, initial=0)) if finite.size else 0.0 for bound in (np.min, np.max)
+        )
+        usual = usual[0], max(usual[1], DYNAMIC_STEPS * (high - low) / 255)
     return _measured(
         check,
         wanted.array,

@@ -14,7 +14,8 @@ if it is the same one in every way to do so; where two ways differ, or none fits
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from etscope.analysis.profile.correlate import Attribution, MethodSymbols, handle_list
@@ -22,6 +23,8 @@ from etscope.analysis.profile.source_location import innermost_lines_of
 from etscope.analysis.program.program import InstructionRecord
 from etscope.errors import EtscopeWarning, FormatError
 from etscope.formats.program.pte import Program
+from etscope.formats.program.pte_schema import Method, TensorValue
+from etscope.formats.program.scalar_type import ScalarType
 from etscope.formats.program.xnnpack import XnnNode, is_xnnpack, read_xnnpack
 from etscope.model.event_table import Block
 from etscope.model.graph import Node
@@ -146,7 +149,23 @@ _OPS: dict[str, tuple[str, ...]] = {
     "Subtract": ("sub",),
     "Tanh": ("tanh",),
 }
-_QUANTIZATION = "quantized_decomposed."
+# What ExecuTorch's partitioner for XNNPACK takes by default (1.0 to 1.5,
+# backends/xnnpack/partition/config/xnnpack_config.py): of 8 bits only what a float is quantised to.
+_TAKEN = frozenset({ScalarType.FLOAT, ScalarType.HALF})
+
+
+def untaken_types(method: Method) -> str | None:
+    """Return why XNNPACK takes no operator of a method whatever they are: the types of its tensors,
+    as a sentence. None if it takes operators of one of these types."""
+    types = Counter(value.scalar_type for value in method.values if isinstance(value, TensorValue))
+    if not types or types.keys() & _TAKEN:
+        return None
+    listed = " and ".join(f"{kind.torch_name} ({n:,})" for kind, n in types.most_common())
+    return f"XNNPACK takes float32, float16 and quantised int8, and the tensors are {listed}"
+
+
+# How the names of operators that quantise begin.
+QUANTIZATION = "quantized_decomposed."
 # What the backend fuses into the operator before it, which then clamps its output.
 _ACTIVATIONS = frozenset({"aten.relu.default", "aten.hardtanh.default", "aten.clamp.default"})
 
@@ -171,19 +190,34 @@ class _Step:
 
 def pair(events: Sequence[str], nodes: Sequence[XnnNode]) -> list[Pairing | None]:
     """Return the operator of each event of one call, in the order they were logged."""
-    steps = [step for node in nodes for step in _steps(node)]
+    steps: list[_Step] = []
+    for node in nodes:
+        # An unknown kind fits nothing: all events of the call then stay without operators.
+        own = _EVENTS.get(node.kind or "", ())
+        steps.append(_Step(Pairing(node), own, node.kind in _MAY_VANISH))
+        if node.clamped and node.kind != "Clamp":
+            steps.append(_Step(Pairing(node, activation=True), ("Clamp",), optional=True))
     kinds = [event.partition(" (")[0].partition(" #")[0] for event in events]
     before = _fits(kinds, steps)
     after = _fits(kinds[::-1], steps[::-1])[::-1]
     found: list[Pairing | None] = []
     for row, kind in enumerate(kinds):
-        ways = {
+        ways = [
             step.of
             for column, step in enumerate(steps)
             if kind in step.names and before[row][column] and after[row + 1][-column - 2]
-        }
-        found.append(ways.pop() if len(ways) == 1 else None)
+        ]
+        found.append(_common(ways))
     return found
+
+
+def _common(ways: Sequence[Pairing]) -> Pairing | None:
+    """The one operator of equal ones, with its values if they all have the same; else None."""
+    if len(set(ways)) != 1:
+        return None
+    if len({(way.node.inputs, way.node.outputs) for way in ways}) == 1:
+        return ways[0]
+    return replace(ways[0], node=replace(ways[0].node, inputs=(), outputs=()))
 
 
 def computed(pairing: Pairing, nodes: Sequence[Node], users: Users) -> tuple[Node, ...]:
@@ -194,25 +228,17 @@ def computed(pairing: Pairing, nodes: Sequence[Node], users: Users) -> tuple[Nod
     users: the nodes that take a node's value.
     """
     node = pairing.node
-    plain = [one for one in nodes if not one.op.startswith(_QUANTIZATION)]
+    plain = [one for one in nodes if not one.op.startswith(QUANTIZATION)]
     ops = _OPS.get(node.kind or "", ())
     those = [one for one in plain if one.op.split(".")[:2][-1] in ops] or plain
     if node.kind == "Convert":
-        start = _QUANTIZATION + ("quantize_" if node.quantizes else "dequantize_")
+        start = QUANTIZATION + ("quantize_" if node.quantizes else "dequantize_")
         those = [one for one in nodes if one.op.startswith(start)] or plain
     if pairing.activation:
         behind = {id(user): user for one in those for user in users(one)}
         those = [one for one in behind.values() if one.op in _ACTIVATIONS]
         those = those if len(behind) == 1 else []
     return tuple(those) if len({innermost_lines_of([one]) for one in those}) <= 1 else ()
-
-
-def _steps(node: XnnNode) -> Iterator[_Step]:
-    """The events of an operator. One of an unknown kind fits nothing, which leaves all events of
-    its call without operators."""
-    yield _Step(Pairing(node), _EVENTS.get(node.kind or "", ()), node.kind in _MAY_VANISH)
-    if node.clamped and node.kind != "Clamp":
-        yield _Step(Pairing(node, activation=True), ("Clamp",), optional=True)
 
 
 def _fits(kinds: Sequence[str], steps: Sequence[_Step]) -> list[list[bool]]:
@@ -261,14 +287,15 @@ def inner_events(
         if (operators := _operators(program, symbols, record))
     }
     calls = {call for block in blocks for call in _calls(block, operators)}
-    found: dict[tuple[int, int | str], set[Pairing | None]] = {}
+    found: dict[tuple[int, int | str], list[Pairing | None]] = {}
     for instruction, names in calls:
         for name, pairing in zip(names, pair(names, operators[instruction]), strict=True):
-            found.setdefault((instruction, name), set()).add(pairing)
+            found.setdefault((instruction, name), []).append(pairing)
     return {
         key: pairing
         for key, pairings in found.items()
-        if len(pairings) == 1 and (pairing := next(iter(pairings))) is not None
+        if None not in pairings
+        and (pairing := _common([one for one in pairings if one is not None])) is not None
     }
 
 
@@ -279,7 +306,15 @@ def attributed(found: Attribution, pairing: Pairing, symbols: MethodSymbols) -> 
         handles = list(dict.fromkeys(n.debug_handle for n in nodes if n.debug_handle is not None))
     else:
         handles = handle_list(pairing.node.debug_handle)
-    return replace(found, debug_handles=handles or None, nodes=nodes)
+    written = pairing.node.outputs
+    read = written if pairing.activation else pairing.node.inputs
+    return replace(
+        found,
+        debug_handles=handles or None,
+        nodes=nodes,
+        inputs=tuple(map(str, read)),
+        outputs=tuple(map(str, written)),
+    )
 
 
 def _operators(

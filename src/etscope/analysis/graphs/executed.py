@@ -325,6 +325,10 @@ def _xnnpack_operators(name: str, data: memoryview) -> Graph | None:
             kind="call_function",
             target=operator.kind or "",
             op=f"xnnpack.{operator.kind or 'unknown'}",
+            arguments=(
+                *(("", str(tensor)) for tensor in operator.inputs),
+                *((("clamped", "True"),) if operator.clamped else ()),
+            ),
             outputs=(Value(f"{operator.kind or 'Operator'}_{position}"),),
             debug_handle=operator.debug_handle,
         )

@@ -244,7 +244,7 @@ def short_outputs(node: Node) -> str | None:
 
 def tensor_text(spec: TensorSpec | None) -> str:
     """Type and shape ("float32[1, 8]", symbolic sizes as written); "" without a tensor."""
-    return "" if spec is None else f"{spec.dtype}[{', '.join(map(str, spec.shape))}]"
+    return "" if spec is None else str(spec)
 
 
 def _time_notes(times: NodeTimes, scale: Scale, shown: Sequence[PlacedNode]) -> Iterator[str]:

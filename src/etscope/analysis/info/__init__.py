@@ -1,1 +1,49 @@
-"""Summaries of files: the answers of `etscope info`."""
+"""Summaries of files, for `etscope info`."""
+
+from __future__ import annotations
+
+import os
+
+from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, identify
+from etscope.model.report import Report, Section
+
+SCHEMA = "etscope.info/1"
+
+
+def file_info(path: str | os.PathLike[str]) -> Report:
+    """Summarise the file at `path`. Its kind is found by its content, not by its name.
+
+    `about` has "file" (the path) and "kind": "etdump", "etrecord", "pte", "bpte" or
+    "ptd". Raises
+    `FormatError` for a file of another kind or a damaged one, `MissingFileError` if there is none.
+    """
+    name = os.fspath(path)
+    kind = identify(path)
+    sections: tuple[Section, ...]
+    # Only the modules of the file's own kind are imported.
+    if kind == ETDUMP:
+        from etscope.analysis.info.etdump_info import etdump_sections
+        from etscope.formats.etdump.reader import read_etdump
+
+        sections = etdump_sections(read_etdump(name))
+    elif kind == ETRECORD:
+        from etscope.analysis.info.etrecord_info import etrecord_sections
+        from etscope.formats.etrecord.reader import read_etrecord
+
+        sections = etrecord_sections(read_etrecord(name))
+    elif kind == BPTE:
+        from etscope.analysis.info.program_info import bundled_sections
+        from etscope.formats.program.bpte import read_bundled
+
+        sections = bundled_sections(read_bundled(name))
+    elif kind == PTD:
+        from etscope.analysis.info.program_info import external_sections
+        from etscope.formats.program.ptd import read_ptd
+
+        sections = external_sections(read_ptd(name))
+    else:
+        from etscope.analysis.info.program_info import program_sections
+        from etscope.formats.program.pte import read_pte
+
+        sections = program_sections(read_pte(name))
+    return Report({"file": name, "kind": kind}, sections)

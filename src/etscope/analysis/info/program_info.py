@@ -1,15 +1,14 @@
-"""Summarise a program (.pte) or a bundled program (.bpte)."""
+"""Summarise a program (.pte), a bundled program (.bpte) or external tensors (.ptd)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.memory import MemoryPlan, memory_plan, peak_section, summary_section
+from etscope.analysis.memory import MemoryPlan, memory_plans, peak_section, summary_section
 from etscope.formats.bytes.flatbuffer import Span
-from etscope.formats.program.bpte import BundledFile, CaseValue
 from etscope.formats.program.pte import Program, program_fingerprint
 from etscope.formats.program.pte_schema import (
     DelegateCall,
@@ -22,6 +21,10 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.model.report import Section, facts, rows
 from etscope.model.table import Column, Kind
+
+if TYPE_CHECKING:
+    from etscope.formats.program.bpte import BundledFile, CaseValue
+    from etscope.formats.program.ptd import ExternalData
 
 _KINDS = {
     "kernels": KernelCall,
@@ -39,7 +42,7 @@ def program_sections(
     "memory_peak" and "named_data"; one without rows is left out. `plans` are the methods', if
     they are known already."""
     if plans is None:
-        plans = {method.name: memory_plan(program, method.name) for method in program.methods}
+        plans = memory_plans(program)
     named_data = rows(
         "named_data",
         "Named data, the largest first",
@@ -104,6 +107,28 @@ def bundled_sections(bundle: BundledFile) -> tuple[Section, ...]:
             for section in program_sections(bundle.program())
         ]
     return tuple(section for section in sections if len(section.table))
+
+
+def external_sections(data: ExternalData) -> tuple[Section, ...]:
+    """The sections "file" and "external_data" (the entries, the largest first)."""
+    entries = sorted(data.entries.values(), key=lambda entry: -entry.blob.size)
+    head = facts(
+        "file",
+        f"{data.source.name}: external tensors of a program",
+        (
+            (Column("size", Kind.BYTES), data.source.size),
+            (Column("version", Kind.INT), data.version),
+            (Column("keys", Kind.COUNT), len(entries)),
+            (Column("data", Kind.BYTES), _span_bytes(entry.blob for entry in entries)),
+        ),
+    )
+    listed = rows(
+        "external_data",
+        "External data, the largest first",
+        (Column("key"), Column("tensor"), Column("bytes", Kind.BYTES)),
+        [(entry.key, str(entry) or None, entry.blob.size) for entry in entries],
+    )
+    return tuple(section for section in (head, listed) if len(section.table))
 
 
 def _facts(program: Program, plans: Mapping[str, MemoryPlan]) -> Section:

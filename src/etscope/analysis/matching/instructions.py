@@ -36,6 +36,9 @@ from etscope.model.graph import VIEWS, Graph, Node, NodeValue, TensorSpec, stem
 # The values of a choice's slots, in the order of the slots.
 Candidate = tuple[NodeValue, ...]
 
+# How the reason of a node that a delegate computes begins.
+INSIDE_A_DELEGATE = "inside the delegate"
+
 
 @dataclass(eq=False)
 class Choice:
@@ -281,6 +284,8 @@ def match_inside(
 
 
 _Group = tuple[int, str]  # a debug handle and an operator's stem
+# Libraries whose kernels ExecuTorch generates: they log their name.
+_NAMED = ("aten", "dim_order_ops", "quantized_decomposed", "executorch_prim", "et_copy")
 
 
 def match_instructions(runtime: Runtime, symbols: MethodSymbols, graph: Graph) -> PartialMatching:
@@ -315,7 +320,8 @@ class _Matcher:
         for record in self._runtime.of_kind("kernel"):
             handle = self._symbols.handles.get(record.instruction_id)
             if isinstance(handle, int):
-                group, slots = (handle, stem(record.operator or "")), self._runtime.slots_of(record)
+                slots = self._runtime.slots_of(record)
+                group = handle, self._stem_of(record, handle)
                 candidates = [
                     self._graph.values_of(node)
                     for node in self._nodes.get(group, ())
@@ -323,6 +329,19 @@ class _Matcher:
                 ]
                 choice = Choice(slots, candidates, self._runtime.reads(record))
                 self._groups.setdefault(group, []).append(choice)
+
+    def _stem_of(self, record: InstructionRecord, handle: int) -> str:
+        """The stem of a kernel's operator. Kernels that were registered by hand, as those of
+        ExecuTorch's LLM operators, log no name: it is that of the only node of a custom operator
+        with the debug handle; "" without one."""
+        if record.operator is not None:
+            return stem(record.operator)
+        custom = {
+            group[1]
+            for group, nodes in self._nodes.items()
+            if group[0] == handle and nodes[0].op.partition(".")[0] not in _NAMED
+        }
+        return custom.pop() if len(custom) == 1 else ""
 
     def _misfit(self, slots: Sequence[Slot], node: Node) -> str | None:
         """Describe why outputs cannot be the node's values; None if they can."""
@@ -524,7 +543,7 @@ class _Matcher:
         busy = self.found.taken.union(*self.found.covered.values())
         for handle, record in last.items():
             slots = self._runtime.slots_of(record)
-            known = (handle, stem(record.operator or "")) in self._nodes
+            known = (handle, self._stem_of(record, handle)) in self._nodes
             if known or any(slot in self.found.pairs for slot in slots):
                 continue
             results = [
@@ -556,7 +575,9 @@ class _Matcher:
             r for r in self._runtime.records if r.instruction_id == choice.slots[0].instruction
         )
         handle = self._symbols.handles[record.instruction_id]
-        nodes = self._nodes.get((handle, stem(record.operator or "")), [])  # type: ignore[arg-type]
+        nodes = []
+        if isinstance(handle, int):
+            nodes = self._nodes.get((handle, self._stem_of(record, handle)), [])
         if not nodes:
             return "the reference graph has no node of this operator and debug handle", "unknown"
         free = [node for node in nodes if self._graph.path_of[id(node)] not in taken]
@@ -586,7 +607,7 @@ class _Matcher:
         self, path: str, node: Node, inside: Mapping[str, int], handled: set[int]
     ) -> Reason:
         if path in inside:
-            return f"inside the delegate of instruction {inside[path]}", "inside"
+            return f"{INSIDE_A_DELEGATE} of instruction {inside[path]}", "inside"
         if node.subgraphs:
             return "it runs sub-graphs, and their nodes are compared", "inside"
         if "/" in path:

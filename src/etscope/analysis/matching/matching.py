@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from etscope.analysis.matching.instructions import match_instructions
+from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE, match_instructions
 from etscope.analysis.matching.run import LoggedSpec, PartialMatching, Reason, Runtime, Slot, Specs
 from etscope.analysis.profile.correlate import MethodSymbols, is_operator
 from etscope.analysis.program.program import InstructionRecord, place, unfolded
@@ -71,6 +71,20 @@ class Coverage:
         return (
             f"{self.pairs} of {self.pairs + len(self.outputs)} logged values and "
             f"{self.paired_nodes} of {self.paired_nodes + len(self.nodes)} reference nodes compared"
+        )
+
+    @property
+    def hidden(self) -> str | None:
+        """Say that most of the reference lies inside delegates, and how to see into them; None if
+        it does not."""
+        inside = sum(node.reason.startswith(INSIDE_A_DELEGATE) for node in self.nodes)
+        nodes = self.paired_nodes + len(self.nodes)
+        if 2 * inside <= nodes:
+            return None
+        return (
+            f"{inside:,} of {nodes:,} reference nodes lie inside delegates, whose outputs alone "
+            "are recorded: to compare them one by one, export with taps "
+            "(etscope export --tap 'op:*')"
         )
 
     def table(self) -> Table:

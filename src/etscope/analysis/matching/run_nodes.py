@@ -22,11 +22,15 @@ from etscope.analysis.profile.correlate import (
     MethodSymbols,
     branch_nodes,
     handle_list,
+    method_symbols,
+    record_methods,
 )
 from etscope.analysis.profile.source_location import lines_of, module_path
+from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.program import InstructionRecord, instructions
+from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program
-from etscope.model.graph import SAME_VALUE, Graph, Node, stem
+from etscope.model.graph import SAME_VALUE, Graph, Node, TensorSpec, stem
 
 Nodes = tuple[Node, ...]
 
@@ -77,9 +81,39 @@ class RunNodes:
         """`ran` that inherits, if its nodes have neither module nor line, from those whose values
         the instruction reads."""
         found = self.ran(found, instruction)
+        if not found.outputs and found.nodes:
+            found = self._with_tensors(found)
         if instruction is None or _are_located(found.nodes):
             return found
         return replace(found, inherited=self._inherited.get(instruction, ()))
+
+    def _with_tensors(self, found: Attribution) -> Attribution:
+        """The attribution with the tensors that its nodes read from others, and give to others; of
+        a delegate's without its weights.
+
+        Without any where several nodes may be behind the event, and they are not one delegate's.
+        """
+        nodes, graph = found.nodes, self.symbols.graph
+        if graph is None or (len(nodes) > 1 and found.backend_id is None):
+            return found
+        inside = set(map(id, nodes))
+        read: dict[str, TensorSpec] = {}
+        written: list[TensorSpec] = []
+        for node in nodes:
+            around = graph.graph_of(node)
+            for name in node.inputs:
+                source = around.by_name.get(name)
+                own = found.backend_id is not None and name in around.parameters
+                if source is not None and id(source) not in inside and not own:
+                    values = {value.name: value.tensor for value in source.outputs}
+                    tensor = values.get(name, source.outputs[0].tensor if source.outputs else None)
+                    if tensor is not None:
+                        read[name] = tensor
+            users = self.symbols.users_of(node)
+            if not users or not inside.issuperset(map(id, users)):
+                written += (value.tensor for value in node.outputs if value.tensor is not None)
+        inputs, outputs = tuple(map(str, read.values())), tuple(map(str, written))
+        return replace(found, inputs=inputs, outputs=outputs)
 
     @cached_property
     def _ids(self) -> Mapping[int, set[int]]:
@@ -176,6 +210,21 @@ class RunNodes:
             return ()
         return with_flow(self.program.method(self.symbols.method).values, self.records)
 
+    def attributions(self) -> list[Attribution]:
+        """The attribution of each of the program's instructions, with their modules and lines."""
+        return [
+            self.shown_at(
+                Attribution(
+                    nodes=self.nodes.get(record.instruction_id, ()),
+                    backend_id=record.backend_id,
+                    outputs=tuple(map(str, record.written)),
+                    stack=record.stack,
+                ),
+                record.instruction_id,
+            )
+            for record in self.records
+        ]
+
     # -- The parts of a decomposed operator, of which several instructions have the handle.
 
     def _placed(self, table: Mapping[int, Nodes]) -> Mapping[int, Nodes]:
@@ -217,6 +266,15 @@ class RunNodes:
             reads[number] = {writer[index] for index in record.inputs if index in writer}
             writer.update((index, number) for index in record.outputs)
         return reads
+
+
+def program_nodes(program: Program, method: str, record: RecordView | None = None) -> RunNodes:
+    """The nodes that the instructions of a program's method run, without a dump. Without a record
+    none is known, and lines are those that the program stores."""
+    symbols = MethodSymbols(method, None)
+    if record is not None and method in record_methods(record):
+        symbols = method_symbols(record, method)
+    return RunNodes(symbols, instruction_labels(program.method(method)), program)
 
 
 def _are_located(nodes: Nodes) -> bool:

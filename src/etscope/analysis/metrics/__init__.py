@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.metrics._arrays import (
+from etscope.analysis.metrics.arrays import (
     Array,
     Quantization,
     Summary,

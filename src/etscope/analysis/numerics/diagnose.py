@@ -2,15 +2,18 @@
 
 Each value that the device logged is compared with two others. The reference's value gives the total
 error. The value that PyTorch computes from the device's own inputs of the operator gives the local
-error, which is the operator's own. The difference between these two is the inherited error. An
-operator is wrong when its local error exceeds the limit: see `analysis.numerics.limits`.
+error, which is the operator's own; what the backend computes otherwise by design is computed as it
+does. The difference between these two is the inherited error. An operator is wrong when its local
+error exceeds the limit: see `analysis.numerics.limits`.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,31 +23,65 @@ from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.limits import difference, exceeds, judge, new_nan
 from etscope.analysis.numerics.rows import (
+    BY_DESIGN,
     FINE,
     INHERITED,
     WRONG,
     NonFinite,
     Numerics,
     NumericsRow,
+    RowValues,
 )
 from etscope.analysis.numerics.runs import (
     MethodRun,
     PairedValues,
     check_values,
     chosen_run,
+    edge_symbols,
     match_run,
 )
+from etscope.analysis.numerics.values import channel_axis, compare_values, quantized_range
 from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import unfolded as unfolded_indices
-from etscope.errors import NumericGapError
+from etscope.analysis.selector_fields import fields_of_value
+from etscope.errors import MissingDataError, NumericGapError
 from etscope.model.graph import Graph, Node
+from etscope.model.selector import Selector
 
 DEFAULT_METRIC = "sqnr"
 _NEARLY_ALL = 0.9  # share of elements
 _ADVICE = "give those that ran with inputs= (--inputs)"
 
+_MOST_OUTPUTS = 8
+_FIRST_WRONG = 4
+
 DeviceValues = Callable[[str, int], Collection[tuple[int | None, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptValues:
+    """The rows of a diagnosis that keep what is to be seen of their values.
+
+    selector: of these rows; None for the `worst` ones, by verdict and excess, the first that are
+    wrong, and the method's outputs.
+    """
+
+    selector: Selector | None = None
+    worst: int = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Rules by which rows are judged, and what is kept of them.
+
+    metric: of the errors. tolerance: the worst local error that is fine, in that metric; None for
+    the usual one of the dtype. kept: None for no values.
+    """
+
+    metric: Metric
+    tolerance: float | None = None
+    kept: KeptValues | None = None
 
 
 class Recomputed(Protocol):
@@ -66,13 +103,15 @@ class Recomputed(Protocol):
 class Recomputation:
     """A graph, its flat inputs, and the function that computes it beside the device's values.
 
-    run: takes a function that returns a node's values on the device, and the names of the nodes to
-    yield.
+    run: takes a function that returns a node's values on the device, the names of the nodes to
+    yield, and the backend of each node inside a delegate. by_design: takes these backends, and
+    returns the nodes that are computed otherwise than PyTorch does by design, with the reason.
     """
 
     graph: Graph
     inputs: Sequence[Any]
-    run: Callable[[DeviceValues, Collection[str]], Iterable[Recomputed]]
+    run: Callable[[DeviceValues, Collection[str], Mapping[str, str]], Iterable[Recomputed]]
+    by_design: Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +211,8 @@ def diagnose(
     chosen = chosen_run(trace, method, run)
     check_values(trace)
     matcher = RunMatcher(recomputation.graph)
-    return diagnose_run(trace, method, chosen, recomputation, matcher, found, tolerance)
+    judgement = Judgement(found, tolerance, KeptValues())
+    return diagnose_run(trace, method, chosen, recomputation, matcher, judgement)
 
 
 def diagnose_run(
@@ -181,33 +221,33 @@ def diagnose_run(
     chosen: MethodRun,
     recomputation: Recomputation,
     matcher: RunMatcher,
-    found: Metric,
-    tolerance: float | None,
+    judgement: Judgement,
 ) -> Numerics:
-    """`diagnose` a run that has values, with a matcher that other runs share."""
+    """`diagnose` a run that has values, with a matcher that other runs share.
+
+    Raises `MissingDataError` if a selector of values picks none.
+    """
+    metric = judgement.metric
     logged = logged_run(trace, chosen.block, chosen.position, method)
     matching, subgraphs = matcher.matched(trace, logged)
     paired = PairedValues(logged, matching)
     rows: list[NumericsRow] = []
-    wrong_before: set[str] = set()  # nodes that are wrong, or compute with the values of such
+    delegates = edge_symbols(trace, method).delegates
+    backends = {
+        path: delegates[number].backend_id
+        for number, paths in matching.covered.items()
+        if number in delegates
+        for path in paths
+    }
+    by_design = recomputation.by_design(backends)
+    flow = _Flow(metric, by_design)
     device = device_values(logged, matching)
-    for item in recomputation.run(device, set(matching.by_node)):
+    keeper = None if judgement.kept is None else _Keeper(judgement.kept, subgraphs.graph)
+    for item in recomputation.run(device, set(matching.by_node), backends):
         for pair in matching.by_node[item.name]:
-            row = _judged_row(pair, item, paired, subgraphs, found, tolerance)
-            if row is None:
-                continue
-            inherits = not wrong_before.isdisjoint(row.reads)
-            if row.verdict == FINE and inherits:
-                counts = row.non_finite
-                if counts is not None and counts.nan == math.prod(row.shape):
-                    shows = counts.new_nan > 0  # NaN that the reference has, too, are not an error
-                else:
-                    shows = exceeds(found, row.inherited, row.limit)
-                if shows:
-                    row = replace(row, verdict=INHERITED)
-            if inherits or row.verdict == WRONG:
-                wrong_before.add(row.pair.node)
-            rows.append(row)
+            row = _judged_row(pair, item, paired, subgraphs, judgement, keeper)
+            if row is not None:
+                rows.append(flow.explained(row))
     coverage = paired.coverage()
     if not rows:
         raise NumericGapError(
@@ -215,16 +255,50 @@ def diagnose_run(
             f"of {recomputation.graph.name}",
             hint="the ETDump, the ETRecord and the program must be of one export",
         )
+    if keeper is not None:
+        rows = keeper.only_kept(rows)
     rows.sort(key=lambda row: row.order)
     return Numerics(
         method=method,
         reference=recomputation.graph.name,
         run=chosen.number,
-        metric=found,
+        metric=metric,
         rows=tuple(rows),
         coverage=coverage,
         doubts=tuple(doubts_of_inputs(trace, logged, recomputation.inputs, rows)),
+        designs=tuple(dict.fromkeys(by_design.values())),
     )
+
+
+class _Flow:
+    """Follows values that are wrong, or otherwise by design, to those that are computed with them:
+    such may differ from the reference without an error of their own."""
+
+    def __init__(self, metric: Metric, by_design: Collection[str]) -> None:
+        self._metric, self._by_design = metric, by_design
+        self._wrong: set[str] = set()  # nodes that are wrong, or compute with the values of such
+        self._designed: set[str] = set()
+
+    def explained(self, row: NumericsRow) -> NumericsRow:
+        """The next row in order, with the reason for its difference as its verdict."""
+        inherits = not self._wrong.isdisjoint(row.reads)
+        if inherits or row.verdict == WRONG:
+            self._wrong.add(row.pair.node)
+        own = any(node in self._by_design for node in row.nodes)
+        is_designed = own or not self._designed.isdisjoint(row.reads)
+        if is_designed:
+            self._designed.add(row.pair.node)
+        if row.verdict == FINE and inherits and self._shows(row):
+            return replace(row, verdict=INHERITED)
+        if row.verdict == FINE and is_designed and exceeds(self._metric, row.total, row.limit):
+            return replace(row, verdict=BY_DESIGN)
+        return row
+
+    def _shows(self, row: NumericsRow) -> bool:
+        counts = row.non_finite
+        if counts is not None and counts.nan == math.prod(row.shape):
+            return counts.new_nan > 0  # NaN that the reference has, too, are not an error
+        return exceeds(self._metric, row.inherited, row.limit)
 
 
 def _judged_row(
@@ -232,8 +306,8 @@ def _judged_row(
     item: Recomputed,
     paired: PairedValues,
     subgraphs: Subgraphs,
-    metric: Metric,
-    tolerance: float | None,
+    judgement: Judgement,
+    keeper: _Keeper | None,
 ) -> NumericsRow | None:
     """Compare a logged value with its recomputed ones; None if it cannot be compared."""
     local, reference, wide = (
@@ -243,6 +317,7 @@ def _judged_row(
     value = paired.value(pair, item.loop_pass, local)
     if value is None:
         return None
+    metric, tolerance = judgement.metric, judgement.tolerance
     graph, subgraph = subgraphs.graph, subgraphs.of(pair.node)
     record, node = paired.records[pair.instruction], graph.calls[pair.node]
     inside = [graph.calls[path] for path in subgraph.nodes]
@@ -250,7 +325,7 @@ def _judged_row(
     judged = judge(metric, local, value, wide, tolerance=tolerance, quantized=quantized)
     expected = local if reference is None else reference
     counts = _non_finite(value)
-    return NumericsRow(
+    row = NumericsRow(
         pair=pair,
         loop_pass=item.loop_pass,
         event=record.event if pair.delegate_id is None else str(pair.delegate_id),
@@ -276,6 +351,72 @@ def _judged_row(
         if any(counts)
         else None,
     )
+    return row if keeper is None else keeper.with_values(row, value, local, reference)
+
+
+class _Keeper:
+    """Compares the values of rows as they come, and decides at the end which are kept."""
+
+    def __init__(self, kept: KeptValues, graph: Graph) -> None:
+        self._kept, self._graph = kept, graph
+        self._always: set[tuple[Pair, int]] = set()
+        self._worst: list[tuple[bool, float, int, tuple[Pair, int]]] = []  # a heap, the least first
+        self._outputs = self._wrong = self._seen = 0
+
+    def with_values(self, row: NumericsRow, value: Any, local: Any, reference: Any) -> NumericsRow:
+        """The row with its values, if it may be one of those that are kept."""
+        if row.local is None or not self._takes(row):
+            return row
+        node = self._graph.calls[row.pair.node]
+        quantized = quantized_range(self._graph, row.pair.node)
+        compare = partial(
+            compare_values, axis=channel_axis(node.op, len(row.shape)), quantized=quantized
+        )
+        total = None
+        if reference is not None and np.shape(reference) == np.shape(value):
+            one, other = np.asarray(reference), np.asarray(local)
+            if not ((one == other) | ((one != one) & (other != other))).all():  # or NaN in both
+                total = compare(reference, value)
+        return replace(row, values=RowValues(compare(local, value), total))
+
+    def _takes(self, row: NumericsRow) -> bool:
+        place = row.pair, row.loop_pass
+        if self._kept.selector is not None:
+            node = self._graph.calls[row.pair.node]
+            fields = fields_of_value(node, row.pair.node, row.pair.instruction)
+            return self._kept.selector.matches(fields)
+        wrong = row.verdict == WRONG
+        is_output = row.pair.node in self._graph.outputs
+        if (wrong and self._wrong < _FIRST_WRONG) or (is_output and self._outputs < _MOST_OUTPUTS):
+            self._wrong += wrong
+            self._outputs += is_output
+            self._always.add(place)
+            return True
+        self._seen += 1
+        key = (wrong, row.excess, -self._seen, place)
+        if len(self._worst) < self._kept.worst:
+            heapq.heappush(self._worst, key)
+            return True
+        return bool(self._worst) and heapq.heappushpop(self._worst, key) is not key
+
+    def only_kept(self, rows: Sequence[NumericsRow]) -> list[NumericsRow]:
+        """The rows, without values that others replaced."""
+        if self._kept.selector is not None:
+            if not any(row.values for row in rows):
+                nodes = list(dict.fromkeys(row.pair.node for row in rows))
+                more = f" and {len(nodes) - 12} more" if len(nodes) > 12 else ""
+                raise MissingDataError(
+                    f"{self._kept.selector.text!r} picks no value that can be compared",
+                    hint="values are of: " + ", ".join(nodes[:12]) + more,
+                )
+            return list(rows)
+        kept = self._always.union(entry[-1] for entry in self._worst)
+        return [
+            row
+            if row.values is None or (row.pair, row.loop_pass) in kept
+            else replace(row, values=None)
+            for row in rows
+        ]
 
 
 def device_values(logged: LoggedRun, matching: Matching) -> DeviceValues:

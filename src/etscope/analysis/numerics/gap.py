@@ -145,7 +145,10 @@ def numeric_gap(
     found = [item if isinstance(item, Metric) else find_metric(item) for item in metrics]
     chosen = chosen_run(trace, method, run)
     check_values(trace)
-    logged = logged_run(trace, chosen.block, chosen.position, method)
+    logged = trace.once(
+        ("logged run", method, chosen.number),
+        lambda: logged_run(trace, chosen.block, chosen.position, method),
+    )
     matching = match_run(trace, logged, reference.graph)
     paired = PairedValues(logged, matching)
     handles = edge_symbols(trace, method).handles

@@ -10,12 +10,13 @@ from typing import Any
 
 from etscope.analysis.matching.matching import Coverage, Pair
 from etscope.analysis.metrics import Metric
+from etscope.analysis.numerics.values import ValueComparison
 from etscope.analysis.profile.source_location import short_lines
 from etscope.errors import UsageError
 from etscope.model.graph import SourceLine
 from etscope.model.table import Column, Kind, Table
 
-FINE, WRONG, INHERITED = "fine", "wrong", "inherited"
+FINE, WRONG, INHERITED, BY_DESIGN = "fine", "wrong", "inherited", "by design"
 SORTS = ("run", "error")
 _OTHERS = 3  # wrong operators that the notes describe, besides the first
 
@@ -45,6 +46,23 @@ class NonFinite:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RowValues:
+    """Comparisons of a device's value.
+
+    local: beside what PyTorch computes from the device's own inputs. total: beside the reference;
+    None where that is the same, or did not run.
+    """
+
+    local: ValueComparison
+    total: ValueComparison | None = None
+
+    def behind(self, verdict: str) -> ValueComparison:
+        """The comparison that tells most: of a wrong value the operator's own error, of others the
+        error to the reference."""
+        return self.local if verdict == WRONG or self.total is None else self.total
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class NumericsRow:
     """A value of the device, and where its error comes from.
 
@@ -60,8 +78,9 @@ class NumericsRow:
     the elements that are clearly off.
 
     verdict: "wrong", when the local error exceeds the limit; "inherited", when it does not, but an
-    operator before is wrong, and that shows; or "fine". non_finite: None for a value without NaN
-    and infinities.
+    operator before is wrong, and that shows; "by design", when the error to the reference exceeds
+    it, and comes from what a backend computes otherwise by design; or "fine". non_finite: None for
+    a value without NaN and infinities. values: kept of some rows only, see `diagnose.KeptValues`.
     """
 
     pair: Pair
@@ -86,6 +105,7 @@ class NumericsRow:
     share: float = 0.0
     verdict: str = FINE
     non_finite: NonFinite | None = None
+    values: RowValues | None = None
 
     @property
     def order(self) -> tuple[int, int, bool, int]:
@@ -105,7 +125,7 @@ class Numerics:
     """The rows of a run in order of execution, and what they say.
 
     `run` is the dump's run. `doubts` say why the reference may have had other inputs than the
-    device.
+    device, `designs` what backends compute otherwise than PyTorch.
     """
 
     method: str
@@ -115,6 +135,7 @@ class Numerics:
     rows: tuple[NumericsRow, ...]
     coverage: Coverage
     doubts: tuple[str, ...] = ()
+    designs: tuple[str, ...] = ()
 
     @cached_property
     def wrong(self) -> tuple[NumericsRow, ...]:
@@ -170,10 +191,11 @@ class Numerics:
                 f"same inputs{self._worst_total()}"
             )
         floor = "" if first.noise is None else f" (noise floor {self._value(first.noise)})"
+        part = None if first.values is None else first.values.local.concentration
         return (
             f"{described(first)} is the first that goes wrong: computed from its own inputs, its "
             f"{self.metric.title} is {self._value(first.local)}, and {self._value(first.limit)} is "
-            f"allowed{floor}"
+            f"allowed{floor}" + ("" if part is None else f"; {part}")
         )
 
     @property
@@ -188,12 +210,19 @@ class Numerics:
         inherited = sum(row.verdict == INHERITED for row in self.rows)
         if inherited:
             notes.append(f"{inherited} values are wrong only because of what went in")
+        by_design = sum(row.verdict == BY_DESIGN for row in self.rows)
+        if by_design:
+            notes.append(
+                f"{by_design} values differ from the graph's by design: " + "; ".join(self.designs)
+            )
         origin = self.non_finite_origin
         if origin is not None and origin.non_finite is not None:
             expected = "" if origin.non_finite.is_unexpected else ", as in the reference"
             notes.append(f"{origin.non_finite} come from {described(origin)}{expected}")
         notes += self.doubts
         notes.append(str(self.coverage))
+        if self.coverage.hidden is not None:
+            notes.append(self.coverage.hidden)
         return tuple(notes)
 
     @property

@@ -105,13 +105,22 @@ def match_run(trace: Trace, logged: LoggedRun, graph: Graph | None = None) -> Ma
             hint=NO_RECORD_HINT,
         )
     own = symbols.graph if graph is None or graph.name == symbols.graph.name else graph
-    return match(
-        own,
-        symbols,
-        logged.instructions,
-        logged.specs,
-        delegated=logged.delegated_specs,
-        outputs=logged.outputs,
+    # Runs of the same events that logged the same types are matched alike.
+    types = tuple(
+        (key, *specs)
+        for table in (logged.specs, logged.delegated_specs)
+        for key, specs in table.items()
+    )
+    return trace.once(
+        ("matching", logged.method, own.name, logged.block.keys, types),
+        lambda: match(
+            own,
+            symbols,
+            logged.instructions,
+            logged.specs,
+            delegated=logged.delegated_specs,
+            outputs=logged.outputs,
+        ),
     )
 
 

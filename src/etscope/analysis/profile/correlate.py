@@ -14,9 +14,11 @@ from functools import cached_property
 from typing import Any
 
 from etscope.analysis.profile.source_location import (
+    common_module,
     innermost_lines_of,
     is_located,
     lines_of,
+    short_lines,
     user_line,
     user_lines,
 )
@@ -75,12 +77,17 @@ class MethodSymbols:
 
     def nodes_of(self, handles: Handles) -> tuple[Node, ...]:
         """The nodes with one of `handles`, in the order of the handles, each once."""
-        found = {
-            id(node): node
-            for handle in dict.fromkeys(handle_list(handles))
-            for node in self.nodes_by_handle.get(handle, ())
-        }
-        return tuple(found.values())
+        wanted = tuple(dict.fromkeys(handle_list(handles)))
+        if wanted not in self._found:
+            found = {
+                id(node): node for handle in wanted for node in self.nodes_by_handle.get(handle, ())
+            }
+            self._found[wanted] = tuple(found.values())
+        return self._found[wanted]
+
+    @cached_property
+    def _found(self) -> dict[tuple[int, ...], tuple[Node, ...]]:
+        return {}
 
     def users_of(self, node: Node) -> tuple[Node, ...]:
         """The nodes that take a value of `node`, in the graph that it stands in."""
@@ -95,8 +102,9 @@ class Attribution:
     """The source of an event. `debug_handles` is as in the record: an int, a list, or None.
 
     The fields from `operator` on are from the program, None or empty without one: the operator
-    ("aten::add.out"), the tensors written ("float32[1, 8]"), the bytes of those read and written,
-    and the stack trace stored with the instruction, innermost last.
+    ("aten::add.out"), the tensors read and written ("float32[1, 8]"), their bytes, and the stack
+    trace stored with the instruction, innermost last. The tensors are those of the nodes where the
+    program does not tell them; an event inside a delegate has the delegate's own, if known.
 
     inherited: the nodes whose values the instruction reads, if its own nodes have neither module
     nor line: memory planning and emission add views and write-backs that no node stands for. It is
@@ -108,6 +116,7 @@ class Attribution:
     backend_id: str | None = None
     num_outputs: int = 1
     operator: str | None = None
+    inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     bytes_read: int | None = None
     bytes_written: int | None = None
@@ -130,6 +139,16 @@ class Attribution:
     def lines(self) -> tuple[SourceLine, ...]:
         """The distinct lines of Python behind the event, from the nodes or else the program."""
         return lines_of(self.nodes) or user_lines(self.stack) or lines_of(self.inherited)
+
+    @property
+    def module(self) -> str | None:
+        """Path of the innermost module that holds all nodes it is shown at; see `common_module`."""
+        return common_module(self.located)
+
+    @property
+    def source(self) -> str | None:
+        """The lines for a table cell: "model.py:34 +2"; None where none is known."""
+        return short_lines(self.lines) or None
 
     @property
     def all_lines(self) -> tuple[SourceLine, ...]:
@@ -176,7 +195,8 @@ def delegate_handles(
 
     The identifier itself; else the longest key that stands in it as a whole word, since backends
     log "conv_1:OpId_24 (cycles)" for what their map calls "conv_1". A key inside a word ("1" in
-    "15", "conv" in "conv_1") is another operator. Two equally long keys decide nothing.
+    "15", "conv" in "conv_1") is another operator. A number in a name only counts ("Sigmoid (NC)
+    #1"): a key that is one has to be the identifier. Two equally long keys decide nothing.
     """
     text = str(identifier)
     if text in handles:
@@ -184,7 +204,10 @@ def delegate_handles(
     words = [
         key
         for key in handles
-        if key and key in text and re.search(rf"(?<!\w){re.escape(key)}(?!\w)", text)
+        if key
+        and not key.isdecimal()
+        and key in text
+        and re.search(rf"(?<!\w){re.escape(key)}(?!\w)", text)
     ]
     longest = [key for key in words if len(key) == max(map(len, words))]
     return handles[longest[0]] if len(longest) == 1 else None

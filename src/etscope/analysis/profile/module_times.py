@@ -61,7 +61,7 @@ def row_modules(profile: MethodProfile, modules: Sequence[ModuleTime]) -> list[i
     found = []
     for instruction in profile.instructions:
         for row in (instruction.head, *instruction.below):
-            path = common_module(instruction.attribution(row).located)
+            path = instruction.attribution(row).module
             found.append(None if path is None else index.get(path))
     return found
 

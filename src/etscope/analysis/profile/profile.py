@@ -7,6 +7,7 @@ method's time to the tick, in every run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from etscope.model.event_table import (
     EventKey,
     framework_ticks,
 )
+from etscope.model.graph import stem
 
 Ticks = npt.NDArray[np.int64]
 Attribute = Callable[[EventKey], Attribution]
@@ -52,6 +54,12 @@ class Row:
     attribution: Attribution = UNATTRIBUTED
     depth: int = 0
     own_clock: bool = False
+
+    @property
+    def kernel_name(self) -> str:
+        """The name; a delegate's kernel without the number that tells it from others of that name:
+        "Convolution (NHWC, F32) IGEMM #3"."""
+        return re.sub(r" #\d+$", "", self.name) if self.kind == "delegated" else self.name
 
     @property
     def ran(self) -> npt.NDArray[np.bool_]:
@@ -197,6 +205,16 @@ def load_ticks(blocks: Sequence[Block]) -> dict[str, Ticks]:
     return {name: ticks for name, ticks in found.items() if len(ticks)}
 
 
+def _told_name(name: str, attribution: Attribution) -> str:
+    """Name an event that its backend has no name for by its operator, if that is known:
+    "hardswish (Invalid Unary Op) #1" of XNNPACK's "Invalid Unary Op #1"."""
+    operators = {stem(op) for op in attribution.op_types}
+    if not name.startswith("Invalid ") or len(operators) != 1:
+        return name
+    kind, mark, number = name.partition(" #")
+    return f"{operators.pop()} ({kind}){mark}{number}"
+
+
 class _Sum:
     """Ticks and calls of one event, added up over its occurrences in each run."""
 
@@ -214,7 +232,10 @@ def _instruction_rows(
 
     def row(kind: str, entry: _Sum, **more: Any) -> Row:
         key = entry.key
-        fields: dict[str, Any] = {"name": key.name, "attribution": attribute(key), **more}
+        attribution = attribute(key)
+        fields: dict[str, Any] = {"name": key.name, "attribution": attribution, **more}
+        if kind == "delegated":
+            fields["name"] = _told_name(key.name, attribution)
         return Row(
             kind=kind,
             ticks=entry.ticks,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from etscope.analysis.delegates import xnnpack
 from etscope.analysis.profile.correlate import handle_list
 from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row, Ticks
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import common_module, module_type, short_lines
+from etscope.analysis.profile.source_location import module_type
 from etscope.errors import UsageError
 from etscope.model.event_table import EXECUTE, LOAD_METHOD
 from etscope.model.statistics import Floats, statistic, summarize_rows
@@ -43,6 +42,7 @@ def columns(unit: str) -> tuple[Column, ...]:
         Column("source", Kind.PATH),
         Column("sources", Kind.LIST, title="source lines", priority=8),
         Column("operator", priority=8),
+        Column("inputs", Kind.LIST, priority=6),
         Column("outputs", Kind.LIST, priority=4),
         Column("bytes_read", Kind.BYTES, title="read", priority=6),
         Column("bytes_written", Kind.BYTES, title="written", priority=5),
@@ -141,7 +141,6 @@ def _shown_rows(
 def _cells(row: Row, scale: Scale) -> dict[str, Any]:
     """The cells of a row but for its shares and statistics."""
     attribution, kernel = row.attribution, row.kernel_ticks
-    lines = attribution.lines
     types = {kind for node in attribution.located if (kind := module_type(node))}
     return {
         "instruction": row.instruction_id if row.depth == 0 else None,
@@ -151,11 +150,12 @@ def _cells(row: Row, scale: Scale) -> dict[str, Any]:
         "avg": float(scale(row.ticks).mean()),
         "kernel": None if kernel is None else float(scale(kernel).mean()),
         "op_types": attribution.op_types,
-        "module": common_module(attribution.located),
+        "module": attribution.module,
         "module_type": types.pop() if len(types) == 1 else None,
-        "source": short_lines(lines) or None,
+        "source": attribution.source,
         "sources": [str(line) for line in attribution.all_lines],
         "operator": attribution.operator,
+        "inputs": list(attribution.inputs),
         "outputs": list(attribution.outputs),
         "bytes_read": attribution.bytes_read,
         "bytes_written": attribution.bytes_written,
@@ -176,19 +176,28 @@ def _notes(profile: MethodProfile, rows: Sequence[Row]) -> Iterator[str]:
             f"Nothing in the dump tells runs of {profile.method} from those of "
             f"{' or '.join(profile.alternatives)}: modules and lines are those of {profile.method}."
         )
-    if any(
-        group.head.attribution.backend_id == xnnpack.BACKEND
-        and group.head.attribution.nodes
-        and group.below
-        and not any(row.attribution.nodes for row in group.below)
-        for group in profile.instructions
-    ):
-        yield (
-            f"The modules and lines of what ran inside {xnnpack.BACKEND} are told by the program: "
-            "give it too (--program)."
-        )
+    if lacks_program(profile):
+        yield LACKS_PROGRAM
     if profile.traced:
         yield "Intermediate values were logged in these runs: their times hold the cost of that."
+
+
+LACKS_PROGRAM = (
+    f"The modules and lines of what ran inside {xnnpack.BACKEND} are told by the program: "
+    "give it too (--program)."
+)
+
+
+def lacks_program(profile: MethodProfile) -> bool:
+    """Return True when the program would tell the modules of what ran inside a delegate."""
+    calls = [
+        group
+        for group in profile.instructions
+        if group.head.attribution.backend_id == xnnpack.BACKEND
+        and group.head.attribution.nodes
+        and group.below
+    ]
+    return bool(calls) and not any(row.attribution.nodes for group in calls for row in group.below)
 
 
 def _statistics(rows: Sequence[Row], scale: Scale) -> dict[str, Floats]:
@@ -274,7 +283,7 @@ def grouped_table(
     elif by in GROUPINGS:
         table: dict[str, list[Row]] = {}
         for group, leaf in leaves:
-            table.setdefault(_group_name(group, leaf, by), []).append(leaf)
+            table.setdefault(group_name(group, leaf, by), []).append(leaf)
         groups = sorted(table.items(), key=lambda item: _mean(item[1]), reverse=True)
         depth = [0] * len(groups)
     else:
@@ -308,15 +317,15 @@ def grouped_table(
     )
 
 
-def _group_name(group: InstructionRows, leaf: Row, by: str) -> str:
+def group_name(group: InstructionRows, leaf: Row, by: str) -> str:
+    """Return the group of a leaf: its "op", "type", "source" or "delegate"."""
     if by == "op":
-        # A delegate numbers the kernels of one name: "Convolution (NHWC, F32) IGEMM #3".
-        return re.sub(r" #\d+$", "", leaf.name) if leaf.kind == "delegated" else leaf.name
+        return leaf.kernel_name
     if by == "type":
         return leaf.name if leaf.depth and leaf.kind == "unaccounted" else leaf.kind
     if by == "source":
         found = group.attribution(leaf)
-        lines, module = found.lines, common_module(found.located)
+        lines, module = found.lines, found.module
         if not lines:
             return f"(no source line, module {module})" if module else "(no source line)"
         if len(lines) == 1:
@@ -340,7 +349,7 @@ def _module_tree(
     members: dict[tuple[str, ...], list[Row]] = {}
     others: list[Row] = []
     for group, leaf in leaves:
-        path = common_module(group.attribution(leaf).located)
+        path = group.attribution(leaf).module
         if path is None:
             others.append(leaf)
             continue

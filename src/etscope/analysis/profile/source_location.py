@@ -35,8 +35,9 @@ def matches_module(frames: Iterable[ModuleFrame], name: str) -> bool:
 
 
 # A model that is built of the framework's modules alone (`nn.Sequential`) has no line of its own:
-# which of torch's exporters called it would say nothing.
-_FRAMEWORK = re.compile(r"/(site|dist)-packages/(torch|torchao|executorch)/")
+# which of torch's exporters called it would say nothing. Of the checks that it adds for sizes that
+# vary, torch notes a line of its own as "torch/fx/passes/runtime_assert.py", without a folder.
+_FRAMEWORK = re.compile(r"(^|/(site|dist)-packages/)(torch|torchao|executorch)/")
 
 
 def user_line(stack_trace: str | None) -> SourceLine | None:

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import common_module
 from etscope.analysis.profile.trace import Trace
 from etscope.model.event_table import Block, Clock, EventKey, Ints, TableEvent
 from etscope.model.table import Column, Kind, Table, object_column
@@ -41,7 +40,7 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
         Column("backend"): [found.backend_id for found in attributions],
         Column("debug_handles", Kind.LIST): [handle_list(a.debug_handles) for a in attributions],
         Column("op_types", Kind.LIST): [found.op_types for found in attributions],
-        Column("module"): [common_module(found.nodes) for found in attributions],
+        Column("module"): [found.module for found in attributions],
         Column("sources", Kind.LIST): [[str(line) for line in a.lines] for a in attributions],
     }
     unit = None if scale.source is TimeScale.CYCLES else scale.source.value
@@ -62,11 +61,12 @@ _OWN_CLOCK = "own clock"
 
 @dataclass(frozen=True)
 class EventSpans:
-    """A timeline, and the event of each span: `event` indexes `events`."""
+    """A timeline, and the event and the run of each span: `event` indexes `events`."""
 
     timeline: Timeline
     events: Sequence[TableEvent]
     event: Ints
+    run: Ints
 
 
 def timeline(trace: Trace, source: TimeScale = TimeScale.NS) -> Timeline:
@@ -129,6 +129,7 @@ def event_spans(
         ),
         [table.events[number] for number in shown.tolist()],
         np.searchsorted(shown, event),
+        table.run[chosen][order].astype(np.int64),
     )
 
 
@@ -159,7 +160,7 @@ def _args(method: str | None, key: EventKey, found: Attribution) -> dict[str, An
         args["debug_handle"] = ", ".join(map(str, handle_list(found.debug_handles)))
     if found.op_types:
         args["op_types"] = ", ".join(dict.fromkeys(found.op_types))
-    module = common_module(found.nodes)
+    module = found.module
     if module:
         args["module"] = module
     lines = found.lines
@@ -168,8 +169,8 @@ def _args(method: str | None, key: EventKey, found: Attribution) -> dict[str, An
     return args
 
 
-# A page draws a few runs only: a dump of ten thousand runs has millions of spans, and the first
-# run, the median and the slowest of each method show most of it.
+# A page draws all spans of some runs only: a dump of ten thousand runs has millions of them. The
+# first run, the median and the slowest of each method show most of it.
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ class RunSpans:
 
 
 def few_runs(profile: MethodProfile) -> dict[int, str]:
-    """Choose the runs to show: positions in `profile.runs`, each with the reason: "first",
+    """Choose the runs that tell most: positions in `profile.runs`, each with the reason: "first",
     "median", "slowest", or several of these. The first run fills caches and is often the slowest:
     then the slowest of the others is chosen, too."""
     total = profile.total
@@ -214,28 +215,32 @@ def loading_runs(trace: Trace) -> list[int]:
     return sorted(run for block in blocks for run in block.runs.tolist())
 
 
-def run_spans(trace: Trace, run: int, limit: int) -> RunSpans:
-    """Return the spans of one run of the dump, the longest `limit` of them."""
-    spans = event_spans(trace, [run])
+def run_spans(trace: Trace, runs: Sequence[int], limit: int) -> list[RunSpans]:
+    """Return the spans of each of these runs of the dump, the longest `limit` of them."""
+    spans = event_spans(trace, runs)
+    return [_spans_of(spans, run, limit) for run in runs]
+
+
+def _spans_of(spans: EventSpans, run: int, limit: int) -> RunSpans:
     timeline = spans.timeline
+    kept = own = np.flatnonzero(spans.run == run)
     duration = timeline.end - timeline.start
-    kept = np.arange(len(duration))
     if len(kept) > limit:
         # What holds a kept span is as long, so that no parent is missing.
-        kept = np.sort(np.argsort(-duration, kind="stable")[:limit])
-    track, start, end = timeline.track[kept], timeline.start[kept], timeline.end[kept]
-    used, own = np.unique(track, return_inverse=True)
+        kept = np.sort(own[np.argsort(-duration[own], kind="stable")[:limit]])
+    start, end = timeline.start[kept], timeline.end[kept]
+    used, track = np.unique(timeline.track[kept], return_inverse=True)
     tracks = [timeline.tracks[number] for number in used.tolist()]
     return RunSpans(
         run=run,
         tracks=tuple((found.name, found.note) for found in tracks),
         events=spans.events,
-        track=own.astype(np.int64),
+        track=track.astype(np.int64),
         start=start - (start.min() if len(start) else 0),
         duration=duration[kept],
-        level=_levels(own, start, end),
+        level=_levels(track, start, end),
         event=spans.event[kept],
-        left_out=len(duration) - len(kept),
+        left_out=len(own) - len(kept),
     )
 
 

@@ -7,10 +7,10 @@ attribution is asked for, tensors are read when their values are.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,8 +35,8 @@ from etscope.analysis.program.compatibility import (
     doubt,
     instruction_labels,
 )
-from etscope.analysis.program.program import InstructionRecord, instructions
-from etscope.errors import EtscopeWarning, FormatError, MismatchError
+from etscope.analysis.program.program import InstructionRecord
+from etscope.errors import EtscopeWarning, FormatError, MismatchError, MissingDataError
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import (
     DebugValue,
@@ -47,8 +47,20 @@ from etscope.formats.etdump.reader import (
 )
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program, read_pte
-from etscope.formats.run_json import saved_methods
+from etscope.formats.run_json import (
+    SavedCall,
+    SavedRun,
+    executions_of,
+    saved_calls,
+    saved_executions,
+    saved_methods,
+    saved_run,
+)
 from etscope.model.event_table import KERNEL_PREFIX, Block, EventKey, EventTable, find_blocks
+
+_EXECUTE = "Execute"  # the name of the runtime's runs of a method
+
+_T = TypeVar("_T")
 
 # -- The attribution of a method's events, from its record and its program.
 
@@ -84,6 +96,7 @@ def attribution_of(
                 found,
                 backend_id=found.backend_id or record.backend_id,
                 operator=record.operator,
+                inputs=tuple(map(str, record.read)),
                 outputs=tuple(map(str, record.written)),
                 bytes_read=record.bytes_read,
                 bytes_written=record.bytes_written,
@@ -108,8 +121,8 @@ UNAVAILABLE = _Unavailable()
 class Trace:
     """A dump, and with it as much as was given of: debug buffer, record, program.
 
-    `forced`: take the runs for the record's even if they contradict it. `ran`: the methods that are
-    known to have run; by default those that `etscope run --save` noted beside the dump.
+    `forced`: take the runs for the record's even if they contradict it. `calls`: those that the
+    dump has the runs of, in order; by default those that `etscope run --save` noted beside it.
     """
 
     dump: ETDump
@@ -118,11 +131,55 @@ class Trace:
     program: Program | None = None
     reference_graph: str = EDGE_GRAPH
     forced: bool = False
-    ran: tuple[str, ...] = ()
+    calls: tuple[SavedCall, ...] = ()
+
+    def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """Return what `make` returns, made once for each key: the files do not change."""
+        if key not in self._made:
+            self._made[key] = make()
+        found: _T = self._made[key]
+        return found
+
+    @cached_property
+    def _made(self) -> dict[Hashable, Any]:
+        return {}
+
+    @cached_property
+    def saved_run(self) -> SavedRun | None:
+        """The run.json that `etscope run --save` wrote beside the dump; None without one."""
+        return saved_run(self.dump.path)
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        return find_blocks(self.dump)
+        """The runs of the dump by events, and by method where it is known."""
+        return tuple(part for block in find_blocks(self.dump) for part in self._by_method(block))
+
+    def _by_method(self, block: Block) -> list[Block]:
+        if not self._known_methods:
+            return [block]
+        methods = np.array([self._known_methods.get(run, "") for run in block.runs.tolist()])
+        names = list(dict.fromkeys(methods.tolist()))
+        if len(names) < 2:
+            return [block]
+        return [
+            replace(block, runs=block.runs[methods == name], first=block.first[methods == name])
+            for name in names
+        ]
+
+    @cached_property
+    def known_calls(self) -> tuple[SavedCall, ...]:
+        """`calls`, or those that `etscope run --save` noted beside the dump, with their inputs.
+        Raises as `saved_calls`."""
+        return self.calls or saved_calls(self.dump.path)
+
+    @cached_property
+    def _known_methods(self) -> Mapping[int, str]:
+        """The methods of runs that were noted when they ran, by index in the dump."""
+        methods = executions_of(self.calls) or saved_executions(self.dump.path)
+        if not methods:
+            return {}
+        runs = [run for run in range(self.dump.num_runs) if self.dump.run_name_of(run) == _EXECUTE]
+        return dict(zip(runs, methods, strict=True)) if len(runs) == len(methods) else {}
 
     @cached_property
     def events(self) -> EventTable:
@@ -131,8 +188,8 @@ class Trace:
 
     @cached_property
     def attributions(self) -> tuple[Attribution, ...]:
-        """The attribution of each of `events.events`."""
-        by_block = {id(block): self.attribution(block) for block in self.blocks}
+        """The attribution of each of `events.events`, to what ran there."""
+        by_block = {id(block): self.shown_at(block) for block in self.blocks}
         return tuple(by_block[id(event.block)](event.key) for event in self.events.events)
 
     @cached_property
@@ -175,7 +232,7 @@ class Trace:
         Blocks of the same events (of several bundled inputs) are of one method: nothing tells them
         apart.
         """
-        ran = self.ran or saved_methods(self.dump.path)
+        ran = {call.method for call in self.calls} or saved_methods(self.dump.path)
         possible = [method for method in self.methods if method in ran] or self.methods
         likely: dict[tuple[EventKey, ...], list[str]] = {}
         for block in self.blocks:
@@ -191,7 +248,12 @@ class Trace:
         for keys in sorted(likely, key=lambda keys: len(likely[keys])):  # those with a choice last
             fitting[keys] = tuple(sorted(likely[keys], key=taken.__contains__))
             taken.update(fitting[keys][:1])
-        return {id(block): fitting[block.keys] for block in self.blocks}
+        found = {id(block): fitting[block.keys] for block in self.blocks}
+        for block in self.blocks:
+            known = self._known_methods.get(int(block.runs[0]))
+            if known in found[id(block)]:
+                found[id(block)] = (known,)
+        return found
 
     def method_of(self, block: Block) -> str | None:
         """Return the method that the block ran; None for loading, or when it is not known."""
@@ -247,17 +309,14 @@ class Trace:
 
     # -- what is behind an event
 
-    @cached_property
-    def _symbols(self) -> dict[str, MethodSymbols]:
-        return {}
-
     def symbols(self, method: str) -> MethodSymbols:
         """The record's symbols of a method; empty ones without a record."""
-        if self.record is None:
+        record = self.record
+        if record is None:
             return MethodSymbols(method, None)
-        if method not in self._symbols:
-            self._symbols[method] = method_symbols(self.record, method, self.reference_graph)
-        return self._symbols[method]
+        return self.once(
+            ("symbols", method), lambda: method_symbols(record, method, self.reference_graph)
+        )
 
     def attribution(
         self, block: Block, method: str | None = None
@@ -273,52 +332,45 @@ class Trace:
             self.inner_events(method),
         )
 
-    @cached_property
-    def _run_nodes(self) -> dict[str, RunNodes]:
-        return {}
-
     def run_nodes(self, method: str) -> RunNodes:
-        """The nodes that a method's instructions ran, of the graph that `symbols` are of."""
-        if method not in self._run_nodes:
-            labels: Sequence[str] = self.labels.get(method, ())
-            if not labels:
-                ran = {
-                    key.instruction: key.name.removeprefix(KERNEL_PREFIX)
-                    for block in self.blocks
-                    if self.method_of(block) == method
-                    for key in block.keys
-                    if key.instruction is not None and key.name.startswith(KERNEL_PREFIX)
-                }
-                # A dump may hold any number as an instruction.
-                last = max(self.symbols(method).handles, default=-1)
-                labels = [ran.get(number, "") for number in range(last + 1)]
-            program = self.recorded_program
-            self._run_nodes[method] = RunNodes(self.symbols(method), labels, program)
-        return self._run_nodes[method]
+        """The nodes that a method's instructions ran, of the graph that `symbols` are of; none for
+        a method that the program has alone."""
+        return self.once(("run nodes", method), lambda: self._run_nodes(method))
 
-    @cached_property
-    def _inner(self) -> dict[str, InnerEvents]:
-        return {}
+    def _run_nodes(self, method: str) -> RunNodes:
+        try:
+            symbols = self.symbols(method)
+        except MissingDataError:
+            symbols = MethodSymbols(method, None)
+        labels: Sequence[str] = self.labels.get(method, ())
+        if not labels:
+            ran = {
+                key.instruction: key.name.removeprefix(KERNEL_PREFIX)
+                for block in self.blocks
+                if self.method_of(block) == method
+                for key in block.keys
+                if key.instruction is not None and key.name.startswith(KERNEL_PREFIX)
+            }
+            # A dump may hold any number as an instruction.
+            last = max(symbols.handles, default=-1)
+            labels = [ran.get(number, "") for number in range(last + 1)]
+        return RunNodes(symbols, labels, self.recorded_program)
 
     def inner_events(self, method: str) -> InnerEvents:
         """The operators behind events inside delegates of which the record has no map."""
         program = self.recorded_program
         if program is None or self.record is None:
             return {}
-        if method not in self._inner:
+
+        def found() -> InnerEvents:
             blocks = [block for block in self.blocks if self.method_of(block) == method]
-            self._inner[method] = inner_events(
-                blocks, program, self.symbols(method), self.instructions(method)
-            )
-        return self._inner[method]
+            return inner_events(blocks, program, self.symbols(method), self.instructions(method))
+
+        return self.once(("inner events", method), found)
 
     def instructions(self, method: str) -> Sequence[InstructionRecord]:
         """The method's instructions in the program, empty without one."""
-        program = self.recorded_program
-        if program is None or method not in (m.name for m in program.methods):
-            return ()
-        delegate_outputs = self.symbols(method).num_outputs
-        return instructions(program, method, delegate_outputs=delegate_outputs).records
+        return self.run_nodes(method).records
 
     def profiles(self) -> list[MethodProfile]:
         """The profile of each method that ran, in order of first appearance.
@@ -340,7 +392,7 @@ class Trace:
         return [
             method_profile(
                 blocks,
-                self._shown_at(blocks[0], method),
+                self.shown_at(blocks[0]),
                 method,
                 load,
                 self.also_fitting(blocks[0]),
@@ -348,8 +400,10 @@ class Trace:
             for method, blocks in groups
         ]
 
-    def _shown_at(self, block: Block, method: str | None) -> Callable[[EventKey], Attribution]:
-        attribution = self.attribution(block)
+    def shown_at(self, block: Block) -> Callable[[EventKey], Attribution]:
+        """Return the function that attributes the block's events to the nodes that ran there, and
+        so to their modules and lines. `attribution` has all nodes that share the debug handles."""
+        method, attribution = self.method_of(block), self.attribution(block)
         if method is None or self.record is None:
             return attribution
         run_nodes = self.run_nodes(method)
@@ -376,7 +430,7 @@ class Trace:
         """Raise `FormatError` if the dump refers to bytes that its debug buffer does not have."""
         if self.debug_buffer is None:
             return
-        needed = logged_values(self.dump).buffer_size
+        needed = self.once("buffer size", lambda: logged_values(self.dump).buffer_size)
         if self.debug_buffer.size < needed:
             raise FormatError(
                 f"this debug buffer has {self.debug_buffer.size} bytes, but the ETDump refers to "

@@ -24,8 +24,10 @@ emitter, which hold for all operators:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from etscope.errors import FormatError
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import (
     Allocation,
@@ -341,3 +343,24 @@ def _kind(instruction: Instruction) -> str:
             return "jump"
         case FreeCall():
             return "free"
+
+
+def quantizes_dynamically(program: Program, method: str) -> bool:
+    """Return True if scales of quantised values are chosen while the method runs.
+
+    On portable kernels an operator chooses them; inside XNNPACK the types of values say so.
+    Delegates of other backends are not looked into.
+    """
+    from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
+
+    found = program.method(method)
+    if any("choose_qparams" in operator.name for operator in found.operators):
+        return True
+    for delegate in range(len(found.delegates)):
+        data = program.delegate_blob(method, delegate)
+        if not is_xnnpack(data):
+            continue
+        with suppress(FormatError):  # the backend refuses it too
+            if any(value.is_dynamic for node in read_xnnpack(data) for value in node.outputs):
+                return True
+    return False

@@ -24,7 +24,7 @@ from torch.export._tree_utils import reorder_kwargs
 from torch.utils import _pytree as pytree
 
 from etscope.bridge.failures import innermost, own_frame
-from etscope.bridge.taps.taps import tapped_programs, with_handles
+from etscope.bridge.taps import tapped_programs, with_handles
 from etscope.bridge.tensors import torch_value
 from etscope.errors import EtscopeWarning, ExportFailure, MissingDataError, UsageError
 from etscope.formats.etrecord.own_members import MethodTaps
@@ -306,7 +306,8 @@ def _exported(
     except Exception as error:
         failure = ExportFailure(
             f"torch.export cannot export this model: {innermost(error)}{own_frame(error)}",
-            hint="see https://docs.pytorch.org/docs/stable/export.html"
+            hint=_hint_of_gradients(error)
+            or "see https://docs.pytorch.org/docs/stable/export.html"
             + (" or try without strict" if strict else ""),
         )
         if strict is not None:
@@ -319,6 +320,21 @@ def _exported(
             stacklevel=2,
         )
         return program
+
+
+# PyTorch's words for a tensor that may not be written to, or copied, as it has gradients.
+_GRADIENTS = ("requires grad is being used in an in-place", "Only Tensors created explicitly by")
+
+
+def _hint_of_gradients(error: BaseException) -> str | None:
+    """Return the way out for a model whose cache is written while gradients are recorded; None if
+    that is not what the error is about."""
+    if not any(words in innermost(error) for words in _GRADIENTS):
+        return None
+    return (
+        "the model writes to a tensor that is tracked for gradients: make it and export under "
+        "torch.no_grad() (in a factory: torch.set_grad_enabled(False) first)"
+    )
 
 
 def quantized(
@@ -379,7 +395,8 @@ def lowered(
             return edge.to_executorch(with_initial_state(edge))
     except Exception as error:
         raise ExportFailure(
-            f"ExecuTorch cannot lower this model to {backend}: {innermost(error)}"
+            f"ExecuTorch cannot lower this model to {backend}: {innermost(error)}",
+            hint=_hint_of_gradients(error),
         ) from error
 
 

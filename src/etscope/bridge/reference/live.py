@@ -22,14 +22,22 @@ _MOST_BYTES = 4 << 30  # of values that are kept
 
 
 class LiveRun:
-    """One run of a program, node by node. names: the reference graph's names of its nodes.
+    """One run of a program, node by node. names: the reference graph's names of its nodes. state:
+    what the runs before left, buffers by name; by default the program's own.
 
     Computed values are kept, so going back reads them again. A patch drops the values after it:
     they are computed again from the patched value.
     """
 
-    def __init__(self, program: ExportedProgram, inputs: Any, names: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        program: ExportedProgram,
+        inputs: Any,
+        names: Mapping[str, str],
+        state: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
         self._program, self._inputs, self._names = program, inputs, names
+        self._first_state = {} if state is None else dict(state)
         # A later node may then write to a value that was returned.
         self._copies = writes_in_place(program.graph_module)
         self._values: list[tuple[str, Any]] = []
@@ -48,6 +56,11 @@ class LiveRun:
     def ended(self) -> bool:
         """True when all nodes have run."""
         return self._ended
+
+    @property
+    def state(self) -> Mapping[str, torch.Tensor]:
+        """State for the next run, when all nodes have run: buffers by name."""
+        return self._state
 
     def advance(self) -> str | None:
         """Run the next node and return its name, None at the end.
@@ -89,10 +102,20 @@ class LiveRun:
             return arrays_of(given[name])
         for spec in signature.input_specs:
             if getattr(spec.arg, "name", None) == name and spec.target is not None:
-                for held in (self._program.state_dict, self._program.constants):
+                for held in (
+                    self._first_state,
+                    self._program.state_dict,
+                    self._program.constants,
+                ):
                     if spec.target in held:
                         return arrays_of(held[spec.target])
         return None
+
+    def again(self) -> LiveRun:
+        """A run of its own, at its start, with the values that were set in this one."""
+        run = LiveRun(self._program, self._inputs, self._names, self._first_state)
+        run._patches = dict(self._patches)
+        return run
 
     @property
     def written_back(self) -> Mapping[str, str]:
@@ -161,7 +184,8 @@ class LiveRun:
             self.advance()
 
     def _started(self) -> Generator[tuple[str, Any], Any, None]:
-        return run_reference(self._program, self._inputs)
+        self._state = dict(self._first_state)
+        return run_reference(self._program, self._inputs, self._state)
 
     def _resume(self) -> tuple[str, Any]:
         if self._broken:

@@ -13,14 +13,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.export import ExportedProgram
 from torch.fx.node import Node
 from torch.utils import _pytree as pytree
 
-from etscope.bridge.reference.reference import arrays_of, run_reference, writes_in_place
+from etscope.bridge.reference.backends import ByDesign
+from etscope.bridge.reference.reference import (
+    NamedProgram,
+    arrays_of,
+    run_reference,
+    writes_in_place,
+)
 from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
 
 _JITTER_SEED = 0
+# Of the largest number of a tensor, in units of the last place: as near as this to the middle
+# between two steps, a backend may round to the other side.
+_NEAR = 16
 
 # The logged values of a node at a pass of its loop, as (element or None, array).
 DeviceValues = Callable[[str, int], Collection[tuple[int | None, Any]]]
@@ -30,9 +38,9 @@ DeviceValues = Callable[[str, int], Collection[tuple[int | None, Any]]]
 class Recomputed:
     """A node's value in the three runs; use it before the next one.
 
-    local: computed from the device's values. wide: the same in float64. reference: computed without
-    them. Arrays, numbers, or tuples or lists of them. `reference` and `wide` are None where those
-    runs took another branch.
+    local: computed from the device's values, as its backend does. wide: the same in float64.
+    reference: computed without them, as PyTorch does. Arrays, numbers, or tuples or lists of them.
+    `reference` and `wide` are None where those runs took another branch.
     """
 
     name: str
@@ -55,34 +63,54 @@ class Memory:
     wide: dict[str, torch.Tensor] = field(default_factory=dict)
     outputs: list[Any] = field(default_factory=list)
 
+    def take_device_state(self, state: Mapping[str, Any]) -> None:
+        """Replace the device's state by what it is known to be: arrays by buffer."""
+        for name, value in state.items():
+            found = tensor_from_numpy(np.array(value))
+            before = self.wide.get(name, found)
+            self.local[name], self.wide[name] = found, found.to(before.dtype, copy=True)
+
 
 def recompute(
-    program: ExportedProgram,
+    named: NamedProgram,
     inputs: Any,
     device: DeviceValues,
     wanted: Collection[str],
-    names: Mapping[str, str],
     memory: Memory | None = None,
+    by_design: Mapping[str, ByDesign] | None = None,
 ) -> Iterator[Recomputed]:
     """Run a program beside the device's values, and yield the `wanted` nodes in order.
 
-    inputs: of the program, as for `run_reference`. names: the reference graph's names of the
-    program's nodes, where they differ; `device` and `wanted` use these. memory: state from the runs
-    before; updated when all is yielded. By default the initial state.
+    inputs: of the program, as for `run_reference`. `device`, `wanted` and `by_design` use the
+    reference graph's names. memory: state from the runs before; updated when all is yielded. By
+    default the initial state. by_design: the nodes that the device computes otherwise, which
+    `reference` alone does not.
 
-    In float64, operators that take only other types run in these. Numbers are moved by up to half a
-    step before they are quantised, since this is rounding, too.
+    In float64, operators that take only other types run in these. Before numbers are quantised,
+    they are moved as rounding may move them: by up to half a step where the scale is a number of
+    the graph, as backends round within an operator, too; where the scale is computed, past the
+    middle between two steps if they are next to it.
     """
     jitter = torch.Generator().manual_seed(_JITTER_SEED)
+    designs = {} if by_design is None else by_design
+
+    def designed(node: Node, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        design = designs.get(named.name(node))
+        return args if design is None else design.change(args)
+
+    def locally(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        target: Any = node.target
+        return target(*designed(node, args), **kwargs)
 
     def widely(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _wide_call(node, args, kwargs, jitter)
+        return _wide_call(node, designed(node, args), kwargs, jitter)
 
+    program, names = named
     kept = None  # where the program's own weights are in memory
     if writes_in_place(program.graph_module):
         kept = {tensor.untyped_storage().data_ptr() for tensor in program.state_dict.values()}
     memory = Memory() if memory is None else memory
-    local = _Run(run_reference(program, inputs, memory.local), names)
+    local = _Run(run_reference(program, inputs, memory.local, call=locally), names)
     plain = _Run(run_reference(program, inputs, memory.reference), names)
     wide = _Run(run_reference(program, inputs, memory.wide, call=widely), names)
     while local.current is not None:
@@ -183,21 +211,56 @@ def _like(value: Any, array: Any, kept: Collection[int] | None) -> Any:
 # -- in float64
 
 
+# Libraries whose operators compute in the type of their inputs, or refuse it. Others may take
+# float64 for float32, as those of ExecuTorch's LLM operators do.
+_ANY_TYPE = frozenset({"aten", "prims", "quantized_decomposed", "dim_order_ops", "higher_order"})
+
+
+def _takes_any_type(node: Node) -> bool:
+    """True if a node's operator, or the one that it calls, computes in float64 as well."""
+    operators = (node.target, *(one for one in node.args if callable(one)))
+    plain = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
+    spaces = [
+        getattr(one if isinstance(one, plain) else getattr(one, "_op", one), "namespace", "aten")
+        for one in operators
+    ]
+    return _ANY_TYPE.issuperset(spaces)
+
+
 def _wide_call(
     node: Node, args: tuple[Any, ...], kwargs: dict[str, Any], jitter: torch.Generator
 ) -> Any:
     """Compute a node in float64 where its operator allows it."""
-    if getattr(getattr(node.target, "_schema", None), "is_mutable", False):
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None and schema.is_mutable:
+        # What is written into a tensor has that tensor's type; a kernel may not check it.
+        given = {**dict(zip((one.name for one in schema.arguments), args, strict=False)), **kwargs}
+        written = [
+            given[one.name].dtype
+            for one in schema.arguments
+            if one.is_write and isinstance(given.get(one.name), torch.Tensor)
+        ]
+        dtype = written[0] if written else torch.float32
+
+        def as_written(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+        args, kwargs = pytree.tree_map_only(torch.Tensor, as_written, (args, kwargs))
         return node.target(*args, **kwargs)
     if "quantize_per_tensor" in str(node.target) and "dequantize" not in str(node.target):
         tensor, step = args[0], args[1]
         moves = torch.rand(tensor.shape, generator=jitter, dtype=torch.float64) - 0.5
         args = ((tensor + moves * step).to(tensor.dtype), *args[1:])
+    scales = _computed_scales(node, args)
+    if scales is not None:
+        args = (_past_ties(args[0], scales), *args[1:])
 
     def widened(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.double() if tensor.is_floating_point() else tensor
 
     try:
+        if not _takes_any_type(node):
+            raise NotImplementedError
         wide = pytree.tree_map_only(torch.Tensor, widened, (args, kwargs))
         return node.target(*wide[0], **wide[1])
     except (RuntimeError, TypeError, ValueError, AssertionError, NotImplementedError):
@@ -214,6 +277,35 @@ def _wide_call(
 
         narrowed = pytree.tree_map_only(torch.Tensor, narrow, (args, kwargs))
         return node.target(*narrowed[0], **narrowed[1])
+
+
+def _computed_scales(node: Node, args: tuple[Any, ...]) -> torch.Tensor | None:
+    """The scale of each element where a node quantises by scales that the graph computes, which
+    stand for blocks of elements; None for other nodes."""
+    operator = str(getattr(node.target, "_op", node.target))
+    if operator == "torchao.quantize_affine.default":
+        tensor, block, scales = args[0], args[1], args[2]
+    elif operator == "quantized_decomposed.quantize_per_token.default":
+        tensor, scales = args[0], args[1]
+        block = [*[1] * (tensor.dim() - 1), tensor.shape[-1]]
+    else:
+        return None
+    blocks = [size // part for size, part in zip(tensor.shape, block, strict=True)]
+    scales = scales.reshape(blocks)
+    for axis, part in enumerate(block):
+        scales = scales.repeat_interleave(part, axis)
+    return torch.as_tensor(scales)
+
+
+def _past_ties(tensor: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Mirror the numbers that are next to the middle between two steps at it."""
+    steps = tensor.double() / scales.double()
+    if not steps.numel():
+        return tensor
+    beyond = steps.floor() + 0.5 - steps
+    nearest = _NEAR * torch.finfo(torch.float32).eps * steps.abs().max()
+    moved = torch.where(beyond.abs() < nearest, tensor + 2 * beyond * scales, tensor.double())
+    return moved.to(tensor.dtype)
 
 
 __all__ = ["DeviceValues", "Memory", "Recomputed", "flat_inputs", "recompute"]

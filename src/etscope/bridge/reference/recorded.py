@@ -12,8 +12,9 @@ Names in the JSON are looked up as torch does, but only as operators of a librar
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from etscope.bridge.reference.reference import (
     check_input,
     check_number_of_inputs,
     given_values,
+    while_running,
 )
 from etscope.bridge.tensors import StoredWeight, StoredWeights, tensor_from_numpy
 from etscope.errors import FormatError
@@ -41,6 +43,8 @@ from etscope.formats.exported_program.exported_json import (
 _OPERATOR = re.compile(
     r"(?:torch\.ops|executorch\.exir\.dialects\.edge\.ops)\.(\w+)\.(\w+)\.(\w+)", re.ASCII
 )
+# Runs a graph with gradients recorded or not.
+_WITHOUT_GRADIENTS = "torch.ops.higher_order.wrap_with_set_grad_enabled"
 _WEIGHTS = {
     "parameter": "parameter_name",
     "buffer": "buffer_name",
@@ -56,6 +60,36 @@ _NUMBERS: Mapping[str, tuple[type, ...]] = {
 _LISTS = frozenset(
     f"as_{kind}s" for kind in ("int", "float", "bool", "string", "tensor", "sym_int", "sym_bool")
 )
+
+
+def _in_dim_order(copy: Callable[..., torch.Tensor], schema: str) -> tuple[Any, Any]:
+    """An operator of ExecuTorch's library "dim_order_ops", which is registered by importing all of
+    its exporter, and its schema. copy: does the same without `dim_order`, the dimensions from the
+    outermost in memory."""
+
+    def ordered(*arguments: Any, dim_order: Sequence[int] | None = None, **others: Any) -> Any:
+        copied = copy(*arguments, **others)
+        if dim_order is None:
+            return copied
+        inverse = sorted(range(len(dim_order)), key=dim_order.__getitem__)
+        return copied.permute(tuple(dim_order)).contiguous().permute(inverse)
+
+    return ordered, torch._C.parse_schema(f"dim_order_ops::{schema}")
+
+
+_DIM_ORDER = {
+    "_to_dim_order_copy": _in_dim_order(
+        torch.ops.aten._to_copy.default,
+        "_to_dim_order_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? "
+        "device=None, bool? pin_memory=None, bool non_blocking=False, int[]? dim_order=None) "
+        "-> Tensor",
+    ),
+    "_clone_dim_order": _in_dim_order(
+        torch.ops.aten.clone.default,
+        "_clone_dim_order(Tensor self, *, bool non_blocking=False, int[]? dim_order=None) "
+        "-> Tensor",
+    ),
+}
 
 
 class _NotPlain(Exception):
@@ -93,6 +127,7 @@ class RecordedGraphInterpreter:
     inputs: Mapping[str, torch.Tensor]
     weights: Mapping[str, torch.Tensor | StoredWeight]
 
+    @while_running(torch.inference_mode())
     def arrays(self, inputs: Any) -> Iterator[Any]:
         """Yield the value of each node in the order of the JSON, as `reference_arrays` does.
 
@@ -104,20 +139,41 @@ class RecordedGraphInterpreter:
         for (name, expected), value in zip(self.inputs.items(), given or (), strict=True):
             check_input(name, expected, value)
             values[name] = value
-        with torch.inference_mode():
-            for step in self.steps:
-                value = step.function(
-                    *[_read(argument, values) for argument in step.arguments],
-                    **{key: _read(argument, values) for key, argument in step.keywords.items()},
-                )
-                yield arrays_of(value)
-                if isinstance(step.results, str):
-                    values[step.results] = value
-                else:
-                    values.update(zip(step.results, value or (), strict=True))
-                del value
-                for name in step.done:
-                    del values[name]
+        for value in _computed(self.steps, values):
+            yield arrays_of(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Subgraph:
+    """A graph within the graph that is run as it stands, as the body of a `with torch.no_grad()`
+    is: the whole run is without gradients. Called with the operator's arguments."""
+
+    inputs: tuple[str, ...]
+    steps: tuple[_Step, ...]
+    outputs: tuple[_Use, ...]
+
+    def __call__(self, *arguments: Any) -> tuple[Any, ...]:
+        values = dict(zip(self.inputs, arguments, strict=True))
+        for _ in _computed(self.steps, values):
+            pass
+        return tuple(values[output.name] for output in self.outputs)
+
+
+def _computed(steps: Iterable[_Step], values: dict[str, Any]) -> Iterator[Any]:
+    """Compute the nodes, and yield the value of each; those that are done with leave `values`."""
+    for step in steps:
+        value = step.function(
+            *[_read(argument, values) for argument in step.arguments],
+            **{key: _read(argument, values) for key, argument in step.keywords.items()},
+        )
+        yield value
+        if isinstance(step.results, str):
+            values[step.results] = value
+        else:
+            values.update(zip(step.results, value or (), strict=True))
+        del value
+        for name in step.done:
+            del values[name]
 
 
 def _read(argument: Any, values: Mapping[str, Any]) -> Any:
@@ -184,32 +240,21 @@ def _inputs(
 # -- nodes
 
 
-def _steps(graph: Json, known: set[str]) -> tuple[_Step, ...]:
-    """Compile all nodes; `known` are the names of the graph's inputs."""
+def _steps(graph: Json, known: set[str], kept: Iterable[str] = ()) -> tuple[_Step, ...]:
+    """Compile all nodes; `known` are the names of the graph's inputs. kept: values that are wanted
+    when all is computed."""
     nodes = sequence(graph["nodes"], "nodes")
     compiled = []
     for node in nodes:
-        function = _operator(text(node["target"], "a node's target"))
         used: list[str] = []
-        given = {
-            text(entry["name"], "an argument's name"): _argument(*union(entry["arg"]), used)
-            for entry in sequence(node["inputs"], "a node's inputs")
-        }
+        function, arguments, keywords = _called(node, used)
         if not known.issuperset(used):
             raise _NotPlain
         results = _results(node)
         known.update((results,) if isinstance(results, str) else results)
-        # Arguments by position and by name, as torch's deserializer distributes them.
-        arguments: list[Any] = []
-        keywords: dict[str, Any] = {}
-        for argument in function._schema.arguments:
-            if not argument.kwarg_only and not argument.has_default_value():
-                arguments.append(given[argument.name])
-            elif argument.name in given:
-                keywords[argument.name] = given[argument.name]
         compiled.append((function, arguments, keywords, results, used))
     steps: list[_Step] = []
-    needed: set[str] = set()
+    needed = set(kept)
     for function, arguments, keywords, results, used in reversed(compiled):
         own = (results,) if isinstance(results, str) else results
         done = tuple(dict.fromkeys(name for name in (*used, *own) if name not in needed))
@@ -218,10 +263,53 @@ def _steps(graph: Json, known: set[str]) -> tuple[_Step, ...]:
     return tuple(reversed(steps))
 
 
-def _operator(target: str) -> Any:
+def _called(node: Json, used: list[str]) -> tuple[Any, list[Any], dict[str, Any]]:
+    """Return what a node calls, with its arguments by position and by name, as torch's deserializer
+    distributes them. Adds the values that it uses to `used`."""
+    target = text(node["target"], "a node's target")
+    entries = [
+        (text(entry["name"], "an argument's name"), union(entry["arg"]))
+        for entry in sequence(node["inputs"], "a node's inputs")
+    ]
+    if target == _WITHOUT_GRADIENTS:
+        (_, (_, content)), *operands = entries[1:]
+        graph = _subgraph(mapping(content["graph"], "a graph"))
+        return graph, [_argument(*operand, used) for _, operand in operands], {}
+    given = {name: _argument(*argument, used) for name, argument in entries}
+    function, schema = _operator(target)
+    arguments: list[Any] = []
+    keywords: dict[str, Any] = {}
+    for argument in schema.arguments:
+        if not argument.kwarg_only and not argument.has_default_value():
+            arguments.append(given[argument.name])
+        elif argument.name in given:
+            keywords[argument.name] = given[argument.name]
+    return function, arguments, keywords
+
+
+def _subgraph(graph: Json) -> _Subgraph:
+    names: list[list[str]] = [[], []]
+    for found, part in zip(names, ("inputs", "outputs"), strict=True):
+        for tag, content in map(union, sequence(graph[part], part)):
+            if tag != "as_tensor":
+                raise _NotPlain
+            found.append(text(content["name"], "a value's name"))
+    inputs, outputs = names
+    steps = _steps(graph, set(inputs), kept={*inputs, *outputs})
+    return _Subgraph(tuple(inputs), steps, tuple(map(_Use, outputs)))
+
+
+def _operator(target: str) -> tuple[Callable[..., Any], Any]:
+    """Return an operator and its schema."""
     match = _OPERATOR.fullmatch(target)
-    operator: Any = torch.ops if match else None
-    for name in match.groups() if match else ():
+    library, *names = match.groups() if match else ("",)
+    if library == "dim_order_ops" and names[0] in _DIM_ORDER:
+        return _DIM_ORDER[names[0]]
+    if library == "quantized_decomposed":
+        # Registers the library, which torch does not load by itself.
+        import_module("torch.ao.quantization.fx._decomposed")
+    operator: Any = getattr(torch.ops, library, None) if match else None
+    for name in names:
         operator = getattr(operator, name, None)
     if (
         not isinstance(operator, torch._ops.OpOverload)
@@ -229,7 +317,7 @@ def _operator(target: str) -> Any:
         or not torch._C._dispatch_has_kernel(operator.name())
     ):
         raise _NotPlain
-    return operator
+    return operator, operator._schema
 
 
 def _results(node: Json) -> str | tuple[str, ...]:

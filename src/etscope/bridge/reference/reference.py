@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import torch
 from torch.export import ExportedProgram
@@ -30,10 +30,36 @@ INPUTS_HINT = (
 # returns the outputs of the graph.
 _Values = Generator[tuple[str, Any], Any, Any]
 
+
+class NamedProgram(NamedTuple):
+    """A program, and the names that the reference graph has for its nodes, where they differ."""
+
+    program: ExportedProgram
+    names: Mapping[str, str]
+
+    def name(self, node: Node) -> str:
+        """The reference graph's name of a node."""
+        return self.names.get(node.name, node.name)
+
+
 # Computes a node from its arguments.
 Call = Callable[[Node, tuple[Any, ...], dict[str, Any]], Any]
 
 
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def while_running(
+    mode: Any,
+) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
+    """Return a decorator of generator functions: a mode of torch (`torch.no_grad()`) holds while
+    the generator runs, the caller's between its values. A `with` around a yield would leave the
+    caller in the mode of the run."""
+    return cast(Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]], mode)
+
+
+@while_running(torch.no_grad())
 def run_reference(
     program: ExportedProgram,
     inputs: Any,
@@ -64,15 +90,14 @@ def run_reference(
     values = given_values(inputs)
     state = {} if state is None else state
     results = []
-    with torch.no_grad():
-        bound = _bound(program, values, state)
-        compute = call or (lambda node, args, kwargs: node.target(*args, **kwargs))
-        outputs = yield from _run(program.graph_module, bound, "", compute)
-        for spec, value in zip(program.graph_signature.output_specs, outputs, strict=True):
-            if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None:
-                state[spec.target] = value
-            elif spec.kind is OutputKind.USER_OUTPUT:
-                results.append(value)
+    bound = _bound(program, values, state)
+    compute = call or (lambda node, args, kwargs: node.target(*args, **kwargs))
+    outputs = yield from _run(program.graph_module, bound, "", compute)
+    for spec, value in zip(program.graph_signature.output_specs, outputs, strict=True):
+        if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None:
+            state[spec.target] = value
+        elif spec.kind is OutputKind.USER_OUTPUT:
+            results.append(value)
     return results
 
 
@@ -105,6 +130,18 @@ def keeps_state(program: ExportedProgram) -> bool:
         return True
     buffers = any(spec.kind is InputKind.BUFFER for spec in program.graph_signature.input_specs)
     return buffers and writes_in_place(program.graph_module)
+
+
+def state_after(
+    program: ExportedProgram, runs: Iterable[Any], state: dict[str, torch.Tensor] | None = None
+) -> dict[str, torch.Tensor]:
+    """Run a program on the inputs of each of `runs`, and return the state that they leave: buffers
+    by name. state: what they start from, which is updated; None: what the program starts from."""
+    state = {} if state is None else state
+    for inputs in runs:
+        for _ in run_reference(program, inputs, state):
+            pass
+    return state
 
 
 def call_names(program: ExportedProgram) -> list[str]:

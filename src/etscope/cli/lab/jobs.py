@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.lab.options import LabOptions, exit_code, job_page, key_values, lab_options
-from etscope.cli.options.common import POSITIVE, output_options
+from etscope.cli.lab.options import LabOptions, exit_code, job_page, lab_options
+from etscope.cli.options.common import POSITIVE, output_options, pairs_option
 from etscope.cli.output.progress import progress, transfers
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import LabError, MissingDataError
@@ -42,10 +42,7 @@ _POLL_SECONDS = 0.5
 @click.option(
     "--text", metavar="TEXT", help="Jobs with this text in their name, labels or model name."
 )
-@click.option(
-    "--label", "labels", metavar="KEY=VALUE", multiple=True, callback=key_values,
-    help="Jobs with this label. Repeatable: with all of them.",
-)  # fmt: skip
+@pairs_option("--label", "labels", help="Jobs with this label. Repeatable: with all of them.")
 @click.option(
     "--since",
     type=click.DateTime(),

@@ -111,19 +111,6 @@ def need_lab_packages() -> None:
         require(module, wanted_by="etscope lab")
 
 
-def key_values(
-    context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
-) -> dict[str, str]:
-    """Parse the values of a repeatable option KEY=VALUE. A click callback."""
-    found = {}
-    for text in given:
-        key, sign, value = text.partition("=")
-        if not sign or not key.strip():
-            raise click.BadParameter(f"{text!r} is not KEY=VALUE")
-        found[key.strip()] = value.strip()
-    return found
-
-
 def parse_span(text: str) -> timedelta | None:
     """Parse "12h", "90d" or "2w"; None for anything else."""
     found = re.fullmatch(r"(\d{1,5})([hdw])", text.strip())

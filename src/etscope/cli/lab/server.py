@@ -1,4 +1,4 @@
-"""`etscope lab serve, token, sweep, schema`: run a lab for others."""
+"""`etscope lab init, serve, token, sweep, schema`: run a lab for others."""
 
 from __future__ import annotations
 
@@ -26,6 +26,20 @@ if TYPE_CHECKING:
     from etscope.lab.database import Database, Token
 
 _SCOPES = ("read", "submit", "admin")
+
+
+@click.command()
+@home_option
+def init(home: Path | None) -> None:
+    """Write a lab.yaml with explanations into the lab's folder, and print its path.
+
+    Every key in it may be left out: a lab needs no lab.yaml to run jobs on this machine. Exit code
+    2: there is one already.
+    """
+    need_lab_packages()
+    from etscope.lab.config import CONFIG, Home
+
+    click.echo(Home.init(home).folder / CONFIG)
 
 
 @click.command()

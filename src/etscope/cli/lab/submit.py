@@ -14,12 +14,18 @@ import click
 from etscope.cli.lab.options import (
     LabOptions,
     exit_code,
-    key_values,
     lab_options,
     need_lab_packages,
     write_job,
 )
-from etscope.cli.options.common import FILE, RUNNERS, data_option, etrecord_option, file_option
+from etscope.cli.options.common import (
+    FILE,
+    RUNNERS,
+    data_option,
+    etrecord_option,
+    file_option,
+    pairs_option,
+)
 from etscope.cli.options.run import DEBUG_LEVELS
 from etscope.cli.output.progress import transfers
 from etscope.errors import FormatError, UsageError, reading
@@ -78,14 +84,12 @@ _STOP = 10.0  # seconds that an interrupted job has to end
 @click.option(
     "--timeout", type=float, metavar="SECONDS", help="Time limit of the whole job. Default: 600."
 )
-@click.option(
-    "--limit", "limits", multiple=True, metavar="KEY=VALUE", callback=key_values,
+@pairs_option(
+    "--limit",
+    "limits",
     help="Condition that makes the result invalid if exceeded: max_temperature_c=45. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "--label", "labels", multiple=True, metavar="KEY=VALUE", callback=key_values,
-    help="Label of the job. Repeatable.",
-)  # fmt: skip
+)
+@pairs_option("--label", "labels", help="Label of the job. Repeatable.")
 @click.option("--name", metavar="TEXT", help="Name of the job in lists. Default: the model's name.")
 @click.option("--priority", type=int, metavar="N", help="Jobs with a higher priority run first.")
 @click.option("--again", is_flag=True, help="Run the job even if the same job has been run.")

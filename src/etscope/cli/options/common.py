@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from etscope.cli.output.tables import OutputOptions, ViewOptions
+from etscope.cli.output.tables import Findings, OutputOptions, ViewOptions
+from etscope.key_values import key_values
 from etscope.units import TimeScale
 from etscope.views import TABLE_VIEWS
 
 if TYPE_CHECKING:
+    from etscope.analysis.findings.findings import Known
     from etscope.analysis.numerics.rows import Numerics
+    from etscope.analysis.profile.profile import MethodProfile
+    from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
     from etscope.formats.etrecord.reader import RecordFile
     from etscope.formats.program.bpte import BundledFile
@@ -85,6 +89,18 @@ def some_of(allowed: Sequence[str]) -> Callable[..., tuple[str, ...]]:
         return names
 
     return chosen
+
+
+def pairs_option(*names: str, help: str, metavar: str = "KEY=VALUE") -> _Option:
+    """A repeatable option of pairs, which are passed as a dict; its messages have its name."""
+    what = names[0]
+
+    def parse(
+        context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
+    ) -> dict[str, str]:
+        return key_values(given, what, metavar)
+
+    return click.option(*names, metavar=metavar, multiple=True, callback=parse, help=help)
 
 
 def _names(value: str | None) -> tuple[str, ...]:
@@ -271,6 +287,34 @@ class TraceOptions:
 
         dump = dump_with_values(self.dump) if with_values else self.dump
         return open_trace(dump, self.etrecord, self.debug_buffer, self.program, force=self.force)
+
+    def findings(self, trace: Trace) -> Findings:
+        """Return the function that tells what matters in a profile of the trace."""
+        from etscope.formats.run_json import DEBUG_BIN, dump_with_values
+        from etscope.model.finding import Files
+
+        with_values = dump_with_values(self.dump) != self.dump
+        beside = Path(self.dump).with_name(DEBUG_BIN) if with_values else None
+        buffer = self.debug_buffer or (str(beside) if beside and beside.is_file() else None)
+        files = Files(self.dump, self.etrecord, self.program, buffer)
+
+        @functools.cache  # one for all profiles, and none where nobody asks
+        def known() -> Known:
+            from etscope.analysis.findings.findings import Known
+
+            return Known(
+                program=trace.recorded_program,
+                nodes_of=None if trace.record is None else trace.run_nodes,
+                has_values=with_values or trace.refers_to_tensors,
+                saved=trace.saved_run,
+            )
+
+        def findings(profile: MethodProfile, scale: Scale) -> tuple[dict[str, Any], ...]:
+            from etscope.analysis.findings.findings import findings_of
+
+            return tuple(found.plain(files) for found in findings_of(profile, scale, known()))
+
+        return findings
 
 
 def trace_options(function: Function) -> Function:

@@ -50,6 +50,7 @@ class RunArguments:
     profiling_level: str
     delegate_filter: tuple[str, ...]
     allocations: bool
+    memory: bool
     libraries: tuple[str, ...]
     runner: str
     timeout: float | None
@@ -74,6 +75,8 @@ class RunArguments:
                 "--debug-level and --allocations record in traced runs, and there is none",
                 hint="add events to --show, or --save, or --etdump-out",
             )
+        if self.memory and self.save is None:
+            raise UsageError("--memory is kept in the files of the run", hint="add --save DIR")
         if self.debug_buffer_out is not None and self.debug_level == "none":
             raise UsageError(
                 "--debug-buffer-out needs values to write",
@@ -89,6 +92,29 @@ class RunArguments:
                 "this format holds one table",
                 hint="--show events, or latency, or verification; table and md hold several",
             )
+
+    def check_pools(self) -> None:
+        """Raise `UsageError` for options that have no effect on the search for pools."""
+        from etscope.errors import UsageError
+
+        given = {
+            "--runner python": self.runner == "python",
+            "--threads": self.threads is not None,
+            "--debug-level": self.debug_level != "none",
+            "--profiling-level": self.profiling_level != "all",
+            "--delegate-filter": bool(self.delegate_filter),
+            "--allocations": self.allocations,
+            "--memory": self.memory,
+            "--show": bool(self.show),
+            "--etdump-out": self.etdump_out is not None,
+            "--profile-out": self.profile_out is not None,
+            "--debug-buffer-out": self.debug_buffer_out is not None,
+            "--outputs-out": self.outputs_out is not None,
+            "--save": self.save is not None,
+        }
+        wrong = [name for name, is_given in given.items() if is_given]
+        if wrong:
+            raise UsageError(f"--pools writes sizes only, and takes no {', '.join(wrong)}")
 
     @property
     def needs_trace(self) -> bool:
@@ -117,6 +143,7 @@ class RunArguments:
             profiling_level=self.profiling_level,
             delegate_filters=self.delegate_filter,
             allocations=self.allocations,
+            memory=self.memory,
             threads=self.threads,
             libraries=self.libraries,
             runner=self.runner,
@@ -223,6 +250,12 @@ _OPTIONS = (
         help="Record only the delegates' values with a matching name. Repeatable.",
     ),
     click.option("--allocations", is_flag=True, help="Record the allocators' allocations."),
+    click.option(
+        "--memory",
+        is_flag=True,
+        help="Measure who takes the process's memory, in a run of its own; with --save. Shown by "
+        "etscope info --memory DIR.",
+    ),
     library_option,
     runner_option,
     click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Time limit of each run."),

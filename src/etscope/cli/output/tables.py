@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from etscope.analysis.profile.profile import Row
+    from etscope.analysis.profile.profile import MethodProfile, Row
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
     from etscope.model.report import Report
     from etscope.model.table import Table
+
+# What matters in a profile, as `Finding.plain` gives it.
+Findings: TypeAlias = "Callable[[MethodProfile, Scale], tuple[dict[str, Any], ...]]"
 
 _COLOR = {"auto": None, "always": True, "never": False}
 
@@ -115,9 +118,15 @@ class ViewOptions:
         return DEFAULT_COLUMNS
 
     def tables(
-        self, trace: Trace, source_unit: str = "ns", method: str | None = None
+        self,
+        trace: Trace,
+        source_unit: str = "ns",
+        method: str | None = None,
+        findings: Findings | None = None,
     ) -> list[Table]:
         """Return a table of each method that ran, or of `method` only, with all columns.
+
+        findings: tells what matters in a profile; asked for whole profiles only.
 
         Raises `MissingDataError` if no such method ran, or nothing matches `select`.
         """
@@ -146,6 +155,11 @@ class ViewOptions:
             else grouped_table(profile, scale, self.by, keep=keep, limit=self.limit)
             for profile in chosen
         ]
+        if findings is not None and self.by is None and self.select is None:
+            tables = [
+                replace(table, findings=findings(profile, scale))
+                for table, profile in zip(tables, chosen, strict=True)
+            ]
         if self.limit == 0:
             return tables
         matched = [table for table in tables if min(table.breaks) > 0]

@@ -74,8 +74,11 @@ def command(
     """
     from etscope.bisect import bisect
     from etscope.cli.output.progress import progress
+    from etscope.export import check_model_name
     from etscope.quiet import quiet
 
+    if Path(model).suffix == ".py" or not Path(model).is_file():  # other files may be records
+        check_model_name(model)
     load_torch("bisect")
     with progress(f"bisecting {model}"), quiet():
         found = bisect(model, folder, inputs=inputs, **options)

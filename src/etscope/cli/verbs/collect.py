@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.options.common import CLOCKS, FILE, POSITIVE, choice_option, output_options
+from etscope.cli.options.common import (
+    CLOCKS,
+    FILE,
+    POSITIVE,
+    choice_option,
+    output_options,
+    pairs_option,
+)
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import EtscopeError, MissingDataError, MissingFileError, UsageError
 from etscope.fleet import Dataset, Source
@@ -60,11 +67,9 @@ _PAGE = 200
     metavar="DIR",
     help="Find the ETRecord of each dump's program below DIR.",
 )
-@click.option(
+@pairs_option(
     "--label",
     "labels",
-    multiple=True,
-    metavar="KEY=VALUE",
     help="Label all these dumps; device=NAME and model=NAME name them. Repeatable.",
 )
 @choice_option("--source-unit", CLOCKS, "Unit of the runtime's clock.")
@@ -90,7 +95,7 @@ def command(
     files_from: str | None,
     lab: str | None,
     in_lines: bool,
-    labels: tuple[str, ...],
+    labels: dict[str, str],
     output: OutputOptions,
     **options: Any,
 ) -> int:
@@ -106,7 +111,6 @@ def command(
     """
     from etscope.cli.output.progress import counting
     from etscope.fleet import collect
-    from etscope.fleet.run_metadata import labels_of
 
     sources: list[str | Source] = list(dumps)
     if files_from == "-":
@@ -127,7 +131,7 @@ def command(
             if in_lines:
                 click.echo(f"{text}: {done} of {total} dumps", err=True)
 
-        done = collect(sources, dataset, labels=labels_of(labels), progress=progress, **options)
+        done = collect(sources, dataset, labels=labels, progress=progress, **options)
     output.write_reports([_report(done)], "etscope.collect/1")
     for bad in done.bad:
         click.echo(f"bad: {bad.url}: {bad.error}", err=True)

@@ -1,7 +1,11 @@
-"""`etscope diff`: compare the times of two dumps, operator by operator."""
+"""`etscope diff`: compare dumps by their times, or programs by what they hold, with the first."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,10 +26,14 @@ from etscope.cli.options.common import (
 from etscope.cli.output.tables import OutputOptions, ViewOptions, row_filter, time_scale
 
 if TYPE_CHECKING:
+    from etscope.analysis.comparison.changes import Diff
+    from etscope.analysis.comparison.programs import Side
+    from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
+    from etscope.reporting.report import RunFiles
 
-_Files = tuple[str | None, str | None]  # an ETRecord and a program
 _JUNIT = "junit"
+_ROWS = 30  # of each table of programs, in a text
 _FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md", "parquet", _JUNIT)
 
 
@@ -39,12 +47,30 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
 
 
 @click.command()
-@click.argument("before", metavar="BEFORE", type=FILE)
-@click.argument("after", metavar="AFTER", type=FILE)
-@file_option("--etrecord", "-r", metavar="ETRECORD", help="The ETRecord of BEFORE.")
-@file_option("--etrecord-b", metavar="ETRECORD", help="The ETRecord of AFTER, if different.")
-@file_option("--program", "-p", metavar="PTE", help="The program of BEFORE.")
-@file_option("--program-b", metavar="PTE", help="The program of AFTER, if different.")
+@click.argument("files", nargs=-1, metavar="BEFORE AFTER...", type=FILE)
+@file_option(
+    "--etrecord",
+    "-r",
+    "etrecords",
+    multiple=True,
+    metavar="ETRECORD",
+    help="The ETRecord of all dumps that fit it; or one for each dump, in order. Repeatable.",
+)
+@file_option(
+    "--program",
+    "-p",
+    "programs",
+    multiple=True,
+    metavar="PTE",
+    help="The program of all dumps that fit it; or one for each dump, in order. Repeatable.",
+)
+@file_option(
+    "--data",
+    "data",
+    multiple=True,
+    metavar="PTD",
+    help="The external weights of all programs that have some; or of each, in order. Repeatable.",
+)
 @click.option(
     "--baseline-noise", "noise", type=FILE, multiple=True, metavar="DUMP",
     help="Another dump of the program of BEFORE: its differences are noise. Repeatable.",
@@ -65,6 +91,10 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
     "--warmup", type=COUNT, default=1, metavar="N",
     help="Leave out the first N runs of each dump.",
 )  # fmt: skip
+@click.option(
+    "--by", type=click.Choice(("module", "op", "type", "source")),
+    help="Add up the changes by module, operator of the model, kind, or line.",
+)  # fmt: skip
 @click.option("--per-op", is_flag=True, help="Report a regressed operator as a finding, too.")
 @click.option("--strict", is_flag=True, help="Exit with 4 when the runs cannot tell.")
 @click.option(
@@ -80,14 +110,12 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
     formats=_FORMATS,
     help="Output format. Default: by the suffix of --output (.xml: junit), else table.",
 )
-@as_view("select", "sort", "limit", "unit", "columns")
+@as_view("by", "select", "sort", "limit", "unit", "columns")
 def command(
-    before: str,
-    after: str,
-    etrecord: str | None,
-    etrecord_b: str | None,
-    program: str | None,
-    program_b: str | None,
+    files: tuple[str, ...],
+    etrecords: tuple[str, ...],
+    programs: tuple[str, ...],
+    data: tuple[str, ...],
     noise: tuple[str, ...],
     method: str | None,
     min_effect: float,
@@ -100,61 +128,281 @@ def command(
     view: ViewOptions,
     output: OutputOptions,
 ) -> int:
-    """Compare the times of two ETDumps, BEFORE and AFTER, operator by operator.
+    """Compare ETDumps by their times, operator by operator, or programs by what they hold, with
+    the first one, BEFORE.
+
+    \b
+    etscope diff before.pte after.pte                     two programs
+    etscope diff before.etdp after.etdp                   two dumps
+    etscope diff before.etdp after.etdp -r a.etrecord -r b.etrecord
+    etscope diff one/ two/ three/                         folders of etscope run --save
 
     The verdict is regressed, improved, no difference or cannot tell; too few or too noisy runs
     never pass. With an ETRecord of each, operators of different exports are aligned by module. The
-    changes of the rows add up to that of Method::execute.
+    changes of the rows add up to that of Method::execute; --by adds them up, across backends and
+    dtypes too. Records and programs may stand among the files, as in etscope report: they go with
+    the dumps of the same name or folder, or that ran them.
 
-    Exit code 1: the method's time regressed (with --per-op: or an operator's). 4: nothing could be
-    compared, or with --strict the runs cannot tell. 3: dumps of different methods or backends.
+    Programs (.pte, .bpte) are compared by the kernels that an app needs, bytes by owner, weights,
+    instructions, delegates and memory; with the ETRecord of each these have names and modules.
+
+    Exit code 1: the method's time regressed in any dump (with --per-op: or an operator's), or the
+    programs are not identical. 4: nothing could be compared, or with --strict the runs cannot tell.
+    3: dumps of different methods or models.
     """
-    from etscope.analysis.comparison.compare_samples import Policy, Verdict
-    from etscope.analysis.comparison.diff import diff_traces
-    from etscope.analysis.comparison.diff_table import shown_columns
-    from etscope.cli.output.progress import progress
-    from etscope.views.output import open_output
-    from etscope.views.tables import junit
+    runs = _runs(files, etrecords, programs)
+    if runs[0].dump is None:
+        return _diff_programs(runs, data, len(etrecords) == 1, force, view, output)
+    if data:
+        raise click.UsageError("--data is for programs: it does not go with times")
 
-    with progress(f"comparing {before} with {after}"):
-        first = open_trace(before, etrecord, None, program, force=force)
-        second = _open_after(after, (etrecord_b, program_b), (etrecord, program), force)
-        diff = diff_traces(
-            first,
-            second,
-            Policy(min_effect, confidence),
-            noise=[open_trace(path, etrecord, None, program, force=force) for path in noise],
-            method=method,
-            keep=row_filter(view.select),
-            warmup=warmup,
-            forced=force,
-        )
-    scale = time_scale(source_unit, view.unit)
-    if output.format == _JUNIT or (output.format is None and output.path.endswith(".xml")):
-        with open_output(output.path) as out:
-            junit.write(diff, out, scale, per_op=per_op, strict=strict)
-    else:
-        rows: dict[str, Any] = {"sort": view.sort, "limit": view.limit, "per_op": per_op}
-        tables = [one.table(scale, **rows) for one in diff.methods]
-        output.write_tables(tables, view.columns, shown_columns(tables))
-    verdict = diff.verdict(per_op=per_op)
+    from etscope.analysis.comparison.compare_samples import Policy, Verdict, overall
+    from etscope.analysis.comparison.diff import diff_traces
+    from etscope.cli.output.progress import progress
+
+    names = [run.name for run in runs]
+    policy, keep = Policy(min_effect, confidence, dumps=len(runs) - 1), row_filter(view.select)
+    with progress(f"comparing {names[0]} with {', '.join(names[1:])}"):
+        first, *others = _opened(runs, len(etrecords) < 2, len(programs) < 2, force)
+        repeats = [_open(replace(runs[0], dump=Path(path)), force) for path in noise]
+        options: dict[str, Any] = {"noise": repeats, "method": method, "warmup": warmup}
+        diffs = []
+        for name, other in zip(names[1:], others, strict=True):
+            with _naming(name if len(others) > 1 else None):
+                diffs.append(diff_traces(first, other, policy, keep=keep, forced=force, **options))
+    _write(diffs, names, time_scale(source_unit, view.unit), view, output, (per_op, strict))
+    verdict = overall(diff.verdict(per_op=per_op) for diff in diffs)
     if verdict is Verdict.REGRESSED:
         return 1
     return 4 if strict and verdict is Verdict.CANNOT_TELL else 0
 
 
-def _open_after(after: str, own: _Files, of_before: _Files, force: bool) -> Trace:
-    """Open AFTER with its own record and program, else those of BEFORE if they match."""
+@contextmanager
+def _naming(dump: str | None) -> Iterator[None]:
+    """Say which of several dumps does not match."""
     from etscope.errors import MismatchError
 
-    if own != (None, None) or of_before == (None, None):
-        return open_trace(after, own[0], None, own[1], force=force)
     try:
-        return open_trace(after, of_before[0], None, of_before[1])
-    except MismatchError:
-        click.echo(
-            f"note: {after} does not match the files given for BEFORE: operators are aligned by "
-            "name; give its own ETRecord with --etrecord-b",
-            err=True,
+        yield
+    except MismatchError as error:
+        if dump is None:
+            raise
+        raise MismatchError(f"{dump}: {error.message}", hint=error.hint) from error
+
+
+def _runs(
+    files: Sequence[str], etrecords: Sequence[str], programs: Sequence[str]
+) -> list[RunFiles]:
+    """Return the dumps with their records and programs, which options tell or the files do; or the
+    programs, in the order of the files, if there is no dump."""
+    from etscope.errors import UsageError
+    from etscope.reporting.report import one_of_each, runs_of_files
+
+    if not files:
+        raise UsageError("nothing to compare", hint="etscope diff BEFORE AFTER…")
+    found = runs_of_files(files)
+    of_programs = all(run.dump is None and run.program is not None for run in found)
+    count = len(found) if of_programs else sum(run.dump is not None for run in found)
+    what = "program" if of_programs else "dump"
+    if count < 2:
+        if count and not of_programs and found[0].program is not None:
+            raise UsageError(
+                "a dump is not comparable with a program",
+                hint="give two dumps to compare times, or two programs to compare what they hold",
+            )
+        raise UsageError(
+            f"{count} {what if count == 1 else what + 's'} among the files: a comparison takes two",
+            hint="etscope diff BEFORE AFTER…",
         )
-        return open_trace(after, force=force)
+    if of_programs:
+        _check_options_of_programs()
+    kind = "programs" if of_programs else "dumps"
+    found = one_of_each(found, "record", etrecords, kind)
+    return one_of_each(found, "program", programs, kind)
+
+
+# The options that a comparison of programs takes.
+_OF_PROGRAMS = {"files", "etrecords", "data", "force", "limit", "format", "output", "color"}
+
+
+def _check_options_of_programs() -> None:
+    """Raise `UsageError` for an option that only times have."""
+    from etscope.errors import UsageError
+
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if given and (name not in _OF_PROGRAMS or context.params.get(name) == _JUNIT):
+            option = "--format junit" if name == "format" else parameter.opts[0]
+            raise UsageError(
+                f"{option} is for times: it does not go with programs",
+                hint="give the dumps of two runs to compare times",
+            )
+
+
+def _diff_programs(
+    runs: Sequence[RunFiles],
+    data: Sequence[str],
+    one_record: bool,
+    force: bool,
+    view: ViewOptions,
+    output: OutputOptions,
+) -> int:
+    """Compare programs with the first one. data: their .ptd files. one_record: it is for those that
+    it fits."""
+    from etscope.analysis.comparison.program_report import SCHEMA, program_diff_report
+    from etscope.analysis.comparison.programs import Side, diff_programs
+    from etscope.cli.output.progress import progress
+    from etscope.errors import MismatchError
+    from etscope.formats.etrecord.reader import read_etrecord
+    from etscope.formats.program.bpte import read_program_file
+
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        names = [str(run.program) for run in runs]
+    sides: list[Side] = []
+    misfits: list[MismatchError] = []
+    for name, run in zip(names, runs, strict=True):
+        record = None if run.record is None else read_etrecord(run.record)
+        side = Side(name, read_program_file(str(run.program))[0], record)
+        if one_record and not force:
+            try:
+                side.check_record()
+            except MismatchError as error:
+                misfits.append(error)
+                side = replace(side, record=None)
+        sides.append(side)
+    if len(misfits) == len(sides):
+        raise misfits[0]
+    if any(side.record is None for side in sides) and any(side.record for side in sides):
+        without = ", ".join(side.name for side in sides if side.record is None)
+        click.echo(
+            f"note: there is no ETRecord of {without}: modules and names need one of each", err=True
+        )
+    first, *others = _with_external(sides, data)
+    with progress(f"comparing {names[0]} with {', '.join(names[1:])}"):
+        diffs = [diff_programs(first, other, force=force) for other in others]
+        reports = [program_diff_report(diff) for diff in diffs]
+    output.write_reports(reports, SCHEMA, limit=view.limit, text_limit=_ROWS)
+    return 0 if all(diff.identical for diff in diffs) else 1
+
+
+def _with_external(sides: Sequence[Side], paths: Sequence[str]) -> list[Side]:
+    """Add the .ptd files of programs: one for all that ask for its keys, or one for each."""
+    from etscope.errors import MismatchError, UsageError
+    from etscope.formats.program.ptd import check_external, read_ptd
+
+    asking = [side for side in sides if side.external]
+    if not paths:
+        if asking:
+            names = ", ".join(side.name for side in asking)
+            click.echo(
+                f"note: weights of {names} are in a .ptd file: they are compared by key only; "
+                "--data compares their content",
+                err=True,
+            )
+        return [*sides]
+    if not asking:
+        raise MismatchError(
+            f"{paths[0]} belongs to none of the programs: they have all of their data",
+            hint="leave --data out",
+        )
+    if len(paths) not in (1, len(asking)):
+        raise UsageError(
+            f"{len(paths)} of --data for {len(asking)} programs with external weights",
+            hint="give one for all of them, or one for each in order",
+        )
+    files = [read_ptd(path) for path in paths] * (len(asking) if len(paths) == 1 else 1)
+    held = dict(zip((side.name for side in asking), files, strict=True))
+    for side in asking:
+        check_external(side.program, held[side.name])
+    return [replace(side, data=held.get(side.name)) for side in sides]
+
+
+def _open(run: RunFiles, force: bool) -> Trace:
+    record, program = (None if path is None else str(path) for path in (run.record, run.program))
+    return open_trace(str(run.dump), record, None, program, force=force)
+
+
+def _opened(
+    runs: Sequence[RunFiles], shares_record: bool, shares_program: bool, force: bool
+) -> Iterator[Trace]:
+    """Yield the traces. shares_record, shares_program: later dumps may have those of the first one,
+    and then have none if they do not match."""
+    from etscope.errors import MismatchError
+
+    first = runs[0]
+    yield _open(first, force)
+    for run in runs[1:]:
+        own = replace(
+            run,
+            record=None if shares_record and run.record == first.record else run.record,
+            program=None if shares_program and run.program == first.program else run.program,
+        )
+        if own == run:
+            yield _open(run, force)
+            continue
+        try:
+            yield _open(run, False)
+        except MismatchError:
+            click.echo(
+                f"note: {run.dump} does not match the files of {first.dump}: operators are "
+                "aligned by name; give an --etrecord for each dump",
+                err=True,
+            )
+            yield _open(own, force)
+
+
+def _write(
+    diffs: Sequence[Diff],
+    names: Sequence[str],
+    scale: Scale,
+    view: ViewOptions,
+    output: OutputOptions,
+    judged: tuple[bool, bool],
+) -> None:
+    """Write tables or JUnit XML. judged: `--per-op` and `--strict`."""
+    from etscope.analysis.comparison.changes import Diff
+    from etscope.analysis.comparison.diff_table import diff_table, shown_columns
+    from etscope.analysis.comparison.several import several_table, shown_names
+    from etscope.analysis.comparison.waterfall import SHOWN, waterfall_table
+    from etscope.views.output import open_output
+    from etscope.views.tables import junit
+
+    per_op, strict = judged
+    several = len(diffs) > 1
+    if output.format == _JUNIT or (output.format is None and output.path.endswith(".xml")):
+        methods = [
+            replace(one, method=f"{one.method or 'method'}: {name}") if several else one
+            for name, diff in zip(names[1:], diffs, strict=True)
+            for one in diff.methods
+        ]
+        with open_output(output.path) as out:
+            junit.write(Diff(tuple(methods)), out, scale, per_op=per_op, strict=strict)
+        return
+    keep = row_filter(view.select)
+    rows: dict[str, Any] = {"sort": view.sort, "limit": view.limit}
+    if several:
+        by_method = [{one.sides.before.method: one for one in diff.methods} for diff in diffs]
+        methods_ran = dict.fromkeys(name for found in by_method for name in found)
+        tables = [
+            several_table(
+                list(zip(names, [None, *(found.get(name) for found in by_method)], strict=True)),
+                scale,
+                by=view.by,
+                keep=keep,
+                **rows,
+            )
+            for name in methods_ran
+        ]
+        shown = shown_columns(tables, shown_names(view.by, len(names)))
+    elif view.by is None:
+        tables = [diff_table(one, scale, per_op=per_op, **rows) for one in diffs[0].methods]
+        shown = shown_columns(tables)
+    else:
+        tables = [
+            waterfall_table(one, scale, view.by, keep=keep, **rows) for one in diffs[0].methods
+        ]
+        shown = shown_columns(tables, (view.by, *SHOWN))
+    output.write_tables(tables, view.columns, shown)

@@ -17,6 +17,7 @@ from etscope.cli.options.common import (
     columns_option,
     data_option,
     error_options,
+    etrecord_option,
     library_option,
     limit_option,
     output_options,
@@ -29,8 +30,8 @@ from etscope.cli.output.tables import OutputOptions, ViewOptions
 
 
 @click.command()
-@click.argument("etrecord", metavar="ETRECORD", type=FILE)
-@click.argument("program", metavar="[PTE]", type=FILE, required=False)
+@click.argument("program", type=FILE)
+@etrecord_option
 @dataset_options
 @click.option("--method", "-m", metavar="NAME", help="The method. Default: forward.")
 @error_options
@@ -65,8 +66,8 @@ from etscope.cli.output.tables import OutputOptions, ViewOptions
 @output_options
 @as_view("columns", "sort", "limit")
 def command(
-    etrecord: str,
-    program: str | None,
+    program: str,
+    etrecord: str | None,
     dataset_options: DatasetOptions,
     errors: ErrorOptions,
     force: bool,
@@ -75,13 +76,13 @@ def command(
     output: OutputOptions,
     **options: Any,
 ) -> int:
-    """Run each sample of a dataset on the ExecuTorch runtime, record its values, and compare them
-    with PyTorch.
+    """Run each sample of a dataset on PROGRAM, a .pte or an ETRecord that holds its program, record
+    its values, and compare them with PyTorch.
 
     Shows the errors of each operator over the samples, the worst samples, and for a classifier the
     samples that get another class (--top, --labels).
 
-    ETRECORD holds the program; if it does not, add PTE.
+    The reference is computed from the ETRecord: that of --etrecord, or PROGRAM.
 
     Exit code 1 when an operator is wrong in a sample, or more samples than --max-flips get another
     class; 3 when samples were skipped; 4 when none could be compared.
@@ -92,11 +93,11 @@ def command(
 
     dataset_options.check(output)
     check_plot(plot)
-    with counting(f"evaluating {etrecord}") as progress, quiet():
+    with counting(f"evaluating {program}") as progress, quiet():
         found = evaluate(
-            etrecord if program is None else program,
+            program,
             dataset_options.dataset,
-            etrecord=None if program is None else etrecord,
+            etrecord=etrecord,
             verify=not force,
             progress=progress,
             **options,

@@ -102,9 +102,10 @@ def exported(
     from contextlib import redirect_stdout
 
     from etscope.cli.output.progress import progress
-    from etscope.export import load_model
+    from etscope.export import check_model_name, load_model
     from etscope.quiet import quiet
 
+    check_model_name(model)
     load_torch("export")
     # torchao registers enums that other packages have registered already, and logs each.
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
@@ -160,6 +161,8 @@ def command(
             Column("file", Kind.PATH): [str(path) for path in paths],
             Column("what"): [_CONTENT[path.suffix] for path in paths],
             Column("bytes", Kind.COUNT): [path.stat().st_size for path in paths],
-        }
+        },
+        # For a person it is among the warnings.
+        notes=() if output.chosen_format == "table" else tuple(result.undelegated()),
     )
     output.write_tables([table])

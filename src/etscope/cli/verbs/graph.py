@@ -70,16 +70,16 @@ def command(
 ) -> None:
     """List the graphs of RECORD, or show the nodes of the one called NAME.
 
-    NAME may be short: "edge", "exported", "edge/forward". With --tree, --node, --select or --dump
+    NAME may be short: "edge", "exported", "edge/forward"; "executed" is the program with its
+    delegates opened. With --tree, --node, --select or --dump
     it may be left out if the record has one edge graph. Nodes are listed in order of execution,
     those of branches and lowered modules below the node that calls them.
 
     For a .pte file the instructions of its methods are listed, or of the method NAME.
 
     --format dot, graph-json, model-explorer and node-data write graphs instead of a table, all of
-    them unless one is named. They also know "executed", the program with its delegates opened. For
-    node-data --columns names the number: avg, p50, p90, min, max, first, bytes, live_bytes,
-    total_error or local_error.
+    them unless one is named. For node-data --columns names the number: avg, p50, p90, min, max,
+    first, bytes, live_bytes, total_error or local_error.
     """
     from etscope.formats.etrecord.reader import read_etrecord
     from etscope.formats.identify import PTE, identify
@@ -98,7 +98,7 @@ def command(
         raise click.UsageError(
             "--debug-buffer and --inputs are for errors in graphs: --format graph-json, node-data"
         )
-    if identify(files.record) == PTE:
+    if identify(files.record) == PTE and not _is_executed(name):
         if for_lists or files.dump:
             raise UsageError(
                 "a .pte file has instructions and no graphs: it can only be listed",
@@ -144,19 +144,26 @@ def _linked_graph(files: GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes 
     from etscope.analysis.graphs.node_times import node_times
     from etscope.formats.etrecord.reader import read_etrecord
 
-    if name.partition("/")[0] == "executed":
-        raise UsageError(
-            f"the graph {name!r} can be drawn, and not listed: --format dot, graph-json, "
-            "model-explorer or node-data",
-            hint="etscope graph MODEL.pte lists the instructions of the program",
-        )
-    record = read_etrecord(files.record)
-    full = find_graph(record, name)
-    if files.dump is None:
-        return linked_graph(record, full), None
-    trace = open_trace(files.dump, files.record, program=files.program, force=files.force)
+    if _is_executed(name):
+        from etscope.analysis.graphs.views import graph_views, view_keys
+
+        found, trace, program, _ = files.open()
+        if program is None and (found is None or found.program_view() is None):
+            raise MissingDataError(
+                "the executed graph is of a program, and none was given",
+                hint="--program MODEL.pte, or the record of etscope export, which has it",
+            )
+        (key,) = _only_key(view_keys(found, trace, program), name)
+        linked = graph_views(found, trace, program, only=[key])[0].linked
+    else:
+        record = read_etrecord(files.record)
+        full, trace = find_graph(record, name), None
+        if files.dump is not None:
+            trace = open_trace(files.dump, files.record, program=files.program, force=files.force)
+        linked = linked_graph(record, full, None if trace is None else trace.run_nodes)
+    if trace is None:
+        return linked, None
     profiles = trace.profiles()
-    linked = linked_graph(record, full, trace.run_nodes)
     profile = next((profile for profile in profiles if profile.method == linked.method), None)
     if profile is None:
         ran = ", ".join(str(p.method) for p in profiles if p.method) or "none that is known"
@@ -173,6 +180,22 @@ def _linked_graph(files: GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes 
             else "the run logged no instructions: profile all events, not the method alone",
         )
     return linked, times
+
+
+def _is_executed(name: str | None) -> bool:
+    return name is not None and name.partition("/")[0] == "executed"
+
+
+def _only_key(keys: Sequence[str], name: str) -> list[str]:
+    """Return the key that is meant by a key ("edge/forward") or a part of one ("edge")."""
+    if name in keys:
+        return [name]
+    only = [key for key in keys if name in (key.partition("/")[0], key.rpartition("/")[2])]
+    if not only:
+        raise MissingDataError(f"no graph {name!r}", hint="graphs are: " + ", ".join(keys))
+    if len(only) > 1:
+        raise UsageError(f"{name!r} is ambiguous", hint="name one of: " + ", ".join(only))
+    return only
 
 
 def _graph_table(
@@ -234,15 +257,7 @@ def _write_graphs(
         raise click.UsageError("--columns names the number of --format node-data.")
     record, trace, program, bundle = files.open()
     keys = list(view_keys(record, trace, program))
-    only = keys
-    if name in keys:
-        only = [name]
-    elif name is not None:
-        only = [key for key in keys if name in (key.partition("/")[0], key.rpartition("/")[2])]
-        if not only:
-            raise MissingDataError(f"no graph {name!r}", hint="graphs are: " + ", ".join(keys))
-        if len(only) > 1:
-            raise UsageError(f"{name!r} is ambiguous", hint="name one of: " + ", ".join(only))
+    only = keys if name is None else _only_key(keys, name)
     numerics = numerics_of_graphs(trace, files.inputs, bundle)
     # Numeric errors are known for the edge graph, and carried over from it to the other graphs.
     views = graph_views(record, trace, program, only=keys if numerics else only)

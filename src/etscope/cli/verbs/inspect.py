@@ -20,7 +20,12 @@ def command(
 
     Rows are sorted by time; --sort run is execution order. The avg column adds up to
     Method::execute: time outside the instructions has a row of its own, and so have the rows that
-    are not shown. Events inside a delegate stand below its call.
+    are not shown: it is over all runs. The other statistics are over the runs in which a row ran,
+    so that in a branch the average may be less than the median. Events inside a delegate stand
+    below its call.
+
+    Below the table stands what matters, in sentences, each with the command that shows more.
     """
-    tables = view.tables(files.open(), files.source_unit, method)
+    trace = files.open()
+    tables = view.tables(trace, files.source_unit, method, files.findings(trace))
     output.write_tables(tables, view.columns, view.default_columns)

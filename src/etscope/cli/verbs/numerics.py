@@ -55,7 +55,14 @@ _COLUMNS = (
 @choice_option("--sort", ("run", "error"), "Order of execution, or the worst first.")
 @limit_option
 @click.option("--coverage", is_flag=True, help="Show the values that were not compared, and why.")
-@path_option("--plot", help="Write a plot of the local errors: .png or .svg.")
+@click.option(
+    "--values",
+    metavar="SELECTOR",
+    help="Show the values of these operators: distribution, error by channel, worst elements.",
+)
+@path_option(
+    "--plot", help="Write a plot of the local errors, or of the first of --values: .png or .svg."
+)
 @columns_option
 @output_options
 @as_view("columns", "sort", "limit")
@@ -67,6 +74,7 @@ def command(
     method: str | None,
     run: int | None,
     coverage: bool,
+    values: str | None,
     plot: Path | None,
     view: ViewOptions,
     output: OutputOptions,
@@ -77,6 +85,10 @@ def command(
     from the device's own inputs: the recorded value is compared with that result (local), and that
     result with the reference (inherited). An operator is wrong when its local error is worse than
     the limit: the tolerance, or a multiple of the error of rounding alone (noise).
+
+    With --values 'aten_relu_default', 'id:7' or 'op:conv*' the values behind the verdict are shown:
+    those of the device beside PyTorch's from the same inputs for an operator that is wrong, and
+    beside the reference for any other (formats for programs hold both).
 
     With --dataset each sample is the inputs of one run, in order, and all runs are summarised.
 
@@ -90,15 +102,18 @@ def command(
     trace = files.open(with_values=True)
     chosen: dict[str, Any] = {"method": method, "run": run, **errors.arguments()}
     if dataset_options.dataset is not None:
-        if inputs is not None or coverage:
-            other = "--coverage" if inputs is None else "--inputs"
+        given = {"--inputs": inputs, "--coverage": coverage or None, "--values": values}
+        if other := next((name for name, value in given.items() if value is not None), None):
             raise UsageError(f"--dataset and {other} exclude each other")
         evaluation = _evaluation(trace, dataset_options, chosen)
         if plot is not None:
             save_plot(evaluation, plot)
         return dataset_options.write(evaluation, output, view)
     with progress("computing the reference"), quiet():
-        found = _numerics(trace, files.program, inputs, chosen)
+        found = _numerics(trace, files.program, inputs, {**chosen, "values": values})
+    if values is not None:
+        _write_values(found, output, view, plot)
+        return 0 if found.is_fine else 1
     if plot is not None:
         table = found.table()
         save_errors_plot(
@@ -120,6 +135,30 @@ def command(
         default.remove("non_finite")
     output.write_tables([table], view.columns, default)
     return 0 if found.is_fine else 1
+
+
+def _write_values(
+    found: Numerics, output: OutputOptions, view: ViewOptions, plot: Path | None
+) -> None:
+    """Write the reports of the rows that keep their values."""
+    from etscope.analysis.numerics.rows import described
+    from etscope.analysis.numerics.value_report import row_reports
+
+    if view.columns is not None:
+        raise UsageError("--values shows reports, which have no --columns")
+    rows = [row for row in found.rows if row.values is not None]
+    if view.sort == "error":
+        rows.sort(key=lambda row: row.excess, reverse=True)
+    shown = rows[: view.limit]
+    if plot is not None and shown and shown[0].values is not None:
+        from etscope.views.plots.value_plots import save_value_plot
+
+        behind = shown[0].values.behind(shown[0].verdict)
+        save_value_plot(behind, plot, title=described(shown[0]))
+    reports = [one for row in shown for one in row_reports(row, text=output.is_text)]
+    output.write_reports(reports, "etscope.values/1")
+    if len(shown) < len(rows):
+        click.echo(f"{len(rows) - len(shown):,} more values match", err=True)
 
 
 def _evaluation(trace: Trace, options: DatasetOptions, chosen: dict[str, Any]) -> Evaluation:

@@ -10,7 +10,7 @@ from etscope.cli.options.common import (
     FILE,
     OUTPUT_FILE,
     debug_buffer_option,
-    etrecord_option,
+    file_option,
     force_option,
     inputs_option,
     program_option,
@@ -22,7 +22,14 @@ from etscope.cli.options.common import (
 
 @click.command()
 @click.argument("files", nargs=-1, type=FILE, metavar="FILE...")
-@etrecord_option
+@file_option(
+    "--etrecord",
+    "-r",
+    "etrecords",
+    multiple=True,
+    metavar="ETRECORD",
+    help="The ETRecord of the export; or one for each dump or program, in order. Repeatable.",
+)
 @debug_buffer_option()
 @program_option
 @click.option(
@@ -52,7 +59,7 @@ from etscope.cli.options.common import (
 @force_option
 def command(
     files: tuple[str, ...],
-    etrecord: str | None,
+    etrecords: tuple[str, ...],
     debug_buffer: str | None,
     program: str | None,
     output: Path,
@@ -73,6 +80,7 @@ def command(
     etscope report folder/                            the folder of etscope run --save
     etscope report model.etrecord                     only the graphs
     etscope report model.pte                          only the program
+    etscope report a.pte b.pte -r a.etrecord -r b.etrecord    two programs to compare
 
     The kind of each FILE is found from its content. A dump is matched with the record, program and
     debug buffer of the same name, else of the same folder, else with the only ones; a record or
@@ -80,7 +88,7 @@ def command(
     """
     from etscope.cli.output.progress import progress
     from etscope.quiet import quiet
-    from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+    from etscope.reporting.report import ReportOptions, one_of_each, report_inputs, runs_of_files
     from etscope.views.output import dumps, open_output
     from etscope.views.page import built_page, document_of, page_html
 
@@ -89,7 +97,11 @@ def command(
         built_page()  # fails before the work if the page is not built
     given = None if inputs is None else lambda trace, method: read_inputs(trace, method, inputs)
     options = ReportOptions(force, source_unit, unit, numerics, given, method)
-    runs = runs_of_files(files, etrecord, debug_buffer, program)
+    several = len(etrecords) > 1
+    record = None if several or not etrecords else etrecords[0]
+    runs = runs_of_files(files, record, debug_buffer, program)
+    if several:
+        runs = one_of_each(runs, "record", etrecords, "dumps or programs")
     with progress(f"reporting on {runs[0].name}"), quiet():
         document = document_of(list(report_inputs(runs, options)), title)
         text = dumps(document) if as_data else page_html(document)

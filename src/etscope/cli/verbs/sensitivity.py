@@ -107,6 +107,7 @@ def command(
     Exit code: 1 the tolerance is not reached, 4 nothing could be measured.
     """
     from etscope.cli.output.progress import progress
+    from etscope.export import check_model_name
     from etscope.optional import require
     from etscope.quiet import quiet
     from etscope.sensitivity import sensitivity
@@ -114,6 +115,7 @@ def command(
     check_plot(plot)
     if plot is not None:
         require("matplotlib.figure", wanted_by="--plot")
+    check_model_name(model)
     load_torch("sensitivity")
     sys.stderr.flush()
     # `quiet` redirects standard error: keep it for a line about each variant.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope.cli.options.common import COUNT, SECONDS, output_options
+from etscope.cli.options.common import COUNT, SECONDS, output_options, pairs_option
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import MissingDataError, UsageError
 
@@ -25,12 +25,8 @@ _TEXT_ROWS = 100
 @click.option("--saved", metavar="NAME", help="Run a saved query.")
 @click.option("--list-saved", is_flag=True, help="List the saved queries and their parameters.")
 @click.option("--show-saved", metavar="NAME", help="Print the SQL of a saved query.")
-@click.option(
-    "--param",
-    "parameters",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set the parameter $NAME. Repeatable.",
+@pairs_option(
+    "--param", "parameters", metavar="NAME=VALUE", help="Set the parameter $NAME. Repeatable."
 )
 @click.option(
     "--limit",
@@ -49,7 +45,7 @@ def command(
     saved: str | None,
     list_saved: bool,
     show_saved: str | None,
-    parameters: tuple[str, ...],
+    parameters: dict[str, str],
     limit: int | None,
     timeout: float,
     output: OutputOptions,
@@ -59,8 +55,8 @@ def command(
     There are three views: events, a row for each timed event of each run; leaves, those of them
     that add up to the executions; and dumps, a row for each dump. "describe events" lists their
     columns. A query can read these and nothing else. Columns of the result whose names end in _ns,
-    _us, _ms, _s, _bytes or share are shown in that unit. If SQL is -, it is read from standard
-    input.
+    _us, _ms, _s, _bytes or share are shown in that unit. compare(before, after), of two lists of
+    times, gives the verdict of etscope diff. If SQL is -, it is read from standard input.
 
     \b
     etscope sql dataset "select op, sum(duration_ns) as total_ns from events
@@ -82,12 +78,7 @@ def command(
         raise UsageError("expected a dataset, and either SQL or --saved NAME")
     if statement == "-":
         statement = sys.stdin.read()
-    given = {}
-    for pair in parameters:
-        name, sign, value = pair.partition("=")
-        if not sign or not name.strip():
-            raise UsageError(f"{pair!r} is not a parameter", hint="parameters are NAME=VALUE")
-        given[name.strip().removeprefix("$")] = value
+    given = {name.removeprefix("$"): value for name, value in parameters.items()}
     if limit is None and output.is_text:
         limit = _TEXT_ROWS
     if saved is None:
@@ -97,11 +88,15 @@ def command(
         sql, values = known.sql, known.values(given)
     with progress(f"querying {dataset}"):
         table = query(dataset, sql, values, limit=limit, timeout=timeout)
-    if saved is not None and not len(table):
-        raise MissingDataError(
-            f"no row: nothing in {dataset} matches the query {saved}",
-            hint="select model, device, labels from dumps lists what there is",
-        )
+    if saved is not None:
+        if not len(table):
+            raise MissingDataError(
+                f"no row: nothing in {dataset} matches the query {saved}",
+                hint="select model, device, labels from dumps lists what there is",
+            )
+        details = saved_query(saved).details
+        columns = (replace(c, priority=5 * (c.name in details)) for c in table.columns)
+        table = replace(table, columns=tuple(columns))
     if not len(table):
         table = replace(table, notes=("No rows.",))
     output.write_tables([table])

@@ -5,5 +5,9 @@ from __future__ import annotations
 import importlib
 
 # In the order of `help`, whichever module is imported first.
-for _name in ("running", "breaks", "source", "values", "times", "graph", "targets", "info"):
+_MODULES = (
+    "running", "checkpoints", "breaks", "source", "values", "numerics", "times", "graph", "targets",
+    "info",
+)  # fmt: skip
+for _name in _MODULES:
     importlib.import_module(f"{__name__}.{_name}")

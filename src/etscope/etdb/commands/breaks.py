@@ -9,6 +9,7 @@ from pathlib import Path
 from etscope.analysis.metrics import METRICS
 from etscope.errors import UsageError
 from etscope.etdb.breakpoints import WATCH_INF, WATCH_NAN
+from etscope.etdb.commands.checkpoints import find_checkpoint
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.commands.source import picked_stops
 from etscope.etdb.debugger import Block, Debugger
@@ -70,9 +71,20 @@ def watch(debugger: Debugger, rest: str) -> Output:
     return Output().say(f"watchpoint {one.number}: {rest}")
 
 
-@command("delete [N …]", group=GROUP, aliases=("d", "del"), words=("breakpoint",))
+@command(
+    "delete [N …|checkpoint N …]",
+    group=GROUP,
+    aliases=("d", "del"),
+    words=("breakpoint", "checkpoint"),
+)
 def delete(debugger: Debugger, rest: str) -> Output:
     """Remove breakpoints and watchpoints by number; without a number, all of them."""
+    word, _, numbers = rest.partition(" ")
+    if word == "checkpoint":
+        for number in numbers.split() or [""]:
+            find_checkpoint(debugger, number)
+            del debugger.checkpoints[int(number)]
+        return Output()
     if not rest:
         count = debugger.breakpoints.clear()
         return Output().say(f"{count} removed")

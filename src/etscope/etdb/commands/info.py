@@ -15,6 +15,7 @@ from etscope.analysis.memory import memory_plan
 from etscope.analysis.metrics import METRICS
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.breakpoints import fields_of_stop
+from etscope.etdb.commands.checkpoints import checkpoint_table
 from etscope.etdb.commands.registry import COMMANDS, Command, command, find_command
 from etscope.etdb.commands.source import known_lines
 from etscope.etdb.debugger import Block, Debugger
@@ -43,6 +44,7 @@ _EXPRESSIONS = """Expressions compute with tensors as numpy does; they are never
   %12               the node with debug handle 12        #5   the value of instruction 5
   $                 the current operator's output        $1   its second output
   $x                the value stored by `set $x = EXPR`  nan, inf   these numbers
+  call              the number of the run: break op:softmax if call == 5
   value("a/b")      the node b of the branch or loop a; value("/b"): of the method's own graph
   value(12)         on the runtime: value 12 of the method (disassemble, info tensors)
   weight("fc.bias") a parameter or buffer
@@ -276,6 +278,7 @@ def _value_facts(value: Any) -> tuple[str, float | None, float | None, float | N
 
 TOPICS: Mapping[str, Callable[[Debugger, str], Output]] = {
     "breakpoints": _breakpoints,
+    "checkpoints": lambda debugger, rest: checkpoint_table(debugger),
     "delegates": _delegates,
     "graphs": _graphs,
     "memory": _memory,
@@ -292,8 +295,8 @@ TOPICS: Mapping[str, Callable[[Debugger, str], Output]] = {
 
 @command("info TOPIC", group="graph", aliases=("i",), words=tuple(TOPICS))
 def info(debugger: Debugger, rest: str) -> Output:
-    """Show breakpoints, delegates, graphs, memory, methods, modules, ops, runs, source, stop,
-    target or tensors.
+    """Show breakpoints, checkpoints, delegates, graphs, memory, methods, modules, ops, runs,
+    source, stop, target or tensors.
 
     `info ops` and `info modules` take a selector: `info ops op:conv*`.
     """

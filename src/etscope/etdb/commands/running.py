@@ -14,6 +14,7 @@ from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import WATCH_INF, WATCH_NAN, Breakpoint, fields_of_stop
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.commands.source import picked_stops
+from etscope.etdb.commands.targets import read_inputs
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.expressions.expression import evaluate, is_true
 from etscope.etdb.expressions.predicate_pushdown import number_tests
@@ -34,14 +35,34 @@ _WATCHED = {WATCH_NAN: Condition.NAN, WATCH_INF: Condition.INF}
 Reason = Callable[[Stop], str | None]
 
 
-@command("run [RUN]", group=GROUP, aliases=("r",))
+@command("run [RUN|--keep [FILE]]", group=GROUP, aliases=("r",), words=("--keep", "file"))
 def run(debugger: Debugger, rest: str) -> Output:
     """Begin a run, and go on to the first breakpoint or to its end.
 
-    RUN is the number of a run of the dump (info runs); by default the one that was chosen last. A
-    live run, and one on the runtime, begins anew, without the values that were set.
+    RUN is its number (info runs); by default the one that was chosen last. A live run, and one on
+    the runtime, begins anew, without the values that were set; the runs before it, from which a
+    model has its state, are executed first.
+    --keep: a further run, in the state that the current one leaves, on the inputs of FILE or on the
+    same ones. At the end of a run, `continue` goes on with the next one.
     """
-    _begin(debugger, rest)
+    word, _, path = rest.partition(" ")
+    if word == "--keep":
+        target = debugger.some_target()
+        _start_of(debugger, BACKWARD)  # raises before a run has begun
+        if path or target.next_run is None:
+            target.add_call(*debugger.given(debugger.method, read_inputs(path)) if path else ())
+        wanted = target.runs[-1].number if path else target.next_run
+        everywhere_on: Reason = lambda stop: None  # noqa: E731
+        past_all = StopCriteria(_nowhere, (), _nowhere, True, lambda stops: None, everywhere_on)
+        while target.run != wanted:
+            if not debugger.ended:
+                start_at = -1 if debugger.position is None else debugger.position
+                if walk(target, start_at, FORWARD, everywhere_on, past_all)[0] is not None:
+                    debugger.follow_target()
+                    raise KeyboardInterrupt
+            _go_on(debugger, target)
+    else:
+        _begin(debugger, rest)
     return _go(debugger, -1, FORWARD)
 
 
@@ -58,7 +79,10 @@ def start(debugger: Debugger, rest: str) -> Output:
 
 @command("continue [N]", group=GROUP, aliases=("c", "cont"), repeats=True)
 def continue_(debugger: Debugger, rest: str) -> Output:
-    """Go on to the next breakpoint or watchpoint, or to the N-th from here, or to the end."""
+    """Go on to the next breakpoint or watchpoint, or to the N-th from here, or to the end.
+
+    At the end of a run, go on with the next one, in the state that this one left (info runs).
+    """
     return _continue(debugger, rest, FORWARD)
 
 
@@ -139,10 +163,26 @@ def _begin(debugger: Debugger, rest: str) -> Target:
     return target
 
 
+def _nowhere(stop: Stop) -> bool:
+    return False
+
+
+def _go_on(debugger: Debugger, target: Target) -> None:
+    """Begin the next run, in the state that this one left."""
+    target.go_on()
+    debugger.begin(target)
+
+
 def _continue(debugger: Debugger, rest: str, direction: int) -> Output:
     output = Output()
     for _ in range(max(whole(rest, 1), 1)):
-        output = _go(debugger, _start_of(debugger, direction), direction)
+        target = debugger.some_target()
+        if debugger.ended and direction == FORWARD and target.next_run is not None:
+            _go_on(debugger, target)
+            start = -1
+        else:
+            start = _start_of(debugger, direction)
+        output = _go(debugger, start, direction)
         if debugger.stop is None or (direction == BACKWARD and debugger.position == 0):
             break
     return output
@@ -217,9 +257,14 @@ def _start_of(debugger: Debugger, direction: int) -> int:
     """Position at which a walk starts. Raises `UsageError` if the run has not begun, or is over."""
     target = debugger.some_target()
     if debugger.ended:
-        if direction == FORWARD:
-            raise UsageError("the run is over", hint="run begins it again; reverse-step goes back")
-        return len(target.stops)
+        if direction == BACKWARD:
+            return len(target.stops)
+        hint = "run begins it again; reverse-step goes back"
+        if target.next_run is not None:
+            hint += f"; continue goes on with run {target.next_run}"
+        elif not target.is_past:
+            hint += "; run --keep goes on in the state that it left"
+        raise UsageError("the run is over", hint=hint)
     if debugger.position is None:
         raise UsageError("the run has not been begun", hint="run, or start")
     return debugger.position
@@ -238,16 +283,25 @@ def _walk(debugger: Debugger, start: int, direction: int, wanted: Reason) -> tup
         return hit.text
 
     target = debugger.some_target()
-    try:
-        position, why = walk(target, start, direction, reason, stop_criteria(debugger, wanted))
-    except EtscopeError:
-        debugger.follow_target()
-        raise
+    first = target.run
+    while True:
+        try:
+            position, why = walk(target, start, direction, reason, stop_criteria(debugger, wanted))
+        except EtscopeError:
+            debugger.follow_target()
+            raise
+        goes_on = position is None and direction == FORWARD and target.next_run is not None
+        if not (goes_on and debugger.breakpoints.name_call):
+            break
+        _go_on(debugger, target)
+        start = -1
     if position is not None:
+        interrupted = why == INTERRUPTED
+        why = f"run {target.run}\n{why}".rstrip() if target.run != first else why
         output = _arrive(debugger, position, why or "")
         output.finding = output.finding or any(hit.is_finding for hit in hits)
         debugger.hit = hits[-1].breakpoint if hits else None
-        return output, bool(hits) or why == INTERRUPTED
+        return output, bool(hits) or interrupted
     if direction == FORWARD:
         return _end_of_run(debugger), True
     if not len(target.stops):
@@ -290,6 +344,8 @@ def _end_of_run(debugger: Debugger) -> Output:
             hint="it picks none of the operators that ran: info ops, info breakpoints",
         )
     text = f"run {target.run} is over, after {operators(len(target.stops))}"
+    if target.next_run is not None and not target.is_past:
+        text += f", and run {target.next_run} goes on from its state"
     info = next((run for run in target.runs if run.number == target.run), None)
     if info is not None and info.total is not None and debugger.shows_times:
         scale = debugger.scale

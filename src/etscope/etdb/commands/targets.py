@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from etscope.units import format_bytes
 
 if TYPE_CHECKING:
     from etscope.etdb.protocol.launch import Launcher
+    from etscope.etdb.targets.reference import Calls
     from etscope.formats.torch_files.tensor_files import TensorFile
 
 GROUP = "files"
@@ -31,7 +31,7 @@ _OPTIONS = {
     "ssh": (*_EVERYWHERE, "server", "push", "user", "port", "identity", "config", "known-hosts",
             "folder"),
 }  # fmt: skip
-_FLAGS, _REPEATED = ("traced",), ("data", "library")
+_FLAGS, _REPEATED = ("traced",), ("inputs", "data", "library")
 
 
 @command("file [FILE …]", group=GROUP, words=("file",))
@@ -76,7 +76,7 @@ def target(debugger: Debugger, rest: str) -> Output:
     """Choose the run to debug.
 
     recorded: the runs of the dump.
-    live [INPUTS]: the reference in PyTorch. `set` replaces a value, and everything after it is
+    live [INPUTS …]: the reference in PyTorch. `set` replaces a value, and everything after it is
     computed from the new one.
     runtime: the program on the ExecuTorch runtime, in a separate process on this machine.
     remote HOST:PORT: the same, on a machine where `etdb-server --listen` runs. The token is
@@ -87,8 +87,9 @@ def target(debugger: Debugger, rest: str) -> Output:
 
     A run on the runtime stops after each kernel and each delegate's call. The call is one
     instruction and cannot be stepped into. `run` and `start` begin the run anew.
-    Options: --inputs FILE (.npz, .npy, .safetensors, .pt; by default those of the record or the
-    bundled program, or generated ones), --seed N (of generated inputs; 0 by default),
+    Options: --inputs FILE (.npz, .npy, .safetensors, .pt; repeatable: a file for each call of a
+    model that keeps state; by default those of the recorded runs, the record or the bundled
+    program, or generated ones), --seed N (of generated inputs; 0 by default),
     --method NAME, --threads N, --data FILE.ptd and --library FILE.so (both repeatable),
     --server PATH, and --traced, which keeps a dump from the start, so that the run need not be
     repeated to write the core of a crash.
@@ -104,9 +105,9 @@ def target(debugger: Debugger, rest: str) -> Output:
         return Output().say(f"{counted(len(recorded.runs), 'recorded run')}; run or start begins")
     if request.kind == "live":
         paths = [*request.words, *request.options.get("inputs", ())]
-        if len(paths) > 1 or set(request.options) - {"inputs"}:
-            raise UsageError("a live run takes a file of inputs, and nothing else")
-        live = debugger.go_live(_read_inputs(paths[0]) if paths else None)
+        if set(request.options) - {"inputs"}:
+            raise UsageError("a live run takes files of inputs, and nothing else")
+        live = debugger.go_live(read_inputs(*paths) if paths else None)
         return Output().say(
             f"the reference of {live.method} in PyTorch, {operators(len(live.stops))}; "
             "run or start begins"
@@ -176,10 +177,10 @@ def _begin_runtime(debugger: Debugger, request: _Request) -> Output:
     from etscope.etdb.targets.runtime import RuntimeTarget
 
     launcher = _launcher(request)
-    path, seed = request.one("inputs"), request.one("seed")
-    if path is not None and seed is not None:
+    paths, seed = request.options.get("inputs", []), request.one("seed")
+    if paths and seed is not None:
         raise UsageError("inputs are of a file, or made of a seed")
-    inputs = debugger.inputs if path is None else _read_inputs(path)
+    inputs = read_inputs(*paths) if paths else debugger.inputs
     threads = whole(request.one("threads") or "0", what="a number of threads")
     found = RuntimeTarget(
         debugger.files,
@@ -196,6 +197,10 @@ def _begin_runtime(debugger: Debugger, request: _Request) -> Output:
         f"{found.method} on ExecuTorch {runner.executorch} ({runner.architecture}, "
         f"{found.place}), {operators(len(found.stops))}; run or start begins"
     )
+    if len(found.runs) > 1:
+        output.say(
+            f"{counted(len(found.runs), 'call')}, each in the state that the one before left"
+        )
     return output if found.seed is None else output.say(f"inputs are generated: seed {found.seed}")
 
 
@@ -209,11 +214,6 @@ def _launcher(request: _Request) -> Launcher:
         )
     if request.kind == "runtime":
         (server,) = request.paths("server")[-1:] or (None,)
-        if server is None:
-            from etscope.run.native import server_is_built
-
-            if not server_is_built():
-                print("building etdb-server, once: this takes a minute or two", file=sys.stderr)
         return Local(
             server=server,
             program=None,
@@ -242,10 +242,33 @@ def _launcher(request: _Request) -> Launcher:
     return SshServer(host, **given)
 
 
-def _read_inputs(path: str) -> TensorFile:
+def read_inputs(*paths: str) -> TensorFile | Calls:
+    """Read the inputs of a run, or of several calls: from a file each, or from one that has them by
+    call, "0/input_0", as `etscope run --save` writes it."""
+    from etscope.etdb.targets.reference import Calls
     from etscope.formats.torch_files.tensor_files import read_tensor_file
 
-    return read_tensor_file(Path(path).expanduser())
+    files = [read_tensor_file(Path(path).expanduser()) for path in paths]
+    sets = [one for file in files for one in _sets_of_file(file)]
+    return sets[0] if len(sets) == 1 else Calls(sets)
+
+
+def _sets_of_file(file: TensorFile) -> list[TensorFile]:
+    found: dict[int, list[tuple[str, Any]]] = {}
+    for name, value in zip(file.names, file.values, strict=True):
+        number, slash, rest = (name or "").partition("/")
+        if not (slash and number.isdecimal()):
+            return [file]
+        found.setdefault(int(number), []).append((rest, value))
+    return [
+        replace(
+            file,
+            names=tuple(name for name, _ in found[number]),
+            values=tuple(value for _, value in found[number]),
+            content=None,
+        )
+        for number in sorted(found)
+    ]
 
 
 @command("generate-core-file PATH", group="files", aliases=("gcore",), words=("file",))

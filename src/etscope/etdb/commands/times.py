@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.comparison.diff import diff_profiles
-from etscope.analysis.comparison.diff_table import shown_columns
+from etscope.analysis.comparison.diff_table import diff_table, shown_columns
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.profile_table import profile_table
-from etscope.analysis.profile.source_location import common_module, module_type
+from etscope.analysis.profile.source_location import module_type
 from etscope.errors import MismatchError, MissingDataError, UsageError
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.debugger import Debugger
@@ -102,7 +102,7 @@ def _grouped(profile: MethodProfile, debugger: Debugger, group: str, count: int,
             types = row.attribution.op_types
             return types[0] if len(types) == 1 else row.name
         if group == "modules":
-            return common_module(row.attribution.located) or "(root)"
+            return row.attribution.module or "(root)"
         kinds = {kind for node in row.attribution.located if (kind := module_type(node))}
         return next(iter(kinds)) if len(kinds) == 1 else "(several)" if kinds else "(none)"
 
@@ -158,5 +158,5 @@ def diff(debugger: Debugger, rest: str) -> Output:
     if not profiles:
         raise MissingDataError("the other dump has no times")
     theirs = next((p for p in profiles if p.method == mine.method), profiles[0])
-    table = diff_profiles(mine, theirs).table(debugger.scale)
+    table = diff_table(diff_profiles(mine, theirs), debugger.scale)
     return Output().table(table, shown_columns([table]))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from etscope.analysis.metrics import Metric, find_metric
-from etscope.errors import EtscopeError, MissingDataError, UsageError
+from etscope.analysis.metrics import find_metric
+from etscope.errors import EtscopeError, UsageError
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.expressions.expression import HANDLE, Expression, evaluate, parse
@@ -17,16 +16,10 @@ from etscope.etdb.expressions.scope import (
     DebuggerScope,
     display_lines,
     gap_between,
-    gaps_so_far,
     single,
-    values_read,
 )
-from etscope.etdb.output import Output, counted, operators, value_lines
-from etscope.etdb.targets.recorded import RecordedRuns
-from etscope.etdb.targets.reference import load_torch
+from etscope.etdb.output import Output, counted, value_lines
 from etscope.etdb.targets.remote_tensor import RemoteTensor, leading_part
-from etscope.model.table import Column, Kind, Table
-from etscope.quiet import quiet
 from etscope.units import format_bytes, format_float
 
 GROUP = "values"
@@ -53,35 +46,39 @@ def print_(debugger: Debugger, rest: str) -> Output:
     scope = DebuggerScope(debugger)
     value = evaluate(expression, scope)
     output = Output().say(*value_lines(value, full=full))
-    return output.say(*_comparison(debugger, expression, scope, value))
+    output.values.append((expression.text, value))
+    return output.add(_comparison(debugger, expression, scope, value))
 
 
 def _comparison(
     debugger: Debugger, expression: Expression, scope: DebuggerScope, value: Any
-) -> list[str]:
+) -> Output:
     """Compare the value of a bare name: the device's with the reference, the reference's with the
     dump. Empty for other expressions, and without anything to compare with."""
-    text = expression.text
+    text, output = expression.text, Output()
     if not re.fullmatch(r"\$|%\d+|[A-Za-z_]\w*", text):
-        return []
+        return output
     name = None if text == "$" else next(expression.names(), "")
     if name == "":  # True, nan
-        return []
+        return output
     of_device = not debugger.some_target().is_reference
     if not (debugger.can_compare if of_device else debugger.recorded is not None):
-        return []
+        return output
     what = "reference" if of_device else "device"
+    if of_device and debugger.is_loading:
+        return output.say(f"{what}: ({debugger.tell_of_loading()})")
     try:
         other = scope.reference(name) if of_device else scope.device(name)
     except EtscopeError as error:
-        return [f"{what}: ({error.message})"]
+        return output.say(f"{what}: ({error.message})")
 
-    def compared(other: Any, value: Any) -> list[str]:
+    def compared(other: Any, value: Any, of: str = "") -> None:
         reference, device = (other, value) if of_device else (value, other)
-        lines = [f"{what}: {value_lines(other)[0]}"]
+        output.say(f"{what}: {value_lines(other)[0]}").values.append((what + of, other))
         if isinstance(device, RemoteTensor) and device.nbytes > _MOST_FETCHED:
             size = format_bytes(device.nbytes)
-            return [*lines, f"gap: of {size}, which print gap(sqnr) fetches"]
+            output.say(f"gap: of {size}, which print gap(sqnr) fetches")
+            return
         gaps = []
         for metric in map(find_metric, ("sqnr", "max_abs")):
             try:
@@ -90,16 +87,18 @@ def _comparison(
                 continue
             if number is not None:
                 gaps.append(f"{metric.title} {format_float(number)} {metric.unit}".rstrip())
-        return [*lines, "gap: " + " · ".join(gaps)] if gaps else lines
+                output.values.append((f"gap {metric.name}{of}", number))
+        if gaps:
+            output.say("gap: " + " · ".join(gaps))
 
     outputs = scope.outputs_here() if text == "$" else []
     if not outputs:
-        return compared(other, value)
-    lines = []
+        compared(other, value)
     for number, pair in enumerate(outputs):
         if pair is not None:
-            lines += [f"[{number}] is {pair.node}", *compared(other[number], value[number])]
-    return lines
+            output.say(f"[{number}] is {pair.node}")
+            compared(other[number], value[number], f" [{number}]")
+    return output
 
 
 @command("x[/COUNTf] EXPR", group=GROUP, words=("node",))
@@ -286,124 +285,3 @@ def call(debugger: Debugger, rest: str) -> Output:
             f"the run's own value is {format_float(number)} {metric.unit} from it ({metric.title})"
         )
     return output
-
-
-@command("gap [METRIC] [N] [run]", group=GROUP, aliases=("numerics",), words=("metric", "run"))
-def gap(debugger: Debugger, rest: str) -> Output:
-    """Compare the device's values with the reference, the worst local error first.
-
-    METRIC is sqnr by default (help metrics). `total` compares with the reference; `local`, the
-    operator's own error, with PyTorch's result for the device's inputs. At most N rows (15); with
-    `run`, in order of execution. On the runtime, all operators that have run are compared, without
-    outputs that nothing reads; the run is repeated for it. A live run with replaced values is
-    compared with the plain reference.
-    """
-    name, count, in_order = "sqnr", 15, False
-    for word in rest.split():
-        if word.isdecimal():
-            count = whole(word)
-        elif word == "run":
-            in_order = True
-        else:
-            name = word
-    metric = find_metric(name)
-    target = debugger.some_target()
-    output = Output()
-    if debugger.on_runtime is not None:
-        table = _runtime_gaps(debugger, metric, in_order)
-    elif not isinstance(target, RecordedRuns):
-        table = _live_gaps(debugger, metric, in_order)
-    else:
-        from etscope.diagnosis.numerics import numerics_of
-
-        load_torch()
-        with quiet():
-            found = numerics_of(
-                target.trace,
-                metric=name,
-                method=debugger.method,
-                run=target.chosen,
-                inputs=debugger.given(debugger.method),
-                bundle=debugger.files.bundle,
-            )
-        output.finding = not found.is_fine
-        table = found.table("run" if in_order else "error")
-        has_passes = any(table.values["pass"])
-        table = table.select((_COLUMNS[0], "pass", *_COLUMNS[1:]) if has_passes else _COLUMNS)
-    total = len(table)
-    if total > count:
-        words = f"gap {name} {total} run" if in_order else f"gap {name} {total}"
-        notes = (*table.notes, f"{total - count:,} more rows: {words} shows all")
-        table = replace(table.take(range(count)), notes=notes)
-    return output.table(table)
-
-
-def _runtime_gaps(debugger: Debugger, metric: Metric, in_order: bool) -> Table:
-    """Compare what has run so far on the runtime with the reference."""
-    target = debugger.some_target()
-    gaps = gaps_so_far(debugger, target, metric.name)
-    rows = [
-        (stop, gaps[stop.position])
-        for stop in target.stops[: len(gaps)]
-        if gaps[stop.position].total is not None
-    ]
-    if not rows:
-        raise MissingDataError(
-            "no operator that ran has a value in the reference",
-            hint="load the ETRecord, which has the node of each of them",
-        )
-    if not in_order:  # the worst first: by the operator's own error, if it is known
-        badness = {
-            stop.position: metric.badness(one.total if one.local is None else one.local)
-            for stop, one in rows
-        }
-        rows.sort(key=lambda row: (-badness[row[0].position], row[0].position))
-    unit = metric.unit or None
-    has_passes = any(stop.loop_pass for stop, _ in rows)
-    content: dict[Column, list[Any]] = {
-        Column("stop", Kind.INT): [stop.position for stop, _ in rows],
-        Column("instruction", Kind.INT, priority=2): [stop.instruction for stop, _ in rows],
-        **({Column("pass", Kind.INT): [stop.loop_pass for stop, _ in rows]} if has_passes else {}),
-        Column("node"): [stop.node or stop.name for stop, _ in rows],
-        Column("op", priority=2): [stop.op for stop, _ in rows],
-        Column("total", Kind.FLOAT, unit=unit): [one.total for _, one in rows],
-        Column("local", Kind.FLOAT, unit=unit): [one.local for _, one in rows],
-        Column("source", Kind.PATH, priority=1): [
-            str(next(iter(stop.lines), "")) for stop, _ in rows
-        ],
-    }
-    unknown = len(gaps) - len(rows)
-    note = f"{unknown:,} of {operators(len(gaps))} without a value in the reference"
-    return Table.of(
-        content,
-        title=f"{metric.title}: the run on the runtime against the reference",
-        notes=(note,) if unknown else (),
-    )
-
-
-def _live_gaps(debugger: Debugger, metric: Metric, in_order: bool) -> Table:
-    """Compare what has run so far of a live run with the plain reference."""
-    target = debugger.some_target()
-    until = debugger.position if debugger.position is not None else -1
-    rows = []
-    for stop in target.stops[: until + 1]:
-        try:
-            reference = debugger.reference.value(stop.name, stop.loop_pass)
-        except EtscopeError:
-            continue
-        values = target.device_values(stop.position)
-        pair = reference, values[0] if len(values) == 1 else values
-        number = gap_between(metric, *(values_read(debugger, stop.name, one) for one in pair))
-        rows.append((stop.position, stop.name, stop.op, number, str(next(iter(stop.lines), ""))))
-    if not rows:
-        raise MissingDataError("nothing has run yet", hint="run, or start")
-    if not in_order:
-        rows.sort(key=lambda row: (-metric.badness(row[3]), row[0]))
-    columns = (
-        Column("stop", Kind.INT),
-        Column("node"),
-        Column("op", priority=2),
-        Column(metric.name, Kind.FLOAT, unit=metric.unit or None),
-        Column("source", Kind.PATH, priority=1),
-    )
-    return Table.of_rows(columns, rows, title="the live run against the plain reference")

@@ -41,6 +41,7 @@ _ALLOWED = (
     ast.GtE, ast.BoolOp, ast.And, ast.Or, ast.Subscript, ast.Slice, ast.Tuple, ast.List,
     ast.Attribute, ast.Call, ast.keyword,
 )  # fmt: skip
+CALL = "call"  # the name of the number of the run
 _NUMBERS: Mapping[str, float] = {"nan": math.nan, "inf": math.inf}
 _FORBIDDEN_NAMES = {
     "Mod": "'%' between values",
@@ -72,8 +73,15 @@ class Expression:
         """Names in the expression, without those of functions and numbers."""
         called = {id(n.func) for n in ast.walk(self.tree) if isinstance(n, ast.Call)}
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.Name) and id(node) not in called and node.id not in _NUMBERS:
+            if isinstance(node, ast.Name) and not (
+                id(node) in called or node.id in _NUMBERS or node.id == CALL
+            ):
                 yield node.id
+
+    @property
+    def names_call(self) -> bool:
+        """True if the expression depends on the number of the run."""
+        return any(isinstance(n, ast.Name) and n.id == CALL for n in ast.walk(self.tree))
 
 
 def parse(text: str) -> Expression:

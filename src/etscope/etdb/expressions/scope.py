@@ -13,7 +13,14 @@ from etscope.analysis.matching.matching import Pair
 from etscope.analysis.metrics import Metric, find_metric, measure
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.debugger import Debugger, Gap
-from etscope.etdb.expressions.expression import CURRENT, HANDLE, INSTRUCTION, Expression, evaluate
+from etscope.etdb.expressions.expression import (
+    CALL,
+    CURRENT,
+    HANDLE,
+    INSTRUCTION,
+    Expression,
+    evaluate,
+)
 from etscope.etdb.output import counted, value_lines
 from etscope.etdb.targets.recorded import NO_DUMP, NO_DUMP_HINT
 from etscope.etdb.targets.target import Target
@@ -32,6 +39,8 @@ class DebuggerScope:
         for prefix in (HANDLE, INSTRUCTION, CURRENT):
             if name.startswith(prefix):
                 return self._special(prefix, name.removeprefix(prefix))
+        if name == CALL:
+            return self._debugger.some_target().run
         return single(self._of_node(self._debugger.path_named(name)))
 
     def function(self, name: str) -> Callable[..., Any] | None:
@@ -55,13 +64,21 @@ class DebuggerScope:
 
     def device(self, name: Any = None) -> Any:
         """device(NAME): the device's value of a node or, without a name, of the current operator.
-        In a live run it comes from the dump."""
+        In a live run it comes from the dump, of several calls from the run of the same place."""
         debugger = self._debugger
         if debugger.target is not None and not debugger.target.is_reference:
             return self._current() if name is None else self.value(str(name))
         if debugger.recorded is None:
             raise MissingDataError(NO_DUMP, hint=NO_DUMP_HINT)
         path, loop_pass = self._node_of(name)
+        calls = [] if debugger.target is None else debugger.target.runs
+        if len(calls) > 1:  # each with its own recorded run
+            recorded, call = debugger.recorded, calls[debugger.some_target().run].number
+            if call >= len(recorded.runs):
+                raise MissingDataError(
+                    f"the dump has {counted(len(recorded.runs), 'run')}, and none of call {call}"
+                )
+            recorded.choose(recorded.runs[call].number)
         return single(debugger.recorded.value_in_pass(path, loop_pass))
 
     def reference(self, name: Any = None) -> Any:
@@ -127,9 +144,12 @@ class DebuggerScope:
     def value_for_call(self, name: str) -> Any:
         """Value of an input for `call`: the run's, also of a view of one. If the run has none, the
         reference's, whose name is added to `from_reference`. Weights always come from the
-        reference: a program with other weights has an error of its own."""
-        if name in self._debugger.files.edge(self._debugger.method).graph.parameters:
-            return self._debugger.reference.value(name)
+        reference: a program with other weights has an error of its own. State that the run keeps
+        is the run's, on the runtime."""
+        reference, target = self._debugger.reference, self._debugger.on_runtime
+        parameters = self._debugger.files.edge(self._debugger.method).graph.parameters
+        if name in parameters and (target is None or not reference.is_state(name)):
+            return reference.value(name)
         try:
             return self._of_node(name)
         except MissingDataError:

@@ -456,12 +456,13 @@ class Runner:
 
     # -- running
 
-    def begin(self, traced: bool = False) -> Stopped:
-        """Begin a run, before the first instruction. traced: keep a dump, the core of a crash."""
+    def begin(self, traced: bool = False, *, keep: bool = False) -> Stopped:
+        """Begin a run, before the first instruction. traced: keep a dump, the core of a crash.
+        keep: go on from the state that the run before left, which must be over."""
         count = self._connection.instructions
         stopped = self._request(
             Kind.BEGIN,
-            Writer().pack("B", traced),
+            Writer().pack("B", traced | keep << 1),
             lambda answer: answer.stopped(count, most=0, tests=0),
         )
         self._step = stopped.step

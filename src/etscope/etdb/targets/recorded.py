@@ -10,7 +10,13 @@ from typing import Any
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Matching, Pair
-from etscope.analysis.numerics.runs import RECORD_HINT, MethodRun, match_run, method_by_values
+from etscope.analysis.numerics.runs import (
+    RECORD_HINT,
+    MethodRun,
+    match_run,
+    method_by_values,
+    sequences,
+)
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.targets.target import LocalTarget, RunInfo, Stop, Watch, stop_of_event
@@ -56,6 +62,7 @@ class RecordedRuns(LocalTarget):
         self._all = sorted(found, key=lambda run: run.number)
         self._chosen = self._all[0]
         self._methods: dict[int, str] = {}  # by `id` of the block
+        self._news: list[str] = []
 
     @cached_property
     def runs(self) -> Sequence[RunInfo]:
@@ -210,11 +217,69 @@ class RecordedRuns(LocalTarget):
         pairs = self.matched().by_instruction.get(stop.instruction or 0, ())
         return list(dict.fromkeys(p.node for p in pairs if p.delegate_id == stop.delegate_id))
 
-    def given_inputs(self, given: Any, bundle: BundledFile | None) -> Any:
-        """Inputs of the run: `given`, those of the bundled case that ran, or the record's."""
+    def given_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Any:
+        """Inputs of the run: those of `given`, those of the bundled case that ran, those that were
+        saved with the run, or the record's."""
         from etscope.diagnosis.reference import inputs_of_run
 
-        return inputs_of_run(self._trace, self.method, self._chosen, given, bundle)
+        if len(given) > 1:
+            return given[len(self._earlier_of(given))]
+        own = given[0] if given else None
+        return inputs_of_run(self._trace, self.method, self._chosen, own, bundle)
+
+    def earlier_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Sequence[Any]:
+        """Inputs of the runs before that followed the same load of the method."""
+        from etscope.diagnosis.reference import runs_before
+
+        if len(given) > 1:
+            return given[: len(self._earlier_of(given))]
+        own = given[0] if given else None
+        before = runs_before(self._trace, self.method, self._chosen, own, bundle)
+        self._news += [doubt for doubt in before.doubts if before.runs]
+        others = sorted({one.method for one in before.runs} - {self.method})
+        if others:
+            self._news.append(
+                f"{self.method} has buffers that {' and '.join(others)} wrote to before: the "
+                "reference here does not know what; etscope numerics does"
+            )
+        return [one.inputs for one in before.runs if one.method == self.method]
+
+    def _earlier_of(self, given: Sequence[Any]) -> Sequence[MethodRun]:
+        """The runs before this one; `UsageError` if it has no set of the user's inputs."""
+        earlier = sequences(self._trace, self.method).before(self._chosen)
+        if len(earlier) >= len(given):
+            raise UsageError(
+                f"run {self.run} is call {len(earlier)}, and inputs of {len(given)} are given",
+                hint="give a set for each call: --inputs FILE, repeatable",
+            )
+        return earlier
+
+    @property
+    def next_run(self) -> int | None:
+        """The next run of the method after the same load."""
+        for runs in sequences(self._trace, self.method).runs:
+            later = [one.number for one in runs if one.number > self.run]
+            if later and any(one.number == self.run for one in runs):
+                return later[0]
+        return None
+
+    def go_on(self) -> None:
+        """Select the next run."""
+        if (number := self.next_run) is not None:
+            self.choose(number)
+
+    def save(self) -> int:
+        """The number of the run: nothing else changes."""
+        return self.run
+
+    def restore(self, saved: Any) -> None:
+        """Select the run again."""
+        self.choose(saved)
+
+    def take_news(self) -> list[str]:
+        """Doubts about the inputs of the runs before, each returned once."""
+        news, self._news = self._news, []
+        return news
 
     @property
     def chosen(self) -> MethodRun:

@@ -2,92 +2,190 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import os
-import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from weakref import WeakSet
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.matching import Pair
 from etscope.analysis.profile.correlate import recorded_inputs
 from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.errors import MissingDataError, UsageError
-from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT, Files
-from etscope.etdb.protocol.runner import InterruptHandler
+from etscope.etdb.files import Files
 from etscope.etdb.targets.target import LocalTarget, RunInfo, Stop, Watch
+from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.bpte import BundledFile
-from etscope.formats.run_json import saved_inputs
+from etscope.formats.run_json import saved_calls
 from etscope.model.graph import Node, source_lines
 from etscope.optional import require
 from etscope.quiet import quiet
 
 _PACKAGES = ("torch", "executorch.exir")
 _SILENT_SECONDS = 1.0
+_NOTICE = b"loading PyTorch and the reference; Ctrl-C ends the wait\n"
+_PAUSE = 0.1  # seconds between two looks at whether a wait is cancelled
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from etscope.bridge.reference.live import LiveRun
 
 
-def live_run(files: Files, linked: LinkedGraph, method: str, inputs: Any) -> LiveRun:
-    """Begin a run of the edge program in PyTorch. inputs: None for the record's.
-
-    Raises `MissingDataError` without a record or inputs, `MissingDependencyError` without torch.
+class Background(Generic[T]):
+    """Work in a thread of its own, which is never cut off: an import that was would leave parts of
+    PyTorch that cannot be imported again. Ctrl-C ends the wait for it, and so does `cancel_waits`.
     """
-    if files.record is None:
-        raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
-    given = inputs_of(files, method) if inputs is None else inputs
-    if given is None:
-        raise MissingDataError(
-            "there are no inputs to run the reference on",
-            hint="the record has none of this method: give them with --inputs FILE, "
-            "or target live FILE",
-        )
-    load_torch()
-    with quiet():
-        from etscope.diagnosis.reference import named_program
 
-        program, names = named_program(files.record, linked.graph)
-        from etscope.bridge.reference.live import LiveRun
+    _all: ClassVar[WeakSet[Background[Any]]] = WeakSet()
 
-        return LiveRun(program, given, names)
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._over, self._cancelled = threading.Event(), threading.Event()
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+        def run() -> None:
+            try:
+                self._result = work()
+            except BaseException as error:  # raised where it is waited for
+                self._error = error
+            self._over.set()
+
+        self._all.add(self)
+        threading.Thread(target=run, name="etdb-reference", daemon=True).start()
+
+    @property
+    def is_over(self) -> bool:
+        """True when the result is there, or the error."""
+        return self._over.is_set()
+
+    @classmethod
+    def is_any_running(cls) -> bool:
+        """True if work is not over yet."""
+        return not all(one.is_over for one in cls._all)
+
+    @classmethod
+    def cancel_waits(cls) -> None:
+        """End all waits of other threads."""
+        for one in list(cls._all):
+            one._cancelled.set()
+
+    def result(self) -> T:
+        """Wait for the result. Says on stderr when that takes longer than a second.
+
+        Raises the error of the work, and `KeyboardInterrupt` when the wait is cancelled; a later
+        call waits again."""
+        self._cancelled.clear()
+        said = time.monotonic() + _SILENT_SECONDS
+        terminal = os.dup(2)  # which `quiet` redirects
+        try:
+            with quiet():
+                while not self._over.wait(_PAUSE):
+                    if self._cancelled.is_set():
+                        raise KeyboardInterrupt
+                    if time.monotonic() > said:
+                        os.write(terminal, _NOTICE)
+                        said = math.inf
+        finally:
+            os.close(terminal)
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._result)
+
+
+def _import_torch() -> None:
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # notices of imports
+    try:
+        for package in _PACKAGES:
+            require(package, wanted_by="a reference run")
+    finally:
+        logging.disable(level)
+
+
+@cache
+def torch_loading() -> Background[None]:
+    """The import of PyTorch and ExecuTorch, which begins now if it has not begun yet."""
+    return Background(_import_torch)
 
 
 def load_torch() -> None:
-    """Import PyTorch and ExecuTorch. A Ctrl-C meanwhile takes effect at the end: an import that was
-    cut off would leave parts of PyTorch that cannot be imported again.
-
-    Says on stderr when it takes longer than a second. Raises `MissingDependencyError`."""
-    if all(package in sys.modules for package in _PACKAGES):
-        return
-    terminal = os.dup(2)  # which `quiet` redirects
-    text = b"loading PyTorch and ExecuTorch; Ctrl-C takes effect afterwards\n"
-    notice = threading.Timer(_SILENT_SECONDS, os.write, (terminal, text))
-    notice.start()
-    try:
-        with InterruptHandler(lambda: None).defer(), quiet():
-            for package in _PACKAGES:
-                require(package, wanted_by="a reference run")
-    finally:
-        notice.cancel()
-        notice.join()
-        os.close(terminal)
+    """Wait until PyTorch and ExecuTorch are imported. Raises `MissingDependencyError`."""
+    torch_loading().result()
 
 
-def inputs_of(files: Files, method: str) -> Any:
-    """Inputs of a method: those of the recorded run, the record's, or those of the bundled
-    program's first case."""
-    saved = None if files.trace is None else saved_inputs(files.trace.dump.path, method)
-    if saved is not None and saved.values is not None:
-        return list(saved.values)
+class ReferenceProgram:
+    """The edge program of a method in PyTorch, loaded once for all runs, in any thread.
+
+    Raises `MissingDependencyError` without torch."""
+
+    def __init__(self, record: RecordView, linked: LinkedGraph) -> None:
+        _import_torch()
+        from etscope.diagnosis.reference import named_program
+
+        self._program, self._names = named_program(record, linked.graph)
+
+    def begin(self, inputs: Any, state: Mapping[str, Any] | None = None) -> LiveRun:
+        """Begin a run. state: what the run before left; None for the first state."""
+        from etscope.bridge.reference.live import LiveRun
+
+        return LiveRun(self._program, inputs, self._names, state)
+
+    def state_after(self, earlier: Callable[[], Sequence[Any]]) -> Mapping[str, Any]:
+        """The state that runs on the inputs of `earlier` leave, which is asked if there is any."""
+        from etscope.bridge.reference.reference import keeps_state, state_after
+
+        if not keeps_state(self._program):
+            return {}
+        with quiet():
+            return state_after(self._program, earlier())
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Inputs of several calls of a method, which keep its state: one set for each."""
+
+    sets: Sequence[Any]
+
+
+def sets_of(inputs: Any) -> tuple[Any, ...]:
+    """The inputs of each call; () for None."""
+    if isinstance(inputs, Calls):
+        return tuple(inputs.sets)
+    return () if inputs is None else (inputs,)
+
+
+def inputs_of(files: Files, method: str) -> tuple[Any, ...]:
+    """Inputs of each call of a method: those of the recorded runs; else, of one call, the record's
+    or those of the bundled program's first case. Empty if there are none."""
+    calls = () if files.trace is None else saved_calls(files.trace.dump.path)
+    saved = [call.inputs for call in calls if call.method == method]
+    known = [list(one.values) for one in saved if one is not None and one.values is not None]
+    if known and len(known) == len(saved):
+        return tuple(known)
     found = None if files.record is None else recorded_inputs(files.record, method)
     if found is not None:
-        return found
+        return (found,)
     for suite in files.bundle.suites if files.bundle is not None else ():
         if suite.method == method and suite.cases:
-            return list(suite.cases[0].inputs)
-    return None
+            return (list(suite.cases[0].inputs),)
+    return ()
+
+
+def checked_call(number: int, calls: int) -> int:
+    """Return the number of a call. Raises `UsageError` if there is none."""
+    if not 0 <= number < calls:
+        there = "there is one run, 0" if calls == 1 else f"runs are 0 to {calls - 1}"
+        raise UsageError(
+            f"there is no run {number}",
+            hint=f"{there}: one for each set of inputs; run --keep adds one",
+        )
+    return number
 
 
 class ReferenceValues:
@@ -120,29 +218,70 @@ class ReferenceValues:
         """Value that the run leaves in a state of the graph, by the name of its placeholder."""
         return self.value(self._run.written_back.get(node, node))
 
+    def is_state(self, node: str) -> bool:
+        """True for a placeholder of state that the run writes back."""
+        return node in self._run.written_back
+
     def call(self, node: str, value: Callable[[str], Any]) -> Any:
         """Run a node's operator on inputs that `value` returns by name."""
         return self._run.call(node, value)
 
 
 class ReferenceTarget(LocalTarget):
-    """The reference run. Its stops are the operators of the graph; those in branches and loops
-    become known when they have run."""
+    """The reference, one run for each call. Its stops are the operators of the graph; those in
+    branches and loops become known when they have run."""
 
     kind = "live"
     is_past = False
     is_reference = True
 
-    def __init__(self, linked: LinkedGraph, method: str, begin: Callable[[], LiveRun]) -> None:
-        """begin: begins a run; its errors pass through."""
+    def __init__(
+        self, linked: LinkedGraph, method: str, program: ReferenceProgram, calls: Sequence[Any]
+    ) -> None:
+        """calls: inputs of each."""
         self.method = method
-        self._linked = linked
-        self._begin = begin
+        self._linked, self._program = linked, program
+        self._calls = list(calls)
+        self.run = 0
         self.restart()
 
     def restart(self) -> None:
-        """Begin a run, without the values that were set."""
-        self._run = self._begin()
+        """Begin a run, without the values that were set in it or before it."""
+        earlier = self._calls[: self.run]
+        self._start(self._program.state_after(lambda: earlier))
+
+    def save(self) -> tuple[int, LiveRun, int]:
+        """The call, its run as far as it is known to be repeated, and its number of stops."""
+        return self.run, self._run.again(), len(self._stops)
+
+    def restore(self, saved: Any) -> None:
+        """Repeat the run up to where it was saved."""
+        self.run, run, stops = saved
+        self._begin(run.again())
+        if stops:
+            self.reach(stops - 1)
+
+    def add_call(self, inputs: Any = None) -> None:
+        """Add a call after all others, with the inputs of the last one if none are given."""
+        self._calls.append(self._calls[-1] if inputs is None else inputs)
+
+    @property
+    def next_run(self) -> int | None:
+        """The next call, if there is one."""
+        return self.run + 1 if self.run + 1 < len(self._calls) else None
+
+    def go_on(self) -> None:
+        """Begin the next call, with the state that this one left. Runs this one to its end."""
+        while self._step():
+            pass
+        self.run += 1
+        self._start(self._run.state)
+
+    def _start(self, state: Mapping[str, Any]) -> None:
+        self._begin(self._program.begin(self._calls[self.run], state))
+
+    def _begin(self, run: LiveRun) -> None:
+        self._run = run
         self._stops: list[Stop] = []
         self._passes: dict[str, list[int]] = {}  # node -> positions of its values in the run
         self._positions: list[int] = []  # of each stop's value in the run
@@ -151,18 +290,12 @@ class ReferenceTarget(LocalTarget):
 
     @property
     def runs(self) -> Sequence[RunInfo]:
-        """The only run."""
-        return [RunInfo(0, self.method, len(self.stops))]
-
-    @property
-    def run(self) -> int:
-        """Always 0."""
-        return 0
+        """The calls, one run each."""
+        return [RunInfo(number, self.method, len(self.stops)) for number in range(len(self._calls))]
 
     def choose(self, run: int) -> None:
-        """Raise `UsageError` unless `run` is 0."""
-        if run != 0:
-            raise UsageError(f"there is no run {run}", hint="a live target has one run, 0")
+        """Select a call, which `restart` begins."""
+        self.run = checked_call(run, len(self._calls))
 
     @property
     def stops(self) -> Sequence[Stop]:
@@ -210,9 +343,13 @@ class ReferenceTarget(LocalTarget):
         """Always empty: a stop has one node."""
         return ()
 
-    def given_inputs(self, given: Any, bundle: BundledFile | None) -> Any:
-        """The user's inputs: the target is the reference itself."""
-        return given
+    def given_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Any:
+        """Inputs of the call."""
+        return self._calls[self.run]
+
+    def earlier_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Sequence[Any]:
+        """Inputs of the calls before."""
+        return self._calls[: self.run]
 
     def device_values(self, position: int) -> list[Any]:
         """Outputs of the stop's node."""

@@ -23,7 +23,13 @@ from etscope.etdb.protocol.messages import (
     Stopped,
     StopReason,
 )
-from etscope.etdb.targets.runtime_execution import Execution, Setup, StopSequence
+from etscope.etdb.targets.reference import checked_call
+from etscope.etdb.targets.runtime_execution import (
+    Execution,
+    SavedExecution,
+    Setup,
+    StopSequence,
+)
 from etscope.etdb.targets.runtime_method import prepare_method
 from etscope.etdb.targets.runtime_values import RuntimeValues, ValueAtStep
 from etscope.etdb.targets.target import RunInfo, Stop, Watch
@@ -69,7 +75,6 @@ class RuntimeTarget:
     is_past = False
     is_reference = False
     keeps_values = False
-    run = 0
 
     def __init__(
         self,
@@ -82,11 +87,15 @@ class RuntimeTarget:
         threads: int = 0,
         traced: bool = False,
     ) -> None:
-        """inputs: as `etscope.run` takes them: a file, a list, or names with values; None for those
-        of the record or the bundled program, or else generated ones. seed: generate the inputs in
+        """inputs: as `etscope.run` takes them: a file, a list, or names with values; or `Calls`
+        with those of several; None for those of the recorded runs, the record or the bundled
+        program, or else generated ones. seed: generate the inputs in
         any case. threads: 0 for the runtime's default. traced: keep an ETDump from the start, so
         that a crash leaves a core without a replay."""
         self._prepared = prepare_method(files, method, inputs, seed)
+        self._record = files.record
+        self._calls = list(self._prepared.calls)
+        self.run = 0
         self.method = self._prepared.method.name
         self.interrupted = False
         self._news: list[str] = []
@@ -98,7 +107,7 @@ class RuntimeTarget:
             program=self._prepared.program.source.buffer,
             method=self.method,
             outputs=self._prepared.outputs,
-            inputs=self._prepared.inputs,
+            inputs=self._calls[0],
             threads=threads,
             traced=traced,
         )
@@ -121,27 +130,50 @@ class RuntimeTarget:
     @property
     def inputs(self) -> Sequence[Any]:
         """Inputs of the run, flat."""
-        return self._prepared.inputs
+        return self._calls[self.run]
 
     @property
     def seed(self) -> int | None:
         """Seed of generated inputs; None for inputs given by the user or a file."""
         return self._prepared.seed
 
-    def given_inputs(self, given: Any, bundle: BundledFile | None) -> Any:
+    def given_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Any:
         """Inputs of the run, flat."""
-        return list(self._prepared.inputs)
+        return list(self._calls[self.run])
+
+    def earlier_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Sequence[Any]:
+        """Inputs of the calls before, flat."""
+        return [list(one) for one in self._calls[: self.run]]
 
     @property
     def runs(self) -> Sequence[RunInfo]:
-        """The only run."""
+        """The calls, one run each."""
         total = self._execution.total_ns if self.ended else None
-        return [RunInfo(0, self.method, len(self._stops), total)]
+        count = len(self._stops)
+        return [
+            RunInfo(number, self.method, count, total if number == self.run else None)
+            for number in range(len(self._calls))
+        ]
 
     def choose(self, run: int) -> None:
-        """Raise `UsageError` unless `run` is 0."""
-        if run != 0:
-            raise UsageError(f"there is no run {run}", hint="a run on the runtime is run 0")
+        """Select a call, which `restart` begins."""
+        self.run = checked_call(run, len(self._calls))
+
+    @property
+    def next_run(self) -> int | None:
+        """The next call, if there is one."""
+        return self.run + 1 if self.run + 1 < len(self._calls) else None
+
+    def go_on(self) -> None:
+        """Begin the next call, from the state that this one left."""
+        self.run += 1
+        self._execution.go_on(self._calls[self.run])
+
+    def add_call(self, inputs: Any = None) -> None:
+        """Add a call after all others, on the same inputs as the last one if none are given.
+        Raises `MismatchError` for inputs that do not fit."""
+        more = self._calls[-1] if inputs is None else self._prepared.fitted(inputs, self._record)
+        self._calls.append(more)
 
     @property
     def stops(self) -> Sequence[Stop]:
@@ -212,11 +244,28 @@ class RuntimeTarget:
 
     # -- moving
 
+    def save(self) -> tuple[int, SavedExecution]:
+        """The call and its state, for `restore`."""
+        return self.run, self._execution.save()
+
+    def restore(self, saved: Any) -> None:
+        """Go back, or on, to a state that was saved."""
+        self.interrupted = False
+        self.run, execution = saved
+        self._execution.restore(execution)
+
     def restart(self) -> None:
-        """Begin anew, without the values that were set; connects again if the runner is gone."""
+        """Begin anew, without the values that were set; connects again if the runner is gone. The
+        calls before the selected one run first. Raises `KeyboardInterrupt` if they are interrupted,
+        with the call that was reached."""
         self.interrupted = False
         self._reported, self._first_difference = 0, None
         self._execution.begin()
+        wanted, self.run = self.run, 0
+        while self.run < wanted:
+            if self.go(-1, lambda stop: False) is not None:
+                raise KeyboardInterrupt
+            self.go_on()
 
     def reach(self, position: int) -> None:
         """Run forward or back to a stop.
@@ -364,6 +413,19 @@ class RuntimeTarget:
         weights. Of several values, None for those that are overwritten. Raises `MissingDataError`
         if all are."""
         return self._joined(self._values.of_node(node, self._step_at(position)))
+
+    def first_state(self) -> Mapping[str, Any]:
+        """State of the graph at the beginning of the run: arrays by the name of the buffer. Without
+        state that a delegate keeps to itself."""
+        before = self._execution.step
+        self._go_to(0)
+        try:
+            found = self._prepared.nodes.state.items()
+            return {
+                name: np.array(self._joined([ValueAtStep(index, 0, name)])) for name, index in found
+            }
+        finally:
+            self._go_to(before)
 
     def is_written_back(self, node: str, position: int) -> bool:
         """True for state of the graph that has been written back at a stop."""

@@ -204,10 +204,28 @@ class _Patch:
     new: Any
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A run that is over, and whose state the next one goes on from."""
+
+    inputs: Sequence[Any]
+    patches: Sequence[_Patch]
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavedExecution:
+    """A state of a run, as the way to it: the calls before, and the values that were set."""
+
+    before: Sequence[_Call]
+    call: _Call  # up to the state
+    ended: bool
+
+
 class Execution:
-    """One run, from its beginning to the current step. If the runner was lost, the next request
-    connects again and repeats the run up to the current step, including the values that were
-    set."""
+    """One run, from its beginning to the current step, and those before it whose state it goes on
+    from. If the runner was lost, the next request connects again and repeats them up to the current
+    step, including the values that were set."""
 
     def __init__(
         self, launcher: Launcher, setup: Setup, stops: StopSequence, notify: Callable[[str], None]
@@ -217,6 +235,8 @@ class Execution:
         self._runner: Runner | None = None
         self._was_lost = False
         self._patches: list[_Patch] = []
+        self._inputs = setup.inputs
+        self._before: list[_Call] = []
         self.step = 0
         self.generation = 0  # changes with everything that may change a value
         self.total_ns = self.last_ns = 0
@@ -241,18 +261,60 @@ class Execution:
     # -- running
 
     def begin(self) -> None:
-        """Begin anew, without the values that were set."""
-        self._patches.clear()
+        """Begin anew, without the values that were set, and from the first state."""
+        self._before.clear()
         self.replays.clear()
+        self._begin(self._setup.inputs)
+
+    def go_on(self, inputs: Sequence[Any]) -> None:
+        """Begin a run from the state that this one left, which must be over."""
+        self._before.append(_Call(self._inputs, tuple(self._patches), self.step))
+        self._begin(inputs)
+
+    def _begin(self, inputs: Sequence[Any]) -> None:
+        same, self._inputs = inputs is self._inputs, inputs
+        self._patches.clear()
         self.stops.forget_after(0)
         self.step, self.death, self._end = 0, None, None
         if self._runner is not None:
             try:
                 with self._noticing_loss():
-                    self._update_state(self._runner.begin(self._setup.traced))
+                    if not same:
+                        self._runner.set_inputs(inputs)
+                    keep = bool(self._before)
+                    self._update_state(self._runner.begin(self._setup.traced, keep=keep))
             except DeviceLost:
                 pass  # it went away between two requests; connect again
         self.runner()
+
+    def save(self) -> SavedExecution:
+        """The current state, for `restore`."""
+        call = _Call(self._inputs, tuple(self._patches), self.step)
+        return SavedExecution(tuple(self._before), call, self.ended)
+
+    def restore(self, saved: SavedExecution) -> None:
+        """Go to a state that was saved: in this run, if it is on its way, else the calls before and
+        the run up to there are repeated."""
+        call = saved.call
+        same = self._inputs is call.inputs and list(saved.before) == self._before
+        if not (same and list(call.patches) == self._patches and call.steps <= len(self.stops.ran)):
+            self._before, self._inputs, self._patches = list(saved.before), call.inputs, []
+            self.stops.forget_after(0)
+            self.step, self.death, self._end = 0, None, None
+            self.generation += 1
+            try:
+                with self._noticing_loss():
+                    if self._runner is not None:
+                        self._begin_on(self._runner, self._setup.traced)
+            except BaseException:
+                self.close()
+                raise
+            for patch in call.patches:
+                self.go_to(patch.step)
+                self.write(patch.value, patch.new)
+        self.go_to(call.steps)
+        if saved.ended and not self.ended:
+            self.go(np.zeros_like(self.stops.is_stop))
 
     def go(
         self, stops: npt.NDArray[np.bool_], tests: Sequence[NumberTest] = (), most: int = 0
@@ -353,29 +415,40 @@ class Execution:
         try:
             setup = self._setup
             runner.load(setup.program, setup.method, setup.outputs, setup.threads)
-            runner.set_inputs(setup.inputs)
             self.generation += 1
-            self._add_differences(runner.begin(traced).differences)
+            self._begin_on(runner, traced)
         except BaseException:
             runner.close()
             raise
         return runner
 
+    def _begin_on(self, runner: Runner, traced: bool) -> None:
+        """Repeat the calls before this one, and begin it."""
+        for number, call in enumerate(self._before):
+            runner.set_inputs(call.inputs)
+            self._add_differences(runner.begin(keep=number > 0).differences)
+            self._repeat(runner, call.patches, call.steps)
+        runner.set_inputs(self._inputs)
+        self._add_differences(runner.begin(traced, keep=bool(self._before)).differences)
+
     def _replay(self, runner: Runner) -> None:
         """Repeat the run from its beginning to the current step, with the values that were set."""
+        self._repeat(runner, self._patches, self.step)
+
+    def _repeat(self, runner: Runner, patches: Sequence[_Patch], step: int) -> None:
         at = 0
-        for patch in self._patches:
+        for patch in patches:
             if patch.step > at:
                 self._add_differences(runner.go_to(patch.step).differences)
             at = patch.step
             runner.write(patch.value, patch.new)
-        if self.step > at:
-            stopped = runner.go_to(self.step)
+        if step > at:
+            stopped = runner.go_to(step)
             self._add_differences(stopped.differences)
-            if stopped.step != self.step:
+            if stopped.step != step:
                 why = "was interrupted" if stopped.why == StopReason.INTERRUPTED else "ended"
                 raise RuntimeFailure(
-                    f"the repeated run {why} after {stopped.step} instructions, not {self.step}"
+                    f"the repeated run {why} after {stopped.step} instructions, not {step}"
                     + (f": {stopped.error}" if stopped.error else ""),
                     hint="run begins it anew",
                 )

@@ -17,7 +17,7 @@ from etscope.analysis.program.compatibility import Observed, instruction_labels
 from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
 from etscope.errors import MismatchError, MissingDataError
 from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT, Files
-from etscope.etdb.targets.reference import inputs_of
+from etscope.etdb.targets.reference import inputs_of, sets_of
 from etscope.etdb.targets.target import Stop, stop_of_event
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program
@@ -90,6 +90,16 @@ class NodeValues:
                         found.setdefault(name, index)
         return found
 
+    @property
+    def state(self) -> Mapping[str, int]:
+        """Values of the buffers that a run may change, by the buffer's name in the model."""
+        names = {} if self._linked is None else self._linked.graph.parameters
+        return {
+            names[placeholder]: index
+            for placeholder, index in self.placeholders.items()
+            if placeholder in names and not self.is_constant(index)
+        }
+
     def writers_of(self, index: int) -> tuple[int, ...]:
         """Instructions that write a value, or, for a view without an instruction of its own, the
         value that it is a view of. Empty if unknown."""
@@ -132,16 +142,25 @@ class NodeValues:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuntimeMethod:
-    """A method to run. inputs: flat. stops: one for each kernel and delegate. seed: of generated
-    inputs; None for inputs given by the user or a file."""
+    """A method to run. calls: inputs of each, flat. stops: one for each kernel and delegate. seed:
+    of generated inputs; None for inputs given by the user or a file."""
 
     program: Program
     method: Method
     records: Sequence[InstructionRecord]
-    inputs: Sequence[Any]
+    calls: Sequence[Sequence[Any]]
     stops: Sequence[Stop]
     nodes: NodeValues
     seed: int | None = None
+
+    def fitted(self, inputs: Any, record: RecordView | None) -> Sequence[Any]:
+        """The user's inputs, flat, as the method takes them. Raises `MismatchError`."""
+        from etscope.model.exported_graph import record_input_names
+        from etscope.run.inputs import method_inputs
+
+        name = self.method.name
+        names = None if record is None else record_input_names(record, name)
+        return method_inputs(self.program, name, inputs, seed=0, input_names=names)
 
     @property
     def outputs(self) -> list[tuple[int, ...]]:
@@ -166,8 +185,8 @@ def prepare_method(
 ) -> RuntimeMethod:
     """Prepare the method `wanted` of the program (None: its main one).
 
-    given: its inputs; None for those of the record or the bundled program, or else generated ones.
-    seed: generate the inputs in any case.
+    given: its inputs, or those of several `Calls`; None for those of the recorded runs, of the
+    record or of the bundled program, or else generated ones. seed: generate the inputs in any case.
 
     Raises `MissingDataError` without a program or method, `MismatchError` for a record of
     another program and for inputs that do not fit.
@@ -193,13 +212,14 @@ def prepare_method(
         if files.record is not None and files.record.fingerprints is None:
             _check_without_fingerprints(files.record, name, records, symbols)
 
-    if seed is not None:
-        given = None
-    elif given is None:
-        given = inputs_of(files, name)
-        seed = 0
+    sets = ()
+    if seed is None:
+        sets = sets_of(given) or inputs_of(files, name)
     names = None if files.record is None else record_input_names(files.record, name)
-    inputs = method_inputs(program, name, given, seed=seed or 0, input_names=names)
+    calls = [
+        method_inputs(program, name, one, seed=seed or 0, input_names=names)
+        for one in sets or (None,)
+    ]
 
     attribution = attribution_of(symbols, records, instruction_labels(method))
     paths = {} if linked is None else linked.graph.path_of
@@ -212,10 +232,10 @@ def prepare_method(
         program=program,
         method=method,
         records=records,
-        inputs=inputs,
+        calls=calls,
         stops=[stop_of_event(key, kind, attribution(key), linked, paths) for kind, key in keys],
         nodes=NodeValues(method, records, linked),
-        seed=seed if given is None and method.inputs else None,
+        seed=None if sets or not method.inputs else seed or 0,
     )
 
 

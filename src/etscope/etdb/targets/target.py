@@ -192,6 +192,29 @@ class Target(Protocol):
         """Select a run. Raises `UsageError` for an unknown number."""
         ...
 
+    @property
+    def next_run(self) -> int | None:
+        """Number of the run that goes on from the state that this one leaves; None if there is
+        none."""
+        ...
+
+    def go_on(self) -> None:
+        """Begin that run, after the end of this one."""
+        ...
+
+    def add_call(self, inputs: Any = None) -> None:
+        """Add a run after all others, on other inputs or those of the last one. Raises `UsageError`
+        for recorded runs."""
+        ...
+
+    def save(self) -> Any:
+        """The state of the run at the current stop, for `restore`."""
+        ...
+
+    def restore(self, saved: Any) -> None:
+        """Make the state of the run what it was when it was saved. Raises as `reach`."""
+        ...
+
     def close(self) -> None:
         """Release the runner; idempotent. Only `restart` may follow."""
         ...
@@ -234,8 +257,14 @@ class Target(Protocol):
         stop's own node is known."""
         ...
 
-    def given_inputs(self, given: Any, bundle: BundledFile | None) -> Any:
-        """Inputs of the run, for the reference; `given` are those of the user. None if unknown."""
+    def given_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Any:
+        """Inputs of the run, for the reference; `given` are those of the user, a set for each call.
+        None if unknown."""
+        ...
+
+    def earlier_inputs(self, given: Sequence[Any], bundle: BundledFile | None) -> Sequence[Any]:
+        """Inputs of the runs that the state of this one comes from, in order. Raises
+        `NumericGapError` if they are not known."""
         ...
 
     def value_of(self, node: str, position: int) -> Any:
@@ -301,6 +330,12 @@ class LocalTarget:
         """Always raises `UsageError`."""
         raise UsageError(
             "only a run on the runtime leaves a core", hint="target runtime, then run or start"
+        )
+
+    def add_call(self, inputs: Any = None) -> None:
+        """Always raises `UsageError`."""
+        raise UsageError(
+            "recorded runs are over; no run can be added", hint="target runtime, or target live"
         )
 
     def interrupt(self) -> None:

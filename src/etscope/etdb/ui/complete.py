@@ -65,6 +65,8 @@ class Completer:
                 return _starting(sorted(METRICS), word)
             if what == "breakpoint":
                 return _starting([str(one.number) for one in self._debugger.breakpoints], word)
+            if what == "checkpoint" and not what.startswith(word or "?"):
+                return _starting([str(number) for number in self._debugger.checkpoints], word)
             if what == "selector":
                 return self._selectors(word)
             if what in ("node", "module", "op", "graph", "file_line"):

@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from etscope.optional import available
 if TYPE_CHECKING:
     from etscope.etdb.session import Result, Session
 
+_REFRESH = 0.5  # seconds between two looks at whether the reference is loaded
 _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
 
 
@@ -32,7 +34,13 @@ _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
 @click.version_option(__version__, message="etdb of etscope %(version)s")
 @click.argument("files", nargs=-1, type=click.Path(), metavar="[FILE]...")
 @click.option("--debug-buffer", "-b", type=click.Path(), metavar="BIN", help="The debug buffer.")
-@click.option("--inputs", type=click.Path(), metavar="FILE", help="Inputs of a run.")
+@click.option(
+    "--inputs",
+    multiple=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="Inputs of a run. Repeatable: a file for each call of a model that keeps state.",
+)
 @click.option(
     "--command", "-ex", "commands", multiple=True, metavar="CMD", help="Run this first. Repeatable."
 )
@@ -50,7 +58,7 @@ _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
 def command(
     files: tuple[str, ...],
     debug_buffer: str | None,
-    inputs: str | None,
+    inputs: tuple[str, ...],
     commands: tuple[str, ...],
     script: str | None,
     batch: bool,
@@ -66,14 +74,11 @@ def command(
     Commands come from -ex and -x, then from the prompt, or from standard input if it is not a
     terminal. The command help lists them.
     """
+    from etscope.etdb.commands.targets import read_inputs
     from etscope.etdb.files import Files
     from etscope.etdb.session import Session, read_script
 
-    given = None
-    if inputs is not None:
-        from etscope.formats.torch_files.tensor_files import read_tensor_file
-
-        given = read_tensor_file(inputs)
+    given = read_inputs(*inputs) if inputs else None
     opened = Files(forced=force).opened(*files, debug_buffer=debug_buffer)
     session = Session.of(opened, inputs=given, source_unit=source_unit)
     first = [*commands, *([] if script is None else read_script(script))]
@@ -152,9 +157,10 @@ def interact(session: Session, color: bool | None = None) -> int:
 
 def _plain_lines(session: Session) -> Iterator[str]:
     while True:
+        session.debugger.load_ahead()
         try:
             yield input(session.prompt)
-        except EOFError:  # noqa: PERF203
+        except EOFError:
             print()
             return
         except KeyboardInterrupt:
@@ -190,10 +196,15 @@ def _edited_lines(session: Session) -> Iterator[str]:
     prompt: PromptSession[str] = PromptSession(
         history=history, completer=PromptCompleter(), complete_while_typing=False
     )
+
+    def loading() -> str:
+        return "loading the reference" if session.debugger.is_loading else ""
+
     while True:
+        session.debugger.load_ahead()
         try:
-            yield prompt.prompt(session.prompt)
-        except EOFError:  # noqa: PERF203
+            yield prompt.prompt(session.prompt, rprompt=loading, refresh_interval=_REFRESH)
+        except EOFError:
             return
         except KeyboardInterrupt:
             session.debugger.block = None
@@ -233,7 +244,19 @@ def _show_warning(message: Warning | str, category: type[Warning], *where: Any) 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `etdb`. Returns the exit code."""
+    """Run `etdb`. Returns the exit code, unless the reference is still being loaded: a thread in
+    the middle of an import cannot be ended otherwise than with the process."""
+    code = _exit_code(arguments)
+    reference = sys.modules.get("etscope.etdb.targets.reference")
+    if reference is not None and reference.Background.is_any_running():
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    return code
+
+
+def _exit_code(arguments: Sequence[str] | None) -> int:
     args = list(sys.argv[1:] if arguments is None else arguments)
     # gdb writes `-ex CMD`, which click would read as `-e x`.
     args = ["--command" if argument == "-ex" else argument for argument in args]

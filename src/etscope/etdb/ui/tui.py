@@ -30,6 +30,7 @@ from etscope.etdb.expressions.scope import display_lines
 from etscope.etdb.files import Files
 from etscope.etdb.output import Output, error_text, stop_lines, text_of, value_lines
 from etscope.etdb.session import Result, Session
+from etscope.etdb.targets.reference import Background
 from etscope.etdb.targets.target import Stop
 from etscope.etdb.ui.complete import Completer
 from etscope.views.tables.cells import visible
@@ -197,6 +198,7 @@ class DebuggerApp(App[int]):
     def action_interrupt(self) -> None:
         """End a run on the runtime, and drop the lines that wait for it."""
         self._pending.clear()
+        Background.cancel_waits()
         target = self._session.debugger.target
         if self._executing and target is not None:
             target.interrupt()

@@ -25,7 +25,12 @@ WITH
                 AS runs_in,
             count(*) AS calls,
             sum(duration_ns) AS ns
-        FROM chosen WHERE kind IN ('kernel', 'delegate') GROUP BY ALL
+        FROM (
+            SELECT * FROM chosen WHERE kind = 'delegate'
+            UNION ALL
+            SELECT * FROM leaves
+            WHERE kind = 'kernel' AND model GLOB $model AND device GLOB $device
+        ) GROUP BY ALL
     )
 SELECT
     model,

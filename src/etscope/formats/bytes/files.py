@@ -39,17 +39,20 @@ class Source:
         return "<memory>" if self.path is None else self.path
 
 
-def open_source(data_or_path: BytesLike | PathLike, kind: str) -> Source:
+def open_source(
+    data_or_path: BytesLike | PathLike, kind: str, *, may_be_empty: bool = False
+) -> Source:
     """Map a file, or wrap the given bytes. `kind` names the format in messages ("ETDump").
 
-    Raises `MissingFileError` for a missing file, `FormatError` for an empty one and for a
-    directory, a device or a pipe, `UsageError` for another type of argument.
+    Raises `MissingFileError` for a missing file, `FormatError` for an empty one, unless it
+    `may_be_empty`, and for a directory, a device or a pipe, `UsageError` for another type of
+    argument.
     """
     if isinstance(data_or_path, (bytes, bytearray, memoryview)):
         view = memoryview(data_or_path).toreadonly()
         if not view.contiguous:
             raise UsageError(f"cannot read {kind} from a memoryview that is not contiguous")
-        if view.nbytes == 0:
+        if view.nbytes == 0 and not may_be_empty:
             raise FormatError(f"not a valid {kind}: there are no bytes")
         return Source(view.cast("B"), None)
     if not isinstance(data_or_path, (str, os.PathLike)):
@@ -64,11 +67,30 @@ def open_source(data_or_path: BytesLike | PathLike, kind: str) -> Source:
             raise FormatError(f"not a valid {kind}: this is a directory")
         if not stat.S_ISREG(status.st_mode):
             raise FormatError(f"not a valid {kind}: this is not a regular file")
-        if status.st_size == 0:
+        if status.st_size == 0:  # cannot be mapped
+            if may_be_empty:
+                return Source(memoryview(b""), path)
             raise FormatError(f"not a valid {kind}: the file is empty")
         with open(path, "rb") as file:  # noqa: PTH123
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return Source(memoryview(mapped), path)
+
+
+@contextmanager
+def scattered_reads(view: memoryview) -> Iterator[None]:
+    """Let the kernel read only the pages that are looked at, if `view` is of a mapped file.
+
+    Otherwise it reads up to megabytes around each, which is right for whole tensors only.
+    """
+    mapped = view.obj
+    if not isinstance(mapped, mmap.mmap) or not hasattr(mmap, "MADV_RANDOM"):
+        yield
+        return
+    mapped.madvise(mmap.MADV_RANDOM)
+    try:
+        yield
+    finally:
+        mapped.madvise(mmap.MADV_NORMAL)
 
 
 # -- Writing

@@ -24,6 +24,7 @@ from etscope.errors import FormatError
 
 INT8 = struct.Struct("<b")
 UINT8 = struct.Struct("<B")
+INT16 = struct.Struct("<h")
 INT32 = struct.Struct("<i")
 UINT32 = struct.Struct("<I")
 INT64 = struct.Struct("<q")

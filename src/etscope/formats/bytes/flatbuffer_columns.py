@@ -13,14 +13,16 @@ elements, a string a vector of bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import FormatError
+
+_Kind = TypeVar("_Kind", bound=Hashable)
 
 IntArray = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
@@ -124,6 +126,13 @@ class FlatBufferColumns:
             rows = self._rows(mine, size) if size <= _SMALL else None
             layouts.append(_Layout(members, mine, size, tuple(offsets), rows))
         return TableColumns(self, positions, layouts)
+
+    def extents(self, positions: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Start and size of each table and of its vtable."""
+        vtables = positions - self.gather(positions, _I32)
+        vtable_sizes = self.gather(vtables, _U16).astype(np.int64)
+        sizes = self.gather(vtables + _U16.itemsize, _U16).astype(np.int64)
+        return positions, sizes, vtables, vtable_sizes
 
     def vectors(self, positions: IntArray, itemsize: int) -> tuple[IntArray, IntArray]:
         """Start and number of the elements of each vector (number -1: absent vector)."""
@@ -265,6 +274,95 @@ class FlatBufferColumns:
         windows: npt.NDArray[Any] = np.ndarray((count,), f"V{width}", self._bytes, 0, (1,))
         rows: ByteArray = windows[positions].view(np.uint8)
         return rows.reshape(-1, width)
+
+
+def own_sizes(starts: IntArray, sizes: IntArray, end: int) -> tuple[IntArray, IntArray]:
+    """The bytes of each span up to `end` that no span before it has, and the gaps between spans.
+
+    Sums of both are the bytes from 0 to `end`. A gap is that before the span of the same rank in
+    the order of starts; the last one is behind all spans.
+    """
+    lows, highs, gap_lows, gap_highs = own_spans(starts, sizes, end)
+    return highs - lows, gap_highs - gap_lows
+
+
+def own_spans(
+    starts: IntArray, sizes: IntArray, end: int
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """First byte and end of what is each span's own up to `end`, and of the gaps between spans."""
+    order = np.lexsort((-sizes, starts))
+    begins = np.minimum(starts[order], end)
+    ends = np.minimum(begins + sizes[order], end)
+    covered = np.maximum.accumulate(np.concatenate([np.zeros(1, np.int64), ends]))
+    lows, highs = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)
+    lows[order] = np.maximum(begins, covered[:-1])
+    highs[order] = np.maximum(ends, lows[order])
+    return lows, highs, covered, np.maximum(np.append(begins, end), covered)
+
+
+class Extents(Generic[_Kind]):
+    """The places of all that was visited in a FlatBuffer, each with its kind. layouts: the kind of
+    the vtables."""
+
+    def __init__(self, buffer: FlatBufferColumns, layouts: _Kind) -> None:
+        self.buffer = buffer
+        self._layouts = layouts
+        self._spans: list[tuple[_Kind, IntArray, IntArray]] = []
+
+    def add(self, kind: _Kind, starts: IntArray, sizes: IntArray) -> None:
+        """Add places that were visited in another way."""
+        self._spans.append((kind, starts, sizes))
+
+    def tables(
+        self, kind: _Kind, positions: IntArray, fields: int, scalar: int = 0
+    ) -> TableColumns:
+        """Visit the tables at these positions (-1: none). scalar: the bytes of their only field, if
+        it is a number: some writers leave half of an int64 out of the table's size."""
+        positions = np.unique(positions[positions >= 0])
+        starts, sizes, vtables, vtable_sizes = self.buffer.extents(positions)
+        has = vtable_sizes > _U16.itemsize * 2 if scalar else np.zeros(len(sizes), np.bool_)
+        offsets = self.buffer.gather(vtables[has] + _U16.itemsize * 2, _U16)
+        sizes[has] = np.maximum(sizes[has], np.where(offsets, offsets + np.int64(scalar), 0))
+        self.add(kind, starts, sizes)
+        vtables, one = np.unique(vtables, return_index=True)
+        self.add(self._layouts, vtables, vtable_sizes[one])
+        return self.buffer.tables(positions, fields)
+
+    def vectors(
+        self, kind: _Kind, positions: IntArray, itemsize: int, terminator: int = 0
+    ) -> tuple[IntArray, IntArray]:
+        """Visit the vectors at these positions (-1: none): start and number of the elements."""
+        positions = np.unique(positions[positions >= 0])
+        starts, lengths = self.buffer.vectors(positions, itemsize)
+        self.add(kind, positions, starts - positions + lengths * itemsize + terminator)
+        return starts, lengths
+
+    def strings(self, kind: _Kind, positions: IntArray) -> None:
+        """Visit the strings at these positions (-1: none)."""
+        self.vectors(kind, positions, 1, terminator=1)
+
+    def listed(self, kind: _Kind, positions: IntArray) -> IntArray:
+        """The targets of vectors of references."""
+        return self.buffer.elements(*self.vectors(kind, positions, 4))
+
+    def sizes(
+        self, end: int, below: Callable[[IntArray], IntArray] | None = None
+    ) -> tuple[dict[_Kind, int], IntArray, IntArray]:
+        """The bytes up to `end` by kind, each counted once; first byte and end of the gaps.
+
+        below: of positions, how many of the bytes before each count; all if it is None.
+        """
+        starts = np.concatenate([starts for _, starts, _ in self._spans])
+        sizes = np.concatenate([sizes for _, _, sizes in self._spans])
+        lows, highs, gap_lows, gap_highs = own_spans(starts, sizes, end)
+        own = highs - lows if below is None else below(highs) - below(lows)
+        found: dict[_Kind, int] = {}
+        position = 0
+        for kind, spans, _ in self._spans:
+            size = int(own[position : position + len(spans)].sum())
+            found[kind] = found.get(kind, 0) + size
+            position += len(spans)
+        return found, gap_lows, gap_highs
 
 
 def chunks(count: int) -> list[slice]:

@@ -22,6 +22,7 @@ from typing import IO
 
 from etscope.errors import FormatError, reading
 from etscope.formats.bytes.files import PathLike, atomic_write
+from etscope.formats.bytes.flatbuffer import Span
 
 MAX_MEMBERS = 65_535
 # Graph JSON deflates 20 to 50 times; deflate's own limit is 1,032 times.
@@ -102,7 +103,11 @@ class ZipArchive:
         thread.start()
         return data, wait
 
-    def _unpacked(self, member: Member) -> memoryview:
+    def stored_span(self, member: Member) -> Span:
+        """The place of a member's bytes as they are stored, behind its local header.
+
+        Raises `FormatError` if the member contradicts the directory.
+        """
         # The local header must be there and agree in the name.
         header = self.buffer[member.offset : member.offset + _LOCAL_HEADER.size]
         if member.offset < 0 or len(header) < _LOCAL_HEADER.size:
@@ -117,8 +122,11 @@ class ZipArchive:
         start: int = name_start + name_length + extra_length
         if start + member.stored_size > min(member.limit, len(self.buffer)):
             raise FormatError("the member overlaps the next one", offset=member.offset)
+        return Span(start, member.stored_size)
 
-        data = self.buffer[start : start + member.stored_size]
+    def _unpacked(self, member: Member) -> memoryview:
+        span = self.stored_span(member)
+        data = self.buffer[span.offset : span.offset + span.size]
         if not member.deflated:
             return data
         unpacker = zlib.decompressobj(-zlib.MAX_WBITS)

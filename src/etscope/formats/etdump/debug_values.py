@@ -121,11 +121,11 @@ class DebugBuffer:
 
     @classmethod
     def open(cls, source: BytesLike | PathLike) -> DebugBuffer:
-        """Open a debug buffer: a file, or its bytes.
+        """Open a debug buffer: a file, or its bytes. Of a run that logged no tensors it is empty.
 
-        Raises `MissingFileError`, and `FormatError` for an empty file or one that is not regular.
+        Raises `MissingFileError`, and `FormatError` for a file that is not regular.
         """
-        return cls(open_source(source, "debug buffer"))
+        return cls(open_source(source, "debug buffer", may_be_empty=True))
 
     @property
     def size(self) -> int:

@@ -7,6 +7,7 @@ The format is a FlatBuffer with identifier "ED00", usually behind a uint32 of it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from etscope.errors import FormatError, MissingDataError, reading
 from etscope.formats.bytes.files import BytesLike, PathLike, Source, open_source
 from etscope.formats.bytes.flatbuffer_columns import (
+    Extents,
     FlatBufferColumns,
     IntArray,
     TableColumns,
@@ -352,3 +354,50 @@ def _num_elements(buffer: FlatBufferColumns, tensors: TableColumns) -> IntArray:
         raise FormatError("a tensor has more elements than any memory holds")
     elements: IntArray = np.where(empty, 0, sizes.prod(axis=1))
     return elements
+
+
+# --------------------------------------------------------------------------------------------
+# What the bytes of a dump are.
+
+HEADER, RUNS, EVENTS, VALUES, METADATA, STRINGS, LAYOUTS, PADDING, UNREFERENCED = (
+    "header", "runs", "events", "values", "metadata", "strings", "table layouts", "padding",
+    "unreferenced",
+)  # fmt: skip
+_ALIGNMENT = 16  # of the largest scalar, with the length of a vector
+
+
+def bytes_by_kind(dump: ETDump) -> Mapping[str, int]:
+    """Return the bytes of the file by what they are; they sum to its size.
+
+    Tables, vectors and strings that the reader knows are of the kind that first refers to them.
+    "unreferenced" are bytes that nothing points to, and fields of newer schemas.
+    """
+    with reading("ETDump", dump.path):
+        start, end = _flatbuffer_bounds(dump.source)
+        walk = Extents(FlatBufferColumns(dump.source.buffer, start, end), LAYOUTS)
+        walk.add(HEADER, np.zeros(1, np.int64), np.array([start + 2 * _PREFIX]))
+        root = walk.tables(RUNS, walk.buffer.root(), 2)
+        runs = walk.tables(RUNS, walk.listed(RUNS, root.reference(1)), 4)
+        allocators = walk.tables(RUNS, walk.listed(RUNS, runs.reference(2)), 1)
+        events = walk.tables(EVENTS, walk.listed(EVENTS, runs.reference(3)), 3)
+        profile = walk.tables(EVENTS, events.reference(EventKind.PROFILE), 8)
+        walk.tables(EVENTS, events.reference(EventKind.ALLOCATION), 2)
+        debug = walk.tables(EVENTS, events.reference(EventKind.DEBUG), 6)
+        values = walk.tables(VALUES, debug.reference(2), 8)
+        for slot in (3, 4, 5, 6, 7):  # numbers, and whether it is an output
+            walk.tables(VALUES, values.reference(slot), 1)
+        lists = walk.tables(VALUES, values.reference(2), 1)
+        listed = walk.listed(VALUES, lists.reference(0))
+        tensors = walk.tables(VALUES, np.concatenate([values.reference(1), listed]), 4)
+        for slot in (1, 2):
+            walk.vectors(VALUES, tensors.reference(slot), _SIZE.itemsize)
+        walk.vectors(METADATA, profile.reference(5), 1)
+        names = (runs.reference(0), allocators.reference(0), profile.reference(0))
+        for text in (*names, profile.reference(4), debug.reference(4), debug.reference(5)):
+            walk.strings(STRINGS, text)
+        found, gap_lows, gap_highs = walk.sizes(end)
+        gaps = gap_highs - gap_lows
+        sizes = dict.fromkeys((HEADER, RUNS, EVENTS, VALUES, METADATA, STRINGS, LAYOUTS), 0) | found
+        sizes[PADDING] = int(gaps[gaps < _ALIGNMENT].sum())
+        sizes[UNREFERENCED] = int(gaps[gaps >= _ALIGNMENT].sum()) + dump.size - end
+        return sizes

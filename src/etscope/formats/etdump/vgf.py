@@ -29,12 +29,18 @@ def parse_vgf_neural_statistics_metadata(metadata: Metadata) -> dict[str, Any]:
     Raises `FormatError` for data that is not such a record, `VersionError` for another version.
     """
     with reading(_KIND):
-        record = json.loads(_as_bytes(metadata))
+        try:
+            record = json.loads(_as_bytes(metadata))
+        except ValueError as error:
+            raise FormatError(
+                f"Malformed VGF neural statistics delegate metadata: broken JSON ({error})"
+            ) from error
         if not isinstance(record, dict) or record.get("schema") != SCHEMA:
             raise FormatError(f"not a {_KIND}: it has no schema {SCHEMA!r}")
         if record.get("schema_version") != VERSION:
             raise VersionError(
-                f"this {_KIND} has version {record.get('schema_version')!r}, not {VERSION}"
+                "Unsupported VGF neural statistics metadata schema version: "
+                f"{record.get('schema_version')!r}, not {VERSION}"
             )
         segments = [dict(segment) for segment in record.get("segments", [])]
         for segment in segments:
@@ -53,7 +59,7 @@ def _decoded(blob: dict[str, Any]) -> bytes:
     try:
         return base64.b64decode(blob.get("data", ""), validate=True)
     except (binascii.Error, TypeError, ValueError) as error:
-        raise FormatError(f"a blob of a {_KIND} is not base64") from error
+        raise FormatError("Malformed base64 data in VGF neural statistics blob") from error
 
 
 def parse_vgf_neural_statistics_delegate_metadata(

@@ -236,9 +236,21 @@ class RecordFile:
 
     def sibling(self, name: str, suffix: str) -> memoryview:
         """The bytes of a graph's member of one of `SIBLINGS`; b"" if the record has no such member,
-        as slimmed and old records."""
+        as slimmed and old records.
+
+        Raises `FormatError` where a later one is there: releases added them in that order.
+        """
         member = self.sibling_member(name, suffix)
-        return self.archive.read(member) if member in self.members else memoryview(b"")
+        if member in self.members:
+            return self.archive.read(member)
+        later = SIBLINGS[SIBLINGS.index(suffix) + 1 :]
+        base = member.removesuffix(suffix)
+        if SLIMMED not in self.members and any(base + one in self.members for one in later):
+            raise FormatError(
+                f"the record has lost its member {member}, without which the program is not whole",
+                path=self.path,
+            )
+        return memoryview(b"")
 
     def sibling_member(self, name: str, suffix: str) -> str:
         """The name of a graph's member of one of `SIBLINGS`, which may be missing."""
@@ -351,7 +363,8 @@ class RecordFile:
         """A function that reads `state_dict` from bytes that a thread is still checking, and one
         that waits for the thread: see `ZipArchive.read_beside`."""
         member = self.sibling_member(name, STATE_DICT)
-        if member not in self.members or not self.members[member].size:
+        if not self.members.get(member) or not self.members[member].size:
+            self.sibling(name, STATE_DICT)
             return dict, lambda: None
         data, wait = self.archive.read_beside(member)
         return lambda: self._tensors_in(data, member), wait

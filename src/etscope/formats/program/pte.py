@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from etscope.formats.bytes.flatbuffer import (
     FlatTable,
     Span,
 )
+from etscope.formats.bytes.flatbuffer_columns import Extents, FlatBufferColumns, IntArray
 from etscope.formats.identify import describe
 from etscope.formats.program.pte_schema import (
     BOXED_LISTS,
@@ -68,6 +69,7 @@ _HEADER_MAGIC = b"eh00"
 _HEADER_WITHOUT_DATA_SIZE = 24
 
 _Entry = TypeVar("_Entry")
+BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,12 @@ class Program:
     mutable_data: tuple[Subsegments, ...]
     inline_constants: tuple[Span, ...]
     source: Source
+
+    @property
+    def tables_size(self) -> int:
+        """The bytes from the file's first to the end of the tables."""
+        whole = self.source.size
+        return whole if self.header is None else min(self.header.program_size, whole)
 
     def method(self, name: str) -> Method:
         """The method of that name, or `MissingDataError`."""
@@ -169,13 +177,6 @@ class Program:
         if not 0 <= delegate < len(delegates):
             raise UsageError(f"method {method!r} has {len(delegates)} delegates, not {delegate}")
         return self.blob(delegates[delegate].blob)
-
-    def named_blob(self, key: str) -> memoryview:
-        """The data stored under `key`, or `MissingDataError`."""
-        for entry in self.named_data:
-            if entry.key == key:
-                return self.blob(entry.blob)
-        raise MissingDataError(f"{self.source.name} has no data named {key!r}")
 
     def stack_traces(self, method: str) -> tuple[tuple[Frame, ...], ...]:
         """The stack traces stored with a method's instructions, each with the outermost call
@@ -331,6 +332,7 @@ def _entry(entries: Sequence[_Entry], index: int, what: str) -> _Entry:
 _DEVICES = ("cpu", "cuda")
 _MAX_RANK = 32  # numpy's; the runtime has 16
 _SEGMENT = 1  # DataLocation
+_DELEGATE_CALL = 2  # InstructionArguments
 _EXTERNAL = 1  # TensorDataLocation
 
 
@@ -390,6 +392,7 @@ def _read_value(table: FlatTable) -> Value:
     return ListValue(kind, member.numbers(0, code))
 
 
+_INT, _DOUBLE, _TENSOR, _STRING = 2, 4, 5, 6  # members of the union by number
 # Lists of the union by number, with the type of their items as `struct` names it.
 _LISTS = {
     7: (ValueKind.INT_LIST, "q"),
@@ -527,3 +530,172 @@ def _check_indices(
     for index in indices:
         if not lowest <= index < count:
             raise FormatError(f"{what} {index}, and there are {count:,}", offset=table.position)
+
+
+# --------------------------------------------------------------------------------------------
+# What the bytes of the tables are.
+
+HEADER, SEGMENTS, NAMED_KEYS, INLINE_DATA, LAYOUTS = (
+    "header", "segments", "keys of named data", "data", "table layouts"
+)  # fmt: skip
+SIGNATURE, OPERATORS, STACK_TRACES = "inputs and outputs", "operator names", "stack traces"
+TENSORS, TENSOR_NAMES, OTHER_VALUES = "tensors", "tensor names", "numbers and lists"
+UNREAD, INSTRUCTIONS, COMPILE_SPECS = "unread values", "instructions", "compile specs"
+
+# Methods and operators that are told apart: a hostile file could have a million of each.
+_MOST_METHODS, _MOST_OPERATORS = 256, 64
+_UNREAD = -1
+
+
+class TableKind(NamedTuple):
+    """A kind of bytes of the tables: `content`, of a method and for an operator ("aten::add.out"; a
+    backend for delegates), if they are of one.
+
+    Values are those of the operator that is the first to name them.
+    """
+
+    content: str
+    method: str | None = None
+    operator: str | None = None
+
+
+def table_extents(program: Program) -> Extents[TableKind]:
+    """Visit all tables, vectors and strings of a program; the data of older files is `INLINE_DATA`.
+
+    What several methods share is that of the first. Raises `FormatError`.
+    """
+    with reading(KIND, program.source.path):
+        buffer = FlatBufferColumns(program.source.buffer, 0, program.tables_size)
+        walk = Extents(buffer, TableKind(LAYOUTS))
+        header, segments, named = map(TableKind, (HEADER, SEGMENTS, NAMED_KEYS))
+        length = 0 if program.header is None else program.header.length
+        walk.add(header, np.zeros(1, np.int64), np.array([_HEADER_AT + length]))
+        root = walk.tables(header, buffer.root(), 8)
+        plans = walk.listed(header, root.reference(1))
+        for number, method in enumerate(program.methods[:_MOST_METHODS]):
+            _visit_method(walk, method.name, plans[number : number + 1], _Users.of(method))
+        if len(plans) > _MOST_METHODS:
+            nobody = _Users((None,), np.zeros(0, np.int64), np.zeros(0, np.int64))
+            _visit_method(walk, "other methods", plans[_MOST_METHODS:], nobody)
+        for slot in (2, 3):  # constants and delegates' data of older files
+            held = walk.tables(segments, walk.listed(segments, root.reference(slot)), 1)
+            walk.vectors(TableKind(INLINE_DATA), held.reference(0), 1)
+        walk.tables(segments, walk.listed(segments, root.reference(4)), 2)
+        subsegments = np.append(root.reference(5), walk.listed(segments, root.reference(6)))
+        walk.vectors(segments, walk.tables(segments, subsegments, 2).reference(1), UINT64.size)
+        entries = walk.tables(named, walk.listed(named, root.reference(7)), 2)
+        walk.strings(named, entries.reference(0))
+        return walk
+
+
+@dataclass(frozen=True, slots=True)
+class _Users:
+    """The operators of a method: their names, None for no operator, and for each instruction and
+    each value the index of the name; `_UNREAD` for a value that nothing names."""
+
+    names: tuple[str | None, ...]
+    of_instructions: IntArray
+    of_values: IntArray
+
+    @classmethod
+    def of(cls, method: Method) -> _Users:
+        known: dict[str | None, int] = {None: 0}
+        instructions = [one for chain in method.chains for one in chain.instructions]
+        users = np.zeros(len(instructions), np.int64)
+        values = np.zeros(len(method.values), np.int64)
+        for number, instruction in enumerate(instructions):
+            operator = method.operator_of(instruction)
+            user = known.get(operator, 0)
+            if operator is not None and not user and len(known) <= _MOST_OPERATORS:
+                user = known[operator] = len(known)
+            users[number] = user
+            for index in method.named(instruction):
+                values[index] = values[index] or user
+        values[list(method.unread())] = _UNREAD
+        return cls(tuple(known), users, values)
+
+    def split(self, users: IntArray, count: int) -> Iterator[tuple[str | None, BoolArray]]:
+        """Yield each operator, and which of `count` items are its own, by the `users` of the items;
+        all are nobody's if these are of another number."""
+        if len(users) != count:
+            users = np.zeros(count, np.int64)
+        for user, name in enumerate(self.names):
+            is_own = users == user
+            if is_own.any():
+                yield name, is_own
+
+
+def _visit_method(walk: Extents[TableKind], name: str, positions: IntArray, users: _Users) -> None:
+    """Visit the `ExecutionPlan` of a method, or those of several."""
+    about, specs = TableKind(SIGNATURE, name), TableKind(COMPILE_SPECS, name)
+    calls, traces = TableKind(INSTRUCTIONS, name), TableKind(STACK_TRACES, name)
+    names = TableKind(OPERATORS, name)
+    plan = walk.tables(about, positions, 10)
+    walk.strings(about, plan.reference(0))
+    container = walk.tables(about, plan.reference(1), 2)
+    for slot in (0, 1):
+        walk.strings(about, container.reference(slot))
+    for slot in (3, 4):
+        walk.vectors(about, plan.reference(slot), INT32.size)
+    walk.vectors(about, plan.reference(8), INT64.size)
+    walk.tables(about, walk.listed(about, plan.reference(9)), 3)
+    values = walk.listed(TableKind(OTHER_VALUES, name), plan.reference(2))
+    for operator, is_own in users.split(users.of_values, len(values)):
+        of_operator = (
+            TableKind(what, name, operator) for what in (TENSORS, TENSOR_NAMES, OTHER_VALUES)
+        )
+        _visit_values(walk, values[is_own], *of_operator)
+    if len(users.of_values) == len(values):
+        unread = TableKind(UNREAD, name)
+        _visit_values(walk, values[users.of_values == _UNREAD], unread, unread, unread)
+    chains = walk.tables(calls, walk.listed(calls, plan.reference(5)), 4)
+    for slot in (0, 1):
+        walk.vectors(calls, chains.reference(slot), INT32.size)
+    instructions = walk.listed(calls, chains.reference(2))
+    for operator, is_own in users.split(users.of_instructions, len(instructions)):
+        own = TableKind(INSTRUCTIONS, name, operator)
+        made = walk.tables(own, instructions[is_own], 2)
+        kinds, members = made.scalar(0, "u1"), made.reference(1)
+        named = walk.tables(own, members[kinds <= _DELEGATE_CALL], 2)
+        walk.vectors(own, named.reference(1), INT32.size)
+        walk.tables(own, members[kinds > _DELEGATE_CALL], 2)
+    lists = walk.tables(traces, walk.listed(traces, chains.reference(3)), 1)
+    frames = walk.tables(traces, walk.listed(traces, lists.reference(0)), 4)
+    for slot in (0, 2, 3):
+        walk.strings(traces, frames.reference(slot))
+    operators = walk.tables(names, walk.listed(names, plan.reference(6)), 2)
+    for slot in (0, 1):
+        walk.strings(names, operators.reference(slot))
+    delegates = walk.tables(names, walk.listed(names, plan.reference(7)), 3)
+    walk.strings(names, delegates.reference(0))
+    walk.tables(names, delegates.reference(1), 2)
+    options = walk.tables(specs, walk.listed(specs, delegates.reference(2)), 2)
+    walk.strings(specs, options.reference(0))
+    walk.vectors(specs, options.reference(1), 1)
+
+
+def _visit_values(
+    walk: Extents[TableKind],
+    positions: IntArray,
+    tensors: TableKind,
+    names: TableKind,
+    others: TableKind,
+) -> None:
+    """Visit values of a method: tensors, names of these, and all other values."""
+    values = walk.buffer.tables(positions, 2)
+    kinds, members = values.scalar(0, "u1"), values.reference(1)
+    is_tensor = kinds == _TENSOR
+    walk.tables(tensors, positions[is_tensor], 2)
+    walk.tables(others, positions[~is_tensor], 2)
+    found = walk.tables(tensors, members[is_tensor], 10)
+    walk.vectors(tensors, found.reference(2), INT32.size)
+    walk.vectors(tensors, found.reference(3), 1)
+    walk.tables(tensors, found.reference(6), 3)
+    walk.strings(names, walk.tables(tensors, found.reference(9), 5).reference(1))
+    for number in np.unique(kinds[~is_tensor]).tolist():
+        is_number = number in (_INT, _DOUBLE)
+        held = walk.tables(others, members[kinds == number], 1, INT64.size if is_number else 0)
+        if number == _STRING:
+            walk.strings(others, held.reference(0))
+        elif number in _LISTS:
+            walk.vectors(others, held.reference(0), struct.calcsize(_LISTS[number][1]))

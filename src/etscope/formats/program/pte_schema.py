@@ -7,6 +7,7 @@ All indices are kept as they are in the file.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
@@ -240,6 +241,44 @@ class Method:
         """Instructions of the first chain: the only one that ExecuTorch writes. Their indices are
         the instruction ids of an ETDump."""
         return self.chains[0].instructions if self.chains else ()
+
+    def operator_of(self, instruction: Instruction) -> str | None:
+        """The operator that an instruction runs ("aten::add.out"), or the backend of its delegate;
+        None for a move, a jump or a free."""
+        match instruction:
+            case KernelCall(operator):
+                return self.operators[operator].full_name
+            case DelegateCall(delegate):
+                return self.delegates[delegate].backend_id
+        return None
+
+    def named(self, instruction: Instruction) -> Iterator[int]:
+        """The indices of the values that an instruction names, and of the items of lists."""
+        match instruction:
+            case KernelCall(_, args) | DelegateCall(_, args):
+                return self.with_items(args)
+            case MoveCall(source, destination):
+                return iter((source, destination))
+            case JumpFalseCall(condition, _):
+                return iter((condition,))
+            case FreeCall(value):
+                return iter((value,))
+
+    def unread(self) -> list[int]:
+        """The indices of values that no instruction names, and that are no input or output."""
+        read = set(self.with_items({*self.inputs, *self.outputs}))
+        for chain in self.chains:
+            for instruction in chain.instructions:
+                read.update(self.named(instruction))
+        return [index for index in range(len(self.values)) if index not in read]
+
+    def with_items(self, indices: Iterable[int]) -> Iterator[int]:
+        """The indices of values, each list with those of its items."""
+        for index in indices:
+            yield index
+            value = self.values[index]
+            if isinstance(value, ListValue) and value.kind in BOXED_LISTS:
+                yield from (int(item) for item in value.items if item >= 0)
 
 
 @dataclass(frozen=True, slots=True)

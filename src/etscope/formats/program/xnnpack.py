@@ -1,18 +1,19 @@
 """Operators in the data of an XNNPACK delegate, in the order in which XNNPACK gets them.
 
 The data is a header ("XH00") that locates the rest, a FlatBuffer ("XN00" or "XN01") and the
-weights; older data has no header. Only the FlatBuffer's list of operators and the ids of the values
-that flow between them are read here. Each operator has the debug handle of the graph node that it
-was made from, or `NO_HANDLE`.
+weights; older data has no header. The FlatBuffer's list of operators, the types and shapes of the
+values that flow between them, and the places of the weights are read here. Each operator has the
+debug handle of the graph node that it was made from, or `NO_HANDLE`.
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from etscope.errors import FormatError
-from etscope.formats.bytes.flatbuffer import UINT32, FlatBuffer
+from etscope.formats.bytes.flatbuffer import INT16, INT32, UINT32, UINT64, FlatBuffer, FlatTable
 
 MAGICS = (b"XN00", b"XN01")
 _HEADER_MAGIC = b"XH00"
@@ -20,8 +21,19 @@ _HEADER_MAGIC = b"XH00"
 _HEADER = struct.Struct("<4sHIIIQ")
 # The backend writes it for a node that its own passes made.
 NO_HANDLE = 65535
-# Slots of the schema: a quantised value in the union of values, a value's id, a convert's output.
-_QUANTIZED_VALUE, _VALUE_ID, _CONVERT_OUTPUT = 2, 6, 1
+# A quantised value in the union of values.
+_QUANTIZED_VALUE = 2
+# How a value is quantised: the slot of its scales' index among the constants, and their type; by
+# channel, and by group of a channel.
+_PER_CHANNEL, _PER_TENSOR, _PER_GROUP = 1, 2, 4
+_SCALES = {_PER_CHANNEL: (2, "float32"), _PER_GROUP: (4, "bfloat16")}
+# Element types whose scale and zero point are chosen as the program runs: qdint8, qpint8.
+_DYNAMIC = (9, 11)
+# The schema's element types, as torch calls them; None for the invalid one.
+_DTYPES = (
+    None, "float32", "float16", "int8", "uint8", "int32", "int8", "int32", "int4", "int8", "int4",
+    "int8", "int32", "float32", "bfloat16",
+)  # fmt: skip
 
 # Members of the schema's union of operators, from 1 on, without the prefix "XNN". The names are
 # those of the schema; only the order matters, and it only ever grows.
@@ -35,6 +47,83 @@ KINDS = (
     "Concatenate5", "ConvTranspose2d", "ReciprocalSquareRoot", "Log", "Gelu", "Tanh", "Exp", "Sin",
     "Copy", "Cos",
 )  # fmt: skip
+# The slots of the ids of an operator's input values, and of its output values.
+_Slots = tuple[tuple[int, ...], tuple[int, ...]]
+_ONE_INPUT: _Slots = ((0,), (1,))
+_TWO_INPUTS: _Slots = ((0, 1), (2,))
+_CONVOLUTION: _Slots = ((15, 16, 17), (18,))
+_POOLING: _Slots = ((10,), (11,))
+_CONCATENATION: _Slots = ((1, 2, 3, 4, 7), (5,))
+_SLOTS: Mapping[str, _Slots] = {
+    **dict.fromkeys(
+        (
+            "Add",
+            "BatchMatrixMultiply",
+            "Div",
+            "Maximum",
+            "Minimum",
+            "Multiply",
+            "PReLU",
+            "Subtract",
+        ),
+        _TWO_INPUTS,
+    ),
+    **dict.fromkeys(("Conv2d", "ConvTranspose2d", "DepthwiseConv2d"), _CONVOLUTION),
+    **dict.fromkeys(("AvgPooling2d", "MaxPooling2d"), _POOLING),
+    **dict.fromkeys(("StaticTranspose", "StaticReshape", "StaticResizeBilinear2D"), ((2,), (3,))),
+    **dict.fromkeys(("StaticConstantPad", "StaticSlice"), ((3,), (4,))),
+    **dict.fromkeys(("ELU", "LeakyReLU"), ((1,), (2,))),
+    **{
+        f"Concatenate{count}": (_CONCATENATION[0][:count], _CONCATENATION[1])
+        for count in (2, 3, 4, 5)
+    },
+    "ArgMaxPooling2d": ((7,), (8, 9)),
+    "FullyConnected": ((0, 1, 2), (3,)),
+    "ScaledDotProductAttention": ((0, 1, 2, 3, 4), (5,)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class XnnConstant:
+    """Bytes that a value has from the file: the program's named data `key`, or, without one, those
+    from `offset` of the delegate's data. label: "int8[16, 8]", or "scales". quantized: how integers
+    stand for numbers, None where that is not known."""
+
+    key: str | None
+    offset: int
+    size: int
+    dtype: str
+    label: str
+    quantized: XnnQuantized | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class XnnQuantized:
+    """Integers that stand for the numbers (integer - zero_point) * scale. scales: numbers, or the
+    constant that has them. axis: the dimension whose channels have a scale each; None: one for
+    all."""
+
+    scales: tuple[float, ...] | XnnConstant
+    zero_point: int = 0
+    axis: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class XnnTensor:
+    """The element type ("int8") and the sizes of a value, in XNNPACK's order of dimensions.
+
+    constants: its weights and the scales of their channels, if it has its content from the file.
+    `is_dynamic`: its scale and zero point are chosen as the program runs.
+    """
+
+    dtype: str
+    sizes: tuple[int, ...]
+    is_quantized: bool = False
+    constants: tuple[XnnConstant, ...] = field(default=(), compare=False)
+    is_dynamic: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.sizes))}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +132,15 @@ class XnnNode:
     handle of its node, None for an operator that the backend added.
 
     `clamped`: its output is clamped, as by a relu that was fused into it. `quantizes`: it is a
-    "Convert" whose output is quantised.
+    "Convert" whose output is quantised. `inputs`, `outputs`: its values, weights among them.
     """
 
     kind: str | None
     debug_handle: int | None
     clamped: bool = False
     quantizes: bool = False
+    inputs: tuple[XnnTensor, ...] = field(default=(), compare=False)
+    outputs: tuple[XnnTensor, ...] = field(default=(), compare=False)
 
 
 def is_xnnpack(data: memoryview) -> bool:
@@ -59,11 +150,11 @@ def is_xnnpack(data: memoryview) -> bool:
 
 def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
     """Read the operators of a delegate's data, in the order in which XNNPACK gets them."""
-    tables = data
+    tables, weights_at = data, 0
     if bytes(data[4:8]) == _HEADER_MAGIC:
         if len(data) < 4 + _HEADER.size:
             raise FormatError("the header of the XNNPACK data is cut off", offset=0)
-        _, _, offset, size, *_ = _HEADER.unpack_from(data, 4)
+        _, _, offset, size, weights_at, _ = _HEADER.unpack_from(data, 4)
         if offset + size > len(data):
             raise FormatError(
                 f"the XNNPACK operators are bytes {offset:,} to {offset + size:,} of {len(data):,}",
@@ -74,24 +165,81 @@ def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
     if magic not in MAGICS:
         raise FormatError(f"not XNNPACK data: its tables begin with {magic!r}", offset=4)
     root = FlatBuffer(tables).root()
-    quantized: set[int] = set()
-    for value in root.tables(2):
-        member, entry = value.union(0)
-        tensor = entry.table(0) if entry is not None and member == _QUANTIZED_VALUE else None
-        if tensor is not None:
-            quantized.add(tensor.integer(_VALUE_ID, UINT32))
+    values = _values(root, weights_at)
     nodes = []
     for table in root.tables(1):
         number, entry = table.union(0)
         handle = table.integer(2, UINT32)
         kind = KINDS[number - 1] if 1 <= number <= len(KINDS) else None
-        output = entry.integer(_CONVERT_OUTPUT, UINT32) if entry and kind == "Convert" else -1
+        inputs, outputs = (
+            ()
+            if entry is None or kind is None
+            else tuple(
+                values[identifier]
+                for slot in slots
+                if (identifier := entry.integer(slot, UINT32)) in values
+            )
+            for slots in _SLOTS.get(kind or "", _ONE_INPUT)
+        )
         nodes.append(
             XnnNode(
                 kind=kind,
                 debug_handle=None if handle in (0, NO_HANDLE) else handle,
                 clamped=table.has(3),
-                quantizes=output in quantized,
+                quantizes=kind == "Convert" and any(value.is_quantized for value in outputs),
+                inputs=inputs,
+                outputs=outputs,
             )
         )
     return tuple(nodes)
+
+
+def _values(root: FlatTable, weights_at: int) -> Mapping[int, XnnTensor]:
+    """The values of the root table by their ids; without those of an unknown element type.
+    weights_at: where the weights begin in the delegate's data."""
+    found = {}
+    stored = root.tables(8)
+
+    def constant(index: int, dtype: str, label: str) -> Iterator[XnnConstant]:
+        if 0 < index < len(stored):  # 0 is that of values without data
+            key, size = stored[index].string(2) or None, stored[index].integer(1, UINT64)
+            offset = 0 if key else weights_at + stored[index].integer(0, UINT64)
+            yield XnnConstant(key, offset, size, dtype, label)
+
+    for value in root.tables(2):
+        member, entry = value.union(0)
+        is_quantized = member == _QUANTIZED_VALUE
+        tensor = entry.table(0) if entry is not None and is_quantized else entry
+        if tensor is None:
+            continue
+        number = tensor.integer(0, INT16)
+        dtype = _DTYPES[number] if 0 <= number < len(_DTYPES) else None
+        if dtype is not None:
+            sizes = tuple(int(size) for size in tensor.numbers(2, "I"))
+            label = str(XnnTensor(dtype, sizes))
+            constants = [*constant(tensor.integer(3, UINT32), dtype, label)]
+            by, scales = (0, None) if entry is None or not is_quantized else entry.union(1)
+            if scales is not None and constants:
+                if by in _SCALES:
+                    slot, scale_dtype = _SCALES[by]
+                    constants += constant(scales.integer(slot, UINT32), scale_dtype, "scales")
+                quantized = _quantized(by, scales, constants[1:])
+                constants[0] = replace(constants[0], quantized=quantized)
+            found[tensor.integer(6, UINT32)] = XnnTensor(
+                dtype, sizes, is_quantized, tuple(constants), number in _DYNAMIC
+            )
+    return found
+
+
+def _quantized(
+    by: int, parameters: FlatTable, scales: Sequence[XnnConstant]
+) -> XnnQuantized | None:
+    """Read how a constant is quantised; None for groups of a channel, and 4-bit integers."""
+    if by == _PER_TENSOR:
+        scale = struct.unpack("<f", struct.pack("<I", parameters.integer(0, UINT32)))[0]
+        return XnnQuantized((scale,), zero_point=parameters.integer(1, INT32))
+    if by != _PER_CHANNEL:
+        return None
+    # XNNPACK's integers of 8 and 32 bits have no zero point by channel.
+    given = scales[0] if scales else parameters.numbers(0, "f")
+    return XnnQuantized(given, axis=parameters.integer(1, INT32))

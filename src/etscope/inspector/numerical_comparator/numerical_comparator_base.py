@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,10 @@ class NumericalComparatorBase(ABC):
         self._inspector = value
 
     def preprocessing(self, mapping: IntermediateOutputMapping) -> IntermediateOutputMapping:
-        """The mapping that is compared, made of the one that was found; here the same."""
+        """The mapping that is compared, made of the one that was found; here the same.
+
+        Values are tensors; tuples of them where an operator has several outputs.
+        """
         return mapping
 
     @abstractmethod
@@ -68,7 +72,8 @@ class NumericalComparatorBase(ABC):
 
         The columns are upstream's: the handles, the names of the operators and the value on both
         sides (aot: of the reference graph), and `gap`: a list of the distances, one for each
-        tensor of an operator's output. Pairs with None in the place of a value have no row.
+        tensor of an operator's output; those of tuples without elements are NaN. Pairs with None in
+        the place of a value have no row.
 
         Raises `ComparatorError` for a mapping of another form and for outputs of different numbers
         of tensors, `MissingDataError` when there is nothing to compare.
@@ -133,7 +138,14 @@ class NumericalComparatorBase(ABC):
                 f"the run {len(pairs[1])}",
                 hint="pair them in preprocessing()",
             )
-        return [self.element_compare(a, b) for a, b in zip(*pairs, strict=True)]
+        # A batch norm has outputs without elements, of which few comparators have a distance.
+        may_be_empty = len(pairs[0]) > 1
+        return [
+            math.nan
+            if may_be_empty and _is_empty(a) and _is_empty(b)
+            else self.element_compare(a, b)
+            for a, b in zip(*pairs, strict=True)
+        ]
 
 
 def compared(metric: str, a: Any, b: Any) -> float:
@@ -149,6 +161,10 @@ def compared(metric: str, a: Any, b: Any) -> float:
 def _items(output: Any) -> Sequence[Any]:
     is_several = isinstance(output, Sequence) and not isinstance(output, (str, bytes))
     return output if is_several else (output,)
+
+
+def _is_empty(value: Any) -> bool:
+    return 0 in getattr(value, "shape", ())
 
 
 def _op_names(handle: DebugHandle, names: Mapping[DebugHandle, Sequence[str]]) -> list[str]:

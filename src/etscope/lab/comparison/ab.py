@@ -16,18 +16,9 @@ cores on which ten processes wanted to run, neighbouring processes of one progra
 median and by 1 % in the lower quartile. A round is one number, ``d = log(model / baseline)`` of the
 two quartiles. A change of the slow runs only is not judged; the sides' p50 and p90 are reported.
 
-1. *p* is of Wilcoxon's signed-rank test on the rounds, two-sided and exact: of all ways to give
-   the rounds' ``|d|`` their signs (F. Wilcoxon, "Individual comparisons by ranking methods",
-   Biometrics Bulletin 1, 1945; ties have their mean rank, rounds without a difference keep their
-   rank, J. Pratt, JASA 54, 1959). Beyond 500 rounds by its normal approximation.
-2. *The change* is Hodges and Lehmann's estimate, the median of all means of two rounds, and its
-   *interval* lies between two of these means, as far from the ends as the exact distribution
-   allows (J. Hodges and E. Lehmann, Annals of Mathematical Statistics 34, 1963; M. Hollander and
-   D. Wolfe, "Nonparametric statistical methods", 3.2 and 3.3;
-   `etscope.model.statistics`).
-3. *The verdict* is *regressed* or *improved* when p is at most ``1 - confidence`` and the change is
-   of the minimum effect at least; *no difference* when the whole interval lies inside the minimum
-   effect; else *cannot tell*, with the number of rounds that would.
+The test, the change, its interval and the verdict are those of
+`etscope.analysis.comparison.compare_samples.compare_rounds`; *cannot tell* comes with the number of
+rounds that would.
 
 *Why it holds.* Without a difference between the sides a round's sign is that of the draw, whatever
 the noise looks like: no assumption is made of its distribution, only that it does not know the
@@ -44,22 +35,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil, expm1, isfinite, log1p, pi, sqrt
+from math import ceil, expm1, inf, isfinite, log1p, pi, sqrt
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.comparison.compare_samples import Policy, Verdict
+from etscope.analysis.comparison.compare_samples import Policy, Verdict, compare_rounds
 from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
 from etscope.lab.jobs.records import statistics_of
 from etscope.lab.jobs.spec import JobSpec
-from etscope.model.statistics import (
-    fewest_differences,
-    signed_rank_p,
-    signed_rank_shift,
-    t_quantile,
-)
+from etscope.model.statistics import fewest_differences, t_quantile
 
 MODEL, BASELINE = "model", "baseline"
 SIDES = (MODEL, BASELINE)
@@ -211,30 +197,31 @@ def judge(rounds: Sequence[Round], policy: Policy) -> AbResult:
     model, baseline = (_quartiles([one.samples_ns[side] for one in complete]) for side in SIDES)
     if min(model.min(), baseline.min()) <= 0:
         raise MissingDataError("a run takes less than a tick of the clock")
-    differences = np.log(model) - np.log(baseline)
-    alpha = policy.alpha
-    p = signed_rank_p(differences)
-    middle, low, high = signed_rank_shift(differences, alpha)
-    known = isfinite(low)
-    half = max(high - middle, middle - low)
-    least = log1p(policy.min_effect)
-    verdict, reason, needed = Verdict.CANNOT_TELL, "", None
-    if p <= alpha and abs(middle) >= least:
-        verdict = Verdict.REGRESSED if middle > 0 else Verdict.IMPROVED
-    elif known and -least < low and high < least:
-        verdict = Verdict.NO_DIFFERENCE
-    else:
+    found = compare_rounds(baseline, model, policy)
+    relative, p = found.relative or 0.0, 1.0 if found.p is None else found.p
+    middle, half = log1p(relative), inf
+    if found.low is not None and found.high is not None:
+        half = max(log1p(found.high) - middle, middle - log1p(found.low))
+    reason, needed = found.reason, None
+    if found.verdict is Verdict.CANNOT_TELL:
+        differences = np.log(model) - np.log(baseline)
         needed = _rounds_needed(differences, middle, half, policy)
-        reason = _why(len(differences), (low, high), p, needed, policy)
+        if needed is None:
+            more = f"not even {_MOST_ROUNDS} rounds would give a verdict"
+        elif needed > len(differences):
+            more = f"{needed} rounds would give a verdict"
+        else:
+            more = "the same rounds again would probably give a verdict"
+        reason = f"{reason}; {more}"
     return AbResult(
-        verdict=verdict,
+        verdict=found.verdict,
         policy=policy,
         rounds=tuple(rounds),
-        relative=expm1(middle),
-        low=expm1(low) if known else None,
-        high=expm1(high) if known else None,
+        relative=relative,
+        low=found.low,
+        high=found.high,
         p=p,
-        noise_floor=expm1(half) if known else None,
+        noise_floor=expm1(half) if isfinite(half) else None,
         rounds_needed=needed,
         reason=reason,
     )
@@ -272,24 +259,6 @@ def _rounds_needed(differences: Floats, middle: float, half: float, policy: Poli
         if needed > _MOST_ROUNDS:
             return None
     return needed
-
-
-def _why(
-    count: int, ends: tuple[float, float], p: float, needed: int | None, policy: Policy
-) -> str:
-    if needed is None:
-        more = f"not even {_MOST_ROUNDS} rounds would give a verdict"
-    elif needed > count:
-        more = f"{needed} rounds would give a verdict"
-    else:
-        more = "the same rounds again would probably give a verdict"
-    if not isfinite(ends[0]):
-        least = fewest_differences(policy.alpha)
-        return f"{count} rounds: a confidence of {policy.confidence:g} takes {least}; {more}"
-    interval = f"{expm1(ends[0]):+.1%} to {expm1(ends[1]):+.1%}"
-    if p <= policy.alpha:
-        return f"{interval}: a change, but perhaps of less than {policy.min_effect:.1%}; {more}"
-    return f"{interval} is not inside ±{policy.min_effect:.1%}, nor surely outside; {more}"
 
 
 def _statistics(processes: Sequence[Sequence[int]]) -> dict[str, Any]:

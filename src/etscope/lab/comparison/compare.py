@@ -40,7 +40,7 @@ from etscope.analysis.comparison.compare_samples import (
     locations,
 )
 from etscope.analysis.comparison.diff import diff_traces
-from etscope.analysis.comparison.diff_table import source_location
+from etscope.analysis.profile.correlate import UNATTRIBUTED
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeError, MissingDataError, reading
@@ -48,7 +48,7 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.identify import ETRECORD, identify
 from etscope.formats.program.bpte import read_program_file
-from etscope.formats.run_json import RUN_JSON, SavedRun, parse_run_json
+from etscope.formats.run_json import RUN_ETDP, RUN_JSON, SavedRun, parse_run_json
 from etscope.lab.comparison.history import (
     IDENTICAL,
     NONE,
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
 
 UNKNOWN = 0.10  # the smallest change that is reported while the noise between jobs is not known
 
-_DUMP = "run.etdp"
 _HISTORY = 100  # jobs of the device that are searched for identical ones
 _NOISE_DUMPS = 4  # of identical jobs, whose operators are read
 _MS = Scale(TimeScale.NS, TimeScale.MS)
@@ -103,13 +102,13 @@ def operator_changes(
     )
     rows: list[dict[str, Any]] = []
     for change in (one for method in diff.methods for one in method.changes if not one.depth):
-        module, source = (None, None) if change.pair is None else source_location(change.pair.shown)
+        origin = UNATTRIBUTED if change.pair is None else change.pair.shown.attribution
         comparison = change.comparison
         rows.append(
             {
                 "name": change.name,
-                "module": module,
-                "source": source,
+                "module": origin.module,
+                "source": origin.source,
                 "status": change.status,
                 "first_ms": _ms(change.before),
                 "second_ms": _ms(change.after),
@@ -334,10 +333,10 @@ def _samples(side: Side) -> list[int]:
 def _dump(lab: LabApi, job: Job, folder: Path, store: Store | None) -> Dump | None:
     """Copy a job's dump into a new folder, and its record and model beside that folder; None for a
     job without a dump."""
-    if _DUMP not in job.artifacts:
+    if RUN_ETDP not in job.artifacts:
         return None
     folder.mkdir()
-    path = lab.fetch(job.id, folder, [_DUMP])[0]
+    path = lab.fetch(job.id, folder, [RUN_ETDP])[0]
     explains = []
     for field in ("etrecord", "model"):
         ref = job.spec.files.get(field)

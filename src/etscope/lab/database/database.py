@@ -1,4 +1,4 @@
-"""The lab's database.
+"""The lab's database, and its migration from an earlier version.
 
 Tokens: only hashes of their secrets are kept. A secret is 256 random bits, which cannot be guessed,
 however fast a guess is checked. So SHA-256 is enough; the slow hashes that passwords need would
@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import re
 import secrets
+import shutil
+import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import and_, delete, or_, select, update
+from sqlalchemy import and_, delete, inspect, or_, select, text, update
 from sqlalchemy.engine import Connection, Row
 
-from etscope.errors import MissingDataError, UsageError
+from etscope.errors import LabError, MissingDataError, UsageError, VersionError
 from etscope.lab.database import jobs, schema
 from etscope.lab.database.connection import Connections, now
 from etscope.lab.jobs.records import (
@@ -43,6 +48,7 @@ _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._@-]{0,99}")
 _SECRET = re.compile(r"etl_([0-9a-f]{12})_[0-9A-Za-z_-]{43}")
 _USED = timedelta(minutes=1)  # the precision of a token's last use
 
+_logger = logging.getLogger("etscope.lab")
 _devices, _leases, _tokens = schema.devices.c, schema.leases.c, schema.tokens.c
 
 
@@ -69,13 +75,15 @@ class Database:
 
     def __init__(self, url: str, *, patience_seconds: float = _PATIENCE) -> None:
         """url: "sqlite:////path/lab.db" or "postgresql://user@host/name"; missing tables are
-        made. patience_seconds: how long to retry while the database is away.
+        made, those of an earlier version migrated. patience_seconds: how long to retry while the
+        database is away.
 
-        Raises `VersionError` for a database of a later etscope, `UsageError` for another URL.
+        Raises `VersionError` for a database of a later etscope, `LabError` for one that an earlier
+        etscope works on, `UsageError` for another URL.
         """
         self._connections = Connections(url, min(patience_seconds, _PATIENCE_AT_FIRST))
         try:
-            self._connections.write(schema.make)
+            self._connections.write(_prepare)
         except BaseException:
             self.close()
             raise
@@ -163,6 +171,11 @@ class Database:
     def renew(self, engine: str, lease_seconds: float) -> None:
         """Extend the leases of an engine's jobs and devices to that long from now."""
         self._connections.write(jobs.renew, engine, lease_seconds)
+
+    def abandon(self, engine: str) -> None:
+        """End the leases of an engine whose process has ended: `requeue_expired` then takes its
+        jobs, and `acquire_device` its devices."""
+        self._connections.write(jobs.renew, engine, -1.0)
 
     def requeue_expired(self) -> list[str]:
         """Take jobs from engines that stopped renewing their leases; return the jobs' ids. They are
@@ -349,3 +362,91 @@ def _hash(secret: str) -> str:
 
 def _token(row: Row[Any]) -> Token:
     return Token(row.name, frozenset(row.scopes), row.created_at, row.expires_at, row.last_used_at)
+
+
+# -- The tables are made, or brought from an earlier version to this etscope's.
+#
+# A migration is one transaction: the database is of the old version or of the new one, whatever
+# happens. Before it, a database in a file is copied. Another etscope that works on the database
+# would go on to write as it did before, so it has to be stopped first.
+
+
+_LOCK = 0x657473636F7065  # of PostgreSQL's advisory locks: "etscope"
+
+
+def _prepare(connection: Connection, _: bool) -> None:
+    """Make the tables, or migrate those of an earlier version.
+
+    Raises `VersionError` for a database of a later etscope, and `LabError` for one with tables of
+    these names that are not the lab's, one that an earlier etscope works on, and one that cannot be
+    copied.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    if not inspect(connection).has_table(schema.version.name):
+        others = set(inspect(connection).get_table_names()) & set(schema.metadata.tables)
+        if others:
+            raise LabError(
+                f"the database has tables {', '.join(sorted(others))}, and they are not the lab's",
+                hint="name another database in lab.yaml",
+            )
+        schema.metadata.create_all(connection, checkfirst=False)
+        connection.execute(schema.version.insert().values(version=schema.VERSION))
+        return
+    found = connection.execute(select(schema.version.c.version)).scalar()
+    if found == 1:
+        _migrate(connection, found)
+    elif found != schema.VERSION:
+        later = isinstance(found, int) and found > schema.VERSION
+        raise VersionError(
+            f"the lab's database is of version {found}, and this etscope knows version "
+            f"{schema.VERSION}",
+            hint="install the etscope that the lab's server has (pip install -U 'etscope[lab]'), "
+            "or name another database in lab.yaml"
+            if later
+            else "name another database in lab.yaml",
+        )
+
+
+def _migrate(connection: Connection, found: int) -> None:
+    lease = schema.leases.c
+    at_work = select(lease.engine).where(lease.until > now(connection)).limit(1)
+    if engine := connection.execute(at_work).scalar():
+        raise LabError(
+            f"the lab's database is of version {found}, and an etscope of that version works on it "
+            f"({engine})",
+            hint="stop that `etscope lab serve`, then try again; one that was killed is forgotten "
+            "after 30 s",
+        )
+    copy = _back_up(connection, found)
+    # 1 to 2: results know the runner, the threads, the inputs and the software of their jobs.
+    schema.results.drop(connection)
+    schema.results.create(connection)
+    jobs.fill_history(connection)
+    connection.execute(update(schema.version).values(version=schema.VERSION))
+    _logger.warning(
+        "the lab's database was of version %s and is of version %s now%s",
+        found, schema.VERSION, f"; {copy} is a copy of the old one" if copy else "",
+    )  # fmt: skip
+
+
+def _back_up(connection: Connection, found: int) -> Path | None:
+    """Copy a database in a file, as it is before this transaction; None for other databases."""
+    file = connection.engine.url.database
+    if connection.dialect.name != "sqlite" or file is None:
+        return None
+    copy, part = Path(f"{file}.version-{found}"), Path(f"{file}.version-{found}.part")
+    try:
+        part.unlink(missing_ok=True)
+        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(part)) as target:
+            source.backup(target)
+        shutil.copymode(file, part)
+        part.replace(copy)
+    except (OSError, sqlite3.Error) as error:
+        part.unlink(missing_ok=True)
+        raise LabError(
+            f"the lab's database is of version {found}, and no copy of it can be written to "
+            f"{copy}, so it was not changed: {error}",
+            hint="make room, or allow this user to write to the folder",
+        ) from error
+    return copy

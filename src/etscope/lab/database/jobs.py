@@ -59,6 +59,7 @@ _COLUMNS = [
     if column.name not in ("sole", "priority", "expired", "token", "engine", "lease_until", "seeks")
 ]
 _NO_ENGINE: dict[str, Any] = {"token": None, "engine": None, "lease_until": None}
+_AT_ONCE = 500  # jobs that a migration reads together
 _TIMES = ("p50_ms", "p90_ms", "load_ms", "first_ms")
 _POINT = (
     _results.job_id,
@@ -200,7 +201,9 @@ def finish(connection: Connection, unsure: bool, outcome: Outcome) -> bool:
         )
     _note(connection, row, at, state, outcome.error)
     if state is State.DONE:
-        _add_to_history(connection, row.seq, _job_by_id(connection, outcome.job_id))
+        result = _result(row.seq, _job_by_id(connection, outcome.job_id))
+        if result is not None:
+            connection.execute(schema.results.insert().values(result))
     return True
 
 
@@ -508,27 +511,45 @@ def history(
     ).all()
     # One JSON text is parsed much faster than thousands.
     labels = json.loads(f"[{','.join(row[-1] for row in rows)}]")
-    found: dict[tuple[str, str, str, str], list[Point]] = defaultdict(list)
+    keys = [column.name for column in schema.SERIES]
+    found: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
     for row, own in zip(rows, labels, strict=True):
-        model, method, board, backend, job_id, at_us, p50, p90, load, first, marked, sha256, _ = row
+        job_id, at_us, p50, p90, load, first, marked, sha256, _ = row[len(keys) :]
         at = datetime.fromtimestamp(at_us / 1e6, timezone.utc)
         point = Point(job_id, at, p50, p90, load, first, marked, own, sha256)
-        found[model, method, board, backend].append(point)
-    return [Series(*names, tuple(found[names])) for names in sorted(found)]
+        found[tuple(row[: len(keys)])].append(point)
+    return [
+        Series(**dict(zip(keys, values, strict=True)), points=tuple(points))
+        for values, points in sorted(found.items(), key=lambda item: [*map(str, item[0])])
+    ]
 
 
-def _add_to_history(connection: Connection, seq: int, job: Job) -> None:
-    """Add a done job to its series, when it is a benchmark with finite times."""
+def fill_history(connection: Connection) -> None:
+    """Add all done jobs to the series, which are empty."""
+    done = _select().where(_jobs.state == State.DONE, _jobs.kind == "benchmark").order_by(_jobs.seq)
+    last = 0
+    while rows := connection.execute(done.where(_jobs.seq > last).limit(_AT_ONCE)).all():
+        found = [result for row in rows if (result := _result(row.seq, _job(row, {})))]
+        if found:
+            connection.execute(schema.results.insert(), found)
+        last = rows[-1].seq
+
+
+def _result(seq: int, job: Job) -> dict[str, Any] | None:
+    """A done job's row of `results`; None when it is not a benchmark with finite times."""
     latency = job.summary.get("latency")
     if job.spec.kind != "benchmark" or not isinstance(latency, Mapping):
-        return
+        return None
     times = {name: latency.get(name) for name in _TIMES}
     for ms in times.values():
         if isinstance(ms, bool) or not isinstance(ms, int | float) or not math.isfinite(ms):
-            return
+            return None
     if job.finished_at is None:
         raise LabError("a done job has no time at which it ended")
-    row = {
+    facts, inputs = job.environment, job.spec.inputs
+    threads = facts.get("threads")
+    software = (("ExecuTorch", facts.get("executorch")), ("etscope", facts.get("etscope")))
+    return {
         "job": seq,
         "job_id": job.id,
         "at_us": (job.finished_at - _EPOCH) // timedelta(microseconds=1),
@@ -536,8 +557,15 @@ def _add_to_history(connection: Connection, seq: int, job: Job) -> None:
         "method": schema.clean(str(job.summary.get("method") or job.spec.method or "forward")),
         "device": job.device or "",
         "backend": schema.clean(str(job.summary.get("backend") or "")),
+        # The ones that ran; those that were asked for, if the job does not tell.
+        "runner": schema.clean(str(facts.get("runner") or job.spec.runner)),
+        "threads": threads if isinstance(threads, int) else job.spec.threads,
+        "inputs": f"seed {job.spec.seed}" if inputs is None else f"sha256:{inputs.sha256}",
+        "software": schema.clean(
+            ", ".join(f"{name} {version}" for name, version in software if version)
+        ),
         "model_sha256": job.spec.model.sha256,
         "marked": not all(map(is_lasting, job.marks)),
         "labels": dict(job.spec.labels),
+        **times,
     }
-    connection.execute(schema.results.insert().values(**row, **times))

@@ -21,17 +21,10 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    inspect,
-    select,
-    text,
 )
-from sqlalchemy.engine import Connection
 from sqlalchemy.types import TypeDecorator
 
-from etscope.errors import LabError, VersionError
-
-VERSION = 1
-_LOCK = 0x657473636F7065  # of PostgreSQL's advisory locks: "etscope"
+VERSION = 2
 
 
 class Instant(TypeDecorator[datetime]):
@@ -195,8 +188,9 @@ events = Table(
 )
 Index("lab_events_of_job", events.c.job, events.c.seq)
 
-# The numbers of done benchmarks, for histories: narrow rows, as thousands are read at once.
-# at_us: microseconds since 1970.
+# The numbers of done benchmarks, for histories: narrow rows, as thousands are read at once. All of
+# them follow from the jobs (`jobs.fill_history`). at_us: microseconds since 1970. runner, threads,
+# inputs, software: see `Series`.
 results = Table(
     "lab_results",
     metadata,
@@ -207,6 +201,10 @@ results = Table(
     Column("method", Words, nullable=False),
     Column("device", Words, nullable=False),
     Column("backend", Words, nullable=False),
+    Column("runner", Words, nullable=False),
+    Column("threads", Integer),
+    Column("inputs", Words, nullable=False),
+    Column("software", Words, nullable=False),
     Column("model_sha256", _Sha256, nullable=False),
     Column("p50_ms", Float, nullable=False),
     Column("p90_ms", Float, nullable=False),
@@ -215,7 +213,12 @@ results = Table(
     Column("marked", Boolean, nullable=False),
     Column("labels", Plain, nullable=False),
 )
-SERIES = (results.c.model, results.c.method, results.c.device, results.c.backend)
+SERIES = tuple(
+    results.c[name]
+    for name in (
+        "model", "method", "device", "backend", "runner", "threads", "inputs", "software"
+    )
+)  # fmt: skip
 Index("lab_results_series", *SERIES, results.c.job.desc())
 Index("lab_results_device", results.c.device)
 
@@ -254,33 +257,3 @@ tokens = Table(
     Column("expires_at", Instant),
     Column("last_used_at", Instant),
 )
-
-
-def make(connection: Connection, _: bool) -> None:
-    """Make the tables in one transaction, unless they exist.
-
-    Raises `VersionError` for a database of a later etscope, and `LabError` for one with tables of
-    these names that are not the lab's.
-    """
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-    if not inspect(connection).has_table(version.name):
-        others = set(inspect(connection).get_table_names()) & set(metadata.tables)
-        if others:
-            raise LabError(
-                f"the database has tables {', '.join(sorted(others))}, and they are not the lab's",
-                hint="name another database in lab.yaml",
-            )
-        metadata.create_all(connection, checkfirst=False)
-        connection.execute(version.insert().values(version=VERSION))
-        return
-    found = connection.execute(select(version.c.version)).scalar()
-    if found != VERSION:
-        later = isinstance(found, int) and found > VERSION
-        raise VersionError(
-            f"the lab's database is of version {found}, and this etscope knows version {VERSION}",
-            hint="install the etscope that the lab's server has (pip install -U 'etscope[lab]'), "
-            "or name another database in lab.yaml"
-            if later
-            else "name another database in lab.yaml",
-        )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import MissingDependencyError, UsageError
+from etscope.formats.conditions import read_files
 from etscope.lab.devices.driver import Completed, checked
 from etscope.lab.devices.remote import FACTS, read_facts
 from etscope.run.process import end_group, end_with_parent
@@ -60,16 +61,7 @@ class Host:
         return [self._runner or str(find_runner())]
 
     def read(self, paths: Sequence[str]) -> dict[str, str]:
-        found = {}
-        for pattern in paths:
-            for path in sorted(Path("/").glob(pattern.lstrip("/"))):
-                try:
-                    text = path.read_text(errors="replace")
-                except OSError:
-                    continue
-                if text.strip():
-                    found[str(path)] = text
-        return found
+        return read_files(paths)
 
     def push(self, files: Mapping[Path, str]) -> None:
         for source, name in files.items():

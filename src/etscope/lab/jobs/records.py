@@ -329,12 +329,20 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The results of one model (by its name) and method on one device and backend, oldest first."""
+    """The results of one model (by its name), measured in one way, oldest first.
+
+    runner, threads: that ran; threads is None when it is not known. inputs: "seed N" of generated
+    ones, or "sha256:…" of the file. software: versions, "ExecuTorch 1.5.1, etscope 0.1.0".
+    """
 
     model: str
     method: str
     device: str
     backend: str
+    runner: str
+    threads: int | None
+    inputs: str
+    software: str
     points: tuple[Point, ...]
 
 

@@ -14,15 +14,17 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from etscope.errors import EtscopeError, FormatError, MissingDataError
-from etscope.formats.run_json import RUN_JSON
+from etscope.formats.run_json import DEBUG_BIN, RUN_ETDP, RUN_JSON, VALUES_ETDP
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
+    from etscope.model.finding import Finding
     from etscope.model.table import Table
     from etscope.reporting.report import ReportOptions, RunFiles
 
@@ -61,34 +63,71 @@ def _report(source: Path, target: Path, options: Mapping[str, Any]) -> None:
 
 
 def _operators(source: Path, target: Path, options: Mapping[str, Any]) -> None:
+    from etscope.analysis.findings.findings import Known, findings_of
     from etscope.analysis.profile.profile_table import profile_table
 
     tables = []
-    for folder in _run_folders(source):
-        trace = _trace(_run_files(folder))
-        for profile in trace.profiles():
-            table = profile_table(profile, _scale(profile.total), limit=_MOST_ROWS)
-            tables.append(_plain(table, _OPERATORS, profile.method or ""))
+    for run, folder in enumerate(_run_folders(source)):
+        files = _run_files(folder)
+        trace = _trace(files)
+        known = Known(
+            program=trace.recorded_program,
+            nodes_of=None if trace.record is None else trace.run_nodes,
+            has_values=files.values is not None or trace.refers_to_tensors,
+            saved=trace.saved_run,
+        )
+        for number, profile in enumerate(trace.profiles()):
+            scale = _scale(profile.total)
+            table = profile_table(profile, scale, limit=_MOST_ROWS)
+            told = findings_of(profile, scale, known)
+            plain = _plain(table, _OPERATORS, profile.method or "")
+            plain["findings"] = [
+                {
+                    "severity": one.severity.value,
+                    "sentence": one.sentence,
+                    "place": _place_in_report(one, run, number),
+                }
+                for one in told
+            ]
+            tables.append(plain)
     if not tables:
         raise MissingDataError("the dump has no times of operators")
     _write(target, tables)
 
 
+def _place_in_report(finding: Finding, run: int, method: int) -> str:
+    """The hash of the report's address where a finding is seen."""
+    place = finding.place
+    if place is None:
+        return ""
+    set_to = urlencode({"events.filter": place.select}) if place.select else ""
+    return f"#run{run}/{place.view}/{method}" + (f"?{set_to}" if set_to else "")
+
+
 def _differences(source: Path, target: Path, options: Mapping[str, Any]) -> None:
     from etscope.analysis.comparison.compare_samples import Policy
     from etscope.analysis.comparison.diff import diff_traces
-    from etscope.analysis.comparison.diff_table import shown_columns
+    from etscope.analysis.comparison.diff_table import diff_table, shown_columns
     from etscope.quiet import quiet
 
     before, after = (_trace(_run_files(source / side)) for side in ("first", "second"))
     with quiet():
         diff = diff_traces(before, after, Policy(options["min_effect"], options["confidence"]))
     tables = [
-        method.table(_scale([method.total.before or 0.0]), limit=_MOST_ROWS)
+        diff_table(method, _scale([method.total.before or 0.0]), limit=_MOST_ROWS)
         for method in diff.methods
     ]
     names = shown_columns(tables)
-    _write(target, [_plain(table, names, table.title) for table in tables])
+    found = []
+    for method, table in zip(diff.methods, tables, strict=True):
+        plain = _plain(table, names, method.method or "")
+        # Titles and closing rows of a diff judge the method by the one traced process of each side:
+        # the verdict of the job is that of all its rounds.
+        closing = [row for row in plain["rows"] if row["closing"]]
+        for cell in (cell for row in closing for cell in row["cells"] if cell["verdict"]):
+            cell |= {"text": "", "verdict": ""}
+        found.append(plain)
+    _write(target, found)
 
 
 def _tensorboard(source: Path, target: Path, options: Mapping[str, Any]) -> None:
@@ -149,16 +188,18 @@ def _run_files(folder: Path) -> RunFiles:
             if role not in found:
                 found[role] = path.rename(path.with_name(f"{name}{suffixes[kind]}"))
     for role, name in (
-        ("dump", "run.etdp"), ("values", "values.etdp"), ("values_buffer", "debug.bin"),
+        ("dump", RUN_ETDP),
+        ("values", VALUES_ETDP),
+        ("values_buffer", DEBUG_BIN),
         ("facts", RUN_JSON),
-    ):  # fmt: skip
+    ):
         if (folder / name).is_file():
             found[role] = folder / name
     if "dump" not in found and "values" in found:
         found["dump"] = found.pop("values")
     if "values" not in found and "values_buffer" in found:
         buffer = found.pop("values_buffer")
-        if found.get("dump", buffer).name == "values.etdp":
+        if found.get("dump", buffer).name == VALUES_ETDP:
             found["debug_buffer"] = buffer
     return RunFiles(**found)
 

@@ -25,7 +25,7 @@ from fastapi.responses import FileResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from etscope.errors import MissingDataError
-from etscope.formats.run_json import RUN_JSON
+from etscope.formats.run_json import DEBUG_BIN, RUN_ETDP, RUN_JSON, VALUES_ETDP
 from etscope.lab.jobs.records import Job
 from etscope.lab.lab import Lab
 from etscope.lab.pages._artifact_builders import INPUTS, MODEL, RECORD
@@ -33,9 +33,8 @@ from etscope.lab.pages._artifact_cache import ArtifactCache, ArtifactState, Reci
 from etscope.lab.pages._site import Site, headers
 from etscope.optional import require
 
-_DUMP, _VALUES = "run.etdp", "values.etdp"
-_MEASURED = (_DUMP, _VALUES, "debug.bin", RUN_JSON)
-_BASELINE_DUMP = f"baseline.{_DUMP}"  # of the other side of an A/B job
+_MEASURED = (RUN_ETDP, VALUES_ETDP, DEBUG_BIN, RUN_JSON)
+_BASELINE_DUMP = f"baseline.{RUN_ETDP}"  # of the other side of an A/B job
 # A report is made from uploads: in a sandbox, code in it would have no origin.
 _REPORT_POLICY = (
     "sandbox allow-scripts allow-downloads allow-popups; default-src 'none'; "
@@ -49,7 +48,7 @@ _NOT_READY = 202  # the status of a page that asks again
 
 
 def has_dump(job: Job) -> bool:
-    return _DUMP in job.artifacts or _VALUES in job.artifacts
+    return RUN_ETDP in job.artifacts or VALUES_ETDP in job.artifacts
 
 
 def operators_recipe(job: Job) -> Recipe:
@@ -74,11 +73,11 @@ def sides_recipe(job: Job) -> Recipe | None:
     """Return the recipe that compares the operators of an A/B job's sides; None unless both were
     traced."""
     artifacts, baseline = job.artifacts, job.spec.baseline
-    if _DUMP not in artifacts or _BASELINE_DUMP not in artifacts or baseline is None:
+    if RUN_ETDP not in artifacts or _BASELINE_DUMP not in artifacts or baseline is None:
         return None
     files = _files(job)
-    found: dict[str, Any] = {f"second/{name}": files[name] for name in (_DUMP, MODEL)}
-    found[f"first/{_DUMP}"] = artifacts[_BASELINE_DUMP].sha256
+    found: dict[str, Any] = {f"second/{name}": files[name] for name in (RUN_ETDP, MODEL)}
+    found[f"first/{RUN_ETDP}"] = artifacts[_BASELINE_DUMP].sha256
     found[f"first/{MODEL}"] = baseline.sha256
     policy = {"min_effect": job.spec.min_effect, "confidence": job.spec.confidence}
     return Recipe("differences", found, policy)
@@ -239,7 +238,8 @@ class ArtifactPages:
 
     def operators(self, request: Request, job_id: str) -> Response:
         """Return the tables of operators, as a part of a page."""
-        return self._tables(request, operators_recipe(self.lab.job(job_id)))
+        job = self.lab.job(job_id)
+        return self._tables(request, operators_recipe(job), job.id)
 
     def sides(self, request: Request, job_id: str) -> Response:
         """Return the comparison of the operators of an A/B job's sides, as a part of a page."""
@@ -248,11 +248,13 @@ class ArtifactPages:
             raise MissingDataError(f"job {job_id} does not have two dumps to compare")
         return self._tables(request, recipe)
 
-    def _tables(self, request: Request, recipe: Recipe) -> Response:
+    def _tables(self, request: Request, recipe: Recipe, job_id: str | None = None) -> Response:
         state = self.cache.request(recipe)
         tables = [] if state.folder is None else _read_tables(state.folder)
         status = 500 if state.failure else 200 if tables else _NOT_READY
-        return self.site.page(request, "tables.html", status, tables=tables, failure=state.failure)
+        return self.site.page(
+            request, "tables.html", status, tables=tables, failure=state.failure, job_id=job_id
+        )
 
     def report(self, request: Request, job_id: str) -> Response:
         """Return the one-file report."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from etscope.errors import EtscopeError
-from etscope.formats.run_json import RUN_JSON
+from etscope.formats.run_json import DEBUG_BIN, RUN_ETDP, RUN_JSON, VALUES_ETDP
 from etscope.lab.comparison.history import AbHistory, ab_history
 from etscope.lab.jobs.records import LATENCY, Filter, Job, State
 from etscope.lab.lab import Lab
@@ -42,9 +42,9 @@ _MOST_BYTES = 32 << 20  # of a file that a page reads
 _CACHED = 256  # charts and conditions
 _BAD = frozenset({State.FAILED, State.USER_ERROR, State.TIMEOUT, State.DEVICE_LOST, State.INVALID})
 _DESCRIPTIONS = {
-    "run.etdp": "ETDump of the traced run",
-    "values.etdp": "ETDump with logged values",
-    "debug.bin": "the logged values",
+    RUN_ETDP: "ETDump of the traced run",
+    VALUES_ETDP: "ETDump with logged values",
+    DEBUG_BIN: "the logged values",
     "outputs.npz": "outputs of the model",
     RUN_JSON: "raw samples",
     "conditions.json": "conditions before and after",
@@ -103,7 +103,7 @@ def context(lab: Lab, cache: ArtifactCache, job_id: str) -> dict[str, Any]:
         "spec": job.spec.model_dump(mode="json", exclude_defaults=True),
         "not_a_result": job.state is State.INVALID,
         "ended_badly": job.state in _BAD,
-        "dump_name": download_name(job, "run.etdp"),
+        "dump_name": download_name(job, RUN_ETDP),
     }
 
 
@@ -119,7 +119,7 @@ def _repeats(lab: Lab, job: Job) -> AbHistory | None:
 
 def download_name(job: Job, name: str) -> str:
     """Return the name that a browser saves a file under: the dump gets the name of its job."""
-    if name != "run.etdp":
+    if name != RUN_ETDP:
         return name
     stem = PurePosixPath(job.spec.title.replace("\\", "/")).name
     stem = stem.rpartition(".")[0] or stem

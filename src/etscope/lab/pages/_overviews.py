@@ -12,8 +12,9 @@ from starlette.datastructures import QueryParams
 
 from etscope.analysis.comparison.compare_samples import Policy
 from etscope.errors import EtscopeError, MissingDataError, UsageError
+from etscope.key_values import key_values
 from etscope.lab.comparison.history import changes_of, device_noise, judge_series
-from etscope.lab.jobs.records import FINAL, LATENCY, Device, Filter, Series, State
+from etscope.lab.jobs.records import FINAL, LATENCY, Device, Filter, Job, Series, State
 from etscope.lab.lab import Lab
 from etscope.lab.pages._site import NOTHING, share, size
 from etscope.lab.server.errors import status_of
@@ -66,12 +67,7 @@ def _filter(query: QueryParams) -> Filter:
     kind = query.get("kind") or None
     if kind is not None and kind not in KINDS:
         raise UsageError(f"{kind!r} is not a kind of job", hint=", ".join(KINDS))
-    labels: dict[str, str] = {}
-    for pair in filter(None, (one.strip() for one in (query.get("label") or "").split(","))):
-        key, sign, value = pair.partition("=")
-        if not sign or not key.strip():
-            raise UsageError(f"{pair!r} is not a label", hint="write key=value, …")
-        labels[key.strip()] = value.strip()
+    labels = _labels(query.get("label") or "")
     return Filter(
         states=tuple(State(text) for text in names),
         device=query.get("device") or None,
@@ -82,9 +78,14 @@ def _filter(query: QueryParams) -> Filter:
     )
 
 
+def _labels(text: str) -> dict[str, str]:
+    """Parse labels as a form has them: "branch=main, commit=1f2e3d"."""
+    return key_values(filter(None, (one.strip() for one in text.split(","))), "label")
+
+
 def history(lab: Lab, query: QueryParams) -> dict[str, Any]:
     """Return the context of the page of histories: the times of each model, job after job, on a
-    device and backend."""
+    device and backend, with one runner, number of threads, inputs and software."""
     model, device = query.get("model") or None, query.get("device") or None
     found = [
         series
@@ -98,8 +99,17 @@ def history(lab: Lab, query: QueryParams) -> dict[str, Any]:
         "devices": [one.config.name for one in lab.devices()],
         "series": [_series(one) for one in found[:_MOST_SERIES]],
         "few": _FEW_POINTS,
-        "left_out": found[_MOST_SERIES:],
+        "left_out": [(one, _setup(one)) for one in found[_MOST_SERIES:]],
     }
+
+
+def _setup(series: Series) -> str:
+    """Return how the jobs of a series were measured, beside device and backend."""
+    threads = {None: "", 1: "1 thread"}.get(series.threads, f"{series.threads} threads")
+    inputs = series.inputs
+    if inputs.startswith("sha256:"):
+        inputs = f"inputs {inputs.removeprefix('sha256:')[:8]}"
+    return ", ".join(filter(None, (f"{series.runner} runner", threads, inputs, series.software)))
 
 
 def _series(series: Series) -> Mapping[str, Any]:
@@ -114,6 +124,7 @@ def _series(series: Series) -> Mapping[str, Any]:
         "method": series.method,
         "device": series.device,
         "backend": series.backend,
+        "setup": _setup(series),
         "count": len(points),
         "last": points[-1],
         "change": change,
@@ -135,13 +146,20 @@ def _series(series: Series) -> Mapping[str, Any]:
 
 
 def compare(lab: Lab, query: QueryParams) -> dict[str, Any]:
-    """Return the context of the page of two jobs: their statistics, or a choice of jobs."""
+    """Return the context of the page of two jobs: their statistics, or a choice of jobs.
+
+    first, second: ids, or labels (commit=1f2e3d) of which the newest done job is taken. text:
+    narrows the choice.
+    """
     names = [(query.get(side) or "").strip() for side in ("first", "second")]
-    first, second = (lab.job(name) if name else None for name in names)
-    choices = list(lab.jobs(Filter(states=(State.DONE,)), limit=_MOST_CHOICES).jobs)
-    chosen = first or second
-    if chosen is not None:  # jobs of the same model first
-        choices.sort(key=lambda job: job.spec.title != chosen.spec.title)
+    first, second = (_named(lab, name) if name else None for name in names)
+    text = (query.get("text") or "").strip()
+    wanted = Filter(states=(State.DONE,), text=text or None)
+    found = {one.id: one for one in (first, second) if one is not None}
+    found |= {one.id: one for one in lab.jobs(wanted, limit=_MOST_CHOICES).jobs}
+    choices: dict[str, list[Job]] = {}
+    for job in found.values():  # that of the same model first
+        choices.setdefault(job.spec.title, []).append(job)
     rows: list[Mapping[str, Any]] = []
     if first is not None and second is not None:
         latencies = [job.summary.get("latency") or {} for job in (first, second)]
@@ -149,7 +167,18 @@ def compare(lab: Lab, query: QueryParams) -> dict[str, Any]:
             before, after = (latency.get(one.name) for latency in latencies)
             change = after / before - 1 if before and after is not None else None
             rows.append({"name": one.title, "first": before, "second": after, "relative": change})
-    return {"first": first, "second": second, "choices": choices, "rows": rows}
+    return {"first": first, "second": second, "text": text, "choices": choices, "rows": rows}
+
+
+def _named(lab: Lab, name: str) -> Job:
+    """Return the job of an id, or the newest done one with labels."""
+    if "=" not in name:
+        return lab.job(name)
+    labels = _labels(name)
+    found = lab.jobs(Filter(states=(State.DONE,), labels=labels), limit=1).jobs
+    if not found:
+        raise MissingDataError(f"no done job has the label {name[:200]}")
+    return found[0]
 
 
 def verdict(lab: Lab, query: QueryParams) -> tuple[int, dict[str, Any]]:
@@ -157,7 +186,7 @@ def verdict(lab: Lab, query: QueryParams) -> tuple[int, dict[str, Any]]:
     first, second = (query.get(side) or "" for side in ("first", "second"))
     if not first or not second:
         raise UsageError("name two jobs to compare", hint="first=ID&second=ID")
-    ids = lab.job(first).id, lab.job(second).id
+    ids = _named(lab, first).id, _named(lab, second).id
     try:
         return 200, {"found": _comparison(lab, *ids, int(time.monotonic() // 60))}
     except EtscopeError as error:

@@ -12,9 +12,11 @@ from dataclasses import replace
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+import h11
 import uvicorn
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from etscope._version import __version__
 from etscope.errors import LabError, MissingDataError, UsageError
@@ -118,6 +120,7 @@ def create_app(lab: Lab, settings: Settings | None = None) -> FastAPI:
 
 _GRACE_SECONDS = 5  # for running requests when the server stops
 _LISTEN_BACKLOG = 512
+_HEAD_SECONDS = 20.0  # from the first byte of a connection, or of a request, to its last header
 
 
 def serve(
@@ -195,6 +198,7 @@ def server_of(lab: Lab, settings: Settings) -> uvicorn.Server:
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),
         timeout_graceful_shutdown=_GRACE_SECONDS,
+        http=_PatientProtocol,
         h11_max_incomplete_event_size=64 << 10,
         ws="none",
         lifespan="on",
@@ -202,6 +206,33 @@ def server_of(lab: Lab, settings: Settings) -> uvicorn.Server:
     server = _Server(config)
     app.state.is_stopping = lambda: server.should_exit
     return server
+
+
+class _PatientProtocol(H11Protocol):
+    """Closes connections on which a request begins, or none, and its headers do not come in time;
+    uvicorn keeps them open for ever. For bodies see `etscope.lab.server.middleware.BodyLimit`."""
+
+    _end: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._watch(lost=True)
+
+    def _watch(self, lost: bool = False) -> None:
+        waits = not lost and self.conn.their_state is h11.IDLE
+        if waits and self._end is None:
+            self._end = self.loop.call_later(_HEAD_SECONDS, self.transport.close)
+        elif not waits and self._end is not None:
+            self._end.cancel()
+            self._end = None
 
 
 class _Server(uvicorn.Server):

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from etscope.lab.store import Store
 
 _PIECE = 1 << 20  # bytes gathered before they are written
-_JOB_FILES = (formats.ETRECORD, formats.PTE, formats.BPTE)
+_JOB_FILES = (formats.ETRECORD, formats.PTE, formats.BPTE, formats.PTD)
 # A name for people. It never becomes a path.
 _NAME = r"^[^/\\\x00-\x1f\x7f]+$"
 _OCTETS = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
@@ -227,8 +227,6 @@ def _media_type(buffer: memoryview) -> str | None:
     if known is not None:
         return f"application/x-{known}" if known in _JOB_FILES else None
     head = bytes(buffer[:16])
-    if head[4:8] == b"FT01":
-        return "application/x-ptd"
     if head.startswith(b"\x93NUMPY"):
         return "application/x-npy"
     if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") <= len(buffer) - 8:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from etscope.lab.server.settings import Settings
 from etscope.reporting.serve import is_own_name
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_BODY_SECONDS = 60.0  # between two pieces of a body
 _UPLOAD = re.compile(r"/api/v1/files/[^/]*")
 
 # For pages made from our templates. Responses that need other rights set their own.
@@ -111,7 +113,8 @@ def _host_of(origin: str) -> str | None:
 
 
 class BodyLimit:
-    """Rejects bodies that are too large, by their Content-Length and by the bytes received."""
+    """Rejects bodies that are too large, by their Content-Length and by the bytes received, and
+    those that stop coming."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
@@ -132,17 +135,37 @@ class BodyLimit:
         if length is not None and (len(length) > 18 or int(length) > limit):
             await _respond(_too_large(limit), send)
             return
-        count = 0
+        count, more = 0, True
+        fault: RequestError | None = None
+        answered = False
 
         async def counted() -> Message:
-            nonlocal count
-            message = await receive()
+            nonlocal count, more, fault
+            if not more:  # whoever receives again waits for the client to leave
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), _BODY_SECONDS)
+            except asyncio.TimeoutError:
+                words = f"the body stopped coming for {_BODY_SECONDS:g} s"
+                fault = RequestError(408, words, slug=UsageError.slug)
+                raise fault from None
+            more = bool(message.get("more_body"))
             count += len(message.get("body", b""))
             if count > limit:
-                raise _too_large(limit)
+                fault = _too_large(limit)
+                raise fault
             return message
 
-        await self._app(scope, counted, send)
+        async def respond(message: Message) -> None:
+            nonlocal answered
+            if fault is None:
+                answered = True
+                await send(message)
+            elif not answered:  # whatever the application made of the error
+                answered = True
+                await _respond(fault, send)
+
+        await self._app(scope, counted, respond)
 
 
 def _too_large(limit: int) -> RequestError:

@@ -3,17 +3,6 @@ verdict on a number taken under them.
 
 `main` is the program behind `etscope.lab.worker.worker.check`: it reads FOLDER/device.json and
 writes FOLDER/answer.json with `attributes`, `conditions` and `error`.
-
-Sources, read by `Driver.read`:
-
-- temperature: /sys/class/thermal/thermal_zone*/{type,temp}, m°C (Documentation/driver-api/thermal/
-  sysfs-api.rst of Linux); where there are none, /sys/class/hwmon/hwmon*/temp*_input;
-- clock: /sys/devices/system/cpu/cpu*/cpufreq/{scaling_governor,scaling_cur_freq}, kHz
-  (Documentation/admin-guide/pm/cpufreq.rst);
-- battery: /sys/class/power_supply/*/{type,scope,status,capacity}; Android's shell user may not read
-  these on many devices, and has `dumpsys battery` instead;
-- load and memory: /proc/loadavg, /proc/meminfo; a virtual machine: the flag `hypervisor` in
-  /proc/cpuinfo (x86), or the vendor in /sys/class/dmi/id/sys_vendor.
 """
 
 from __future__ import annotations
@@ -21,39 +10,17 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import eq, ge, le
 from pathlib import Path
 from typing import Any
 
 from etscope.errors import EtscopeError
+from etscope.formats.conditions import CONDITION_FILES, Conditions, conditions_of, number_of
 from etscope.lab.devices.driver import Driver, open_driver
 from etscope.lab.jobs.records import DeviceConfig
 from etscope.lab.jobs.spec import Limits
-
-_ZONES = "/sys/class/thermal/thermal_zone*"
-_CPUFREQ = "/sys/devices/system/cpu/cpu*/cpufreq"
-_SUPPLIES = "/sys/class/power_supply/*"
-_PATHS = (
-    f"{_ZONES}/type",
-    f"{_ZONES}/temp",
-    "/sys/class/hwmon/hwmon*/temp*_input",
-    f"{_CPUFREQ}/scaling_governor",
-    f"{_CPUFREQ}/scaling_cur_freq",
-    *(f"{_SUPPLIES}/{name}" for name in ("type", "scope", "status", "capacity")),
-    "/proc/loadavg",
-    "/proc/meminfo",
-    "/proc/cpuinfo",
-    "/sys/class/dmi/id/sys_vendor",
-)
-
-# Thermal zones of phones with a percentage, a voltage or a current in place of a temperature.
-_NO_TEMPERATURE = re.compile(r"soc|.*(vbat|ibat|vph|bcl|-lvl|_lvl).*")
-_PLAUSIBLE_C = (-40.0, 150.0)
-_HYPERVISORS = re.compile(
-    r"QEMU|KVM|VMware|Xen|innotek|VirtualBox|Parallels|Amazon EC2|Bochs", re.IGNORECASE
-)
 
 _COMMAND_SECONDS = 10.0
 _WARMED_C = 10.0  # a rise that is marked
@@ -63,34 +30,6 @@ _STEP = 2.0  # seconds between two readings of the temperature
 _UNSTABLE = 0.5  # stdev / mean of the steady runs that is marked
 PERFORMANCE = "performance"
 _LASTING = re.compile(r"a virtual machine: .*|.* cannot be read(, so its limit .*)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """The conditions of a device at one moment; None or () for those that it does not show.
-
-    at: seconds since the epoch, by this machine's clock. temperature_c: of the hottest sensor, °C,
-    and `sensor` its name. governors: those in use, sorted. frequencies_mhz: of each core.
-    battery_percent, battery_status ("Charging"): of the device's battery. load: the average of one
-    minute; cores: their number. memory_*: bytes. virtual: True for a virtual machine.
-    """
-
-    at: float
-    temperature_c: float | None = None
-    sensor: str = ""
-    governors: tuple[str, ...] = ()
-    frequencies_mhz: tuple[float, ...] = ()
-    battery_percent: float | None = None
-    battery_status: str = ""
-    load: float | None = None
-    cores: int | None = None
-    memory_available_bytes: int | None = None
-    memory_bytes: int | None = None
-    virtual: bool = False
-
-    @property
-    def load_per_core(self) -> float | None:
-        return None if self.load is None or not self.cores else self.load / self.cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +43,7 @@ class Judgement:
 
 def read_conditions(driver: Driver) -> Conditions:
     """The conditions of a device now. Raises `DeviceLost`."""
-    found = conditions_of(driver.read(_PATHS), time.time())
+    found = conditions_of(driver.read(CONDITION_FILES), time.time())
     if found.battery_percent is not None or driver.attributes().get("os") != "android":
         return found
     # Android's own service shows the battery to the shell user.
@@ -113,42 +52,13 @@ def read_conditions(driver: Driver) -> Conditions:
     except TimeoutError:
         return found
     facts = dict(re.findall(r"^ *([A-Za-z ]+): *(\S+)\r?$", done.log, re.MULTILINE))
-    level, scale = _number(facts.get("level", "")), _number(facts.get("scale", "100"))
+    level, scale = number_of(facts.get("level", "")), number_of(facts.get("scale", "100"))
     if done.code != 0 or level is None or not scale or facts.get("present") == "false":
         return found
     # BatteryManager.BATTERY_STATUS_*
     names = {"2": "Charging", "3": "Discharging", "4": "Not charging", "5": "Full"}
     status = names.get(facts.get("status", ""), "")
     return replace(found, battery_percent=100 * level / scale, battery_status=status)
-
-
-def conditions_of(files: Mapping[str, str], at: float) -> Conditions:
-    """The conditions that files of /sys and /proc show: text by path."""
-    temperature, sensor = _temperature(files)
-    battery, status = _battery(files)
-    memory = files.get("/proc/meminfo", "")
-    cpuinfo = files.get("/proc/cpuinfo", "")
-    cores = len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE))
-    vendor = files.get("/sys/class/dmi/id/sys_vendor", "")
-    return Conditions(
-        at=at,
-        temperature_c=temperature,
-        sensor=sensor,
-        governors=tuple(sorted(set(_texts(files, "scaling_governor")))),
-        frequencies_mhz=tuple(
-            number / 1e3
-            for text in _texts(files, "scaling_cur_freq")
-            if (number := _number(text)) is not None
-        ),
-        battery_percent=battery,
-        battery_status=status,
-        load=_number((files.get("/proc/loadavg", "").split() or [""])[0]),
-        cores=cores or None,
-        memory_available_bytes=_kib(memory, "MemAvailable"),
-        memory_bytes=_kib(memory, "MemTotal"),
-        virtual=bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE))
-        or bool(_HYPERVISORS.search(vendor)),
-    )
 
 
 def judged(readings: Sequence[Conditions], limits: Limits, cv: float | None) -> Judgement:
@@ -262,58 +172,3 @@ def main(name: str) -> None:
     folder = Path(name)
     config = DeviceConfig(**json.loads((folder / "device.json").read_text()))
     (folder / "answer.json").write_text(json.dumps(probe(config)))
-
-
-# -- reading
-
-
-def _temperature(files: Mapping[str, str]) -> tuple[float | None, str]:
-    """The hottest sensor: °C and its name."""
-    sensors = []
-    for path, text in files.items():
-        folder, _, name = path.rpartition("/")
-        if folder.startswith("/sys/class/thermal/") and name == "temp":
-            kind = files.get(f"{folder}/type", folder.rpartition("/")[2]).strip()
-        elif folder.startswith("/sys/class/hwmon/"):
-            kind = path.removeprefix("/sys/class/hwmon/")
-        else:
-            continue
-        number = _number(text)
-        if number is None or _NO_TEMPERATURE.fullmatch(kind):
-            continue
-        # Some zones of older phones are in °C. A running chip is never below 1 °C in m°C.
-        celsius = number / 1e3 if abs(number) >= 1e3 else number
-        if _PLAUSIBLE_C[0] < celsius < _PLAUSIBLE_C[1] and celsius != 0:
-            sensors.append((celsius, kind))
-    return max(sensors, default=(None, ""), key=lambda found: found[0] or 0)
-
-
-def _battery(files: Mapping[str, str]) -> tuple[float | None, str]:
-    """The emptiest battery of the device itself: percent and status."""
-    found = []
-    for path, text in files.items():
-        folder, _, name = path.rpartition("/")
-        if not folder.startswith("/sys/class/power_supply/") or name != "capacity":
-            continue
-        kind = files.get(f"{folder}/type", "Battery").strip()
-        scope = files.get(f"{folder}/scope", "System").strip()  # Device: of a mouse, for one
-        level = _number(text)
-        if kind == "Battery" and scope != "Device" and level is not None:
-            found.append((level, files.get(f"{folder}/status", "").strip()))
-    return min(found, default=(None, ""), key=lambda one: one[0] or 0)
-
-
-def _texts(files: Mapping[str, str], name: str) -> list[str]:
-    return [text.strip() for path, text in files.items() if path.endswith(f"/cpufreq/{name}")]
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text.strip())
-    except ValueError:
-        return None
-
-
-def _kib(meminfo: str, name: str) -> int | None:
-    found = re.search(rf"^{name}:\s*(\d+) kB", meminfo, re.MULTILINE)
-    return None if found is None else int(found[1]) * 1024

@@ -43,7 +43,8 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
-from etscope.formats.run_json import RUN_JSON, encode_run_json
+from etscope.formats.conditions import Conditions
+from etscope.formats.run_json import RUN_ETDP, RUN_JSON, conditions_to_json, encode_run_json
 from etscope.lab.devices.driver import Driver, open_driver, runner_host
 from etscope.lab.jobs.records import (
     DeviceConfig,
@@ -53,7 +54,7 @@ from etscope.lab.jobs.records import (
     statistics_of,
 )
 from etscope.lab.jobs.spec import JobSpec, spec_of
-from etscope.lab.worker.conditions import Conditions, cool_down, judged, read_conditions
+from etscope.lab.worker.conditions import cool_down, judged, read_conditions
 from etscope.run import Elsewhere, Run, run
 from etscope.run.job import INTERMEDIATE_OUTPUTS, NONE, Job
 from etscope.run.process import LOG
@@ -67,7 +68,6 @@ ORDER, ANSWER, OUT = "order.json", "answer.json", "out"
 BASELINE = "baseline."  # begins the names of the baseline's files
 METRIC = "sqnr"
 
-_ETDUMP = "run.etdp"
 _PATIENCE = 0.25  # of the job's time may be spent on waiting for a device to cool
 _CONDITION_SECONDS = 5.0  # between two readings of the conditions in an A/B job
 _MOST_CASES = 16  # test cases whose numerics are computed: each runs the model in PyTorch again
@@ -332,7 +332,8 @@ class _Measurement:
             if numerics:
                 found |= self._numerics(done, found)
             done.save(self._out)
-            facts = self._facts(done)
+            saved = json.loads((self._out / RUN_JSON).read_text())
+            facts = {**saved, **self._facts(done)}
             (self._out / RUN_JSON).write_bytes(encode_run_json(facts))
             return facts, found
 
@@ -347,7 +348,7 @@ class _Measurement:
         if self._spec.traced_iterations:
             median = float(np.median(np.concatenate(traced))) / _MS if traced else None
             found["traced_p50_ms"] = median
-        memory = memory_of(done) if "memory" in self._spec.metrics else None
+        memory = done.facts()["memory"] if "memory" in self._spec.metrics else None
         if memory is not None:
             found["memory"] = memory
         verification = verification_of(done)
@@ -384,7 +385,7 @@ class _Measurement:
             with self._ran(side, trace=False) as done:
                 facts.setdefault(side, self._facts(done))
                 if side == "model":
-                    memory = memory or memory_of(done)
+                    memory = memory or done.facts()["memory"]
                 return [int(one) for latency in done.latencies for one in latency.samples_ns]
 
         def on_round(done: Round) -> None:
@@ -406,7 +407,7 @@ class _Measurement:
                 with self._ran(
                     side, trace=True, separate=False, iterations=self._spec.traced_iterations
                 ) as done:
-                    done.save_etdump(self._out / f"{prefix}{_ETDUMP}")
+                    done.save_etdump(self._out / f"{prefix}{RUN_ETDP}")
         for side, prefix in (("model", ""), ("baseline", BASELINE)):
             (self._out / f"{prefix}{RUN_JSON}").write_bytes(encode_run_json(facts[side]))
         return facts["model"], found
@@ -442,7 +443,11 @@ class _Measurement:
     def _facts(self, done: Run) -> dict[str, Any]:
         """The facts of a run, for run.json, with the name of the program as it was submitted."""
         names = {self._opened[side]: self._spec.files[side].name for side in self._opened}
-        return {**done.facts(), "program": names.get(done.opened) or self._spec.title}
+        return {
+            **done.facts(),
+            "program": names.get(done.opened) or self._spec.title,
+            "conditions": conditions_to_json(self._host.readings[0]),
+        }
 
     def _write(self, name: str, content: Any) -> None:
         (self._out / name).write_text(json.dumps(content, indent=1) + "\n")
@@ -475,21 +480,6 @@ def check_comparable(opened: Opened) -> None:
             "there is nothing to compare this program's values with",
             hint="give an ETRecord, or a bundled program with expected outputs",
         )
-
-
-def memory_of(done: Run) -> dict[str, Any] | None:
-    """The memory of the runner's process in the untraced run; None when the system reports none.
-
-    `rss_before_bytes` was in use before the program was read: most of it with the Python runner.
-    """
-    result = next(iter(done.passes.values())).result
-    if result.peak_rss_bytes is None:
-        return None
-    return {
-        "peak_rss_bytes": result.peak_rss_bytes,
-        "rss_before_bytes": result.rss_before_bytes,
-        "runner": result.runner,
-    }
 
 
 def verification_of(done: Run) -> dict[str, int] | None:

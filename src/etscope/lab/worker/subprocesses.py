@@ -100,7 +100,7 @@ def run_child(
     Its stdout and stderr go to `folder`/log.txt, up to `LOG_LIMIT`; `hear` is called with new text
     of them. Temporary files of the program are in `folder` too. When this process dies, so does
     the child, a little later; the files of `keep` are open in it until then. Raises `LabError` when
-    no process can be started.
+    no process can be started, or one cannot be killed, as it waits for a disk that is away.
     """
     child, pipe = _start_child(module, arguments, folder, keep)
     log = _Log(child, folder / "log.txt")
@@ -125,6 +125,11 @@ def run_child(
             stop.wait_end(GRACE)
         if not stop.ended:
             end_tree(child.pid, child.pid)
+            stop.wait_end(GRACE)
+            if not stop.ended:
+                raise LabError(
+                    f"the job's process {child.pid} cannot be killed: it hangs in the kernel"
+                )
         waiter.join()
         return End(child.returncode, reason)
     finally:

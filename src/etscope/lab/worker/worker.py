@@ -6,7 +6,6 @@ files, watches its time, and decides on one of the final states.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -34,6 +33,9 @@ from etscope.lab.jobs.records import (
 from etscope.lab.jobs.spec import spec_of
 from etscope.lab.store import Store
 from etscope.lab.worker.subprocesses import GRACE, End, Stop, run_child
+from etscope.optional import require
+
+fcntl = require("fcntl", wanted_by="a worker of the lab")  # locks of files
 
 MEASURE = "etscope.lab.worker.measure"
 PROBE = "etscope.lab.worker.conditions"
@@ -61,11 +63,17 @@ class DeviceCheck:
     error: str = ""
 
 
+class AlreadyBegun(Exception):
+    """An attempt is executed again. The scheduler does that when a worker was killed; the engine
+    has to know, since it counts the attempts at a job."""
+
+
 def work(order: Order, tell: Tell | str = lambda message: None) -> Outcome:
     """Do an order. Faults of the job, the device or the store are in the outcome, never raised.
 
     tell: receives messages, or is the Dask topic to send them to. Orders for a device that was lost
-    are answered `device_lost` with `busy_seconds` 0, until `check` finds it again.
+    are answered `device_lost` with `busy_seconds` 0, until `check` finds it again. Raises
+    `AlreadyBegun`, and does nothing, for an order that a worker has begun before.
     """
     if isinstance(tell, str):
         from distributed import get_worker
@@ -79,9 +87,11 @@ def work(order: Order, tell: Tell | str = lambda message: None) -> Outcome:
     with _stoppable(order.token) as stop:
         if stop.wanted:
             return Outcome(order.job_id, order.token, State.CANCELLED)
-        by = f"{socket.gethostname()}:{os.getpid()}"
-        send({"kind": "started", "token": order.token, "by": by})
         try:
+            if not Store(order.store).begin(order.token):
+                raise AlreadyBegun
+            by = f"{socket.gethostname()}:{os.getpid()}"
+            send({"kind": "started", "token": order.token, "by": by})
             with _job_folder() as folder, _device_alone(order, stop) as lock:
                 outcome = _attempt(order, folder, stop, send, lock)
         except (EtscopeError, OSError) as error:  # of the store or the disk

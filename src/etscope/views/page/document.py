@@ -13,28 +13,41 @@ from typing import Any
 import numpy as np
 
 from etscope._version import __version__
+from etscope.analysis.comparison.beside import facts_of
+from etscope.analysis.comparison.programs import Side
+from etscope.analysis.findings.findings import Known, findings_of, findings_of_program
 from etscope.analysis.graphs.views import EXECUTED, GraphView, ViewNode, graph_views, with_errors
 from etscope.analysis.info.etdump_info import etdump_sections
 from etscope.analysis.info.etrecord_info import etrecord_sections
 from etscope.analysis.info.program_info import program_sections
-from etscope.analysis.memory import MemoryPlan, memory_plan
-from etscope.analysis.numerics.rows import Numerics, NumericsRow, described
-from etscope.analysis.profile.profile import MethodProfile
+from etscope.analysis.matching.run_nodes import program_nodes
+from etscope.analysis.memory import MemoryPlan, memory_plans
+from etscope.analysis.numerics.rows import WRONG, Numerics, NumericsRow, described
+from etscope.analysis.numerics.value_report import LOCAL, TOTAL, value_sections
+from etscope.analysis.numerics.values import ValueComparison
 from etscope.analysis.profile.profile_table import grouped_table
 from etscope.analysis.profile.scale import Scale, TimeConverter
-from etscope.analysis.profile.timeline import few_runs, loading_runs, run_spans
+from etscope.analysis.profile.timeline import RunSpans, few_runs, loading_runs, run_spans
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.weights import part_by_part
 from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import EDGE, RecordFile, RecordView
 from etscope.formats.program.pte import Program, read_pte
-from etscope.model.event_table import LOAD_METHOD
+from etscope.model.event_table import EXECUTE, LOAD_METHOD, EventKey
+from etscope.model.finding import Files, Finding
 from etscope.model.graph import Graph
 from etscope.model.report import Section
 from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind, Table
 from etscope.units import TimeScale
+from etscope.views.output import finite
+from etscope.views.page.comparison import (
+    ComparedProgram,
+    comparison_documents,
+    program_documents,
+)
 from etscope.views.page.elements import Json, Lines, section_document, table_document
-from etscope.views.page.graphs import ShownGraph, graph_document
+from etscope.views.page.graphs import ShownGraph, add_changes, graph_document
 from etscope.views.page.method import (
     ShownMethod,
     events_document,
@@ -93,34 +106,96 @@ def document_of(inputs: Sequence[ReportInput], title: str | None = None) -> Json
     names = [found.name for found in inputs]
     if len(names) > _NAMED:
         names[_NAMED:] = [f"{len(names) - _NAMED} more"]
+    methods = [
+        [
+            ShownMethod.of(number, profile)
+            for number, profile in enumerate(found.trace.profiles() if found.trace else ())
+        ]
+        for found in inputs
+    ]
+    programs = [_program(found) for found in inputs]
+    graphs = [
+        [ShownGraph(view) for view in _views(found, program)]
+        for found, program in zip(inputs, programs, strict=True)
+    ]
+    plans = [{} if program is None else memory_plans(program) for program in programs]
+    facts = None  # where nothing is compared
+    if len(inputs) > 1:
+        saved = [None if found.trace is None else found.trace.saved_run for found in inputs]
+        facts = [
+            facts_of(program, planned, found.numerics, noted)
+            for found, program, planned, noted in zip(inputs, programs, plans, saved, strict=True)
+        ]
+    runs = [
+        _run(found, f"run{number}", shown, graphs[number], program, planned)
+        for number, (found, shown, program, planned) in enumerate(
+            zip(inputs, methods, programs, plans, strict=True)
+        )
+    ]
+    add_changes(runs)
     return {
         "schema": SCHEMA,
         "title": title or " · ".join(names),
         "generator": f"etscope {__version__}",
-        "runs": [_run(found, f"run{number}") for number, found in enumerate(inputs)],
+        "runs": runs,
+        "comparisons": comparison_documents(methods, [found.scale for found in inputs], facts),
+        "programs": program_documents(
+            [
+                None
+                if program is None
+                else ComparedProgram(
+                    Side(found.name, program, _record(found)),
+                    [graph.view for graph in shown],
+                    has_run=found.trace is not None,
+                )
+                for found, program, shown in zip(inputs, programs, graphs, strict=True)
+            ]
+        ),
     }
 
 
-def _run(found: ReportInput, identifier: str) -> Json:
+def _record(found: ReportInput) -> RecordView | None:
+    return found.record if found.trace is None else found.trace.record
+
+
+def _program(found: ReportInput) -> Program | None:
+    """The program of a run: the one that was given, or that its record stores."""
+    if found.trace is not None:
+        return found.trace.recorded_program
+    if found.program is not None or found.record is None:
+        return found.program
+    stored = found.record.program_view()
+    return None if stored is None else read_pte(stored)
+
+
+def _run(
+    found: ReportInput,
+    identifier: str,
+    methods: Sequence[ShownMethod],
+    graphs: Sequence[ShownGraph],
+    program: Program | None,
+    plans: Mapping[str, MemoryPlan],
+) -> Json:
     lines = Lines()
-    trace = found.trace
-    if trace is not None:
-        record, program = trace.record, trace.recorded_program
-    else:
-        record, program = found.record, found.program
-        stored = None if record is None or program is not None else record.program_view()
-        program = program if stored is None else read_pte(stored)
-    profiles = [] if trace is None else trace.profiles()
-    methods = [ShownMethod.of(number, profile) for number, profile in enumerate(profiles)]
-    graphs = [ShownGraph(view) for view in _views(found, record, program)]
+    trace, record = found.trace, _record(found)
     numerics = found.numerics
     metric = None if numerics is None else numerics.metric
-    plans = (
-        {} if program is None else {m.name: memory_plan(program, m.name) for m in program.methods}
+    run_nodes = {
+        name: (program_nodes(program, name, record) if trace is None else trace.run_nodes(name))
+        for name in plans
+        if program is not None
+    }
+    known = Known(
+        program=program,
+        nodes_of=None if record is None else run_nodes.__getitem__,
+        plans=plans,
+        numerics=numerics,
+        has_values=trace is not None and trace.refers_to_tensors,
+        saved=None if trace is None else trace.saved_run,
     )
     named = () if record is None else record.graph_names
     views = [shown.view for shown in graphs]
-    known = {view.linked.name: view.graph for view in views if view.linked.name in named}
+    recorded = {view.linked.name: view.graph for view in views if view.linked.name in named}
     edges = {
         shown.view.method: shown
         for shown in graphs
@@ -129,35 +204,54 @@ def _run(found: ReportInput, identifier: str) -> Json:
     sections = [
         *found.sections,
         *profile_sections(methods, found.scale),
-        *file_sections(trace, record, program, known, plans),
+        *file_sections(trace, record, program, recorded, plans),
     ]
     return {
         "id": identifier,
         "name": found.name,
         "unit": found.scale.unit,
         "files": [asdict(file) for file in found.files],
-        "notes": [*found.notes, *_notes(found, record, program, profiles)],
+        "notes": [*found.notes, *_notes(found, record, program, methods)],
+        "findings": findings_documents(found, methods, known),
         "summary": [section_document(section) for section in sections],
         "methods": _method_documents(found, methods, graphs, lines),
         "graphs": [
             graph_document(shown, found.scale, lines, metric, edges.get(shown.view.method))
             for shown in graphs
         ],
-        "numerics": None
-        if numerics is None
-        else numerics_document(numerics, methods, graphs, lines),
+        "numerics": numerics and numerics_document(numerics, methods, graphs, lines),
         "numericsNote": found.numerics_note,
-        "memory": memory_documents(plans, methods),
+        "memory": memory_documents(plans, methods, run_nodes),
+        "weights": None if program is None else table_document(part_by_part(known.parts).table),
         "timeline": None if trace is None else timeline_document(trace, methods, found.scale),
         "source": lines.document(),  # last: all of the above add lines
     }
 
 
-def _views(
-    found: ReportInput, record: RecordView | None, program: Program | None
-) -> tuple[GraphView, ...]:
+def findings_documents(
+    found: ReportInput,
+    methods: Sequence[ShownMethod],
+    known: Known,
+) -> list[Json]:
+    """The findings of a run, as `etscope inspect` has them; of what did not run, its memory."""
+    files = Files(
+        *(
+            next((file.name for file in found.files if file.role == role), None)
+            for role in ("dump", "record", "program", "debug buffer")
+        )
+    )
+    told: list[tuple[int | None, Finding]] = []
+    for shown in methods:
+        told += ((shown.index, one) for one in findings_of(shown.profile, found.scale, known))
+    for method in () if methods else known.plans or ():
+        told += ((None, one) for one in findings_of_program(method, known))
+    return [{**one.plain(files), "methodIndex": index} for index, one in told]
+
+
+def _views(found: ReportInput, program: Program | None) -> tuple[GraphView, ...]:
     if found.views is not None:
         return tuple(found.views)
+    record = _record(found)
     if record is None and program is None:
         return ()
     try:
@@ -198,14 +292,14 @@ def _notes(
     found: ReportInput,
     record: RecordView | None,
     program: Program | None,
-    profiles: Sequence[MethodProfile],
+    methods: Sequence[ShownMethod],
 ) -> list[str]:
     notes = []
     if found.trace is not None and record is None:
         notes.append(
             "No ETRecord was given: modules, lines of Python and graphs of the model are not known."
         )
-    if found.trace is not None and not profiles:
+    if found.trace is not None and not methods:
         notes.append(
             "The dump holds no Method::execute event: there are no times. Run the method with the "
             "event tracer on."
@@ -325,11 +419,51 @@ def numerics_document(
             shown.view.key: [_node_of_value(shown, row, named) for row in found.rows]
             for shown in of_method
         },
+        "values": [
+            {
+                "row": number,
+                "shown": LOCAL if row.verdict == WRONG or row.values.total is None else TOTAL,
+                "local": value_document(row.values.local),
+                "total": None if row.values.total is None else value_document(row.values.total),
+            }
+            for number, row in enumerate(found.rows)
+            if row.values is not None
+        ],
         "coverage": table_document(found.coverage.table()),
         "verdict": found.verdict,
         "named": [{"row": found.rows.index(row), "text": described(row)} for row in found.named],
         # Doubts about the inputs first.
         "notes": [*found.doubts, *(note for note in found.notes if note not in found.doubts)],
+    }
+
+
+def value_document(compared: ValueComparison) -> Json:
+    """The page's `ValueDoc`: tables of a compared value, and the numbers that are drawn."""
+    histogram, channels, quantized = compared.histogram, compared.channels, compared.quantized
+    return {
+        "sections": [
+            section_document(section)
+            for section in value_sections(compared, "")
+            if section.name != "histogram"
+        ],
+        "histogram": None
+        if histogram is None
+        else {
+            "low": histogram.low,
+            "high": histogram.high,
+            "reference": list(histogram.reference),
+            "device": list(histogram.device),
+            "clippedShare": histogram.clipped_share,
+        },
+        "channels": None
+        if channels is None
+        else {
+            "axis": channels.axis,
+            "count": channels.count,
+            "perEntry": channels.per_entry,
+            "rms": finite(list(channels.profile)),
+        },
+        "range": None if quantized is None else [quantized.low, quantized.high],
     }
 
 
@@ -353,58 +487,130 @@ def _node_of_value(
     return max(behind, default=None)
 
 
-# -- The timeline: a few runs as they happened.
+# -- The timeline: the runs as they happened.
 
 MOST_SPANS = 20_000
+# Runs on the timeline, most of them as one span: each is a track.
+MOST_RUNS = 500
 _CALLS = ("OPERATOR_CALL", "DELEGATE_CALL")  # names of the runtime that stand around all of them
 
 
 def timeline_document(trace: Trace, methods: Sequence[ShownMethod], scale: Scale) -> Json | None:
-    """The `Timeline` of the runs that tell most: a track for each, below it those of its clocks.
+    """The `Timeline`: a track for each run, below it those of its clocks.
 
-    Every run starts at 0, so that runs are compared. None without any run.
+    The runs that tell most have all their spans, and so have the others in run order as long as
+    there is room; of those after them only the whole is shown. Every run starts at 0, so that runs
+    are compared. None without any run.
     """
-    shown: list[tuple[int, str, ShownMethod | None]] = []
-    shown += [(run, "loading", None) for run in loading_runs(trace)[:1]]
+    shown = [_TimelineRun(run, "loading", None, 0, "loading") for run in loading_runs(trace)[:1]]
     for method in methods:
-        for position, why in few_runs(method.profile).items():
-            run = int(method.profile.runs[position])
-            shown.append((run, f"{method.name} · run {run} ({why})", method))
+        reasons = few_runs(method.profile)
+        shown += (
+            _TimelineRun(
+                run, f"{method.name} · run {run}{f' ({why})' if why else ''}", method, position, why
+            )
+            for position, run in enumerate(method.profile.runs.tolist())
+            for why in [reasons.get(position)]
+        )
     if not shown:
         return None
-    left_out = 0
-    tracks: list[Json] = []
-    names: dict[str, int] = {}
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("track", "start", "duration", "name", "level", "row")
-    }
-    for run, title, owner in shown:
-        spans = run_spans(trace, run, MOST_SPANS // len(shown))
-        left_out += spans.left_out
-        parent = len(tracks)
-        tracks.append({"name": title, "parent": None, "note": None})
-        tracks += ({"name": name, "parent": parent, "note": note} for name, note in spans.tracks)
-        events: list[tuple[int, list[int] | None]] = []  # name, and method and row
-        for key in (event.key for event in spans.events):
-            row = None if owner is None else owner.row_of_event(key)
-            if owner is None or row is None:
-                events.append((names.setdefault(key.name, len(names)), None))
-                continue
-            name = owner.rows[row].name if key.name in _CALLS else key.name  # of what it calls
-            events.append((names.setdefault(name, len(names)), [owner.index, row]))
-        columns["track"] += (spans.track + parent + 1).tolist()
-        columns["start"] += scale(spans.start).tolist()
-        columns["duration"] += scale(spans.duration).tolist()
-        columns["level"] += spans.level.tolist()
-        columns["name"] += [events[event][0] for event in spans.event.tolist()]
-        columns["row"] += [events[event][1] for event in spans.event.tolist()]
     notes = []
-    runs = sum(len(method.profile.runs) for method in methods)
-    if any(len(method.profile.runs) > 3 for method in methods):
-        notes.append(
-            f"Of {runs:,} runs the first, the median and the slowest of each method are shown, all "
-            "from their start."
-        )
+    counts = np.bincount(trace.events.run, minlength=1)
+    first = [one for one in shown if one.why]
+    limit = MOST_SPANS // len(first)
+    room = MOST_SPANS - sum(min(int(counts[one.run]), limit) for one in first)
+    others = [one for one in shown if not one.why]
+    size = np.cumsum([int(counts[one.run]) for one in others])
+    detailed = {id(one) for one in [*first, *others[: int(np.searchsorted(size, room, "right"))]]}
+    listed = {id(one) for one in [*first, *others[: max(MOST_RUNS - len(first), 0)]]}
+    left_out = len(shown) - len(listed)
+    shown = [one for one in shown if id(one) in listed]
+    whole = sum(id(one) not in detailed for one in shown)
+    if whole:
+        notes.append(f"Of {whole:,} runs only the whole is shown, for the number of their events.")
     if left_out:
-        notes.append(f"{left_out:,} of the shortest spans are left out.")
-    return {"note": " ".join(notes) or None, "tracks": tracks, "names": list(names), **columns}
+        notes.append(f"{left_out:,} later runs are left out.")
+
+    columns = _TimelineColumns(scale)
+    runs = [one.run for one in shown if id(one) in detailed]
+    spans = dict(zip(runs, run_spans(trace, runs, limit), strict=True))
+    for one in shown:
+        if id(one) in detailed:
+            columns.add(one, spans[one.run])
+        elif one.method is not None:
+            columns.add_whole(one, one.method)
+    if shortest := sum(found.left_out for found in spans.values()):
+        notes.append(f"{shortest:,} of the shortest spans are left out.")
+    return {"note": " ".join(notes) or None, **columns.document()}
+
+
+@dataclass(frozen=True, slots=True)
+class _TimelineRun:
+    """A run of the timeline, and the position of it in its method's profile. why: the reason to
+    show all of it, None for one run among others."""
+
+    run: int
+    title: str
+    method: ShownMethod | None
+    position: int
+    why: str | None
+
+
+class _TimelineColumns:
+    """Collects the tracks and spans of a `Timeline`."""
+
+    def __init__(self, scale: Scale) -> None:
+        self._scale = scale
+        self._tracks: list[Json] = []
+        self._names: dict[str, int] = {}
+        names = ("track", "start", "duration", "name", "level", "row")
+        self._columns: dict[str, list[Any]] = {name: [] for name in names}
+
+    def document(self) -> Json:
+        return {"tracks": self._tracks, "names": list(self._names), **self._columns}
+
+    def add_whole(self, one: _TimelineRun, method: ShownMethod) -> None:
+        """Add a run of a method as one span."""
+        total = float(self._scale(method.profile.total[one.position]))
+        name = self._names.setdefault(EXECUTE, len(self._names))
+        row = [method.index, len(method.rows) - 1]
+        self._extend(
+            track=[len(self._tracks)],
+            start=[0.0],
+            duration=[total],
+            name=[name],
+            level=[0],
+            row=[row],
+        )
+        self._tracks.append({"name": one.title, "parent": None, "note": None})
+
+    def add(self, one: _TimelineRun, spans: RunSpans) -> None:
+        """Add the spans of a run."""
+        parent = len(self._tracks)
+        self._tracks.append({"name": one.title, "parent": None, "note": None})
+        self._tracks += (
+            {"name": name, "parent": parent, "note": note} for name, note in spans.tracks
+        )
+        used, place = np.unique(spans.event, return_inverse=True)
+        events = [self._event(spans.events[number].key, one.method) for number in used.tolist()]
+        self._extend(
+            track=(spans.track + parent + 1).tolist(),
+            start=self._scale(spans.start).tolist(),
+            duration=self._scale(spans.duration).tolist(),
+            level=spans.level.tolist(),
+            name=[events[event][0] for event in place.tolist()],
+            row=[events[event][1] for event in place.tolist()],
+        )
+
+    def _event(self, key: EventKey, method: ShownMethod | None) -> tuple[int, list[int] | None]:
+        """The name of an event's spans, and the method and row that they belong to."""
+        row = None if method is None else method.row_of_event(key)
+        if method is None or row is None:
+            return self._names.setdefault(key.name, len(self._names)), None
+        is_told = key.name in _CALLS or key.name.startswith("Invalid ")
+        name = method.rows[row].name if is_told else key.name  # of what it calls
+        return self._names.setdefault(name, len(self._names)), [method.index, row]
+
+    def _extend(self, **columns: Sequence[Any]) -> None:
+        for name, values in columns.items():
+            self._columns[name] += values

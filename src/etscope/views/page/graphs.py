@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -310,3 +311,62 @@ class GroupValues:
         while group is not None:
             yield group
             group = self.groups[group]["parent"]
+
+
+_OF_A_BOX = ("kind", "name", "label", "type")
+
+
+def add_changes(runs: Sequence[Json]) -> None:
+    """Add the measure "change" to the graphs that the two runs of a report both have: the times of
+    the second run less those of the first, at nodes and boxes that both have.
+
+    A time of several nodes together is left out where the other run has times of each; the boxes
+    around have the sums of both. Nodes of graphs that differ are not compared: "convolution_3" of
+    one may be "convolution_4" of the other, while a module keeps its path.
+    """
+    if len(runs) != 2 or runs[0]["unit"] != runs[1]["unit"]:
+        return
+    graphs = [{graph["key"]: graph for graph in run["graphs"]} for run in runs]
+    for key in graphs[0]:
+        pair = [one[key] for one in graphs if key in one]
+        times = [m for graph in pair for m in graph["measures"] if m["key"] == "avg"]
+        if len(pair) != 2 or len(times) != 2:
+            continue
+        nodes, boxes = [], []
+        names = [_keys(graph["nodes"], ("name", "op")) for graph in pair]
+        for graph, measure, keys in zip(pair, times, names, strict=True):
+            shared = set(measure["shared"])
+            values = [(value, n in shared) for n, value in enumerate(measure["nodes"])]
+            nodes.append(dict(zip(keys, values, strict=True)) if names[0] == names[1] else {})
+            sums = [(value, False) for value in measure["groups"]]
+            boxes.append(dict(zip(_keys(graph["groups"], _OF_A_BOX), sums, strict=True)))
+        for graph, measure, keys in zip(pair, times, names, strict=True):
+            graph["measures"].append(
+                {
+                    **measure,
+                    "key": "change",
+                    "title": "change of avg, second run - first",
+                    "nodes": [_less(nodes, one) for one in keys],
+                    "groups": [_less(boxes, one) for one in _keys(graph["groups"], _OF_A_BOX)],
+                    "shared": [],
+                }
+            )
+
+
+def _keys(found: Sequence[Json], names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return what tells each from the others: its values, and how many like it stand before."""
+    seen: Counter[tuple[Any, ...]] = Counter()
+    keys = []
+    for one in found:
+        key = tuple(one[name] for name in names)
+        keys.append((*key, seen[key]))
+        seen[key] += 1
+    return keys
+
+
+def _less(sides: Sequence[dict[tuple[Any, ...], tuple[Any, bool]]], of: tuple[Any, ...]) -> Any:
+    """Return the second value less the first; None unless both are numbers of the same nodes."""
+    (before, is_shared), (after, is_shared_too) = (side.get(of, (None, False)) for side in sides)
+    if None in (before, after) or is_shared != is_shared_too:
+        return None
+    return after - before

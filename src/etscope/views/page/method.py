@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.memory import MemoryPlan
 from etscope.analysis.profile.correlate import Attribution
 from etscope.analysis.profile.module_times import ModuleTime, module_times, row_modules
@@ -145,8 +146,15 @@ def _stack(row: Row, lines: Lines) -> list[int]:
 # -- The memory plans of a program's methods.
 
 
-def memory_documents(plans: Mapping[str, MemoryPlan], methods: Sequence[ShownMethod]) -> list[Json]:
-    """The `Memory` of each method; its instructions point at the rows of the runs, if it ran."""
+def memory_documents(
+    plans: Mapping[str, MemoryPlan],
+    methods: Sequence[ShownMethod],
+    run_nodes: Mapping[str, RunNodes],
+) -> list[Json]:
+    """The `Memory` of each method; its instructions point at the rows of the runs, if it ran.
+
+    run_nodes: of each method of the plans.
+    """
     ran = {shown.profile.method: shown for shown in methods}
     return [
         {
@@ -159,13 +167,13 @@ def memory_documents(plans: Mapping[str, MemoryPlan], methods: Sequence[ShownMet
                 for number in range(len(plan.labels))
             ],
             "peak": plan.peak_bytes,
-            "values": table_document(plan.table()),
+            "values": table_document(plan.table(run_nodes[name].attributions())),
         }
         for name, plan in plans.items()
     ]
 
 
-# -- All events of a method's runs, with the columns of upstream's `to_dataframe`.
+# -- All events of a method's runs: the columns of upstream's `to_dataframe`, and their tensors.
 
 
 def events_document(
@@ -182,7 +190,7 @@ def events_document(
     for block in blocks:
         if block.own_clock and convert is None:
             warn_own_clock(block.own_clock)
-        attribution = trace.attribution(block)
+        attribution = trace.shown_at(block)
         samples = block_samples(block, scale, convert)
         profiled = set(block.profiled)
         statistics = {
@@ -216,11 +224,13 @@ def _event_cells(
     trace: Trace, block: Block, key: EventKey, found: Attribution
 ) -> Mapping[str, Any]:
     """The cells of an event's row but its samples and their statistics."""
-    nodes = {f"{node.name}_": node for node in found.nodes}  # named as upstream has it
+    nodes = {f"{node.name}_": node for node in found.located}  # named as upstream has it
     return {
         "event_block_name": block.name,
         "event_name": key.name,
         "op_types": _cut(found.op_types),
+        "inputs": list(found.inputs),
+        "outputs": list(found.outputs),
         "delegate_debug_identifier": None if key.delegate_id is None else str(key.delegate_id),
         "stack_traces": _cut(
             f"{name}: {line}"
@@ -255,6 +265,8 @@ def _columns(scale: Scale) -> tuple[Column, ...]:
             for name in STATISTICS
         ),
         Column("op_types", Kind.LIST, title="ops", priority=1),
+        Column("inputs", Kind.LIST, priority=6),
+        Column("outputs", Kind.LIST, priority=2),
         Column("delegate_debug_identifier", title="delegate id", priority=3),
         Column("stack_traces", Kind.LIST, title="source lines", priority=5),
         Column("module_hierarchy", Kind.LIST, title="modules", priority=5),

@@ -15,14 +15,9 @@ from itertools import chain
 from typing import IO
 from xml.sax.saxutils import escape, quoteattr
 
+from etscope.analysis.comparison.changes import Change, Diff, MethodDiff, interval, percent
 from etscope.analysis.comparison.compare_samples import Verdict
-from etscope.analysis.comparison.diff_table import (
-    Change,
-    Diff,
-    MethodDiff,
-    interval,
-    source_location,
-)
+from etscope.analysis.profile.correlate import UNATTRIBUTED
 from etscope.analysis.profile.scale import Scale
 from etscope.units import TimeScale, format_duration, scale_factor
 from etscope.views.tables.cells import visible
@@ -70,18 +65,18 @@ def _cases(method: MethodDiff, scale: Scale, per_op: bool, strict: bool) -> Iter
     for change in (method.total, *method.operators):
         name = change.name
         row = None if change.pair is None else change.pair.shown
-        module, source = (None, None) if row is None else source_location(row)
+        origin = UNATTRIBUTED if row is None else row.attribution
         if row is not None and row.instruction_id is not None:
             name = f"#{row.instruction_id} {name}"
-        if module:
-            name = f"{name} in {module}"
+        if origin.module:
+            name = f"{name} in {origin.module}"
         seen[name] = seen.get(name, 0) + 1
         if seen[name] > 1:  # readers take cases of one name for repeats of one case
             name += f" ({seen[name]})"
 
         text = _times_and_verdict(change, scale)
-        if source:
-            text = f"{text}; {source}"
+        if origin.source:
+            text = f"{text}; {origin.source}"
         verdict = Verdict.CANNOT_TELL if change.comparison is None else change.comparison.verdict
         counts = change is method.total or per_op
         kind = "passed"
@@ -116,8 +111,8 @@ def _times_and_verdict(change: Change, scale: Scale) -> str:
     if comparison is None:
         return text
     text = f"{comparison.verdict.value}: {text}"
-    if comparison.relative is not None:
-        text += f" ({comparison.relative:+.1%}, {interval(comparison)})"
+    if comparison.relative is not None and not comparison.is_unbounded:
+        text += f" ({percent(comparison.relative)}, {interval(comparison)})"
     return f"{text}; {comparison.reason}" if comparison.reason else text
 
 

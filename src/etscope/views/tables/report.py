@@ -4,6 +4,7 @@ The document::
 
     {"schema": "etscope.info/1",
      "reports": [{"file": "a.pte", "kind": "pte",
+                  "summary": ["…"],                              of a report with one
                   "sections": {"file": {"size": 1234, …},        a section of facts
                                "methods": [{"method": …}, …]},   a section of rows
                   "notes": ["…"]}, …]}
@@ -15,13 +16,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO, Any, TextIO, cast
 
 from etscope.model.report import Report, filled_columns, flat_table
 from etscope.model.table import Column, Table
 from etscope.views import TABLE_VIEWS, write_table
 from etscope.views.output import dumps
 from etscope.views.tables.cells import cell_texts, plain_rows
+from etscope.views.tables.terminal import write_sentences
+from etscope.views.tables.text_formats import write_folded, write_list
 
 __all__ = ["write_reports"]
 
@@ -42,15 +45,32 @@ def write_reports(
     if format == "json":
         _write_json(reports, schema, out)
     elif TABLE_VIEWS[format].styled or format == "md":
-        sections = [section for report in reports for section in report.sections]
-        for position, section in enumerate(sections):
-            if position:
-                out.write("\n")
-            table = section.table
-            table = turned(table) if section.is_facts else table.select(filled_columns(table))
-            write_table(table, format, out, width=width, color=color)
+        _write_texts(reports, format, cast(TextIO, out), width, color)
     else:
         write_table(flat_table(reports), format, out)
+
+
+def _write_texts(
+    reports: Sequence[Report], format: str, out: TextIO, width: int | None, color: bool | None
+) -> None:
+    gap = ""
+    for report in reports:
+        if report.summary:
+            out.write(gap)
+            if format == "md":
+                write_list(report.summary, out)
+            else:
+                write_sentences(report.summary, out, width=width)
+            gap = "\n"
+        for section in report.sections:
+            out.write(gap)
+            table = section.table
+            table = turned(table) if section.is_facts else table.select(filled_columns(table))
+            if report.summary and format == "md":
+                write_folded(table, out)
+            else:
+                write_table(table, format, out, width=width, color=color)
+            gap = "\n"
 
 
 def turned(table: Table) -> Table:
@@ -69,6 +89,8 @@ def _write_json(reports: Sequence[Report], schema: str, out: IO[Any]) -> None:
         out.write(",\n{\n" if position else "\n{\n")
         for key, value in report.about.items():
             out.write(f"{json.dumps(key)}: {dumps(value)},\n")
+        if report.summary:
+            out.write(f'"summary": {dumps(list(report.summary))},\n')
         out.write('"sections": {')
         for number, section in enumerate(report.sections):
             out.write(",\n" if number else "\n")

@@ -10,6 +10,7 @@ it takes several times as long as everything here.
 from __future__ import annotations
 
 import os
+import shlex
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -233,6 +234,12 @@ def write(
     write_joined(out, (f"{line}\n" for line in _lines(table, width, _style(out, color))))
 
 
+def write_sentences(sentences: Sequence[str], out: TextIO, *, width: int | None = None) -> None:
+    """Write sentences, each in lines of its own that fit `width` as `write` does."""
+    width = _output_width(out) if width is None else width
+    write_joined(out, (f"{line}\n" for text in sentences for line in _wrapped(text, width)))
+
+
 def _lines(table: Table, width: int | None, style: _Style) -> Iterator[str]:
     for line in _wrapped(table.title, width):
         yield style.paint(line, _BOLD)
@@ -272,6 +279,7 @@ def _lines(table: Table, width: int | None, style: _Style) -> Iterator[str]:
         yield (" " * GAP).join(row).rstrip()
     if not len(table):
         yield style.paint("no rows", _DIM)
+    yield from _finding_lines(table, width, style)
     notes = list(table.notes)
     if layout.left_out:
         names = ", ".join(table.columns[i].name for i in layout.left_out)
@@ -279,6 +287,37 @@ def _lines(table: Table, width: int | None, style: _Style) -> Iterator[str]:
     for note in notes:
         for line in _wrapped(note, width):
             yield style.paint(line, _DIM)
+
+
+def _finding_lines(table: Table, width: int | None, style: _Style) -> Iterator[str]:
+    """Yield the findings one after the other, each with the command that shows more."""
+    if not table.findings:
+        return
+    yield ""
+    yield style.paint("What matters", _BOLD)
+    for number, finding in enumerate(table.findings, 1):
+        mark = f"{number:>2}. "
+        room = None if width is None else width - len(mark)
+        for position, line in enumerate(_wrapped(str(finding["sentence"]), room)):
+            yield (" " * len(mark) if position else mark) + line
+        for line in _command_lines(str(finding.get("next") or ""), room):
+            yield style.paint(" " * len(mark) + line, _DIM)
+    if table.notes:
+        yield ""
+
+
+def _command_lines(command: str, width: int | None) -> list[str]:
+    """A command in lines that a shell takes as one, broken between words only."""
+    words = [shlex.quote(visible(word)) for word in shlex.split(command)]
+    lines: list[str] = []
+    for word in words:
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and width is not None and cell_width(longer) > width - len(" \\"):
+            lines[-1] += " \\"
+            lines.append(word)
+        else:
+            lines[-1:] = [longer]
+    return lines
 
 
 def _strip(cells: _Cells, width: int, style: _Style) -> _Strip:

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TextIO
 
@@ -69,6 +70,7 @@ class _LineEnds:
 #      "rows": [{"avg": 1.25, …}, …],
 #      "depth": [0, 1, …],   the level of each row, only if there are several
 #      "breaks": [25],       rows with a line above them, only if there are any
+#      "findings": [{"kind": "slowest-line", "sentence": "…", …}],   only of a whole profile
 #      "notes": ["…"]}
 #
 # `kind` is a value of `etscope.model.table.Kind`. NaN and missing values are null, infinities the
@@ -92,6 +94,8 @@ def write_json(table: Table, out: TextIO) -> None:
         tail["depth"] = [int(level) for level in table.depth]
     if table.breaks:
         tail["breaks"] = sorted(table.breaks)
+    if table.findings:
+        tail["findings"] = [dict(finding) for finding in table.findings]
     tail["notes"] = list(table.notes)
     out.write("{\n" + _members(head) + ',\n"rows": [' + ("\n" if len(table) else ""))
     write_joined(out, _objects(table, table.names), ",\n")
@@ -135,8 +139,24 @@ def write_markdown(table: Table, out: TextIO) -> None:
         prefixes = tree_prefixes(table.depth, _GUIDES)
         cells[first_text] = [a + b for a, b in zip(prefixes, cells[first_text], strict=True)]
     out.writelines(_line(row) for row in zip(*cells, strict=True))
+    if table.findings:
+        out.write("\n")
+    for finding in table.findings:
+        out.write(f"- {_escaped(str(finding['sentence']))}\n")
     for note in table.notes:
         out.write(f"\n{_escaped(note)}\n")
+
+
+def write_list(sentences: Sequence[str], out: TextIO) -> None:
+    """Write sentences as a list."""
+    out.writelines(f"- {_escaped(sentence)}\n" for sentence in sentences)
+
+
+def write_folded(table: Table, out: TextIO) -> None:
+    """Write the table as a part that is folded away below its title."""
+    out.write(f"<details><summary>{_escaped(table.title)}</summary>\n\n")
+    write_markdown(replace(table, title=""), out)
+    out.write("\n</details>\n")
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -7,6 +7,8 @@ import type { ColourBy } from "./look";
 import { measureText, valueOf } from "./look";
 import { fullName, neighbours, pathOf } from "./model";
 import type { GraphModel } from "./model";
+import { eachText } from "../repeats";
+import { ofEachBlock } from "./repeats";
 
 const MOST_LISTED = 5;
 
@@ -71,6 +73,19 @@ function MeasureFact({ model, measure, item }: { model: GraphModel; measure: Mea
         {formatWithUnit(value, measure)}
       </span>
       {measure.shared.includes(item) && <span class="muted"> of several nodes, at the first of them</span>}
+      <EachBlock model={model} measure={measure} item={item} />
+    </span>
+  );
+}
+
+/** How a repeated block's least, median and greatest value compare; nothing for other items. */
+function EachBlock({ model, measure, item }: { model: GraphModel; measure: Measure; item: number }) {
+  const each = ofEachBlock(model.doc, measure, item - model.tree.nodeCount);
+  if (each === null) return null;
+  return (
+    <span class="muted" data-testid="graph-each-block">
+      {" "}
+      each block {eachText(each, (value) => formatWithUnit(value, measure))}
     </span>
   );
 }
@@ -127,6 +142,7 @@ export function Tooltip({
       {measure && (
         <div data-testid="graph-tooltip-value" data-value={value ?? ""}>
           {visible(measure.title)}: {value === null || value === undefined ? "not measured" : measureText(measure)(value)}
+          <EachBlock model={model} measure={measure} item={item} />
         </div>
       )}
     </div>

@@ -7,6 +7,7 @@ import { layouts } from "../layout/client";
 import type { Drawing } from "../layout/engine";
 import { boxesAround, firstOpen } from "../layout/tree";
 import type { GraphModel } from "./model";
+import { isRepeat } from "./repeats";
 
 /** Items that a graph may show at first sight. */
 const FIRST_ROOM = 45;
@@ -16,6 +17,7 @@ const UNNOTICED = 150;
 /** By graph key: the same boxes stay open in another run, and when a served report changes. As text:
  * the number of nodes and of boxes, then the groups whose boxes are open, "124.45:0-4,7". */
 const openInside = controlOfEach("open");
+const NONE: readonly number[] = [];
 const names = new WeakMap<GraphModel, string>();
 let count = 0;
 
@@ -30,12 +32,16 @@ export interface Folding {
   failure: string | null;
 }
 
-export function useFolding(model: GraphModel, weights: boolean): Folding {
+/** shown: items whose boxes are open at first, too. */
+export function useFolding(model: GraphModel, weights: boolean, shown: readonly number[] = NONE): Folding {
   const kept = openInside(model.doc.key);
-  const open = useMemo(
-    () => openOfText(model, kept.value) ?? firstOpen(model.tree, FIRST_ROOM),
-    [model, kept.value],
-  );
+  const open = useMemo(() => {
+    const known = openOfText(model, kept.value);
+    if (known) return known;
+    const { tree } = model;
+    const first = firstOpen(tree, FIRST_ROOM, (box) => isRepeat(model.doc.groups[box - tree.nodeCount]));
+    return new Set([...first, ...shown.flatMap((item) => [...boxesAround(tree, item)])]);
+  }, [model, kept.value, shown]);
   const [drawing, setDrawing] = useState<Drawing | null>(null);
   const [busy, setBusy] = useState(false);
   const [failure, setFailure] = useState<string | null>(null);

@@ -2,6 +2,10 @@
 
 import type { Drawing } from "../layout/engine";
 import type { GraphModel } from "./model";
+import type { Marks } from "./paint";
+
+/** Selections of no more nodes than this have their boxes opened for them. */
+export const FEW = 12;
 
 /** For each item: index of the drawn item that it is or lies closed in; -1 when it is not drawn. */
 export function shownAt(model: GraphModel, drawing: Drawing): Int32Array {
@@ -61,4 +65,30 @@ export function nodesOfItem(model: GraphModel, item: number): Set<number> {
     else stack.push(...model.tree.children[next]!);
   }
   return nodes;
+}
+
+export function marksOf(
+  model: GraphModel,
+  drawing: Drawing,
+  shown: Int32Array,
+  chosen: number[],
+  found: number[],
+  hovered: number,
+): Marks {
+  const near = new Set<number>();
+  const add = (item: number): void => {
+    const box = item >= model.tree.nodeCount;
+    for (const piece of piecesAt(model, drawing, nodesOfItem(model, item), box)) near.add(piece);
+  };
+  if (chosen.length <= FEW) chosen.forEach(add);
+  // An open box under the pointer is the ground, not what is pointed at.
+  if (hovered >= 0 && hovered < drawing.items.length && !drawing.isOpen[hovered]) {
+    add(drawing.items[hovered]!);
+  }
+  return {
+    selected: countShown(shown, chosen),
+    found: new Set(countShown(shown, found).keys()),
+    hovered: hovered >= 0 && !drawing.isOpen[hovered] ? hovered : -1,
+    near,
+  };
 }

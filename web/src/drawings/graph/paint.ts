@@ -45,6 +45,13 @@ export interface Scene {
   look: Look;
   marks: Marks;
   palette: Palette;
+  /** Of a drawing of two graphs: what this one has. The rest is an outline. */
+  presence?: Presence;
+}
+
+export interface Presence {
+  item(item: number): boolean;
+  edge(edge: number): boolean;
 }
 
 const fitter = new TextFitter();
@@ -83,9 +90,23 @@ function itemsInView(drawing: Drawing, view: View): number[] {
   return seen;
 }
 
+/** Whether the drawn item is in the graph; one that is not is left as an outline. */
+function isHere(pen: CanvasRenderingContext2D, scene: Scene, view: View, index: number): boolean {
+  const { drawing, palette, presence } = scene;
+  if (presence === undefined || presence.item(drawing.items[index]!)) return true;
+  pen.strokeStyle = palette.line;
+  pen.lineWidth = Math.max(1, 0.8 / view.k);
+  pen.setLineDash([4 / Math.min(1, view.k), 4 / Math.min(1, view.k)]);
+  outline(pen, drawing, index, view.k > 0.3 ? 6 : 0);
+  pen.stroke();
+  pen.setLineDash([]);
+  return false;
+}
+
 function paintBox(pen: CanvasRenderingContext2D, scene: Scene, view: View, index: number): void {
   const { drawing, palette, model } = scene;
   const item = drawing.items[index]!;
+  if (!isHere(pen, scene, view, index)) return;
   pen.fillStyle = shadeOf(scene, item);
   pen.strokeStyle = palette.boxLine[kindOf(model, item)];
   pen.lineWidth = Math.max(1, 0.8 / view.k);
@@ -96,8 +117,9 @@ function paintBox(pen: CanvasRenderingContext2D, scene: Scene, view: View, index
 
 function paintHead(pen: CanvasRenderingContext2D, scene: Scene, view: View, index: number): void {
   if (view.k * 12 < READABLE) return;
-  const { drawing, palette, model, look } = scene;
+  const { drawing, palette, model, look, presence } = scene;
   const item = drawing.items[index]!;
+  if (presence?.item(item) === false) return;
   const x = drawing.x[index]!;
   const { left, top } = headPlace(scene, index, view);
   const middle = top + BOX_HEAD / 2 - 2;
@@ -147,7 +169,7 @@ function paintClosed(
   const round = view.k > 0.3;
   const lines = view.k > 0.16;
   for (const index of seen) {
-    if (drawing.isOpen[index]) continue;
+    if (drawing.isOpen[index] || !isHere(pen, scene, view, index)) continue;
     const item = drawing.items[index]!;
     const isBox = item >= model.tree.nodeCount;
     const colour = look.colour(item) ?? palette.plain;

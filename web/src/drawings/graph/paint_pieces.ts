@@ -24,7 +24,12 @@ export function paintPieces(
   fitter: TextFitter,
 ): void {
   const { pieces } = scene.drawing;
-  const seen = piecesInView(pieces, view);
+  const { presence } = scene;
+  const seen = piecesInView(pieces, view).filter((piece) => {
+    if (presence === undefined) return true;
+    const edges = pieces.edges.subarray(pieces.edgeStart[piece]!, pieces.edgeStart[piece + 1]!);
+    return edges.some((edge) => presence.edge(edge));
+  });
   const { near } = scene.marks;
   const { palette } = scene;
   pen.lineJoin = "round";

@@ -15,18 +15,19 @@ import type { ScaleMode, Value } from "../scale";
 import { SelectionBar, Tooltip, selectItem } from "./card";
 import { useFolding } from "./folding";
 import type { Folding } from "./folding";
+import { graphKey } from "./keys";
 import { LegendView } from "./legend";
 import { colouring, seenValues } from "./look";
 import type { ColourBy } from "./look";
-import { countShown, nodesOfItem, piecesAt, shownAt } from "./marks";
+import { FEW, marksOf, shownAt } from "./marks";
 import { MiniMap, SmallMap } from "./minimap";
 import { graphModel, searchItems } from "./model";
 import type { GraphModel } from "./model";
-import type { Marks, Scene } from "./paint";
+import type { Scene } from "./paint";
+import { NO_PLAN, settle } from "./plan";
+import type { Plan } from "./plan";
 import { Stage } from "./stage";
 import { PaneTools } from "./tools";
-import { walk } from "./walk";
-import type { Way } from "./walk";
 
 export interface PaneSettings {
   by: ColourBy;
@@ -53,8 +54,6 @@ interface Hover {
   y: number;
 }
 
-/** Selections of no more nodes than this have their boxes opened for them. */
-const FEW = 12;
 /** The text of each graph's search box. */
 const findIn = controlOfEach("find");
 const NOWHERE: Hover = { index: -1, x: 0, y: 0 };
@@ -67,7 +66,7 @@ export function GraphPane({ run, graph, settings, onWeights, others, onSeen }: P
   const find = findIn(graph.key);
   const found = useMemo(() => searchItems(model, find.value), [model, find.value]);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const plan = useRef<Plan>({ centre: null, anchor: null, own: null, fitted: false });
+  const plan = useRef<Plan>({ ...NO_PLAN });
   const map = useMemo(() => new SmallMap(), []);
   const sel = selection.value;
   const chosen = useMemo(() => itemsOf(run, model, sel), [run, model, sel]);
@@ -125,21 +124,8 @@ export function GraphPane({ run, graph, settings, onWeights, others, onSeen }: P
   const onKey = (event: KeyboardEvent): void => {
     if (!drawing || !shown || !stage.current) return;
     const item = chosen[0] ?? -1;
-    const way = WAYS[event.key];
-    if (way !== undefined && event.shiftKey) {
-      const step = 80;
-      const x = way === "left" ? step : way === "right" ? -step : 0;
-      stage.current.panBy(x, way === "up" ? step : way === "down" ? -step : 0);
-    } else if (way !== undefined) {
-      const to = walk(model, drawing, shown, item < 0 ? -1 : (shown[item] ?? -1), way);
-      if (to !== null) jump(drawing.items[to]!);
-    } else if (event.key === "Enter" || event.key === " ") {
-      if (item >= model.tree.nodeCount) folding.toggle(item);
-    } else if (event.key === "+" || event.key === "=") stage.current.zoomBy(1.4);
-    else if (event.key === "-") stage.current.zoomBy(1 / 1.4);
-    else if (event.key === "f" || event.key === "0") stage.current.fit(drawing);
-    else if (event.key === "o") openToSelection();
-    else return;
+    const did = graphKey(event, { model, drawing, shown, item, stage: stage.current, jump, toggle: folding.toggle, reveal: openToSelection });
+    if (!did) return;
     event.preventDefault();
     event.stopPropagation();
   };
@@ -193,22 +179,6 @@ export function GraphPane({ run, graph, settings, onWeights, others, onSeen }: P
   );
 }
 
-const WAYS: Record<string, Way> = {
-  ArrowUp: "up",
-  ArrowDown: "down",
-  ArrowLeft: "left",
-  ArrowRight: "right",
-};
-
-/** What is to happen to the view when the next layout is there. */
-interface Plan {
-  centre: number[] | null;
-  anchor: { item: number; x: number; y: number } | null;
-  /** The selection that this pane made itself. */
-  own: Selection;
-  fitted: boolean;
-}
-
 interface Latest {
   model: GraphModel;
   folding: Folding;
@@ -252,26 +222,6 @@ function useStage(
   return stage;
 }
 
-/** Moves the view as planned, as soon as what is planned for is drawn. */
-function settle(stage: Stage | null, drawing: Drawing | null, model: GraphModel, plan: Plan): void {
-  if (!stage || !drawing) return;
-  if (!plan.fitted) {
-    plan.fitted = true;
-    stage.fit(drawing, true);
-  }
-  if (plan.centre) {
-    const shown = shownAt(model, drawing);
-    stage.centre(drawing, [...countShown(shown, plan.centre).keys()]);
-    plan.centre = null;
-    plan.anchor = null;
-  } else if (plan.anchor) {
-    const { item, x, y } = plan.anchor;
-    const index = drawing.items.indexOf(item);
-    if (index >= 0) stage.shift(x, y, drawing.x[index]! + drawing.w[index]! / 2, drawing.y[index]!);
-    plan.anchor = null;
-  }
-}
-
 /** Items that a selection covers: a module or box as its box, all else as nodes. */
 function itemsOf(run: Run, model: GraphModel, sel: Selection): number[] {
   const { doc, tree } = model;
@@ -286,34 +236,8 @@ function itemsOf(run: Run, model: GraphModel, sel: Selection): number[] {
   return [...nodesOf(run, sel, doc.key)];
 }
 
-function marksOf(
-  model: GraphModel,
-  drawing: Drawing,
-  shown: Int32Array,
-  chosen: number[],
-  found: number[],
-  hovered: number,
-): Marks {
-  const near = new Set<number>();
-  const add = (item: number): void => {
-    const box = item >= model.tree.nodeCount;
-    for (const piece of piecesAt(model, drawing, nodesOfItem(model, item), box)) near.add(piece);
-  };
-  if (chosen.length <= FEW) chosen.forEach(add);
-  // An open box under the pointer is the ground, not what is pointed at.
-  if (hovered >= 0 && hovered < drawing.items.length && !drawing.isOpen[hovered]) {
-    add(drawing.items[hovered]!);
-  }
-  return {
-    selected: countShown(shown, chosen),
-    found: new Set(countShown(shown, found).keys()),
-    hovered: hovered >= 0 && !drawing.isOpen[hovered] ? hovered : -1,
-    near,
-  };
-}
-
 /** How much is drawn, for readers that do not see it. */
-function DrawnNumbers({ drawing, model }: { drawing: Drawing | null; model: GraphModel }) {
+export function DrawnNumbers({ drawing, model }: { drawing: Drawing | null; model: GraphModel }) {
   if (!drawing) return null;
   const open = drawing.isOpen.reduce((sum, one) => sum + one, 0);
   return (

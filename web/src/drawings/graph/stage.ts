@@ -16,6 +16,8 @@ export interface StageEvents {
   click(index: number): void;
   toggle(index: number): void;
   moved(view: View): void;
+  /** The reader, or what was selected, moved the view; not a new size of the window. */
+  panned?(view: View): void;
 }
 
 const SMALLEST = 0.0004;
@@ -53,6 +55,7 @@ export class Stage {
         Object.assign(this.view, { k, x, y });
         this.frame.ask();
         this.events.moved(this.view);
+        this.events.panned?.(this.view);
       });
     this.target = element<HTMLCanvasElement, unknown>(canvas);
     this.target.call(this.zoom).on("dblclick.zoom", null);
@@ -135,6 +138,13 @@ export class Stage {
   shift(fromX: number, fromY: number, toX: number, toY: number): void {
     const { k, x, y } = this.view;
     this.moveTo(k, x + (fromX - toX) * k, y + (fromY - toY) * k, false);
+  }
+
+  /** To what another stage shows, which is panned in step. */
+  match({ k, x, y }: View): void {
+    if (this.view.k === k && this.view.x === x && this.view.y === y) return;
+    this.stopGlide();
+    this.target.call(this.zoom.transform, zoomIdentity.translate(x, y).scale(k));
   }
 
   private moveTo(k: number, x: number, y: number, gently: boolean): void {

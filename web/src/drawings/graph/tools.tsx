@@ -9,7 +9,8 @@ import { pngOf, svgOf } from "./picture";
 
 interface ToolsProps {
   model: GraphModel;
-  scene: Scene | null;
+  /** For pictures; undefined: none are offered. */
+  scene?: Scene | null;
   open: ReadonlySet<number>;
   hasSelection: boolean;
   text: string;
@@ -86,14 +87,16 @@ export function PaneTools(props: ToolsProps) {
           Fit
         </button>
       </span>
-      <span class="segments">
-        <button title="Download the graph as drawn, PNG" onClick={() => void save("png")}>
-          PNG
-        </button>
-        <button title="Download the graph as drawn, SVG" onClick={() => void save("svg")}>
-          SVG
-        </button>
-      </span>
+      {scene !== undefined && (
+        <span class="segments">
+          <button title="Download the graph as drawn, PNG" onClick={() => void save("png")}>
+            PNG
+          </button>
+          <button title="Download the graph as drawn, SVG" onClick={() => void save("svg")}>
+            SVG
+          </button>
+        </span>
+      )}
     </div>
   );
 }

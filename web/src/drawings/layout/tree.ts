@@ -168,8 +168,12 @@ export function deepestBox(tree: BoxTree): number {
   return deepest;
 }
 
-/** Boxes to open first: the largest while no more than `room` items are seen. */
-export function firstOpen(tree: BoxTree, room: number): Set<number> {
+/** Boxes to open first: while no more than `room` items are seen, and none that `stays` closed. */
+export function firstOpen(
+  tree: BoxTree,
+  room: number,
+  stays: (box: number) => boolean = () => false,
+): Set<number> {
   const open = new Set<number>();
   let seen = seenIn(tree, tree.root);
   let level = tree.children[tree.root]!.filter((item) => item >= tree.nodeCount);
@@ -178,6 +182,7 @@ export function firstOpen(tree: BoxTree, room: number): Set<number> {
     // The smallest first: many small boxes tell more than one that fills the view.
     const order = [...level].sort((a, b) => seenIn(tree, a) - seenIn(tree, b) || a - b);
     for (const box of order) {
+      if (stays(box)) continue;
       const more = seenIn(tree, box) - 1;
       if (seen + more > room) return open;
       seen += more;

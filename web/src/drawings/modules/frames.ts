@@ -2,6 +2,16 @@
 
 import type { ModuleNode } from "../../document";
 
+/** A node of a tree in a flat list: the node around it stands before it. */
+export interface TreeNode {
+  path: string;
+  name: string;
+  /** Index of the node around, null for roots. */
+  parent: number | null;
+  /** Time or bytes, with what is below. */
+  total: number;
+}
+
 export interface Frame {
   module: number;
   /** Row: 0 is the outermost shown. */
@@ -53,7 +63,7 @@ export function frames(
 }
 
 /** The module and those around it, outermost first. */
-export function pathTo(modules: readonly ModuleNode[], module: number | null): number[] {
+export function pathTo(modules: readonly TreeNode[], module: number | null): number[] {
   const path: number[] = [];
   for (let at = module; at !== null; ) {
     path.push(at);
@@ -63,7 +73,7 @@ export function pathTo(modules: readonly ModuleNode[], module: number | null): n
   return path.reverse();
 }
 
-export function childrenOf(modules: readonly ModuleNode[]): Map<number | null, number[]> {
+export function childrenOf(modules: readonly TreeNode[]): Map<number | null, number[]> {
   const children = new Map<number | null, number[]>();
   modules.forEach((module, index) => {
     const list = children.get(module.parent);
@@ -71,6 +81,27 @@ export function childrenOf(modules: readonly ModuleNode[]): Map<number | null, n
     else children.set(module.parent, [index]);
   });
   return children;
+}
+
+/** Where an arrow key leads; null where there is nothing, undefined for other keys. */
+export function step(
+  modules: readonly TreeNode[],
+  below: Map<number | null, number[]>,
+  from: number,
+  key: string,
+  flame: boolean,
+): number | null | undefined {
+  const out = flame ? "ArrowDown" : "ArrowUp";
+  const into = flame ? "ArrowUp" : "ArrowDown";
+  if (key === out) return modules[from]?.parent ?? null;
+  if (key === into) {
+    const inside = below.get(from) ?? [];
+    // Into the largest part.
+    return inside.length === 0 ? null : inside.reduce((a, b) => (modules[b]!.total > modules[a]!.total ? b : a));
+  }
+  if (key !== "ArrowLeft" && key !== "ArrowRight") return undefined;
+  const siblings = below.get(modules[from]?.parent ?? null) ?? [];
+  return siblings[siblings.indexOf(from) + (key === "ArrowLeft" ? -1 : 1)] ?? null;
 }
 
 /** Modules whose path or type holds the text, and their time with what lies in several counted once. */

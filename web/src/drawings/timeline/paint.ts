@@ -36,6 +36,8 @@ export interface TimelineScene {
   chosen: Uint8Array;
   someChosen: boolean;
   hovered: number;
+  /** The part of time that is summed up. */
+  marked: { from: number; to: number } | null;
 }
 
 const fitter = new TextFitter();
@@ -77,6 +79,24 @@ export function paintTimeline(
     if (top + LANE_HEIGHT > RULER && top < view.height) paintLane(pen, scene, view, lane, top);
   });
   pen.restore();
+  if (scene.marked) paintMarked(pen, scene.palette, scene.marked, view);
+}
+
+function paintMarked(
+  pen: CanvasRenderingContext2D,
+  palette: Palette,
+  { from, to }: { from: number; to: number },
+  view: Window,
+): void {
+  const scale = view.width / (view.to - view.from);
+  const left = Math.max(-2, (from - view.from) * scale);
+  const right = Math.min(view.width + 2, (to - view.from) * scale);
+  if (right < 0 || left > view.width) return;
+  pen.fillStyle = palette.accent;
+  pen.globalAlpha = 0.13;
+  pen.fillRect(left, 0, right - left, view.height);
+  pen.globalAlpha = 1;
+  for (const x of [left, right]) pen.fillRect(Math.round(x) - 1, 0, 2, view.height);
 }
 
 function paintRuler(pen: CanvasRenderingContext2D, { palette, unit }: TimelineScene, view: Window): void {

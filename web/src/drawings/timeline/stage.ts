@@ -9,6 +9,8 @@ export interface TimelineEvents {
   hover(span: number, x: number, y: number): void;
   click(span: number): void;
   scrolled(scroll: number): void;
+  /** A part of time was marked: with Shift, or on the ruler. */
+  marked(from: number, to: number): void;
 }
 
 /** No closer than this part of the whole. */
@@ -24,7 +26,7 @@ export class TimelineStage {
   private contentHeight = 0;
   private readonly frame = onFrame(() => this.draw());
   private readonly watch: ResizeObserver;
-  private drag: { x: number; y: number; view: Window; moved: boolean } | null = null;
+  private drag: { x: number; y: number; view: Window; moved: boolean; marks: boolean } | null = null;
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
@@ -145,7 +147,7 @@ export class TimelineStage {
   private readonly onDown = (event: PointerEvent): void => {
     if (event.button !== 0) return;
     this.canvas.setPointerCapture(event.pointerId);
-    this.drag = { x: event.offsetX, y: event.offsetY, view: { ...this.view }, moved: false };
+    this.drag = { x: event.offsetX, y: event.offsetY, view: { ...this.view }, moved: false, marks: event.shiftKey || event.offsetY < RULER };
   };
 
   private readonly onMove = (event: PointerEvent): void => {
@@ -159,6 +161,10 @@ export class TimelineStage {
     if (!drag.moved && Math.hypot(right, down) < STILL) return;
     drag.moved = true;
     this.events.hover(-1, 0, 0);
+    if (drag.marks) {
+      this.events.marked(this.timeAt(Math.min(drag.x, event.offsetX)), this.timeAt(Math.max(drag.x, event.offsetX)));
+      return;
+    }
     const step = (-right * (drag.view.to - drag.view.from)) / this.view.width;
     this.look(drag.view.from + step, drag.view.to + step);
     this.scrollTo(drag.view.scroll - down);
@@ -171,6 +177,10 @@ export class TimelineStage {
   };
 
   private readonly onLeave = (): void => this.events.hover(-1, 0, 0);
+
+  private timeAt(x: number): number {
+    return this.view.from + (Math.min(Math.max(x, 0), this.view.width) * (this.view.to - this.view.from)) / this.view.width;
+  }
 
   private hit(event: PointerEvent): number {
     if (!this.scene || event.offsetY < RULER) return -1;

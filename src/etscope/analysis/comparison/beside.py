@@ -1,0 +1,77 @@
+"""Sentences on memory, size and numerics, which stand beside the times of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from etscope.analysis.memory import MemoryPlan, memory_plans
+from etscope.analysis.numerics.rows import Numerics
+from etscope.formats.program.pte import Program
+from etscope.formats.run_json import SavedMemory, SavedRun
+from etscope.units import format_bytes, format_float
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts of a run beside its times.
+
+    planned_bytes: that the runtime allocates for tensors, by method. program_bytes: of the program,
+    None if it is not known. numerics: the diagnosis of logged values, None without. memory: of the
+    process that ran it.
+    """
+
+    planned_bytes: Mapping[str, int] = field(default_factory=dict)
+    program_bytes: int | None = None
+    numerics: Numerics | None = None
+    memory: SavedMemory | None = None
+
+
+def facts_of(
+    program: Program | None,
+    plans: Mapping[str, MemoryPlan] | None = None,
+    numerics: Numerics | None = None,
+    saved: SavedRun | None = None,
+) -> Facts:
+    """Return the facts that a program, a diagnosis and the notes of a run tell. plans: those of the
+    program's methods, if they are known already."""
+    memory = None if saved is None else saved.memory
+    if program is None:
+        return Facts(numerics=numerics, memory=memory)
+    found = memory_plans(program) if plans is None else plans
+    planned = {name: plan.planned_bytes for name, plan in found.items()}
+    return Facts(planned, len(program.source.buffer), numerics, memory)
+
+
+def beside(before: Facts, after: Facts, method: str | None) -> Iterator[str]:
+    """Yield a sentence for each fact that both sides have."""
+    name = method or ""
+    sizes = [
+        ("Planned memory", before.planned_bytes.get(name), after.planned_bytes.get(name)),
+        ("Program", before.program_bytes, after.program_bytes),
+    ]
+    was, now = before.memory, after.memory
+    # Python and torch, or what was recorded, would be the difference.
+    if was and now and (was.runner, was.traced) == (now.runner, now.traced):
+        sizes.append((f"Peak memory of {was.in_words()}", was.peak_rss, now.peak_rss))
+    for what, one, other in sizes:
+        if one is None or other is None:
+            continue
+        if one == other:
+            yield f"{what}: {format_bytes(one)} as before."
+        else:
+            share = f" ({other / one - 1:+.1%})" if one else ""
+            yield f"{what}: {format_bytes(one)} → {format_bytes(other)}{share}."
+    numerics = before.numerics, after.numerics
+    if numerics[0] is None or numerics[1] is None:
+        return
+    texts = []
+    for found in (numerics[0], numerics[1]):
+        text = "fine" if found.is_fine else "not fine"
+        # The error of the last value that was compared.
+        errors = [row.total for row in found.rows if row.total is not None]
+        if errors:
+            text += f", {found.metric.name} {format_float(errors[-1])} at the end"
+        texts.append(text)
+    if all(found is not None and found.method == method for found in numerics):
+        yield f"Numerics: {texts[0]} before, {texts[1]} after."

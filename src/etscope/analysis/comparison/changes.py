@@ -1,0 +1,228 @@
+"""The result of a comparison of two dumps: changes, their sides, and how they are put in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.comparison.align import Alignment, Pair, Status, operator_of
+from etscope.analysis.comparison.compare_samples import (
+    TRIMMED,
+    UNBOUNDED,
+    Comparison,
+    Noise,
+    Policy,
+    Verdict,
+    noise_between,
+    overall,
+)
+from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
+from etscope.analysis.profile.scale import Scale
+from etscope.units import format_duration
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The change of an operator, an event inside a delegate's call (`depth` 1), or a closing row.
+
+    before, after: average ticks over the middle runs, None where it did not run. firsts: ticks of
+    the runs that were left out as the first ones. comparison: None where there is nothing to
+    compare, or where it was not selected. adds: its change is a part of the total's.
+    """
+
+    name: str
+    kind: str
+    status: Status
+    before: float | None
+    after: float | None
+    firsts: tuple[float | None, float | None]
+    comparison: Comparison | None = None
+    pair: Pair | None = None
+    depth: int = 0
+    adds: bool = True
+    selected: bool = True
+
+    @property
+    def change(self) -> float:
+        """Ticks that a run takes longer, over the middle runs."""
+        return (self.after or 0.0) - (self.before or 0.0)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return None if self.comparison is None else self.comparison.verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Two profiles, aligned, and the profiles of further dumps of `before`, which are its noise.
+    The first `warmup` runs of each are left out."""
+
+    before: MethodProfile
+    after: MethodProfile
+    noise: Sequence[MethodProfile]
+    alignment: Alignment
+    warmup: int
+
+    def samples(self, ticks: Ticks, ran: npt.NDArray[np.bool_] | None = None) -> Ticks:
+        """Return the samples after the warm-up, of the runs in which the operator ran."""
+        return ticks[self.warmup :] if ran is None else ticks[self.warmup :][ran[self.warmup :]]
+
+    def middle(self, profile: MethodProfile) -> Ticks:
+        """Return the runs whose totals are left after trimming; all runs if none is left."""
+        runs = np.arange(len(profile.total))[self.warmup :]
+        if not len(runs):
+            return np.arange(len(profile.total))
+        ordered = runs[np.argsort(profile.total[runs], kind="stable")]
+        cut = int(TRIMMED * len(runs))
+        return ordered[cut : len(runs) - cut]
+
+    def noise_of(self, mine: Ticks, repeats: Sequence[Ticks | None]) -> Noise | None:
+        """Return the noise of one row between dumps: NaN when a dump does not have it."""
+        if not repeats:
+            return None
+        if any(one is None for one in repeats):
+            return Noise(float("nan"), len(repeats) + 1)
+        dumps = [mine, *(one for one in repeats if one is not None)]
+        return noise_between([[self.samples(one)] for one in dumps])[0]
+
+
+def clock_steps(profile: MethodProfile) -> dict[int, float]:
+    """Return the step of the clock in ticks by the `id` of each row.
+
+    All times of one clock are multiples of it: XNNPACK counts microseconds inside a call that the
+    runtime measures in nanoseconds. The rest of a call is a difference of as many roundings as the
+    call has events.
+    """
+    clocks: dict[str | None, list[Row]] = {}  # by backend; the runtime's own is None
+    for call in profile.instructions:
+        clocks.setdefault(None, []).append(call.head)
+        inner = [row for row in call.below if row.kind != "unaccounted"]
+        clocks.setdefault(operator_of(call.head), []).extend(inner)
+    ticks = {
+        name: float(np.gcd.reduce([np.gcd.reduce(row.ticks) for row in rows]) or 1)
+        for name, rows in clocks.items()
+        if rows
+    }
+    steps: dict[int, float] = {}
+    for call in profile.instructions:
+        steps[id(call.head)] = ticks[None]
+        for row in call.below:
+            roundings = len(call.below) - 1 if row.kind == "unaccounted" else 1
+            steps[id(row)] = ticks[operator_of(call.head)] * float(np.sqrt(max(roundings, 1)))
+    return steps
+
+
+@dataclass(frozen=True, slots=True)
+class MethodDiff:
+    """All changes of one method: rows in run order, events inside a call below it.
+
+    The changes of the rows with `adds`, and that of `unaccounted`, sum to that of `total`. beside:
+    sentences on what else changed: memory, size, numerics.
+    """
+
+    method: str | None
+    changes: tuple[Change, ...]
+    unaccounted: Change
+    total: Change
+    sides: Sides
+    policy: Policy
+    runs: tuple[int, int]
+    notes: tuple[str, ...]
+    beside: tuple[str, ...] = ()
+
+    @property
+    def alignment(self) -> Alignment:
+        return self.sides.alignment
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the method's time."""
+        return self.total.verdict or Verdict.CANNOT_TELL
+
+    @property
+    def operators(self) -> tuple[Change, ...]:
+        """The rows with a verdict: those on both sides that were selected."""
+        return tuple(change for change in self.changes if change.comparison is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """The changes of every method that both dumps ran."""
+
+    methods: tuple[MethodDiff, ...]
+
+    def verdict(self, *, per_op: bool = False) -> Verdict:
+        """The verdict on all methods' times; `per_op`: and on all their operators'."""
+        found = [method.verdict for method in self.methods]
+        if per_op:
+            rows = (row for method in self.methods for row in method.operators)
+            found += [row.verdict for row in rows if row.verdict is not None]
+        return overall(found)
+
+
+def diff_title(diff: MethodDiff, scale: Scale, *, per_op: bool = False) -> str:
+    """Return the title: "forward: regressed, +5.1% (+4.2% to +6.0%) · 1.20 → 1.26 ms"."""
+    total, comparison = diff.total, diff.total.comparison
+    text = f"{diff.method or 'method'}: {diff.verdict.value}"
+    if comparison is not None and comparison.relative is not None and not comparison.is_unbounded:
+        text += f", {percent(comparison.relative)} ({interval(comparison)})"
+    times = [time_text(t, scale) for t in (total.before, total.after)]
+    parts = [text, f"{times[0]} → {times[1]} {scale.unit}"]
+    parts.append(f"{diff.runs[0]} and {diff.runs[1]} runs")
+    slower = sum(change.verdict is Verdict.REGRESSED for change in diff.operators)
+    if slower or per_op:
+        parts.append(f"{slower} {'operator' if slower == 1 else 'operators'} regressed")
+    return " · ".join(parts)
+
+
+def interval(comparison: Comparison) -> str:
+    """Return the confidence interval: "+4.2% to +6.0%", "unknown" for one that says nothing, or ""
+    without one."""
+    if comparison.low is None or comparison.high is None:
+        return ""
+    if comparison.is_unbounded:
+        return UNKNOWN
+    return f"{percent(comparison.low)} to {percent(comparison.high)}"
+
+
+def percent(change: float) -> str:
+    """Format a relative change; from tenfold on as a factor: "x380", "x25,100"."""
+    return f"{change:+.1%}" if change < 9 else f"x{float(f'{1 + change:.3g}'):,.10g}"
+
+
+def comparison_cells(comparison: Comparison | None) -> dict[str, Any]:
+    """Return the cells of a table that show a comparison; those of sizes are None without one.
+
+    ratio, low, high: of the times, after / before, and the ends of its interval.
+    """
+    cells: dict[str, Any] = dict.fromkeys(("relative", "interval", "ratio", "low", "high"))
+    if comparison is not None and comparison.relative is not None:
+        cells = {
+            "relative": percent(comparison.relative),
+            "interval": interval(comparison),
+            "ratio": 1 + comparison.relative,
+            "low": 1 + (comparison.low or 0.0),
+            "high": 1 + (comparison.high or 0.0),
+        }
+    verdict, reason = (
+        (None, None) if comparison is None else (comparison.verdict.value, comparison.reason)
+    )
+    return {**cells, "verdict": verdict, "reason": reason or None}
+
+
+def interval_note(comparisons: Iterable[Comparison | None]) -> tuple[str, ...]:
+    """Return the note of a table with intervals that say nothing."""
+    if any(one is not None and one.is_unbounded for one in comparisons):
+        return (f'Interval "{UNKNOWN}": {UNBOUNDED}; its ends are more than tenfold apart.',)
+    return ()
+
+
+def time_text(ticks: float | None, scale: Scale) -> str:
+    """Return a time without its unit."""
+    return format_duration(None if ticks is None else float(scale(ticks)), scale.unit)

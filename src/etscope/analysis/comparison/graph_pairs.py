@@ -1,0 +1,374 @@
+"""Pair the nodes of two programs' graphs, so that the graphs can be shown side by side.
+
+Graphs of one key are paired: executed programs, and with records the edge and exported programs.
+Instructions of executed programs are paired as `etscope diff` pairs them. Other nodes are aligned
+as sequences by operator, module and results, first those of the graph itself, then those inside of
+the calls that are pairs; what is left may have moved into or out of a delegate. A pair in another
+module has moved, too. It has *changed* if its results or arguments differ, it reads another node,
+or a weight that it reads has changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from etscope.analysis.comparison.align import Status, matched_in_turn
+from etscope.analysis.comparison.program_weights import (
+    Weight,
+    WeightChange,
+    weight_sentence,
+)
+from etscope.analysis.comparison.programs import ProgramDiff
+from etscope.analysis.graphs.executed import ExecutedGraph
+from etscope.analysis.graphs.views import GraphView, ViewNode
+from etscope.analysis.profile.source_location import module_path
+from etscope.model.graph import Node
+
+_WORD = re.compile(r"\w+")
+_LONGEST_ARGUMENT = 120  # letters of one side in a sentence
+_Pair = tuple[int | None, int | None]  # a node of each side, None where it is missing
+
+
+@dataclass(frozen=True, slots=True)
+class NodePair:
+    """A node on both sides, as its number among the nodes of the view; None where it is missing.
+    what: has changed, in words."""
+
+    status: Status
+    before: int | None
+    after: int | None
+    what: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPair:
+    """Two graphs of one key. nodes: all of both sides, each once, in the order of the later side;
+    those that were removed stay where they were."""
+
+    before: GraphView
+    after: GraphView
+    nodes: tuple[NodePair, ...]
+
+
+def pair_graphs(
+    diff: ProgramDiff, before: Sequence[GraphView], after: Sequence[GraphView]
+) -> tuple[GraphPair, ...]:
+    """Pair the views of both sides of a comparison that have the same key, in the order of `after`.
+    A record's graphs are left out if the other side has no record."""
+    earlier = {view.key: view for view in before}
+    return tuple(
+        GraphPair(earlier[view.key], view, tuple(_Pairing(diff, earlier[view.key], view).pairs()))
+        for view in after
+        if view.key in earlier
+        and (diff.has_modules or isinstance(view.linked, ExecutedGraph))
+        and isinstance(view.linked, ExecutedGraph)
+        == isinstance(earlier[view.key].linked, ExecutedGraph)
+    )
+
+
+class _Pairing:
+    """The nodes of two views, and the pairs found so far."""
+
+    def __init__(self, diff: ProgramDiff, before: GraphView, after: GraphView) -> None:
+        self._diff = diff
+        self._views = before, after
+        self._of_key = [
+            {node.key: number for number, node in enumerate(view.nodes)} for view in self._views
+        ]
+        self._levels = [_levels(view) for view in self._views]
+        self._partner: tuple[dict[int, int], dict[int, int]] = {}, {}
+        self._moved: set[int] = set()  # on the later side
+        self._instruction_changes: dict[int, tuple[str, ...]] = {}  # by node of the later side
+
+    def pairs(self) -> Iterator[NodePair]:
+        """Yield all nodes of both sides."""
+        weights = _WeightReaders(self._diff, self._views)
+        self._pair_weights(weights)
+        self._pair_instructions()
+        self._align(None, None)
+        self._pair_moved()
+        for i, j in self._in_order():
+            changed = tuple(dict.fromkeys((*weights.words(0, i), *weights.words(1, j))))
+            if i is None or j is None:
+                yield NodePair("added" if i is None else "removed", i, j, changed)
+                continue
+            what = (*self._differences(i, j), *changed)
+            moved = j in self._moved or self._module(0, i) != self._module(1, j)
+            yield NodePair("moved" if moved else "changed" if what else "same", i, j, what)
+
+    def _pair(self, i: int, j: int) -> None:
+        if i not in self._partner[0] and j not in self._partner[1]:
+            self._partner[0][i], self._partner[1][j] = j, i
+
+    def _pair_weights(self, weights: _WeightReaders) -> None:
+        for change in self._diff.weights:
+            i, j = weights.places(change)
+            if i is not None and j is not None:
+                self._pair(i, j)
+
+    def _pair_instructions(self) -> None:
+        """Pair the instructions of executed programs as the comparison has them."""
+        linked = [view.linked for view in self._views]
+        if not all(isinstance(one, ExecutedGraph) for one in linked):
+            return
+        nodes = [
+            {
+                one.number_of[id(node.node)]: number
+                for number, node in enumerate(view.nodes)
+                if id(node.node) in one.number_of
+            }
+            for one, view in zip(linked, self._views, strict=True)
+            if isinstance(one, ExecutedGraph)
+        ]
+        for change in self._diff.instructions:
+            if change.method == self._views[1].method and change.before and change.after:
+                i = nodes[0].get(change.before.instruction_id)
+                j = nodes[1].get(change.after.instruction_id)
+                if i is None or j is None:
+                    continue
+                self._pair(i, j)
+                self._instruction_changes[j] = change.what
+                if change.status == "moved":
+                    self._moved.add(j)
+
+    def _align(self, call: str | None, other_call: str | None) -> None:
+        """Align the nodes of the graphs that a call opens on each side, None for the first graphs;
+        then those inside of the calls among them."""
+        levels = self._levels[0].get(call, []), self._levels[1].get(other_call, [])
+        left = [
+            [number for number in level if number not in paired]
+            for level, paired in zip(levels, self._partner, strict=True)
+        ]
+        tokens = [
+            [self._token(side, number) for number in numbers] for side, numbers in enumerate(left)
+        ]
+        turns: list[Callable[[tuple[Hashable, ...]], Hashable]] = [
+            lambda token: token,
+            lambda token: token[:4],
+            lambda token: token[:3],
+            lambda token: (token[0], token[2]),
+        ]
+        if not self._diff.has_modules:
+            turns[-1] = lambda token: token[0]
+        for i, j in matched_in_turn(tokens[0], tokens[1], turns):
+            self._pair(left[0][i], left[1][j])
+        for i in levels[0]:
+            partner = self._partner[0].get(i)
+            node = self._views[0].nodes[i]
+            if partner is not None and node.opens and self._views[1].nodes[partner].opens:
+                self._align(node.key, self._views[1].nodes[partner].key)
+
+    def _token(self, side: int, number: int) -> tuple[Hashable, ...]:
+        """Kind and operator, module, results; and a name, which only inputs keep."""
+        placed = self._views[side].nodes[number]
+        node = placed.node
+        what = node.op
+        if node.kind == "placeholder":
+            what = "weight" if node.name in placed.graph.parameters else "input"
+        name = placed.graph.parameters.get(node.name, node.name)
+        name = name if node.kind in ("placeholder", "get_attr", "output") else ""
+        return (node.kind, what), self._module(side, number), _results(placed), placed.backend, name
+
+    def _module(self, side: int, number: int) -> str | None:
+        node = self._views[side].nodes[number].node
+        return module_path(node) if self._diff.has_modules else None
+
+    def _pair_moved(self) -> None:
+        """Pair operators that are elsewhere on the other side, in or out of a delegate."""
+        waiting: dict[Hashable, list[int]] = {}
+        for i, node in enumerate(self._views[0].nodes):
+            if i not in self._partner[0] and node.node.kind == "call_function":
+                waiting.setdefault(self._token(0, i)[:3], []).append(i)
+        for j, node in enumerate(self._views[1].nodes):
+            if j in self._partner[1] or node.node.kind != "call_function":
+                continue
+            alike = waiting.get(self._token(1, j)[:3])
+            if alike:
+                self._moved.add(j)
+                self._pair(alike.pop(0), j)
+
+    def _in_order(self) -> list[_Pair]:
+        """All nodes in the order of the later side; a removed one after what it stood behind."""
+        placed: list[tuple[int, int, _Pair]] = [
+            (j, -1, (self._partner[1].get(j), j)) for j in range(len(self._views[1].nodes))
+        ]
+        behind = -1
+        for i in range(len(self._views[0].nodes)):
+            if i in self._partner[0]:
+                behind = self._partner[0][i]
+            else:
+                placed.append((behind, i, (i, None)))
+        return [pair for *_, pair in sorted(placed, key=lambda one: one[:2])]
+
+    # -- what differs in a pair
+
+    def _differences(self, i: int, j: int) -> Iterator[str]:
+        one, other = self._views[0].nodes[i], self._views[1].nodes[j]
+        if j in self._instruction_changes:
+            yield from self._instruction_changes[j]
+        else:
+            for position, (before, after) in enumerate(zip_longest(_results(one), _results(other))):
+                if before != after:
+                    yield f"result {position}: {before or 'none'} → {after or 'none'}"
+            yield from self._arguments(one, other)
+        modules = self._module(0, i), self._module(1, j)
+        if modules[0] != modules[1]:
+            yield f"module: {modules[0] or 'none'} → {modules[1] or 'none'}"
+        if one.backend != other.backend:
+            yield f"backend: {one.backend or 'none'} → {other.backend or 'none'}"
+
+    def _arguments(self, one: ViewNode, other: ViewNode) -> Iterator[str]:
+        for position, (before, after) in enumerate(
+            zip_longest(one.node.arguments, other.node.arguments)
+        ):
+            name = (after or before or ("",))[0] or str(position)
+            texts = [None if given is None else given[1] for given in (before, after)]
+            if texts[0] == texts[1] or (
+                None not in texts and self._is_same((one, other), [text or "" for text in texts])
+            ):
+                continue
+            yield f"argument {name}: {_cut(texts[0])} → {_cut(texts[1])}"
+
+    def _is_same(self, nodes: tuple[ViewNode, ViewNode], texts: Sequence[str]) -> bool:
+        """Return True for arguments that say the same: in which only names of nodes differ that are
+        partners, or that have none."""
+        words = [_WORD.findall(text) for text in texts]
+        between = [_WORD.split(text) for text in texts]
+        if between[0] != between[1]:
+            return False
+        for one, other in zip(*words, strict=True):
+            places = [
+                self._place(side, node, word)
+                for side, (node, word) in enumerate(zip(nodes, (one, other), strict=True))
+            ]
+            if places == [None, None]:
+                if one != other:
+                    return False
+            elif None in places:
+                return False
+            else:
+                i, j = places
+                partner = self._partner[0].get(i or 0)
+                if partner != j and partner is not None and j in self._partner[1]:
+                    return False
+        return True
+
+    def _place(self, side: int, user: ViewNode, word: str) -> int | None:
+        """The node that a word in an argument names, None if it names none."""
+        view = self._views[side]
+        if word not in user.graph.by_name:
+            return None
+        key = view.keys.get((user.call, id(user.graph), word))
+        return None if key is None else self._of_key[side][key]
+
+
+def _levels(view: GraphView) -> Mapping[str | None, list[int]]:
+    """The nodes of the graphs that each call opens, None for the first graph."""
+    found: dict[str | None, list[int]] = {}
+    for number, node in enumerate(view.nodes):
+        if node.node.kind != "rest":
+            found.setdefault(node.call, []).append(number)
+    return found
+
+
+def _by_name(view: GraphView) -> Mapping[str, Node]:
+    """The nodes of a method's edge graph whose name no other has, e.g. in another branch."""
+    symbols = view.linked.symbols
+    if symbols is None or symbols.graph is None:
+        return {}
+    nodes = [*symbols.graph.walk()]
+    count = Counter(node.name for node in nodes)
+    return {node.name: node for node in nodes if count[node.name] == 1}
+
+
+def _results(node: ViewNode) -> tuple[str, ...]:
+    return tuple("" if value.tensor is None else str(value.tensor) for value in node.node.outputs)
+
+
+def _cut(text: str | None) -> str:
+    if text is None:
+        return "none"
+    return text if len(text) <= _LONGEST_ARGUMENT else f"{text[:_LONGEST_ARGUMENT]}…"
+
+
+class _WeightReaders:
+    """Finds the nodes of weights, and of their readers, in two views."""
+
+    def __init__(self, diff: ProgramDiff, views: tuple[GraphView, GraphView]) -> None:
+        self._views = views
+        self._numbers = [
+            {id(node.node): number for number, node in reversed([*enumerate(view.nodes)])}
+            for view in views
+        ]
+        self._values = [
+            {id(value): index for index, value in enumerate(side.methods[view.method or ""].values)}
+            if view.method in side.methods
+            else {}
+            for side, view in zip(diff.sides, views, strict=True)
+        ]
+        self._named = [
+            {
+                parameter: number
+                for number, node in reversed([*enumerate(view.nodes)])
+                if (parameter := node.graph.parameters.get(node.node.name)) is not None
+            }
+            for view in views
+        ]
+        # The comparison has read the record's graph for itself: its nodes are others of one name.
+        self._edge_nodes = [_by_name(view) for view in views]
+        self._words: tuple[dict[int, list[str]], dict[int, list[str]]] = {}, {}
+        for change in diff.weights:
+            if change.status in ("unchanged", "moved"):
+                continue
+            text = weight_sentence(change)
+            for side, weight in enumerate((change.before, change.after)):
+                if weight is None:
+                    continue
+                for number in {*self._readers(side, weight), self._place(side, weight)} - {None}:
+                    self._words[side].setdefault(number or 0, []).append(text)
+
+    def words(self, side: int, number: int | None) -> Sequence[str]:
+        """Sentences about the weights of a node that have changed."""
+        return () if number is None else self._words[side].get(number, ())
+
+    def places(self, change: WeightChange) -> tuple[int | None, int | None]:
+        """The nodes that hold a weight, None where there is none."""
+        one, other = change.before, change.after
+        return (
+            None if one is None else self._place(0, one),
+            None if other is None else self._place(1, other),
+        )
+
+    def _place(self, side: int, weight: Weight) -> int | None:
+        view, tensor = self._views[side], weight.tensor
+        if tensor.method != view.method:
+            return None
+        if isinstance(view.linked, ExecutedGraph) and tensor.value is not None:
+            index = self._values[side].get(id(tensor.value))
+            node = view.by_key.get(f"const_{index}")
+            return None if node is None else self._numbers[side].get(id(node.node))
+        return None if weight.name is None else self._named[side].get(weight.name)
+
+    def _readers(self, side: int, weight: Weight) -> Iterator[int]:
+        view, tensor = self._views[side], weight.tensor
+        if tensor.method != view.method:
+            return
+        known = self._edge_nodes[side]
+        nodes = view.linked.behind(known[n.name] for n in tensor.nodes if n.name in known)
+        if (
+            not tensor.nodes
+            and isinstance(view.linked, ExecutedGraph)
+            and tensor.instruction is not None
+        ):
+            nodes = view.linked.ran(tensor.instruction)
+            if tensor.inside is not None:  # XNNPACK's operators, in the order of the data
+                nodes = nodes[tensor.inside : tensor.inside + 1]
+                nodes = tuple(node for node in nodes if node.op.startswith("xnnpack."))
+        for node in nodes:
+            number = self._numbers[side].get(id(node))
+            if number is not None:
+                yield number

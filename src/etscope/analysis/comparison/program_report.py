@@ -1,0 +1,524 @@
+"""The differences of two programs as a report: sentences first, then a section for each subject.
+
+Sections have the rows that differ; one without any is left out. "size" has all owners, so that its
+columns sum to the sizes of the files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from etscope.analysis.comparison.program_weights import WeightChange, weight_sentence
+from etscope.analysis.comparison.programs import ProgramDiff, Side
+from etscope.analysis.memory import MemoryPlan, PlannedValue
+from etscope.model.report import Report, Section, rows
+from etscope.model.table import Column, Kind, Table
+from etscope.units import format_bytes, format_float
+
+SCHEMA = "etscope.program_diff/1"
+
+_NAMES_SHOWN = 3  # in a sentence; kernels to register are listed all
+# Columns of most sections.
+_METHOD, _STATUS = Column("method"), Column("status")
+
+
+def program_diff_report(diff: ProgramDiff) -> Report:
+    """Build the report of a comparison. `about` has "before", "after" and "result": "identical" or
+    "different"."""
+    about = {
+        "before": diff.before.name,
+        "after": diff.after.name,
+        "result": "identical" if diff.identical else "different",
+    }
+    if diff.identical:
+        text = f"{diff.after.name} is identical to {diff.before.name}: {diff.after.size:,} bytes."
+        return Report(about, (), (text,))
+    found = (
+        _kernels(diff),
+        _signatures(diff),
+        _size(diff),
+        _weights(diff),
+        _operators(diff),
+        _instructions(diff),
+        _delegates(diff),
+        _memory(diff),
+        _memory_tensors(diff),
+        _facts(diff),
+    )
+    sections = tuple(section for section in found if len(section.table))
+    return Report(about, sections, tuple(_summary(diff)))
+
+
+# -- sentences, those first that break an app
+
+
+def _summary(diff: ProgramDiff) -> Iterator[str]:
+    yield from _requirements(diff)
+    yield from _interface(diff)
+    yield _size_sentence(diff)
+    yield from _weight_sentences(diff)
+    yield from _work(diff)
+    if not diff.differs:
+        yield (
+            "No difference was found in kernels, instructions, weights, delegates and memory: the "
+            "files differ in how the same content is stored, or in what is not compared."
+        )
+
+
+def _requirements(diff: ProgramDiff) -> Iterator[str]:
+    """Yield what an app has to have for the later program, and not for the earlier one."""
+    before, after = diff.sides
+    new = sorted(after.kernels - before.kernels)
+    if new:
+        yield (
+            f"{_count(len(new), 'kernel is', 'kernels are')} new, which an app has to register: "
+            f"{', '.join(new)}."
+        )
+    backends = sorted(after.backends - before.backends)
+    if backends:
+        yield f"{_listed(backends)} must be linked into the app: {before.name} does not need it."
+    external = sorted(after.external - before.external)
+    if external:
+        yield f"{_count(len(external), 'weight is', 'weights are')} in a .ptd file now."
+    gone = sorted(before.kernels - after.kernels)
+    if gone:
+        yield f"{_count(len(gone), 'kernel is', 'kernels are')} needed no more: {_listed(gone)}."
+    backends = sorted(before.backends - after.backends)
+    if backends:
+        yield f"{_listed(backends)} is needed no more."
+
+
+def _interface(diff: ProgramDiff) -> Iterator[str]:
+    """Yield what callers of the program have to change."""
+    for what, names in (("gone", diff.removed_methods), ("new", diff.added_methods)):
+        if names:
+            yield f"{'Method' if len(names) == 1 else 'Methods'} {what}: {_listed(names)}."
+    for change in diff.signatures:
+        one, other = change.before or "none", change.after or "none"
+        yield f"{change.what.capitalize()} of {change.method}: {one} → {other}."
+
+
+def _size_sentence(diff: ProgramDiff) -> str:
+    before, after = diff.sides
+    change = after.size - before.size
+    kinds: Counter[str] = Counter()
+    for one in diff.sizes:
+        kinds[one.kind] += one.change
+    parts = [
+        f"{kind} {'+' if size > 0 else ''}{format_bytes(size)}"
+        for kind, size in sorted(kinds.items(), key=lambda item: -abs(item[1]))
+        if size
+    ][:_NAMES_SHOWN]
+    if not change:
+        return f"The files have the same size, {after.size:,} bytes" + (
+            f" ({', '.join(parts)})." if parts else "."
+        )
+    return (
+        f"{after.name} is {format_bytes(abs(change))} {'larger' if change > 0 else 'smaller'} "
+        f"({before.size:,} → {after.size:,} bytes, {change / before.size:+.1%}): "
+        f"{', '.join(parts)}."
+    )
+
+
+def _weight_sentences(diff: ProgramDiff) -> Iterator[str]:
+    retyped: dict[tuple[str, str], list[WeightChange]] = {}
+    for change in diff.weights:
+        if change.before is not None and change.after is not None:
+            dtypes = change.before.tensor.dtype, change.after.tensor.dtype
+            if dtypes[0] != dtypes[1]:
+                retyped.setdefault(dtypes, []).append(change)
+    for (one, other), changes in retyped.items():
+        largest = sorted(changes, key=_bytes, reverse=True)
+        places = list(dict.fromkeys(change.shown.place for change in largest))
+        yield (
+            f"{_count(len(changes), 'weight', 'weights')} went from {one} to {other}: "
+            f"{_listed(places)}."
+        )
+    for what in ("weights", "scales"):
+        counts = Counter[str](
+            change.status
+            for change in diff.weights
+            if (change.shown.tensor.label == "scales") == (what == "scales")
+        )
+        if set(counts) - {"unchanged"}:
+            statuses = ("unchanged", "reordered", "moved", "changed", "added", "removed")
+            listed = ", ".join(f"{counts[one]:,} {one}" for one in statuses if counts[one])
+            yield f"{what.capitalize()}: {listed}."
+    ratios = [(one.sqnr, one.shown.place) for one in diff.weights if one.sqnr is not None]
+    if ratios:
+        least, place = min(ratios)
+        yield (
+            f"{_count(len(ratios), 'weight is', 'weights are')} quantised on one side: SQNR "
+            f"{least:.1f} dB at least ({place})."
+        )
+    unknown = sum(change.is_quantized and change.sqnr is None for change in diff.weights)
+    if unknown:
+        yield (
+            f"{_count(unknown, 'weight has', 'weights have')} integers on one side whose scale is "
+            "not known, so that they are not compared with the floats."
+        )
+    compared = [change for change in diff.weights if change.largest]
+    if compared:
+        worst = max(compared, key=lambda change: change.relative or 0.0)
+        relative = "" if worst.relative is None else f", relative error {worst.relative:.2%}"
+        elements = worst.shown.elements
+        total = 0 if elements is None else len(elements)
+        yield (
+            f"The values that changed most are those of {worst.shown.place}: {worst.differing:,} "
+            f"of {total:,} differ, by {format_float(worst.largest)} at most{relative}."
+        )
+
+
+def _work(diff: ProgramDiff) -> Iterator[str]:
+    """Yield what runs otherwise: instructions, delegates and memory."""
+    for name in diff.shared:
+        ran = Counter[str](one.status for one in diff.instructions if one.method == name)
+        if set(ran) - {"same"}:
+            statuses = ("same", "changed", "moved", "added", "removed")
+            listed = ", ".join(f"{ran[one]:,} {one}" for one in statuses if ran[one])
+            yield f"Instructions of {name}: {listed}."
+    numbers = [sum(len(method.delegates) for method in side.program.methods) for side in diff.sides]
+    changed = [one for one in diff.delegates if one.status == "changed"]
+    if numbers[0] != numbers[1]:
+        yield f"{_count(numbers[1], 'delegate', 'delegates')} instead of {numbers[0]}."
+    elif changed:
+        yield f"{_count(len(changed), 'delegate has', 'delegates have')} other data."
+    for name in diff.shared:
+        one, other = (side.plans[name].planned_bytes for side in diff.sides)
+        if one != other:
+            share = f", {other / one - 1:+.1%}" if one else ""
+            yield (
+                f"Planned memory of {name}: {format_bytes(one)} → {format_bytes(other)} "
+                f"({other - one:+,} bytes{share})."
+            )
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number:,} {one if number == 1 else several}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first names, and how many more there are."""
+    shown = list(names)
+    more = len(shown) - _NAMES_SHOWN
+    return ", ".join(shown[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _bytes(change: WeightChange) -> int:
+    sides = [side for side in (change.before, change.after) if side is not None]
+    return max(side.tensor.span.size for side in sides)
+
+
+# -- sections
+
+
+def _kernels(diff: ProgramDiff) -> Section:
+    before, after = diff.sides
+    return rows(
+        "kernels",
+        "Kernels and backends that an app needs",
+        (_STATUS, Column("kind"), Column("name")),
+        [
+            (status, kind, name)
+            for kind, one, other in (
+                ("kernel", before.kernels, after.kernels),
+                ("backend", before.backends, after.backends),
+            )
+            for status, names in (("added", other - one), ("removed", one - other))
+            for name in sorted(names)
+        ],
+    )
+
+
+def _signatures(diff: ProgramDiff) -> Section:
+    methods: list[tuple[str, str | None, str | None]] = [
+        *(("removed", name, None) for name in diff.removed_methods),
+        *(("added", None, name) for name in diff.added_methods),
+    ]
+    return rows(
+        "signatures",
+        "Methods, inputs and outputs",
+        (_METHOD, Column("what"), Column("before"), Column("after")),
+        [
+            *((one or other, f"method {status}", one, other) for status, one, other in methods),
+            *((one.method, one.what, one.before, one.after) for one in diff.signatures),
+        ],
+    )
+
+
+def _size(diff: ProgramDiff) -> Section:
+    """The files in the first row, then all owners."""
+    before, after = (side.size for side in diff.sides)
+    content = [
+        (one.kind, _owner(one.owner), _dtypes(one.dtypes), one.before, one.after, one.change)
+        for one in diff.sizes
+    ]
+    table = Table.of_rows(
+        (
+            Column("kind"),
+            Column("owner", Kind.PATH, title="module" if diff.has_modules else None),
+            Column("dtype", priority=1),
+            Column("before", Kind.BYTES),
+            Column("after", Kind.BYTES),
+            Column("change", Kind.BYTES, title="difference"),
+        ),
+        [("file", None, None, before, after, after - before), *content],
+        title="Size by owner",
+        notes=(f"The rows sum to the files' bytes: {before:,} → {after:,}.",),
+    )
+    return Section("size", replace(table, breaks=frozenset({1})))
+
+
+def _same(number: int) -> tuple[str, ...]:
+    return (f"{_count(number, 'other is', 'others are')} the same.",) if number else ()
+
+
+def _owner(owner: str | None) -> str | None:
+    return "(root)" if owner == "" else owner
+
+
+def _dtypes(sides: tuple[Sequence[str], Sequence[str]]) -> str | None:
+    one, other = (", ".join(sorted(side)) for side in sides)
+    if one == other or not one or not other:
+        return one or other or None
+    return f"{one} → {other}"
+
+
+def _weights(diff: ProgramDiff) -> Section:
+    content = []
+    for change in sorted(diff.weights, key=lambda one: -_bytes(one)):
+        if change.status == "unchanged":
+            continue
+        before, after = change.before, change.after
+        content.append(
+            (
+                change.status,
+                change.shown.place,
+                before.place if before and after and before.place != change.shown.place else None,
+                None if before is None else before.tensor.label,
+                None if after is None else after.tensor.label,
+                None if before is None else before.tensor.span.size,
+                None if after is None else after.tensor.span.size,
+                change.differing,
+                change.largest,
+                change.relative,
+                _quantized(change),
+            )
+        )
+    unchanged = len(diff.weights) - len(content)
+    return rows(
+        "weights",
+        "Weights by content",
+        (
+            _STATUS,
+            Column("weight", Kind.PATH),
+            Column("was", title="before at", priority=3),
+            Column("before"),
+            Column("after"),
+            Column("bytes_before", Kind.BYTES, priority=4),
+            Column("bytes_after", Kind.BYTES, priority=4),
+            Column("differing", Kind.COUNT, title="elements that differ", priority=2),
+            Column("largest", Kind.FLOAT, title="largest difference", priority=1),
+            Column("relative", Kind.FLOAT, title="relative error", priority=1),
+            Column("quantised", priority=1),
+        ),
+        content,
+        _same(unchanged),
+    )
+
+
+def _quantized(change: WeightChange) -> str | None:
+    return weight_sentence(change).rpartition("quantised: ")[2] if change.is_quantized else None
+
+
+def _operators(diff: ProgramDiff) -> Section:
+    return rows(
+        "operators",
+        "Operators by number of calls",
+        (
+            _METHOD,
+            _STATUS,
+            Column("operator"),
+            Column("inside"),
+            Column("before", Kind.COUNT),
+            Column("after", Kind.COUNT),
+        ),
+        [
+            (one.method, one.status, one.operator, one.inside, one.before, one.after)
+            for one in diff.operators
+            if one.status != "same"
+        ],
+    )
+
+
+def _instructions(diff: ProgramDiff) -> Section:
+    found = [one for one in diff.instructions if one.status != "same"]
+    content = []
+    for one in found:
+        shown = one.after or one.before
+        content.append(
+            (
+                one.method,
+                one.status,
+                None if one.before is None else one.before.instruction_id,
+                None if one.after is None else one.after.instruction_id,
+                None if shown is None else shown.label,
+                one.module if one.module is None else _owner(one.module),
+                one.source,
+                "; ".join(one.what) or None,
+            )
+        )
+    return rows(
+        "instructions",
+        "Instructions",
+        (
+            _METHOD,
+            _STATUS,
+            Column("before", Kind.INT, title="# before"),
+            Column("after", Kind.INT, title="# after"),
+            Column("op"),
+            Column("module", Kind.PATH, priority=1),
+            Column("source", Kind.PATH, priority=2),
+            Column("what"),
+        ),
+        content,
+        _same(len(diff.instructions) - len(found)),
+    )
+
+
+def _delegates(diff: ProgramDiff) -> Section:
+    content = []
+    for one in diff.delegates:
+        if one.status == "same":
+            continue
+        one_size, other_size = one.sizes
+        content.append(
+            (
+                one.method,
+                one.status,
+                *one.numbers,
+                one.backend,
+                one_size,
+                other_size,
+                _changed_options(*one.options),
+                _changed_counts(*one.operators),
+            )
+        )
+    return rows(
+        "delegates",
+        "Delegates",
+        (
+            _METHOD,
+            _STATUS,
+            Column("before", Kind.INT, title="# before"),
+            Column("after", Kind.INT, title="# after"),
+            Column("backend"),
+            Column("bytes_before", Kind.BYTES),
+            Column("bytes_after", Kind.BYTES),
+            Column("options", Kind.LIST, title="options that differ"),
+            Column("operators", Kind.LIST, title="operators that differ", priority=1),
+        ),
+        content,
+        _same(len(diff.delegates) - len(content)),
+    )
+
+
+def _changed_options(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    return [
+        f"{key}: {before.get(key, 'none')} → {after.get(key, 'none')}"
+        for key in dict.fromkeys([*before, *after])
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _changed_counts(before: Counter[str], after: Counter[str]) -> list[str]:
+    return [
+        f"{key} {after[key] - before[key]:+}"
+        for key in sorted({*before, *after})
+        if before[key] != after[key]
+    ]
+
+
+def _memory(diff: ProgramDiff) -> Section:
+    content = []
+    for name in diff.shared:
+        one, other = ({a.memory_id: a for a in side.plans[name].arenas} for side in diff.sides)
+        for number in sorted({*one, *other}):
+            before, after = one.get(number), other.get(number)
+            if before == after:
+                continue
+            sizes = [0 if arena is None else arena.size for arena in (before, after)]
+            peaks = [0 if arena is None else arena.peak_bytes for arena in (before, after)]
+            shown = after or before
+            device = "" if shown is None else shown.device
+            content.append((name, f"{number} ({device})", *sizes, sizes[1] - sizes[0], *peaks))
+    return rows(
+        "memory",
+        "Planned memory by buffer",
+        (
+            _METHOD,
+            Column("memory"),
+            Column("before", Kind.BYTES),
+            Column("after", Kind.BYTES),
+            Column("change", Kind.BYTES, title="difference"),
+            Column("peak_before", Kind.BYTES, title="alive at peak before", priority=1),
+            Column("peak_after", Kind.BYTES, title="alive at peak after", priority=1),
+        ),
+        content,
+    )
+
+
+def _memory_tensors(diff: ProgramDiff) -> Section:
+    """The tensors alive at the peak of one side, and not of the other."""
+    content = []
+    for name in diff.shared:
+        plans = [side.plans[name] for side in diff.sides]
+        if plans[0].arenas == plans[1].arenas:
+            continue
+        alive = [
+            Counter(_at_peak(side, plan, name, with_modules=diff.has_modules))
+            for side, plan in zip(diff.sides, plans, strict=True)
+        ]
+        for key in sorted({**alive[0], **alive[1]}, key=lambda key: (-key[-1], key[:-1])):
+            one, other = alive[0][key], alive[1][key]
+            if one != other and key[-1]:
+                content.append((name, *(text or None for text in key[:-1]), key[-1], one, other))
+    return rows(
+        "memory_tensors",
+        "Tensors alive at the peak of one side only",
+        (
+            _METHOD,
+            Column("tensor"),
+            Column("role", priority=2),
+            Column("op", title="made by"),
+            Column("module", Kind.PATH, priority=1),
+            Column("size", Kind.BYTES),
+            Column("before", Kind.COUNT),
+            Column("after", Kind.COUNT),
+        ),
+        content,
+        ("Tensors that share place and time, as views do, each have their whole size.",),
+    )
+
+
+def _at_peak(
+    side: Side, plan: MemoryPlan, method: str, *, with_modules: bool
+) -> Iterator[tuple[str, str, str, str, int]]:
+    values: Sequence[PlannedValue] = ()
+    for instruction in plan.peak_instructions[:1]:
+        values = plan.live_at(instruction)
+    places = plan.places(side.attributions[method]) if with_modules else {}
+    for value in values:
+        module = places.get(value.value, (None, None))[0] or ""
+        yield str(value.tensor), value.role, value.op or "", module, value.nbytes
+
+
+def _facts(diff: ProgramDiff) -> Section:
+    return rows(
+        "program",
+        "The program as a whole",
+        (Column("what"), Column("before"), Column("after")),
+        [(one.what, one.before, one.after) for one in diff.facts],
+    )

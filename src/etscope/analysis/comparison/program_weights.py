@@ -1,0 +1,496 @@
+"""Compare the weights of two programs by content.
+
+Weights are paired in this order, each by what the files tell:
+
+1. The same content at the same place: *unchanged*. The place is the weight's name in the record if
+   both sides have one, else its position among the program's weights, aligned as sequences.
+2. The same content elsewhere: *moved*. A tensor whose bytes are all the same (zeros) is none.
+3. The same place with other content: *changed*. The place is then the name; or the module, operator
+   and position of its reader; or, without records, the reader and its position in the sequence.
+
+A pair, or two weights that are left, with the same elements in another order is *reordered*, as
+when a backend stores a convolution by channels. What is left then was *removed* or *added*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.comparison.align import matched_in_turn
+from etscope.analysis.delegates.xnnpack import QUANTIZATION
+from etscope.analysis.matching.run_nodes import RunNodes
+from etscope.analysis.profile.source_location import common_module
+from etscope.analysis.weights import StoredTensor
+from etscope.errors import UsageError
+from etscope.formats.bytes.flatbuffer import Span
+from etscope.formats.program.ptd import ExternalData
+from etscope.formats.program.pte import Program
+from etscope.formats.program.scalar_type import scalar_type_of
+from etscope.model.graph import Graph, Node, stem
+from etscope.units import format_float
+
+WeightStatus = Literal["unchanged", "moved", "reordered", "changed", "added", "removed"]
+
+_SAMPLES = 256  # bytes of a tensor that tell most others apart from it
+_CHUNK = 1 << 18  # bytes compared at a time: these stay in the processor's cache
+# torchao's names of quantised weights number them: they say nothing of the model.
+_NUMBERED = ("_frozen_param", "_lifted_tensor_constant", "lifted_tensor_")
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One tensor of a program's file, or of its .ptd file, however many values have it; `tensor` is
+    the first.
+
+    held_in: the file, of which `tensor.span` is a part. name: by the record ("head.weight"), None
+    where it is not known. module: of its readers; "" is the root, None unknown.
+    """
+
+    held_in: Program | ExternalData
+    tensor: StoredTensor
+    name: str | None
+    module: str | None
+
+    @cached_property
+    def data(self) -> npt.NDArray[np.uint8]:
+        """The bytes in the file, without a copy."""
+        buffer, span = self.held_in.source.buffer, self.tensor.span
+        return np.frombuffer(buffer[span.offset : span.offset + span.size], np.uint8)
+
+    @property
+    def operator(self) -> str | None:
+        """The operator that reads it: of the record's graph, else as the program calls it."""
+        nodes = self.tensor.nodes
+        return stem(nodes[0].op) if nodes else self.tensor.operator
+
+    @property
+    def part(self) -> str:
+        """Its position with its reader: "[0]" is the first weight, "[0] scales" those of it."""
+        return f"[{self.tensor.slot}]" + (" scales" if self.tensor.label == "scales" else "")
+
+    @property
+    def place(self) -> str:
+        """The name, or what reads it: "head linear[0]", "forward #3 convolution[0]"."""
+        if self.name is not None:
+            return self.name
+        if self.module is not None:
+            return f"{self.module or '(root)'} {self.operator}{self.part}"
+        at = "" if self.tensor.instruction is None else f"#{self.tensor.instruction} "
+        return f"{self.tensor.method} {at}{self.operator or 'unread'}{self.part}"
+
+    @cached_property
+    def elements(self) -> npt.NDArray[Any] | None:
+        """The elements as they are stored, flat; None for types that pack several in a byte."""
+        try:
+            dtype = scalar_type_of(self.tensor.dtype)
+        except UsageError:
+            return None
+        whole = len(self.data) // dtype.itemsize * dtype.itemsize
+        return self.data[:whole].view(dtype.numpy_dtype)
+
+    @property
+    def is_float(self) -> bool:
+        return self.tensor.dtype.startswith(("float", "bfloat"))
+
+    @cached_property
+    def dequantized(self) -> npt.NDArray[Any] | None:
+        """The numbers that the integers stand for, flat; None where these are not known."""
+        quantized, elements, shape = self.tensor.quantized, self.elements, self.tensor.shape
+        if quantized is None or elements is None or math.prod(shape) != len(elements):
+            return None
+        along: tuple[int, ...] = (1,)
+        channels = 1
+        if quantized.axis is not None:
+            if not 0 <= quantized.axis < len(shape):
+                return None
+            channels = shape[quantized.axis]
+            along = tuple(-1 if n == quantized.axis else 1 for n in range(len(shape)))
+        scales = self._scales(quantized.scales)
+        if len(scales) != channels:
+            return None
+        numbers = (elements.astype(np.float64) - quantized.zero_point).reshape(shape)
+        numbers *= scales.reshape(along)
+        return numbers.reshape(-1)
+
+    def _scales(self, given: tuple[float, ...] | Span) -> npt.NDArray[Any]:
+        if not isinstance(given, Span):
+            return np.array(given, np.float32)
+        if isinstance(self.held_in, ExternalData):
+            return np.array([], np.float32)  # the place is one of the program
+        data = self.held_in.source.buffer[given.offset : given.offset + given.size]
+        return np.frombuffer(data, np.float32, len(data) // 4)
+
+    @property
+    def shape(self) -> str:
+        """The shape as text: "2, 3]"."""
+        return self.tensor.label.partition("[")[2]
+
+    @property
+    def layout(self) -> Hashable:
+        """The order of dimensions, None in a delegate's data."""
+        value = self.tensor.value
+        return None if value is None else value.dim_order
+
+
+# What weights without a module are aligned by: exact type, shape, reader alone.
+_BY_READER: tuple[Callable[[Weight], Hashable], ...] = (
+    lambda weight: (weight.operator, weight.part, weight.tensor.label),
+    lambda weight: (weight.operator, weight.part, weight.shape),
+    lambda weight: (weight.operator, weight.part),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightChange:
+    """A weight on both sides, None where it is missing.
+
+    differing: the number of elements that differ, None where they cannot be compared: other shapes,
+    integers and floats, packed types. largest: the largest absolute difference of floats, in
+    `relative` the norm of the difference by that of the earlier weight. sqnr: of a float weight and
+    the numbers that integers on the other side stand for, in dB, None where these are not known.
+    """
+
+    status: WeightStatus
+    before: Weight | None
+    after: Weight | None
+    differing: int | None = None
+    largest: float | None = None
+    relative: float | None = None
+    sqnr: float | None = None
+
+    @property
+    def is_quantized(self) -> bool:
+        """True for a float weight on one side, and integers for it on the other."""
+        sides = self.before, self.after
+        return None not in sides and len({one.is_float for one in sides if one}) == 2
+
+    @property
+    def shown(self) -> Weight:
+        """The later side, or the earlier one of a weight that was removed. A side with a name comes
+        first."""
+        sides = [side for side in (self.after, self.before) if side is not None]
+        return next((side for side in sides if side.name is not None), sides[0])
+
+
+def weight_sentence(change: WeightChange) -> str:
+    """A weight that was changed, added or removed, in words: "weight head.bias: 2 of 10 elements
+    differ, by 0.1 at most"."""
+    place = change.shown.place
+    if change.before is None or change.after is None:
+        return f"weight {place}: {change.status}, {change.shown.tensor.label}"
+    if change.is_quantized:
+        labels = [side.tensor.label for side in (change.before, change.after)]
+        ratio = "scale not known" if change.sqnr is None else _decibels(change.sqnr)
+        return f"weight {place}: {labels[0]} → {labels[1]}, quantised: {ratio}"
+    if change.differing is None or change.largest is None:
+        labels = [side.tensor.label for side in (change.before, change.after)]
+        if labels[0] != labels[1]:
+            return f"weight {place}: {labels[0]} → {labels[1]}"
+        counted = "" if change.differing is None else f", {change.differing:,} elements differ"
+        return f"weight {place}: {change.status}{counted}"
+    elements = change.shown.elements
+    total = f" of {len(elements):,}" if elements is not None else ""
+    relative = "" if change.relative is None else f", relative error {change.relative:.2%}"
+    return (
+        f"weight {place}: {change.differing:,}{total} elements differ, by "
+        f"{format_float(change.largest)} at most{relative}"
+    )
+
+
+def _decibels(sqnr: float) -> str:
+    return "exact" if sqnr == math.inf else f"SQNR {sqnr:.1f} dB"
+
+
+def weights_of(
+    program: Program,
+    stored: Sequence[StoredTensor],
+    nodes: Mapping[str, RunNodes],
+    data: ExternalData | None = None,
+) -> tuple[Weight, ...]:
+    """The weights of a program: each place of the file once, by its first reader. data: its .ptd
+    file; without it the weights in there are left out."""
+    places: dict[tuple[bool, Span], StoredTensor] = {}
+    for tensor in stored:
+        if tensor.key is not None and data is not None and tensor.key in data.entries:
+            tensor = replace(tensor, span=data.entries[tensor.key].blob)
+        if tensor.span.size:
+            places.setdefault((tensor.key is not None, tensor.span), tensor)
+    return tuple(
+        Weight(
+            held_in=program if data is None or tensor.key is None else data,
+            tensor=tensor,
+            name=_name(tensor, nodes[tensor.method].symbols.graph),
+            module=common_module(tensor.nodes),
+        )
+        for tensor in places.values()
+    )
+
+
+def _name(tensor: StoredTensor, graph: Graph | None) -> str | None:
+    """The weight's name in the record: of the parameter that its reader has in that position. A
+    kernel's tensor in a .ptd file has it for its key."""
+    if tensor.key is not None and tensor.value is not None:
+        return tensor.key
+    if graph is None or len(tensor.nodes) == 0:
+        return None
+    node = tensor.nodes[0]
+    around = graph.graph_of(node)
+    names = [name for name in (_parameter(around, one) for one in node.inputs) if name]
+    if tensor.slot >= len(names) or names[tensor.slot].startswith(_NUMBERED):
+        return None
+    return names[tensor.slot] + (" scales" if tensor.label == "scales" else "")
+
+
+def _parameter(graph: Graph, name: str) -> str | None:
+    """The parameter that a value is: itself, or what it dequantises."""
+    if name in graph.parameters:
+        return graph.parameters[name]
+    node: Node | None = graph.by_name.get(name)
+    if node is None or not node.op.startswith(QUANTIZATION) or not node.inputs:
+        return None
+    return graph.parameters.get(node.inputs[0])
+
+
+def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> list[WeightChange]:
+    """Pair the weights of two programs; each is in one change, in the order of the later side, the
+    removed ones last."""
+    return _Pairing(before, after).changes()
+
+
+class _Pairing:
+    """The pairs found so far, and the weights of both sides that are left."""
+
+    def __init__(self, before: Sequence[Weight], after: Sequence[Weight]) -> None:
+        self._sides = before, after
+        self._left = list(range(len(before))), list(range(len(after)))
+        self._pairs: dict[int, tuple[int, WeightStatus]] = {}  # by position on the later side
+        self._content = _contents(before, after)
+
+    def changes(self) -> list[WeightChange]:
+        before, after = self._sides
+        named = all(any(weight.name for weight in side) for side in self._sides)
+        located = all(any(weight.module is not None for weight in side) for side in self._sides)
+        if named:
+            self._pair("unchanged", self._equal(lambda w: w.name, with_content=True))
+        if located:
+            where = self._equal(_by_reader, with_content=True)
+            self._pair("unchanged", where)
+        self._pair("unchanged", self._aligned((self._content_of,), located))
+        self._pair(
+            "moved",
+            self._first_of_each(lambda w: None if _is_uniform(w.data) else self._content_of(w)),
+        )
+        if named:
+            self._pair("changed", self._equal(lambda w: w.name))
+        if located:
+            self._pair("changed", self._equal(_by_reader))
+        self._pair("changed", self._aligned(_BY_READER, located))
+        self._pair("reordered", self._reordered())
+        found = [
+            self._change(before[self._pairs[j][0]], after[j], self._pairs[j][1])
+            if j in self._pairs
+            else WeightChange("added", None, after[j])
+            for j in range(len(after))
+        ]
+        return found + [WeightChange("removed", before[i], None) for i in self._left[0]]
+
+    def _pair(self, status: WeightStatus, found: Sequence[tuple[int, int]]) -> None:
+        """Take pairs out of what is left."""
+        self._pairs.update((j, (i, status)) for i, j in found)
+        for side, taken in enumerate(zip(*found, strict=True)):
+            gone = set(taken)
+            self._left[side][:] = [one for one in self._left[side] if one not in gone]
+
+    def _content_of(self, weight: Weight) -> Hashable:
+        return self._content[id(weight)]
+
+    def _equal(
+        self, place: Callable[[Weight], Hashable | None], *, with_content: bool = False
+    ) -> list[tuple[int, int]]:
+        """Pairs of the same place, which None is not, in order; with_content: of equal content."""
+
+        def key(weight: Weight) -> Hashable | None:
+            where = place(weight)
+            content = self._content_of(weight) if with_content else None
+            return None if where is None else (where, content)
+
+        return self._first_of_each(key)
+
+    def _reordered(self) -> list[tuple[int, int]]:
+        counts = [
+            {(w.tensor.dtype, w.tensor.span.size) for w in (side[i] for i in left)}
+            for left, side in zip(self._left, self._sides, strict=True)
+        ]
+
+        def key(weight: Weight) -> Hashable | None:
+            kind = weight.tensor.dtype, weight.tensor.span.size
+            elements = weight.elements if kind in counts[0] & counts[1] else None
+            if elements is None or _is_uniform(weight.data):
+                return None
+            return kind, _moments(elements)
+
+        return self._first_of_each(key)
+
+    def _first_of_each(self, key: Callable[[Weight], Hashable | None]) -> list[tuple[int, int]]:
+        before, after = self._sides
+        waiting: dict[Hashable, list[int]] = {}
+        for i in self._left[0]:
+            token = key(before[i])
+            if token is not None:
+                waiting.setdefault(token, []).append(i)
+        return [
+            (waiting[token].pop(0), j)
+            for j in self._left[1]
+            for token in [key(after[j])]
+            if token is not None and waiting.get(token)
+        ]
+
+    def _aligned(
+        self, tokens: Sequence[Callable[[Weight], Hashable]], located: bool
+    ) -> list[tuple[int, int]]:
+        """Pairs of what is left, as sequences. located: only weights of unknown modules."""
+        left = [
+            [i for i in mine if not (located and side[i].module is not None)]
+            for mine, side in zip(self._left, self._sides, strict=True)
+        ]
+        before, after = (
+            [side[i] for i in mine] for mine, side in zip(left, self._sides, strict=True)
+        )
+        found = matched_in_turn(before, after, tokens)
+        return [(left[0][i], left[1][j]) for i, j in found]
+
+    def _change(self, before: Weight, after: Weight, status: WeightStatus) -> WeightChange:
+        if self._content_of(before) == self._content_of(after):
+            if before.tensor.label != after.tensor.label:  # another shape of the same bytes
+                return WeightChange("changed", before, after, 0)
+            # All zeros may be paired by their place alone.
+            return WeightChange("unchanged" if status == "changed" else status, before, after, 0)
+        one, other = before.elements, after.elements
+        if one is None or other is None or len(one) != len(other):
+            return WeightChange("changed", before, after)
+        floats = before.is_float and after.is_float
+        same_type = before.tensor.dtype == after.tensor.dtype
+        if before.layout != after.layout or before.shape != after.shape:
+            same = same_type and _moments(one) == _moments(other)
+            return WeightChange("reordered" if same else "changed", before, after)
+        if floats or same_type:
+            return WeightChange("changed", before, after, *_difference(one, other, floats))
+        if before.is_float != after.is_float:
+            return WeightChange("changed", before, after, sqnr=_sqnr(before, after))
+        return WeightChange("changed", before, after)
+
+
+def _by_reader(weight: Weight) -> Hashable | None:
+    return None if weight.module is None else (weight.module, weight.operator, weight.part)
+
+
+def _contents(*sides: Sequence[Weight]) -> Mapping[int, int]:
+    """Number the weights by content, by `id`: equal numbers are equal bytes of one type. Only
+    weights of one size with the same sample are compared, which for most programs is with one
+    other."""
+    sizes = [{weight.tensor.span.size for weight in side} for side in sides]
+    numbers: dict[int, int] = {}
+    known: dict[Hashable, list[tuple[npt.NDArray[np.uint8], int]]] = {}
+    for side in sides:
+        for weight in side:
+            data, number = weight.data, len(numbers)
+            if len(data) in sizes[0] & sizes[-1]:
+                sample = data[:: max(1, len(data) // _SAMPLES)].tobytes()
+                alike = known.setdefault((weight.tensor.dtype, len(data), sample), [])
+                found = next((n for other, n in alike if _is_equal(data, other)), None)
+                if found is None:
+                    alike.append((data, number))
+                number = number if found is None else found
+            numbers[id(weight)] = number
+    return numbers
+
+
+def _is_equal(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> bool:
+    return all(
+        np.array_equal(_words(one[at : at + _CHUNK]), _words(other[at : at + _CHUNK]))
+        for at in range(0, len(one), _CHUNK)
+    )
+
+
+def _words(data: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+    return data.view(np.uint64) if len(data) % 8 == 0 else data
+
+
+def _is_uniform(data: npt.NDArray[np.uint8]) -> bool:
+    sample = data[:: max(1, len(data) // _SAMPLES)]
+    return bool((sample == sample[0]).all() and (data == data[0]).all())
+
+
+def _moments(elements: npt.NDArray[Any]) -> tuple[int, int]:
+    """Sums of the elements' bits and of their squares, modulo 2**64: equal for elements in another
+    order, and for hardly any others."""
+    bits = elements.view(f"u{elements.itemsize}")
+    first = second = 0
+    for at in range(0, len(bits), _CHUNK):
+        words = bits[at : at + _CHUNK].astype(np.uint64)
+        first += int(words.sum())
+        second += int((words * words).sum())
+    return first % 2**64, second % 2**64
+
+
+def _difference(
+    before: npt.NDArray[Any], after: npt.NDArray[Any], floats: bool
+) -> tuple[int, float | None, float | None]:
+    """The number of elements that differ, and of floats the largest absolute difference and the
+    norm of the difference by that of `before`. NaN equals NaN."""
+    if not floats:
+        return int(np.count_nonzero(before != after)), None, None
+    differing, largest, squares, scale = 0, 0.0, 0.0, 0.0
+    step = _CHUNK // before.itemsize
+    for at in range(0, len(before), step):
+        sums = _sums(before[at : at + step], after[at : at + step], np.float32)
+        if not np.isfinite(sums).all():  # large values, infinities or NaN
+            sums = _sums(before[at : at + step], after[at : at + step], np.float64)
+        differing += int(sums[0])
+        largest = max(largest, sums[1])
+        squares += sums[2]
+        scale += sums[3]
+    return differing, largest, (squares / scale) ** 0.5 if scale else None
+
+
+def _sqnr(before: Weight, after: Weight) -> float | None:
+    """Return the signal-to-quantisation-noise ratio of a float weight and a quantised one, in dB;
+    None where what the integers stand for is not known, or either is not finite."""
+    exact, rounded = (before, after) if before.is_float else (after, before)
+    reference, numbers = exact.elements, rounded.dequantized
+    if reference is None or numbers is None or len(reference) != len(numbers):
+        return None
+    wide = reference.astype(np.float64)
+    noise = float(np.linalg.norm(wide - numbers))
+    signal = float(np.linalg.norm(wide))
+    if not math.isfinite(noise):
+        return None
+    if not noise:
+        return math.inf
+    return 20 * math.log10(signal / noise) if signal else -math.inf
+
+
+def _sums(
+    before: npt.NDArray[Any], after: npt.NDArray[Any], dtype: type[np.floating[Any]]
+) -> tuple[int, float, float, float]:
+    """Count the elements that differ, and return the largest difference and the sums of squares of
+    the difference and of `before`, computed in `dtype` at least. Equal infinities and NaN on both
+    sides are equal; NaN on one side differs by no number."""
+    wide = np.result_type(before.dtype if before.dtype.kind == "f" else dtype, dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        one, other = before.astype(wide, copy=False), after.astype(wide, copy=False)
+        delta = other - one
+        if dtype is np.float64:
+            delta[(one == other) | (np.isnan(one) & np.isnan(other))] = 0
+        differing = int(np.count_nonzero(delta))
+        if dtype is np.float64:
+            delta = np.nan_to_num(delta, nan=0.0, posinf=np.inf, neginf=-np.inf)
+        largest = max(float(delta.max()), -float(delta.min()))
+        return differing, largest, float(delta @ delta), float(one @ one)

@@ -1,0 +1,678 @@
+"""Compare two programs: operators, instructions, signatures, weights, memory, delegates and bytes.
+
+Instructions are aligned method by method as sequences, so one that was added moves none of the
+others: by operator, module and results where both sides have a record, else by operator and
+results; then, in the gaps between these, by the operator alone. One without a partner that is
+elsewhere on the other side has moved. A pair has *changed* if its operator reads or writes tensors
+of another type or shape, has another option (a stride, a number), or reads the result of another
+instruction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from itertools import zip_longest
+
+from etscope.analysis.comparison.align import Status, matched_in_turn
+from etscope.analysis.comparison.program_weights import (
+    Weight,
+    WeightChange,
+    compare_weights,
+    weights_of,
+)
+from etscope.analysis.matching.run_nodes import RunNodes, program_nodes
+from etscope.analysis.memory import MemoryPlan, memory_plans
+from etscope.analysis.profile.correlate import Attribution
+from etscope.analysis.profile.source_location import common_module, short_lines
+from etscope.analysis.profile.trace import differs_from_record
+from etscope.analysis.program.compatibility import Observed, instruction_labels
+from etscope.analysis.program.program import (
+    InstructionRecord,
+    is_prim,
+    unfolded,
+)
+from etscope.analysis.weights import FilePart, StoredTensor, file_parts, stored_tensors
+from etscope.errors import FormatError, MismatchError
+from etscope.formats.bytes.files import Source
+from etscope.formats.etrecord.reader import RecordView
+from etscope.formats.program.ptd import ExternalData, external_keys
+from etscope.formats.program.pte import Program
+from etscope.formats.program.pte_schema import (
+    CompileSpec,
+    Delegate,
+    KernelCall,
+    ListValue,
+    Method,
+    ScalarValue,
+    TensorValue,
+    Value,
+    ValueKind,
+)
+from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
+
+
+@dataclass(frozen=True)
+class Side:
+    """A program to compare. name: for sentences. record: of the program, if there is one. data: its
+    .ptd file; without it the weights in there are compared by their keys only."""
+
+    name: str
+    program: Program
+    record: RecordView | None = None
+    data: ExternalData | None = None
+
+    def check_record(self) -> None:
+        """Raise `MismatchError` if the record is of another program: by the instructions that it
+        lists, or else by its maps and graphs."""
+        if self.record is None:
+            return
+        fingerprints = self.record.fingerprints
+        for method in self.program.methods:
+            if fingerprints is None:
+                run = self.nodes[method.name]
+                difference = differs_from_record(
+                    Observed.foreseen(run.records), run.symbols, self.record, method.name
+                )
+            else:
+                recorded = fingerprints.methods.get(method.name)
+                difference = None
+                if recorded is None:
+                    difference = f"the record has no method {method.name!r}"
+                elif recorded.instructions != instruction_labels(method):
+                    difference = f"its method {method.name!r} has other instructions"
+            if difference is not None:
+                raise MismatchError(
+                    f"{self.name} and the ETRecord {self.record.path or ''} do not belong "
+                    f"together: {difference}",
+                    hint="give the record of each program's own export; --force goes on regardless",
+                )
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return len(self.program.source.buffer)
+
+    @cached_property
+    def methods(self) -> Mapping[str, Method]:
+        return {method.name: method for method in self.program.methods}
+
+    @cached_property
+    def nodes(self) -> Mapping[str, RunNodes]:
+        """The nodes of the record's graph that each method runs."""
+        return {name: program_nodes(self.program, name, self.record) for name in self.methods}
+
+    @cached_property
+    def stored(self) -> tuple[StoredTensor, ...]:
+        return stored_tensors(self.program, self.nodes.__getitem__)
+
+    @cached_property
+    def parts(self) -> tuple[FilePart, ...]:
+        return file_parts(self.program, stored=self.stored)
+
+    @cached_property
+    def weights(self) -> tuple[Weight, ...]:
+        return weights_of(self.program, self.stored, self.nodes, self.data)
+
+    @cached_property
+    def plans(self) -> Mapping[str, MemoryPlan]:
+        return memory_plans(self.program)
+
+    @cached_property
+    def attributions(self) -> Mapping[str, Sequence[Attribution]]:
+        return {name: run.attributions() for name, run in self.nodes.items()}
+
+    @cached_property
+    def kernels(self) -> frozenset[str]:
+        """The kernels that an app has to register: "aten::add.out". The runtime has others."""
+        return frozenset(
+            operator.full_name
+            for method in self.program.methods
+            for operator in method.operators
+            if not is_prim(operator)
+        )
+
+    @cached_property
+    def backends(self) -> frozenset[str]:
+        return frozenset(
+            delegate.backend_id for method in self.program.methods for delegate in method.delegates
+        )
+
+    @cached_property
+    def external(self) -> frozenset[str]:
+        """The keys of weights that are in a .ptd file."""
+        return frozenset(external_keys(self.program))
+
+    @cached_property
+    def inside(self) -> Mapping[str, Sequence[Counter[str]]]:
+        """By method, the operators in the data of each delegate, as far as its format is known
+        (XNNPACK)."""
+        return {
+            method.name: [self._operators_in(delegate) for delegate in method.delegates]
+            for method in self.program.methods
+        }
+
+    def _operators_in(self, delegate: Delegate) -> Counter[str]:
+        data = self.program.blob(delegate.blob)
+        try:
+            nodes = read_xnnpack(data) if is_xnnpack(data) else ()
+        except FormatError:
+            return Counter()
+        return Counter(node.kind or "unknown" for node in nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeChange:
+    """Bytes of one owner on both sides. owner: a module if both sides have a record, else an
+    element type, a backend or a key; None for the rest. dtypes: of its weights on each side."""
+
+    kind: str
+    owner: str | None
+    before: int
+    after: int
+    dtypes: tuple[tuple[str, ...], tuple[str, ...]]
+
+    @property
+    def change(self) -> int:
+        return self.after - self.before
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorChange:
+    """Calls of an operator in a method on both sides. inside: the backend whose data has it, None
+    for a kernel."""
+
+    method: str
+    operator: str
+    inside: str | None
+    before: int
+    after: int
+
+    @property
+    def status(self) -> Status:
+        return _status(bool(self.before), bool(self.after), self.before == self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionChange:
+    """An instruction on both sides, None where it is missing, with the module and line of the side
+    shown. what: has changed."""
+
+    method: str
+    status: Status
+    before: InstructionRecord | None
+    after: InstructionRecord | None
+    module: str | None
+    source: str | None
+    what: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ValueChange:
+    """An input or output of a method (number `position`), or a fact: as text on each side, None
+    where it is missing."""
+
+    method: str
+    what: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateChange:
+    """A delegate on both sides: its number in the method, its bytes, its options, and the operators
+    in it as far as they are known."""
+
+    method: str
+    backend: str
+    status: Status
+    numbers: tuple[int | None, int | None]
+    sizes: tuple[int | None, int | None]
+    options: tuple[Mapping[str, str], Mapping[str, str]]
+    operators: tuple[Counter[str], Counter[str]]
+
+
+@dataclass(frozen=True)
+class ProgramDiff:
+    """The differences of two programs. Lists have what differs, in the order of the later side."""
+
+    before: Side
+    after: Side
+
+    @cached_property
+    def identical(self) -> bool:
+        """True if the programs are the same, byte by byte, and their .ptd files, where both are
+        given."""
+        one, other = self.sides
+        return _is_equal(one.program.source, other.program.source) and (
+            one.data is None or other.data is None or _is_equal(one.data.source, other.data.source)
+        )
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.before, self.after
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """The methods that both have."""
+        return tuple(name for name in self.after.methods if name in self.before.methods)
+
+    @property
+    def added_methods(self) -> tuple[str, ...]:
+        return tuple(name for name in self.after.methods if name not in self.before.methods)
+
+    @property
+    def removed_methods(self) -> tuple[str, ...]:
+        return tuple(name for name in self.before.methods if name not in self.after.methods)
+
+    @property
+    def has_modules(self) -> bool:
+        """True if both sides have a record."""
+        return all(side.record is not None for side in self.sides)
+
+    @cached_property
+    def sizes(self) -> tuple[SizeChange, ...]:
+        """The bytes by owner, whether they differ or not, the largest change first; on both sides
+        they sum to the size of the file."""
+        sums: dict[tuple[str, str | None], list[int]] = {}
+        dtypes: dict[tuple[str, str | None], list[dict[str, None]]] = {}
+        for number, side in enumerate(self.sides):
+            for part in side.parts:
+                owner = part.module if self.has_modules else None
+                key = part.kind, owner if owner is not None else part.dtype or part.label
+                sums.setdefault(key, [0, 0])[number] += part.size
+                if part.dtype is not None:
+                    dtypes.setdefault(key, [{}, {}])[number][part.dtype] = None
+        changes = [
+            SizeChange(
+                kind=kind,
+                owner=owner,
+                before=sizes[0],
+                after=sizes[1],
+                dtypes=(
+                    tuple(dtypes.get((kind, owner), [{}, {}])[0]),
+                    tuple(dtypes.get((kind, owner), [{}, {}])[1]),
+                ),
+            )
+            for (kind, owner), sizes in sums.items()
+        ]
+        return tuple(sorted(changes, key=lambda one: (-abs(one.change), -one.after)))
+
+    @cached_property
+    def weights(self) -> tuple[WeightChange, ...]:
+        """All weights, changed or not."""
+        return tuple(compare_weights(self.before.weights, self.after.weights))
+
+    @cached_property
+    def operators(self) -> tuple[OperatorChange, ...]:
+        """The operators of all methods, whether their number differs or not: kernels, and those
+        inside delegates."""
+        counts = [dict(_operators(side)) for side in self.sides]
+        return tuple(
+            OperatorChange(*key, counts[0].get(key, 0), counts[1].get(key, 0))
+            for key in sorted(
+                {**counts[0], **counts[1]}, key=lambda key: (key[0], key[2] or "", key[1])
+            )
+        )
+
+    @cached_property
+    def instructions(self) -> tuple[InstructionChange, ...]:
+        """The instructions of the methods that both have, changed or not."""
+        return tuple(
+            change for method in self.shared for change in _Instructions(self, method).changes()
+        )
+
+    @cached_property
+    def signatures(self) -> tuple[ValueChange, ...]:
+        """The inputs and outputs that differ, of the methods that both have."""
+        return tuple(
+            ValueChange(name, f"{what} {position}", one, other)
+            for name in self.shared
+            for what in ("input", "output")
+            for position, (one, other) in enumerate(
+                zip_longest(*(_signature(side.methods[name], what) for side in self.sides))
+            )
+            if one != other
+        )
+
+    @cached_property
+    def delegates(self) -> tuple[DelegateChange, ...]:
+        """The delegates of all methods, changed or not."""
+        names = dict.fromkeys([*self.after.methods, *self.before.methods])
+        return tuple(change for name in names for change in self._delegates_of(name))
+
+    def _delegates_of(self, method: str) -> Iterator[DelegateChange]:
+        """Yield the pairs of a method's delegates: aligned by content, then by the operators in
+        them, then by backend."""
+        sides = _delegates(self.before, method), _delegates(self.after, method)
+        turns: list[Callable[[_Delegate], Hashable]] = [
+            lambda one: one,
+            lambda one: (one.of.backend_id, one.inside),
+            lambda one: one.of.backend_id,
+        ]
+        pairs = matched_in_turn(sides[0], sides[1], turns)
+        for numbers in _merged(pairs, *map(len, sides)):
+            one, other = (
+                None if number is None else side[number]
+                for side, number in zip(sides, numbers, strict=True)
+            )
+            shown = other or one
+            assert shown is not None
+            yield DelegateChange(
+                method=method,
+                backend=shown.of.backend_id,
+                status=_status(one is not None, other is not None, one == other),
+                numbers=numbers,
+                sizes=(
+                    None if one is None else one.of.blob.size,
+                    None if other is None else other.of.blob.size,
+                ),
+                options=(_options(one), _options(other)),
+                operators=(
+                    Counter() if one is None else Counter(dict(one.inside)),
+                    Counter() if other is None else Counter(dict(other.inside)),
+                ),
+            )
+
+    @cached_property
+    def facts(self) -> tuple[ValueChange, ...]:
+        """Facts of the whole programs that differ."""
+        found = [_facts(side) for side in self.sides]
+        return tuple(
+            ValueChange("", name, found[0][name], found[1][name])
+            for name in found[0]
+            if found[0][name] != found[1][name]
+        )
+
+    @property
+    def differs(self) -> bool:
+        """True if anything that is compared differs, more than the order of bytes in the file."""
+        return bool(
+            self.added_methods
+            or self.removed_methods
+            or self.signatures
+            or self.facts
+            or any(change.status != "unchanged" for change in self.weights)
+            or any(change.status != "same" for change in self.operators)
+            or any(change.status != "same" for change in self.instructions)
+            or any(change.status != "same" for change in self.delegates)
+            or any(
+                self.before.plans[name].arenas != self.after.plans[name].arenas
+                for name in self.shared
+            )
+        )
+
+
+def diff_programs(before: Side, after: Side, *, force: bool = False) -> ProgramDiff:
+    """Compare two programs. What a part of the comparison needs is read when it is asked for. A
+    record of one side only is not used.
+
+    Raises `MismatchError` for a side with the record of another program, unless `force` is given.
+    """
+    if not force:
+        before.check_record()
+        after.check_record()
+    if before.record is None or after.record is None:
+        before, after = replace(before, record=None), replace(after, record=None)
+    return ProgramDiff(before, after)
+
+
+def _is_equal(one: Source, other: Source) -> bool:
+    step = 1 << 20  # memoryviews compare element by element, bytes all at once
+    return len(one.buffer) == len(other.buffer) and all(
+        bytes(one.buffer[at : at + step]) == bytes(other.buffer[at : at + step])
+        for at in range(0, len(one.buffer), step)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Delegate:
+    """A delegate with its content, by which it is compared."""
+
+    of: Delegate = field(compare=False)
+    backend_id: str
+    options: tuple[CompileSpec, ...]
+    digest: bytes
+    inside: frozenset[tuple[str, int]] = field(compare=False)
+
+
+def _delegates(side: Side, method: str) -> list[_Delegate]:
+    found = side.methods.get(method)
+    return [
+        _Delegate(
+            of=one,
+            backend_id=one.backend_id,
+            options=one.compile_specs,
+            digest=_digest(side.program, one),
+            inside=frozenset(inside.items()),
+        )
+        for one, inside in zip(
+            () if found is None else found.delegates, side.inside.get(method, ()), strict=True
+        )
+    ]
+
+
+def _digest(program: Program, delegate: Delegate) -> bytes:
+    """Hash a delegate's data. XNNPACK's has names of weights that are hashes of them, which do not
+    count: weights are compared by themselves."""
+    data: bytes | memoryview = program.blob(delegate.blob)
+    if program.named_data and is_xnnpack(program.blob(delegate.blob)):
+        data = bytes(data)
+        for entry in program.named_data:
+            key = entry.key.encode()
+            data = data.replace(key, bytes(len(key)))
+    return sha256(data).digest()
+
+
+def _options(delegate: _Delegate | None) -> Mapping[str, str]:
+    """The compile options as text; bytes that are no text in hex."""
+    specs = () if delegate is None else delegate.options
+    return {spec.key: _option_text(spec.value) for spec in specs}
+
+
+def _status(before: bool, after: bool, same: bool) -> Status:
+    if before and after:
+        return "same" if same else "changed"
+    return "added" if after else "removed"
+
+
+def _merged(
+    pairs: Sequence[tuple[int, int]], before: int, after: int
+) -> Iterator[tuple[int | None, int | None]]:
+    """Yield ascending pairs with what is between them: first what was removed, then what was
+    added. before, after: the number of elements on each side."""
+    i = j = 0
+    for one, other in (*pairs, (before, after)):
+        yield from ((number, None) for number in range(i, one))
+        yield from ((None, number) for number in range(j, other))
+        if one < before and other < after:
+            yield one, other
+        i, j = one + 1, other + 1
+
+
+def _operators(side: Side) -> Iterator[tuple[tuple[str, str, str | None], int]]:
+    """Yield the number of calls by method, operator, and the backend that it is inside of."""
+    for method in side.program.methods:
+        counts: Counter[tuple[str, str, str | None]] = Counter()
+        for instruction in method.instructions:
+            if isinstance(instruction, KernelCall):
+                counts[method.name, method.operators[instruction.operator].full_name, None] += 1
+        for delegate, inside in zip(method.delegates, side.inside[method.name], strict=True):
+            for operator, count in inside.items():
+                counts[method.name, operator, delegate.backend_id] += count
+        yield from counts.items()
+
+
+def _signature(method: Method, what: str) -> list[str]:
+    indices = method.inputs if what == "input" else method.outputs
+    return [value_text(method.values[index], method.values) for index in indices]
+
+
+def value_text(value: Value, values: Sequence[Value]) -> str:
+    """A value as text: "float32[1, 3]", "2", "[1, 1]", "[float32[2], None]"."""
+    match value:
+        case TensorValue():
+            return str(value)
+        case ScalarValue(ValueKind.NULL):
+            return "None"
+        case ScalarValue(kind, number):
+            return repr(number) if kind is not ValueKind.STRING else str(number)
+        case ListValue(ValueKind.DOUBLE_LIST | ValueKind.BOOL_LIST, items):
+            return str(list(items))
+        case ListValue(_, items):
+            listed = [None if item < 0 else values[int(item)] for item in items]
+            # No program of ExecuTorch has a list in a list; in a hostile one it may hold itself.
+            texts = (
+                "[…]" if isinstance(one, ListValue) else value_text(one, values) if one else "None"
+                for one in listed
+            )
+            return f"[{', '.join(texts)}]"
+
+
+def _option_text(value: bytes) -> str:
+    try:
+        text = value.rstrip(b"\0").decode()
+    except UnicodeDecodeError:
+        text = ""
+    if text and text.isprintable():
+        return text
+    return f"0x{value[:16].hex()}" + (f"… ({len(value):,} bytes)" if len(value) > 16 else "")
+
+
+def _facts(side: Side) -> dict[str, str]:
+    program = side.program
+    unclaimed = [part for part in side.parts if part.kind == "named data"]
+    return {
+        "schema version": str(program.version),
+        "constants": "inside the tables" if program.constants is None else "in a segment",
+        "mutable data segments": str(len(program.mutable_data)),
+        "named data": ", ".join(sorted(part.label or "" for part in unclaimed)) or "none",
+        "weights in a .ptd file": ", ".join(sorted(side.external)) or "none",
+        "stack traces": "stored"
+        if any(chain.traces_at for method in program.methods for chain in method.chains)
+        else "not stored",
+    }
+
+
+class _Instructions:
+    """The instructions of one method on both sides."""
+
+    def __init__(self, diff: ProgramDiff, method: str) -> None:
+        self._method = method
+        self._with_modules = diff.has_modules
+        self._values = [side.methods[method].values for side in diff.sides]
+        self._inputs = [side.methods[method].inputs for side in diff.sides]
+        self._listed = [side.nodes[method].records for side in diff.sides]
+        self._places = [side.attributions[method] for side in diff.sides]
+
+    def changes(self) -> Iterator[InstructionChange]:
+        tokens = [
+            [self._tokens(side, record) for record in records]
+            for side, records in enumerate(self._listed)
+        ]
+        turns: list[Callable[[tuple[Hashable, ...]], Hashable]] = [
+            lambda token: token,
+            lambda token: token[:2],
+            lambda token: (token[0], token[2]),
+            lambda token: token[0],
+        ]
+        if self._with_modules:  # an operator of another module is another operator
+            turns.pop()
+        pairs = matched_in_turn(tokens[0], tokens[1], turns)
+        origins = self._origins(pairs)
+        moved = self._moved(tokens, pairs)
+        gone = set(moved.values())
+        for i, j in _merged(pairs, *map(len, self._listed)):
+            if j is None and i in gone:
+                continue
+            if i is None and j is not None and j in moved:
+                yield self._change("moved", moved[j], j)
+            elif i is None or j is None:
+                yield self._change("removed" if j is None else "added", i, j)
+            else:
+                what = tuple(self._differences(i, j, origins))
+                yield self._change("changed" if what else "same", i, j, what)
+
+    def _tokens(self, side: int, record: InstructionRecord) -> tuple[Hashable, ...]:
+        module = None
+        if self._with_modules:
+            module = common_module(self._places[side][record.instruction_id].located)
+        written = tuple(map(str, record.written))
+        operator = record.operator or record.backend_id or record.kind
+        return operator, module, written
+
+    def _moved(
+        self, tokens: Sequence[Sequence[Hashable]], pairs: Sequence[tuple[int, int]]
+    ) -> dict[int, int]:
+        """Map the later position of what has moved to its earlier one."""
+        paired = {i for i, _ in pairs}, {j for _, j in pairs}
+        waiting: dict[Hashable, list[int]] = {}
+        for i, token in enumerate(tokens[0]):
+            if i not in paired[0]:
+                waiting.setdefault(token, []).append(i)
+        return {
+            j: waiting[token].pop(0)
+            for j, token in enumerate(tokens[1])
+            if j not in paired[1] and waiting.get(token)
+        }
+
+    def _origins(self, pairs: Sequence[tuple[int, int]]) -> list[dict[int, Hashable]]:
+        """On each side, by index of the value, what it is: an input of the method, or a result of a
+        pair. Values of other instructions are in neither."""
+        found: list[dict[int, Hashable]] = []
+        for side in (0, 1):
+            own: dict[int, Hashable] = {
+                index: ("input", position) for position, index in enumerate(self._inputs[side])
+            }
+            for pair in pairs:
+                record = self._listed[side][pair[side]]
+                outputs = unfolded(self._values[side], record.outputs)
+                own.update((index, (pair, position)) for position, index in enumerate(outputs))
+            found.append(own)
+        return found
+
+    def _differences(
+        self, i: int, j: int, origins: Sequence[Mapping[int, Hashable]]
+    ) -> Iterator[str]:
+        """Yield what differs in a pair of instructions."""
+        records = self._listed[0][i], self._listed[1][j]
+        for what in ("inputs", "outputs"):
+            texts = [
+                [value_text(values[index], values) for index in getattr(record, what)]
+                for values, record in zip(self._values, records, strict=True)
+            ]
+            for position, (one, other) in enumerate(zip_longest(*texts)):
+                if one != other:
+                    name = "argument" if what == "inputs" else "result"
+                    yield f"{name} {position}: {one or 'none'} → {other or 'none'}"
+        if records[0].destination is not None and records[1].destination is not None:
+            jumps = [record.destination or 0 for record in records]
+            if jumps[0] - i != jumps[1] - j:
+                yield f"jump to {jumps[0]} → {jumps[1]}"
+        read = [
+            unfolded(values, record.inputs)
+            for values, record in zip(self._values, records, strict=True)
+        ]
+        for position, (one, other) in enumerate(zip(*read, strict=False)):
+            sources = origins[0].get(one), origins[1].get(other)
+            if None not in sources and sources[0] != sources[1]:
+                yield f"tensor {position}: read from another instruction"
+
+    def _change(
+        self, status: Status, i: int | None, j: int | None, what: tuple[str, ...] = ()
+    ) -> InstructionChange:
+        side, number = (1, j) if j is not None else (0, i)
+        assert number is not None
+        place = self._places[side][number]
+        return InstructionChange(
+            method=self._method,
+            status=status,
+            before=None if i is None else self._listed[0][i],
+            after=None if j is None else self._listed[1][j],
+            module=common_module(place.located),
+            source=short_lines(place.lines) or None,
+            what=what,
+        )

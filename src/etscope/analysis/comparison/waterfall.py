@@ -1,0 +1,414 @@
+"""The change of a method by module, operator, kind or line: sums that add up to it.
+
+Every leaf of both profiles counts once, also those that only one side has: what was removed goes to
+zero, what was added comes from zero. So a comparison has an answer where no rows are alike: across
+backends, dtypes and exports. The sums of each run are judged as rows are, by
+`etscope.analysis.comparison.compare_samples`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from etscope.analysis.comparison.align import operator_of
+from etscope.analysis.comparison.changes import (
+    Change,
+    MethodDiff,
+    clock_steps,
+    comparison_cells,
+    diff_title,
+    interval,
+    interval_note,
+    percent,
+)
+from etscope.analysis.comparison.compare_samples import Comparison, Verdict, compare_all
+from etscope.analysis.profile.module_times import NO_MODULE
+from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row, Ticks
+from etscope.analysis.profile.profile_table import LACKS_PROGRAM, group_name, lacks_program
+from etscope.analysis.profile.scale import Scale
+from etscope.errors import UsageError
+from etscope.model.table import Column, Kind, Table
+from etscope.units import duration_decimals, format_durations
+
+Keep = Callable[[Row], bool]
+GROUPINGS = ("module", "op", "type", "source")
+# Columns that are shown by default, behind that of the groups.
+SHOWN = (
+    "before", "after", "change", "of_change", "relative", "interval", "verdict", "status",
+)  # fmt: skip
+
+_NAMED = 3  # parts that a headline names
+_WORTH_NAMING = 0.1  # of the largest change
+# Operators that a quantised model has around each of its own.
+_AROUND = ("quantize", "dequantize", "choose_qparams")
+_ROOT = "(root)"
+_MORE_RUNS = 100  # that a headline asks for at least
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The leaves of one group on both sides.
+
+    before, after: their average ticks over the middle runs, None on a side without such a leaf.
+    leaves: their number on each side. comparison: of the sums of each run, for a group that both
+    sides have. depth: below how many modules it stands; those of depth 0 add up.
+    """
+
+    name: str
+    before: float | None
+    after: float | None
+    leaves: tuple[int, int]
+    comparison: Comparison | None = None
+    depth: int = 0
+
+    @property
+    def change(self) -> float:
+        """Ticks that a run takes longer."""
+        return (self.after or 0.0) - (self.before or 0.0)
+
+    @property
+    def status(self) -> Literal["same", "added", "removed"]:
+        if self.before is None:
+            return "added"
+        return "removed" if self.after is None else "same"
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """The parts of a method's change, the largest first; of modules, each before those inside it.
+
+    own: the parts without those inside them; they, `hidden` and `unaccounted` sum to `total`.
+    """
+
+    by: str
+    parts: tuple[Part, ...]
+    own: tuple[Part, ...]
+    hidden: Part | None
+    unaccounted: Change
+    total: Change
+
+
+@dataclass(slots=True)
+class _Leaves:
+    """The leaves of one group on one side."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def ticks(self) -> Ticks:
+        found: Ticks = np.sum([row.ticks for row in self.rows], axis=0)
+        return found
+
+
+def waterfall(diff: MethodDiff, by: str, keep: Keep | None = None) -> Waterfall:
+    """Add up the leaves of both sides by "module", "op", "type" or "source".
+
+    keep: selects the leaves; the others are in `hidden`. Raises `UsageError` for another grouping.
+    """
+    if by not in GROUPINGS:
+        raise UsageError(f"cannot group by {by!r}", hint=f"one of: {', '.join(GROUPINGS)}")
+    sides = diff.sides
+    grouped = [_grouped(profile, by, keep) for profile in (sides.before, sides.after)]
+    noise = [_grouped(profile, by, keep)[0] for profile in sides.noise]
+    mine, theirs = (groups for groups, _ in grouped)
+    own = _parts(diff, mine, theirs, noise)
+    left = [_Leaves(rest) for _, rest in grouped]
+    hidden = None
+    if any(one.rows for one in left):
+        count = sum(len(one.rows) for one in left)
+        hidden = _part(diff, f"({count} rows not shown)", left[0], left[1])
+    own.sort(key=lambda part: -abs(part.change))
+    parts = own
+    if by == "module":
+        trees = [_with_inner(groups) for groups in (mine, theirs)]
+        inside = [_with_inner(groups) for groups in noise]
+        parts = list(_as_tree(_parts(diff, trees[0], trees[1], inside)))
+    return Waterfall(by, tuple(parts), tuple(own), hidden, diff.unaccounted, diff.total)
+
+
+_Groups = dict[str, _Leaves]
+
+
+def _grouped(profile: MethodProfile, by: str, keep: Keep | None) -> tuple[_Groups, list[Row]]:
+    """Return the leaves that are kept, by group, and the others."""
+    groups: _Groups = {}
+    left: list[Row] = []
+    for call in profile.instructions:
+        kept = {id(leaf) for leaf in call.kept(keep)}
+        for leaf in call.leaves:
+            if id(leaf) not in kept:
+                left.append(leaf)
+                continue
+            if by == "module":
+                path = call.attribution(leaf).module
+                name = NO_MODULE if path is None else path or _ROOT
+            else:
+                name = operator_name(call, leaf) if by == "op" else group_name(call, leaf, by)
+            groups.setdefault(name, _Leaves()).rows.append(leaf)
+    return groups, left
+
+
+def operator_name(call: InstructionRows, leaf: Row) -> str:
+    """Return the operators of the model behind a leaf, which are the same on all backends:
+    "convolution", "linear + relu"; the name of the event where they are not known, and the backend
+    of a call that no events divide."""
+    if leaf.kind == "unaccounted":
+        return f"(rest of {operator_of(call.head)})"
+    if leaf.kind == "delegate":
+        return operator_of(leaf)
+    names = [op.rpartition("::")[2].split(".") for op in leaf.attribution.op_types]
+    short = list(dict.fromkeys(one[1] if len(one) > 2 else one[0] for one in names))
+    own = [name for name in short if not name.startswith(_AROUND)]
+    return " + ".join(own or short) or leaf.kernel_name
+
+
+def _with_inner(groups: _Groups) -> _Groups:
+    """Return modules with the leaves of those inside them."""
+    found: _Groups = {}
+    for name, leaves in groups.items():
+        if name == NO_MODULE:
+            found.setdefault(name, _Leaves()).rows.extend(leaves.rows)
+            continue
+        path = [] if name == _ROOT else name.split(".")
+        for length in range(len(path) + 1):
+            around = ".".join(path[:length]) or _ROOT
+            found.setdefault(around, _Leaves()).rows.extend(leaves.rows)
+    return found
+
+
+def _parts(
+    diff: MethodDiff, mine: _Groups, theirs: _Groups, noise: Sequence[_Groups]
+) -> list[Part]:
+    """Return a part for each group; those of both sides are judged, corrected as one family."""
+    sides = diff.sides
+    names = list(dict.fromkeys((*mine, *theirs)))
+    none = _Leaves()
+    parts = {
+        name: _part(diff, name, mine.get(name, none), theirs.get(name, none)) for name in names
+    }
+    both = [name for name in names if name in mine and name in theirs]
+    steps = clock_steps(sides.before) | clock_steps(sides.after)
+
+    def step(leaves: _Leaves) -> float:  # roundings of several rows add up as their squares
+        return float(np.sqrt(sum(steps[id(row)] ** 2 for row in leaves.rows)))
+
+    comparisons = compare_all(
+        [sides.samples(mine[name].ticks) for name in both],
+        [sides.samples(theirs[name].ticks) for name in both],
+        diff.policy,
+        noise=[
+            sides.noise_of(
+                mine[name].ticks,
+                [one[name].ticks if name in one else None for one in noise],
+            )
+            for name in both
+        ],
+        steps=[(step(mine[name]), step(theirs[name])) for name in both],
+    )
+    for name, comparison in zip(both, comparisons, strict=True):
+        parts[name] = replace(parts[name], comparison=comparison)
+    return list(parts.values())
+
+
+def _part(diff: MethodDiff, name: str, mine: _Leaves, theirs: _Leaves) -> Part:
+    sides = diff.sides
+    times = [
+        float(leaves.ticks[sides.middle(profile)].mean()) if leaves.rows else None
+        for leaves, profile in ((mine, sides.before), (theirs, sides.after))
+    ]
+    return Part(name, times[0], times[1], (len(mine.rows), len(theirs.rows)))
+
+
+def _as_tree(parts: Sequence[Part]) -> Iterator[Part]:
+    """Yield modules before those inside them, the largest changes first, with their depths."""
+    below: dict[str | None, list[Part]] = {}
+    for part in sorted(parts, key=lambda part: -abs(part.change)):
+        is_top = part.name in (_ROOT, NO_MODULE)
+        around = None if is_top else part.name.rpartition(".")[0] or _ROOT
+        below.setdefault(around, []).append(part)
+    waiting = [(part, 0) for part in reversed(below.get(None, []))]
+    while waiting:
+        part, depth = waiting.pop()
+        yield replace(part, depth=depth)
+        waiting += [(inner, depth + 1) for inner in reversed(below.get(part.name, []))]
+
+
+# -- In words, and as a table.
+
+
+def headline(
+    diff: MethodDiff, scale: Scale, sums: Mapping[str, Waterfall] | None = None
+) -> tuple[str, ...]:
+    """Return sentences on what changed, by how much, and whether that can be told.
+
+    sums: the change by "op" and "module", if they are added up already.
+    """
+    name = diff.method or "the method"
+    totals = [None if t is None else float(scale(t)) for t in (diff.total.before, diff.total.after)]
+    decimals = duration_decimals(totals, scale.unit)
+    times = format_durations(totals, scale.unit, decimals)
+    moved = f"{times[0]} → {times[1]} {scale.unit}"
+    comparison, verdict = diff.total.comparison, diff.verdict
+    sizes = ""
+    if comparison is not None and comparison.relative is not None:
+        sizes = f"{percent(comparison.relative)}, {interval(comparison)}"
+    if verdict is Verdict.NO_DIFFERENCE:
+        first = f"{name} takes as long as before: {moved} ({sizes})."
+    elif verdict is Verdict.CANNOT_TELL:
+        reason = "" if comparison is None else comparison.reason
+        first = f"Whether {name} changed cannot be told: {moved}; {reason}."
+        if comparison is not None and comparison.is_unbounded:
+            first += (
+                f" Record more runs on a quiet machine: etscope run … --iterations "
+                f"{max(_MORE_RUNS, 2 * min(comparison.samples))}."
+            )
+    else:
+        longer = "longer" if verdict is Verdict.REGRESSED else "less"
+        by = _size(diff.total.change, scale, decimals).lstrip("+-")
+        first = f"{name} takes {by} {longer}: {moved} ({sizes})."
+    sentences = [first[:1].upper() + first[1:] if name == "the method" else first]
+    backends = [_backends(profile) for profile in (diff.sides.before, diff.sides.after)]
+    if backends[0] != backends[1]:
+        sentences.append(f"It ran on {backends[0]} before, on {backends[1]} after.")
+    changed = (Verdict.REGRESSED, Verdict.IMPROVED)
+    is_sure = verdict in changed
+    told = "" if is_sure else ", as far as it can be told"
+    for by, what in (("op", "By operator"), ("module", "By module")):
+        parts = [
+            part
+            for part in ((sums or {}).get(by) or waterfall(diff, by)).own
+            if part.name not in (_ROOT, NO_MODULE)
+            and (is_sure or (part.comparison and part.comparison.verdict in changed))
+        ]
+        most = max((abs(part.change) for part in parts), default=0.0)
+        parts = [part for part in parts if abs(part.change) >= _WORTH_NAMING * most > 0][:_NAMED]
+        if parts:
+            named = (
+                f"{part.name} {_size(part.change, scale, decimals)}"
+                + ("" if part.status == "same" else f" ({part.status})")
+                for part in parts
+            )
+            sentences.append(f"{what}{told}: {', '.join(named)}.")
+    if any(lacks_program(profile) for profile in (diff.sides.before, diff.sides.after)):
+        sentences.append(LACKS_PROGRAM)
+    return (*sentences, *diff.beside)
+
+
+def _size(ticks: float, scale: Scale, decimals: int) -> str:
+    """Return a change with its sign and unit."""
+    text = format_durations([float(scale(ticks))], scale.unit, decimals)[0]
+    return f"{'+' if ticks > 0 else ''}{text} {scale.unit}"
+
+
+def _backends(profile: MethodProfile) -> str:
+    heads = [row for row in profile.rows if row.depth == 0]
+    found = sorted({operator_of(row) for row in heads if row.kind == "delegate"})
+    return " and ".join(found) or "kernels"
+
+
+def waterfall_table(
+    diff: MethodDiff,
+    scale: Scale,
+    by: str,
+    *,
+    sort: str = "change",
+    keep: Keep | None = None,
+    limit: int | None = None,
+) -> Table:
+    """Return a row for each part, then the closing rows; the notes begin with the headline.
+
+    sort: "change" or "time" (the later one's), the largest first; a tree of modules is sorted by
+    change. keep: see `waterfall`. limit: the most parts to show; a line sums up the others.
+    """
+    found = waterfall(diff, by, keep)
+    table = parts_table(diff, scale, found, sort=sort, limit=limit)
+    words = headline(diff, scale, {by: found} if keep is None else None)
+    return replace(table, notes=(*words, *table.notes))
+
+
+def parts_table(
+    diff: MethodDiff,
+    scale: Scale,
+    found: Waterfall,
+    *,
+    sort: str = "change",
+    limit: int | None = None,
+) -> Table:
+    """Return the table of a waterfall of `diff`: `change` adds up to the total's. See
+    `waterfall_table`."""
+    by, parts = found.by, list(found.parts)
+    if sort.removeprefix("-") == "time" and by != "module":
+        parts.sort(key=lambda part: -(part.after or 0.0))
+        shown = parts[:limit]
+    else:
+        shown = _largest(parts, limit)
+    everything = [*shown, *_closing(found, shown)]
+    is_sure = diff.verdict in (Verdict.REGRESSED, Verdict.IMPROVED)
+    total = found.total.change if is_sure else 0.0  # no share of what may be noise
+    return Table.of_cells(
+        (
+            Column("method", priority=9),
+            Column(by),
+            *(Column(name, Kind.DURATION, scale.unit) for name in ("before", "after", "change")),
+            Column("of_change", Kind.SHARE, title="of the change", priority=3),
+            Column("relative", priority=1),
+            Column("interval", priority=4),
+            Column("verdict", priority=1),
+            Column("status", priority=2),
+            Column("reason", priority=9),
+            *(Column(name, Kind.FLOAT, priority=9) for name in ("ratio", "low", "high")),
+            *(Column(name, Kind.COUNT, priority=8) for name in ("rows_before", "rows_after")),
+        ),
+        [{"method": diff.method, by: p.name, **_cells(p, total, scale)} for p in everything],
+        title=f"{diff_title(diff, scale)} · by {by}",
+        notes=(*interval_note(part.comparison for part in everything), *diff.notes),
+        depth=[part.depth for part in everything],
+        breaks=frozenset({len(shown)}),
+    )
+
+
+def _cells(part: Part, total: float, scale: Scale) -> dict[str, Any]:
+    """Return the cells of a part. total: the change that it is a share of, 0 for none."""
+    times = {"before": part.before, "after": part.after, "change": part.change}
+    return {
+        **{name: None if t is None else float(scale(t)) for name, t in times.items()},
+        "of_change": part.change / total if total else None,
+        **comparison_cells(part.comparison),
+        "status": part.status if any(part.leaves) else None,
+        "rows_before": part.leaves[0] if any(part.leaves) else None,
+        "rows_after": part.leaves[1] if any(part.leaves) else None,
+    }
+
+
+def _closing(found: Waterfall, shown: Sequence[Part]) -> list[Part]:
+    """Return the sum of what is not shown, unaccounted time, and the total."""
+    known = {id(part) for part in shown}
+    left = [part for part in found.parts if part.depth == 0 and id(part) not in known]
+    left += [] if found.hidden is None else [found.hidden]
+    tail: list[Part] = []
+    if left:
+        count = sum(sum(part.leaves) for part in left)
+        times = [sum(getattr(part, side) or 0.0 for part in left) for side in ("before", "after")]
+        tail.append(Part(f"({count} rows not shown)", times[0], times[1], (0, 0)))
+    return tail + [
+        Part(change.name, change.before, change.after, (0, 0), change.comparison)
+        for change in (found.unaccounted, found.total)
+    ]
+
+
+def _largest(parts: Sequence[Part], limit: int | None) -> list[Part]:
+    """Return the parts of the largest changes with the modules around them, in their order."""
+    if limit is None:
+        return list(parts)
+    above: list[Part] = []
+    around: dict[int, list[Part]] = {}
+    for part in parts:
+        above[part.depth :] = [part]
+        around[id(part)] = list(above)
+    largest = sorted(parts, key=lambda part: -abs(part.change))[:limit]
+    wanted = {id(one) for part in largest for one in around[id(part)]}
+    return [part for part in parts if id(part) in wanted]

@@ -1,0 +1,1 @@
+"""Findings: what matters in a run, told from its profile, memory plan and numeric diagnosis."""

@@ -1,0 +1,484 @@
+"""Owners of the bytes of files, one for each byte, and estimates of what could be saved.
+
+A program's parts are those of `weights`; a bundle adds its cases, a record the members of its zip,
+a dump its tables by kind. A debug buffer is known by the dump that was given with it. Programs and
+the .ptd files given with them tell each other's names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.matching.run_nodes import program_nodes
+from etscope.analysis.weights import (
+    PADDING,
+    TABLES,
+    WEIGHTS,
+    Claim,
+    Claims,
+    FilePart,
+    NodesOf,
+    ProgramClaims,
+    by_module,
+    equal_content,
+    external_parts,
+    shown_module,
+)
+from etscope.errors import FormatError, MismatchError, reading
+from etscope.formats.bytes.files import PathLike, Source, open_source
+from etscope.formats.bytes.flatbuffer import Span
+from etscope.formats.bytes.flatbuffer_columns import own_sizes
+from etscope.formats.etdump.reader import ETDump, bytes_by_kind, logged_values, read_etdump
+from etscope.formats.etrecord import reader as etrecord
+from etscope.formats.etrecord.reader import RecordFile, RecordView, read_etrecord
+from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
+from etscope.formats.program.bpte import BundledFile, read_bundled
+from etscope.formats.program.ptd import ExternalData, read_ptd
+from etscope.formats.program.pte import STACK_TRACES, UNREAD, Program, read_program, read_pte
+from etscope.formats.program.scalar_type import ScalarType
+from etscope.model.report import Report, Section, rows
+from etscope.model.table import Column, Kind
+
+SCHEMA = "etscope.size/1"
+GROUPINGS = ("kind", "module", "dtype", "owner")
+DEBUG_BUFFER = "debug_buffer"
+
+_CASES = "test cases"
+_HEADERS, _DIRECTORY = "zip headers", "zip directory"
+# The kinds of a record's members by the ends of their names; others are graphs, or unknown.
+_MEMBERS = {
+    etrecord.STATE_DICT: "weights of a graph",
+    etrecord.CONSTANTS: "weights of a graph",
+    etrecord.EXAMPLE_INPUTS: "example inputs",
+}
+_MAPS = (etrecord.DEBUG_HANDLES, etrecord.DELEGATES, etrecord.NUM_OUTPUTS, etrecord.EXPORT_GRAPH_ID)
+_VALUES = (etrecord.REFERENCE_OUTPUTS, etrecord.REPRESENTATIVE_INPUTS)
+_GRAPHS, _PROGRAM, _OTHER = "graphs", "program", "other members"
+_RECORD_KINDS = (
+    *(_PROGRAM, _GRAPHS, *sorted(set(_MEMBERS.values())), "maps", "values", _OTHER),
+    *(_HEADERS, _DIRECTORY),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SizedFile:
+    """A file and its parts, whose sizes sum to its bytes. kind: as `identify` says, or
+    "debug_buffer". notes: what is not known of it. data: its bytes, mapped."""
+
+    file: str
+    kind: str
+    parts: tuple[FilePart, ...]
+    data: memoryview
+    notes: tuple[str, ...] = ()
+
+
+def size_files(paths: Sequence[PathLike], record: RecordView | None = None) -> list[SizedFile]:
+    """Find the owner of each byte of files. record: of the programs among them.
+
+    Raises `MismatchError` for a .ptd that no program among the files reads, or that lacks what one
+    of them needs; `FormatError` for a damaged file or one of an unknown kind; `MissingFileError`.
+    """
+    names = [os.fspath(path) for path in paths]
+    kinds: dict[str, str] = {}
+    dumps = []
+    for name in names:
+        try:
+            kinds[name] = identify(name)
+        except FormatError:
+            # A debug buffer has no form of its own: the dump beside it tells.
+            if Path(name).is_dir() or not any(map(_is_dump, names)):
+                raise
+            kinds[name] = DEBUG_BUFFER
+        if kinds[name] == ETDUMP:
+            dumps.append(read_etdump(name))
+    opened = {name: _Opened.of(name, record) for name in names if kinds[name] in (PTE, BPTE)}
+    external = {name: read_ptd(name) for name in names if kinds[name] == PTD}
+    if opened and external:
+        _check_external(opened, external)
+    found = []
+    for name in names:
+        kind = kinds[name]
+        if name in opened:
+            found.append(opened[name].sized(kind, has_external=bool(external)))
+        elif kind == PTD:
+            parts = external_parts(external[name], [one.claims for one in opened.values()])
+            found.append(SizedFile(name, kind, parts, external[name].source.buffer))
+        elif kind == ETRECORD:
+            found.append(_sized_record(name))
+        elif kind == ETDUMP:
+            dump = next(dump for dump in dumps if dump.path == name)
+            sizes = bytes_by_kind(dump)
+            parts = tuple(Claim(what).part(None, size) for what, size in sizes.items() if size)
+            found.append(SizedFile(name, kind, parts, dump.source.buffer))
+        else:
+            found.append(_sized_buffer(name, dumps))
+    return found
+
+
+def _is_dump(path: str) -> bool:
+    try:
+        return identify(path) == ETDUMP
+    except FormatError:
+        return False
+
+
+# -- programs
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A program, alone or in a bundle, and the claims about its bytes."""
+
+    file: str
+    program: Program
+    bundle: BundledFile | None
+    claims: ProgramClaims
+
+    @classmethod
+    def of(cls, file: str, record: RecordView | None) -> _Opened:
+        bundle = None
+        if identify(file) == BPTE:
+            bundle = read_bundled(file)
+            program = bundle.program()
+        else:
+            program = read_pte(file)
+        with reading("ExecuTorch program", file):
+            return cls(file, program, bundle, ProgramClaims(program, _nodes_of(program, record)))
+
+    def sized(self, kind: str, *, has_external: bool) -> SizedFile:
+        """The file with its parts. has_external: its .ptd was given."""
+        notes = []
+        if self.claims.external and not has_external:
+            count = len(self.claims.external)
+            notes.append(
+                f"{count:,} weights are in a .ptd file, which was not given: name it as a FILE."
+            )
+        data = self.program.source.buffer
+        parts = self.claims.parts()
+        if self.bundle is not None:
+            data = self.bundle.source.buffer
+            parts = _bundle_parts(self.bundle, parts)
+        return SizedFile(self.file, kind, parts, data, tuple(notes))
+
+
+def _nodes_of(program: Program, record: RecordView | None) -> NodesOf | None:
+    if record is None:
+        return None
+    return lambda method: program_nodes(program, method, record)
+
+
+def _check_external(programs: Mapping[str, _Opened], external: Mapping[str, ExternalData]) -> None:
+    """Raise `MismatchError` unless each .ptd is of a program, and each program has its data."""
+    wanted = {name: one.claims.external.keys() for name, one in programs.items()}
+    for name, data in external.items():
+        if not any(data.entries.keys() & keys for keys in wanted.values()):
+            raise MismatchError(
+                f"{name} is not the .ptd of {' or '.join(programs)}: none of its "
+                f"{len(data.entries):,} keys is asked for",
+                hint="take the .ptd of the same export, or give it alone",
+            )
+    held = {key for data in external.values() for key in data.entries}
+    for name, keys in wanted.items():
+        if missing := sorted(keys - held):
+            raise MismatchError(
+                f"{name} needs {missing[0]!r}, which is in none of the .ptd files: "
+                + ", ".join(external),
+                hint="take the .ptd of the same export",
+            )
+
+
+def _bundle_parts(bundle: BundledFile, inner: Sequence[FilePart]) -> tuple[FilePart, ...]:
+    """The parts of a bundle: those of its program, the tensors of its cases, and its tables."""
+    span, data = bundle.program_span, bundle.source.buffer
+    first = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
+    claims = Claims((PADDING, _CASES, TABLES))
+    claims.add(span, Claim(PADDING))  # replaced by the program's parts
+    for suite in bundle.suites:
+        for number, case in enumerate(suite.cases):
+            for value in (*case.inputs, *case.expected_outputs):
+                if isinstance(value, np.ndarray) and value.size:
+                    low = value.__array_interface__["data"][0] - first
+                    label = f"{suite.method}, case {number}"
+                    claims.add(Span(low, value.nbytes), Claim(_CASES, str(value.dtype), label))
+    claims.add(Span(0, len(data)), Claim(TABLES, label="bundle"))
+    outer = [part for part in claims.parts(data) if part.kind != PADDING]
+    return (*outer, *(_shifted(part, span.offset) for part in inner))
+
+
+def _shifted(part: FilePart, by: int) -> FilePart:
+    return part if part.offset is None else replace(part, offset=part.offset + by)
+
+
+# -- records
+
+
+def _sized_record(path: str) -> SizedFile:
+    """The members of a record's zip, as they are stored; the program in it by its own parts."""
+    record = read_etrecord(path)
+    archive, data = record.archive, record.archive.buffer
+    claims = Claims(_RECORD_KINDS)
+    nested: Span | None = None
+    for member in archive.members.values():
+        with reading("ETRecord", path, member=member.name):
+            span = archive.stored_span(member)
+        end = span.offset + span.size
+        claims.add(Span(member.offset, span.offset - member.offset), Claim(_HEADERS))
+        claims.add(Span(end, member.limit - end), Claim(_HEADERS, detail="descriptors"))
+        kind = _member_kind(member.name, record)
+        if kind == _PROGRAM and not member.deflated:
+            nested = span
+        unpacked = member.size if member.deflated else None
+        claims.add(span, Claim(kind, label=member.name, unpacked=unpacked))
+    directory = max((member.limit for member in archive.members.values()), default=0)
+    claims.add(Span(directory, len(data) - directory), Claim(_DIRECTORY))
+    parts = _together(claims.parts(data), (_HEADERS,))
+    if nested is not None:
+        inside = Source(data[nested.offset : nested.offset + nested.size], path)
+        program = read_program(inside, member=etrecord.PROGRAM_BUFFER)
+        inner = ProgramClaims(program, _nodes_of(program, record)).parts()
+        parts = [part for part in parts if part.kind != _PROGRAM]
+        parts += [_shifted(part, nested.offset) for part in inner]
+    return SizedFile(path, ETRECORD, tuple(parts), data)
+
+
+def _member_kind(name: str, record: RecordFile) -> str:
+    if name == etrecord.PROGRAM_BUFFER:
+        return _PROGRAM
+    if name in _MAPS:
+        return "maps"
+    if name in _VALUES:
+        return "values"
+    if name in record.graph_members.values():
+        return _GRAPHS
+    return next((kind for end, kind in _MEMBERS.items() if name.endswith(end)), _OTHER)
+
+
+def _together(parts: Iterable[FilePart], kinds: Sequence[str]) -> list[FilePart]:
+    """The parts with one part for all of each of these kinds."""
+    found, sizes = [], dict.fromkeys(kinds, 0)
+    for part in parts:
+        if part.kind in sizes:
+            sizes[part.kind] += part.size
+        else:
+            found.append(part)
+    return found + [Claim(kind).part(None, size) for kind, size in sizes.items() if size]
+
+
+# -- debug buffers
+
+
+def _sized_buffer(path: str, dumps: Sequence[ETDump]) -> SizedFile:
+    """The tensors that a dump has in its debug buffer, by type; the rest was not written."""
+    data = open_source(path, "debug buffer").buffer
+    fitting = [values for values in map(logged_values, dumps) if values.buffer_size <= len(data)]
+    if len(dumps) != 1 or not fitting:
+        raise MismatchError(
+            f"{path} is not the debug buffer of a dump among the files",
+            hint="give it with the one dump that it was written with",
+        )
+    (values,) = fitting
+    here = (values.offset >= 0) & (values.nbytes > 0)
+    types = values.scalar_type[here]
+    own, gaps = own_sizes(values.offset[here], values.nbytes[here], len(data))
+    found: dict[tuple[str, str | None], int] = {
+        ("logged values", ScalarType(number).torch_name): int(own[types == number].sum())
+        for number in np.unique(types).tolist()
+    }
+    found[PADDING, None] = int(gaps[:-1].sum())
+    found["unused", None] = int(gaps[-1])
+    parts = [Claim(kind, dtype).part(None, size) for (kind, dtype), size in found.items()]
+    return SizedFile(path, DEBUG_BUFFER, tuple(part for part in parts if part.size), data)
+
+
+# -- what could be saved
+
+_UNREAD_NOTE = "Weights and values that no instruction names and no method returns are dead."
+_FLOATS = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of an element
+_QUANTISABLE = 2  # dimensions: those of fewer stay in float, as backends have them
+
+
+def savings(sized: SizedFile) -> Section:
+    """A section with one row for each way to make the file smaller: estimates, each alone."""
+    weights = [part for part in sized.parts if part.kind == WEIGHTS and part.offset is not None]
+    content: list[tuple[str, int | None, int, int]] = []
+    notes = ["Estimates, each for itself: accuracy and what a backend supports are not looked at."]
+    floats = [part for part in weights if part.dtype == "float32"]
+    if floats:
+        now = sum(part.size for part in floats)
+        content.append(("float32 to float16", len(floats), now, now // 2))
+    for dtype, itemsize in _FLOATS.items():
+        chosen = [p for p in weights if p.dtype == dtype and len(p.shape) >= _QUANTISABLE]
+        if chosen:
+            now = sum(part.size for part in chosen)
+            then = sum(part.size // itemsize + 4 * _channels(part.shape) for part in chosen)
+            content.append((f"{dtype} to int8 by channel", len(chosen), now, then))
+    places = [(part.offset or 0, part.size) for part in weights]
+    groups, uncertain = equal_content([sized.data[at : at + size] for at, size in places])
+    if groups:
+        held = sum(weights[index].size for group in groups for index in group)
+        kept = sum(weights[group[0]].size for group in groups)
+        content.append(("one copy of equal weights", sum(map(len, groups)), held, kept))
+    unread = [part for part in weights if part.is_unread]
+    values = sum(part.size for part in sized.parts if part.detail == UNREAD)
+    if unread or values:
+        held = sum(part.size for part in unread) + values
+        content.append(("without unread weights and values", len(unread) or None, held, 0))
+        notes.append(_UNREAD_NOTE)
+    if traced := sum(part.size for part in sized.parts if part.detail == STACK_TRACES):
+        content.append(("no stack traces (emit_stacktrace=False)", None, traced, 0))
+    notes += [_copies(weights, group) for group in groups[:3]]
+    if uncertain:
+        notes.append(
+            f"{uncertain:,} bytes of equal weights were compared at 16 places of each only."
+        )
+    return rows(
+        "savings",
+        "What could be saved (estimates)",
+        (
+            Column("change"),
+            Column("weights", Kind.COUNT),
+            Column("now", Kind.BYTES),
+            Column("then", Kind.BYTES),
+            Column("saves", Kind.BYTES),
+        ),
+        [(name, count, now, then, now - then) for name, count, now, then in content],
+        tuple(notes),
+    )
+
+
+def _channels(shape: Sequence[int]) -> int:
+    """The number of scales: channels come first, but in depthwise filters of XNNPACK last."""
+    return shape[0] if shape[0] > 1 else shape[-1]
+
+
+def _copies(weights: Sequence[FilePart], group: Sequence[int]) -> str:
+    names = ", ".join(dict.fromkeys(weights[index].owner for index in group[:4]))
+    return f"{len(group):,} weights of {weights[group[0]].size:,} bytes are equal: {names}."
+
+
+# -- as reports
+
+
+def size_reports(files: Sequence[SizedFile], by: str = "kind") -> list[Report]:
+    """Build a report of each file with the sections "size" (bytes by `by`, one of `GROUPINGS`),
+    "tables" and "operators" (of a program's tables), "parts" (each part, the largest first) and
+    "savings"; and one of the total if there are several.
+    """
+    reports = []
+    for sized in files:
+        program = (_tables(sized), _operators(sized))
+        sections = [_grouped(sized, by), *program, _largest(sized), savings(sized)]
+        about = {"file": sized.file, "kind": sized.kind}
+        reports.append(Report(about, tuple(one for one in sections if len(one.table))))
+    if len(files) > 1:
+        reports.append(Report({"file": "total", "kind": "total"}, (_total(files),)))
+    return reports
+
+
+def _grouped(sized: SizedFile, by: str) -> Section:
+    whole = len(sized.data)
+    title = f"{sized.file}: bytes by {by}"
+    if by == "module":
+        table = by_module(sized.parts).table
+        return Section("size", replace(table, title=title, notes=(*table.notes, *sized.notes)))
+    keys = {"kind": ("kind",), "dtype": ("kind", "dtype"), "owner": ("owner", "kind")}[by]
+    grouped: dict[tuple[Any, ...], list[int]] = {}
+    for part in sized.parts:
+        key = tuple(getattr(part, name) for name in keys)
+        grouped.setdefault(key, []).append(part.size)
+    ordered = sorted(grouped.items(), key=lambda item: -sum(item[1]))
+    return rows(
+        "size",
+        title,
+        (
+            *(Column(name) for name in keys),
+            Column("count", Kind.COUNT, title="parts", priority=1),
+            Column("size", Kind.BYTES),
+            Column("share", Kind.SHARE, title="of the file"),
+        ),
+        [(*key, len(sizes), sum(sizes), sum(sizes) / whole) for key, sizes in ordered],
+        (f"{whole:,} bytes in all.", *sized.notes),
+    )
+
+
+def _tables(sized: SizedFile) -> Section:
+    """The bytes of a program's tables by content."""
+    sizes: Counter[str] = Counter()
+    for part in sized.parts:
+        if part.kind == TABLES and part.detail is not None:
+            sizes[part.detail] += part.size
+    return rows(
+        "tables",
+        "Tables: the program itself",
+        (
+            Column("content"),
+            Column("size", Kind.BYTES),
+            Column("share", Kind.SHARE, title="of the file"),
+        ),
+        [(content, size, size / len(sized.data)) for content, size in sizes.most_common()],
+    )
+
+
+def _operators(sized: SizedFile) -> Section:
+    """The bytes of a program's tables by operator or backend: its instructions and values."""
+    calls: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for part in sized.parts:
+        if part.operator is not None:
+            sizes[part.operator] += part.size
+            calls[part.operator] += part.calls or 0
+    return rows(
+        "operators",
+        "Tables by operator: its instructions, and the values that it names first",
+        (
+            Column("operator"),
+            Column("calls", Kind.COUNT),
+            Column("each", Kind.BYTES, title="per call", priority=1),
+            Column("size", Kind.BYTES),
+            Column("share", Kind.SHARE, title="of the file"),
+        ),
+        [
+            (name, calls[name], size / max(calls[name], 1), size, size / len(sized.data))
+            for name, size in sizes.most_common()
+        ],
+    )
+
+
+def _largest(sized: SizedFile) -> Section:
+    columns: dict[Column, Callable[[FilePart], Any]] = {
+        Column("owner"): lambda part: part.owner,
+        Column("kind", priority=1): lambda part: part.kind,
+        Column("operator", priority=3): lambda part: part.operator,
+        Column("module", Kind.PATH, priority=3): lambda part: shown_module(part.module),
+        Column("line", Kind.PATH, priority=2): lambda part: part.line,
+        Column("dtype", priority=2): lambda part: part.dtype,
+        Column("shape", Kind.LIST, priority=4): lambda part: list(part.shape),
+        Column("shared_by", Kind.LIST, priority=3): lambda part: list(part.shared_by),
+        Column("offset", Kind.INT, priority=5): lambda part: part.offset,
+        Column("unpacked", Kind.BYTES, priority=2): lambda part: part.unpacked,
+        Column("size", Kind.BYTES): lambda part: part.size,
+    }
+    ordered = sorted(sized.parts, key=lambda part: -part.size)
+    return rows(
+        "parts",
+        "Parts, the largest first",
+        tuple(columns),
+        [[value(part) for value in columns.values()] for part in ordered],
+    )
+
+
+def _total(files: Sequence[SizedFile]) -> Section:
+    listed = [(sized.file, sized.kind, len(sized.data)) for sized in files]
+    return rows(
+        "total",
+        "All files",
+        (Column("file", Kind.PATH), Column("kind"), Column("size", Kind.BYTES)),
+        [*listed, ("total", None, sum(size for _, _, size in listed))],
+    )

@@ -1,0 +1,739 @@
+"""The bytes of a program: its weights by module and element type, and what is not weights.
+
+A weight belongs to the module of the operators that read it, by the record's graph: to the
+innermost module that holds all of them. Without a record, and where nothing says who reads a
+weight, its module is unknown. Each byte counts once, so the parts sum to the program's size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappop, heappush
+from itertools import pairwise
+
+import numpy as np
+
+from etscope.analysis.delegates.xnnpack import QUANTIZATION
+from etscope.analysis.matching.run_nodes import Nodes, RunNodes
+from etscope.analysis.profile.source_location import (
+    common_module,
+    lines_of,
+    module_path,
+    short_lines,
+)
+from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
+from etscope.errors import FormatError
+from etscope.formats.bytes.files import scattered_reads
+from etscope.formats.bytes.flatbuffer import Span
+from etscope.formats.bytes.flatbuffer_columns import IntArray
+from etscope.formats.program.delegate_data import delegate_parts
+from etscope.formats.program.ptd import ExternalData
+from etscope.formats.program.pte import INSTRUCTIONS, Program, table_extents
+from etscope.formats.program.pte_schema import (
+    Delegate,
+    DelegateCall,
+    Method,
+    TensorValue,
+)
+from etscope.formats.program.xnnpack import XnnConstant, is_xnnpack, read_xnnpack
+from etscope.model.graph import Graph, Node
+from etscope.model.report import Section, rows
+from etscope.model.table import Column, Kind
+
+WEIGHTS = "weights"
+STATE = "initial state"
+DELEGATES = "delegates' data"
+NAMED = "named data"
+TABLES = "tables"
+PADDING = "padding"
+UNREFERENCED = "unreferenced"
+# What a byte is, if several say so: the first of these.
+_KINDS = (WEIGHTS, STATE, DELEGATES, NAMED, TABLES)
+
+_LARGEST_PADDING = 1 << 14  # bytes: segments are aligned to pages at most
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Bytes of a file.
+
+    kind: of a program "weights", "initial state", "delegates' data" (without the weights in it),
+    "named data" (that nothing says more about), "tables" (the program itself), "padding" (zeros
+    between the others) or "unreferenced" (bytes that nothing points to). module: "" is the root,
+    None unknown. offset: of the first byte, None for several places. size: in bytes, without those
+    that are another part's. label: the tensor, the backend or the key.
+
+    name: of the parameter, as the model has it; None unknown. detail: which part of a delegate's
+    data ("cmd_data"; "opaque": its layout is not known). shape: of a weight whose elements are of
+    `dtype`. line: of the operators that read it ("net.py:12"). shared_by: the modules that read it,
+    or the methods, if there are several. unpacked: its size when unpacked, of a member of a zip.
+    operator: that tables are for, or the backend. calls: the number of its instructions, where
+    these are the part. is_unread: no instruction reads the weight, and no method returns it.
+    """
+
+    kind: str
+    module: str | None
+    dtype: str | None
+    label: str | None
+    offset: int | None
+    size: int
+    name: str | None = None
+    detail: str | None = None
+    shape: tuple[int, ...] = ()
+    line: str | None = None
+    shared_by: tuple[str, ...] = ()
+    unpacked: int | None = None
+    operator: str | None = None
+    calls: int | None = None
+    is_unread: bool = False
+
+    @property
+    def owner(self) -> str:
+        """The thing to point at: the parameter, the tensor, the backend, else the kind."""
+        owner = self.name or self.label or self.kind
+        if self.module and not owner.startswith(self.module):
+            owner = f"{self.module}: {owner}"
+        return owner if self.detail is None else f"{owner}: {self.detail}"
+
+
+@dataclass(slots=True)
+class Claim:
+    """A statement about bytes of a file. nodes: of the operators that read them. candidates: the
+    parameters that these read, by name, with their shapes and readers. is_unread: nobody reads
+    them."""
+
+    kind: str
+    dtype: str | None = None
+    label: str | None = None
+    detail: str | None = None
+    shape: tuple[int, ...] = ()
+    name: str | None = None
+    unpacked: int | None = None
+    is_unread: bool = False
+    nodes: list[Node] = field(default_factory=list)
+    methods: list[str] = field(default_factory=list)
+    candidates: dict[str, tuple[tuple[int, ...], list[Node]]] = field(default_factory=dict)
+
+    def part(self, offset: int | None, size: int) -> FilePart:
+        """The part of the file that the claim is about."""
+        is_weight = self.kind == WEIGHTS
+        name = self._parameter() if self.name is None else self.name
+        shape = self.shape
+        if len(shape) == 1 and name in self.candidates:  # Core ML's data has no shapes
+            shape = self.candidates[name][0]
+        nodes = self.candidates[name][1] if name in self.candidates else self.nodes
+        modules = {path or "(root)" for node in nodes if (path := module_path(node)) is not None}
+        readers = sorted(modules) if len(modules) > 1 else sorted(set(self.methods))
+        return FilePart(
+            kind=self.kind,
+            module=common_module(nodes) if is_weight else None,
+            dtype=self.dtype,
+            label=self.label,
+            offset=offset,
+            size=size,
+            name=name,
+            detail=self.detail,
+            shape=shape,
+            line=(short_lines(lines_of(nodes)) or None) if is_weight else None,
+            shared_by=tuple(readers) if is_weight and len(readers) > 1 else (),
+            unpacked=self.unpacked,
+            is_unread=self.is_unread,
+        )
+
+    def join(self, other: Claim) -> None:
+        """Add the readers of a claim about the same bytes."""
+        if other is not self:
+            self.is_unread &= other.is_unread
+            self.nodes += other.nodes
+            self.methods += other.methods
+            self.read(other.candidates)
+
+    def read(self, candidates: Mapping[str, tuple[tuple[int, ...], list[Node]]]) -> None:
+        """Add parameters that the readers read."""
+        for name, (shape, nodes) in candidates.items():
+            self.candidates.setdefault(name, (shape, []))[1].extend(nodes)
+
+    def _parameter(self) -> str | None:
+        """The one parameter of the shape, or of its sizes in another order: backends permute."""
+        if self.kind != WEIGHTS or not self.shape:
+            return None
+        for same in (tuple, _without_ones, math.prod):
+            wanted = same(self.shape)
+            fitting = [n for n, (shape, _) in self.candidates.items() if same(shape) == wanted]
+            if fitting:
+                return fitting[0] if len(fitting) == 1 else None
+        return None
+
+
+def _without_ones(shape: Sequence[int]) -> list[int]:
+    return sorted(size for size in shape if size != 1)
+
+
+class Claims:
+    """All claims about one file, by span; of two for one span, the kind that says more wins."""
+
+    def __init__(self, kinds: Sequence[str] = _KINDS) -> None:
+        self.kinds = kinds
+        self.by_span: dict[Span, Claim] = {}
+
+    def add(self, span: Span, claim: Claim) -> None:
+        """Claim a span. Readers of one that is claimed already are added to it."""
+        known = self.by_span.get(span)
+        if known is None:
+            self.by_span[span] = claim
+            return
+        first, other = known, claim
+        if self.kinds.index(claim.kind) < self.kinds.index(known.kind):
+            first, other = claim, known
+            self.by_span[span] = claim
+        first.join(other)
+
+    def parts(self, data: memoryview) -> tuple[FilePart, ...]:
+        """The parts of the file, in its order, what nobody claims last; they sum to its bytes."""
+        return self.parts_of(data, self.pieces(len(data)))
+
+    def parts_of(self, data: memoryview, pieces: Sequence[Piece]) -> tuple[FilePart, ...]:
+        """The `parts`, given the pieces of the file."""
+        sizes: dict[Span, int] = {}
+        padding, unreferenced = 0, []
+        for span, start, end in pieces:
+            if span is not None:
+                sizes[span] = sizes.get(span, 0) + end - start
+            elif is_padding(data, start, end):
+                padding += end - start
+            else:
+                unreferenced.append(Claim(UNREFERENCED).part(start, end - start))
+        parts = [
+            claim.part(span.offset, sizes[span])
+            for span, claim in sorted(self.by_span.items(), key=lambda item: item[0].offset)
+            if sizes.get(span)
+        ]
+        parts += unreferenced
+        return (*parts, Claim(PADDING).part(None, padding)) if padding else tuple(parts)
+
+    def pieces(self, whole: int) -> list[Piece]:
+        """Cut the file where a span begins or ends: each piece with the span that owns it, None for
+        a gap. Of spans that overlap, a byte is that of the kind that says most, then of the
+        smallest."""
+        begins = sorted(
+            (span.offset, self.kinds.index(claim.kind), span.size, span)
+            for span, claim in self.by_span.items()
+            if span.size
+        )
+        inside = (edge for at, _, size, _ in begins for edge in (at, at + size))
+        edges = sorted({0, whole, *(min(edge, whole) for edge in inside)})
+        found: list[Piece] = []
+        active: list[tuple[int, int, int, Span]] = []  # heap by kind, size and offset
+        position = 0
+        for start, end in pairwise(edges):
+            while position < len(begins) and begins[position][0] <= start:
+                at, rank, size, span = begins[position]
+                heappush(active, (rank, size, at, span))
+                position += 1
+            while active and active[0][2] + active[0][1] <= start:
+                heappop(active)
+            found.append((active[0][3] if active else None, start, end))
+        return found
+
+
+Piece = tuple[Span | None, int, int]  # its owner, first byte and end
+
+
+def is_padding(data: memoryview, start: int, end: int) -> bool:
+    """Return True for a gap of zeros that is no longer than an alignment."""
+    return end - start < _LARGEST_PADDING and not any(data[start:end])
+
+
+NodesOf = Callable[[str], RunNodes]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """Integers that stand for the numbers (integer - zero_point) * scale.
+
+    scales: numbers, or the bytes of float32 in the program's file. axis: the dimension whose
+    channels have a scale each; None: one for all.
+    """
+
+    scales: tuple[float, ...] | Span
+    zero_point: int
+    axis: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A weight, or the initial state of a buffer, that a method reads from a program's file.
+
+    kind: "weights" or "initial state". dtype: of the elements, as torch calls it. label: type and
+    shape ("int8[16, 8]"), or "scales". instruction, operator: what reads it: the index, and the
+    kernel's label ("convolution") or the kind of XNNPACK's operator ("Conv2d"). slot: its position
+    among what that operator has from the file. nodes: of the record's graph, that read it. value:
+    the method's, None for one in a delegate's data. shape: in the order of the file. key: that
+    under which it is in a .ptd file; the span is then of no place. is_unread: nothing names it.
+    inside: the number of XNNPACK's operator in the delegate's data that reads it, None for what
+    else reads. quantized: what integers stand for, None where that is not known.
+    """
+
+    method: str
+    span: Span
+    kind: str
+    dtype: str
+    label: str
+    instruction: int | None
+    operator: str | None
+    slot: int
+    nodes: Nodes = ()
+    value: TensorValue | None = None
+    shape: tuple[int, ...] = ()
+    key: str | None = None
+    is_unread: bool = False
+    inside: int | None = None
+    quantized: Quantized | None = None
+
+
+def file_parts(
+    program: Program,
+    nodes_of: NodesOf | None = None,
+    stored: Sequence[StoredTensor] | None = None,
+) -> tuple[FilePart, ...]:
+    """The parts of a program's file, in its order, padding last; their sizes sum to its bytes.
+
+    nodes_of: returns the nodes of a method, for modules and names; None where they are not known.
+    stored: the program's `stored_tensors`, if these are known.
+    """
+    return ProgramClaims(program, nodes_of, stored).claims.parts(program.source.buffer)
+
+
+def external_parts(data: ExternalData, programs: Sequence[ProgramClaims]) -> tuple[FilePart, ...]:
+    """The parts of a .ptd file, in its order, padding last; their sizes sum to its bytes.
+
+    programs: those that read it, which tell who reads each key.
+    """
+    claims = Claims()
+    claims.add(data.tables, Claim(TABLES))
+    for key, entry in data.entries.items():
+        asked = [one.external[key] for one in programs if key in one.external]
+        if asked:
+            for claim in asked:
+                claims.add(entry.blob, claim)
+        elif entry.scalar_type is not None:
+            dtype = entry.scalar_type.torch_name
+            claims.add(entry.blob, Claim(WEIGHTS, dtype, str(entry), None, entry.sizes, key))
+        else:
+            claims.add(entry.blob, Claim(NAMED, label=key))
+    return claims.parts(data.source.buffer)
+
+
+class ProgramClaims:
+    """The claims about a program's bytes, and about data in a .ptd: `external`, by key."""
+
+    def __init__(
+        self,
+        program: Program,
+        nodes_of: NodesOf | None = None,
+        stored: Sequence[StoredTensor] | None = None,
+    ) -> None:
+        self.claims = Claims()
+        self.external: dict[str, Claim] = {}
+        self.program = program
+        self.claims.add(Span(0, program.tables_size), Claim(TABLES))
+        for entry in program.named_data:
+            self.claims.add(entry.blob, Claim(NAMED, label=entry.key))
+        # The nodes are looked up by identity: each method's are made once.
+        runs = {} if nodes_of is None else {one.name: nodes_of(one.name) for one in program.methods}
+        if stored is None:
+            stored = stored_tensors(program, runs.__getitem__ if runs else None)
+        for tensor in stored:
+            run = runs.get(tensor.method)
+            claim = _claim_of(tensor, None if run is None else run.symbols.graph)
+            if tensor.key is None:
+                self.claims.add(tensor.span, claim)
+            else:
+                self.external.setdefault(tensor.key, claim).join(claim)
+        for method in program.methods:
+            for delegate in method.delegates:
+                self._add_delegate(program.blob(delegate.blob), delegate)
+
+    def parts(self) -> tuple[FilePart, ...]:
+        """The parts of the file as `file_parts` gives them, but with parts of the tables instead of
+        one for all."""
+        data, tables = self.program.source.buffer, Span(0, self.program.tables_size)
+        pieces = self.claims.pieces(len(data))
+        parts = self.claims.parts_of(data, pieces)
+        if self.claims.by_span[tables].kind != TABLES:
+            return parts
+        own = [(start, end) for span, start, end in pieces if span == tables]
+        others = (part for part in parts if part.kind != TABLES)
+        return (*_parts_of_tables(self.program, np.array(own, np.int64).reshape(-1, 2)), *others)
+
+    def _add_delegate(self, data: memoryview, delegate: Delegate) -> None:
+        """Claim a delegate's data, and the parts of it that are no `StoredTensor`."""
+        backend, parts = delegate.backend_id, delegate_parts(delegate.backend_id, data)
+        detail = None if parts or is_xnnpack(data) else "opaque"
+        self.claims.add(delegate.blob, Claim(DELEGATES, label=backend, detail=detail))
+        for part in parts:
+            if not part.is_tensor:
+                kind = WEIGHTS if part.is_weight else DELEGATES
+                claim = Claim(kind, dtype=part.dtype, label=backend, detail=part.name)
+                place = Span(delegate.blob.offset + part.offset, part.size)
+                self.claims.add(place, claim)
+
+
+def _parts_of_tables(program: Program, own: IntArray) -> Iterator[FilePart]:
+    """Yield the parts of a program's tables by content, method and operator. own: first byte and
+    end of what is not data of older files, in order."""
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(own[:, 1] - own[:, 0])])
+
+    def below(positions: IntArray) -> IntArray:
+        """Count the own bytes before each position."""
+        number = np.searchsorted(own[:, 0], positions, "right")  # of the pieces that have begun
+        last = np.maximum(number - 1, 0)
+        unfinished = np.where(number > 0, np.maximum(own[last, 1] - positions, 0), 0)
+        return before[number] - unfinished
+
+    if not len(own):
+        return
+    sizes, starts, ends = table_extents(program).sizes(program.tables_size, below)
+    calls: Counter[tuple[str | None, str | None]] = Counter(
+        (method.name, name)
+        for method in program.methods
+        for name in map(method.operator_of, method.instructions)
+    )
+    for kind, size in sizes.items():
+        if size:
+            yield FilePart(
+                kind=TABLES,
+                module=None,
+                dtype=None,
+                label=kind.method,
+                offset=None,
+                size=size,
+                detail=kind.content,
+                operator=kind.operator,
+                calls=calls[kind.method, kind.operator] if kind.content == INSTRUCTIONS else None,
+            )
+    gaps = below(ends) - below(starts)
+    data, padding, unreferenced = program.source.buffer, 0, 0
+    for position in np.flatnonzero(gaps):
+        if is_padding(data, int(starts[position]), int(ends[position])):
+            padding += int(gaps[position])
+        else:
+            unreferenced += int(gaps[position])
+    if padding:
+        yield Claim(TABLES, detail="alignment").part(None, padding)
+    if unreferenced:
+        yield Claim(UNREFERENCED, detail="in the tables").part(None, unreferenced)
+
+
+def _claim_of(tensor: StoredTensor, graph: Graph | None) -> Claim:
+    """The claim about a tensor's bytes; graph: that of its nodes."""
+    claim = Claim(
+        kind=tensor.kind,
+        dtype=tensor.dtype,
+        label=tensor.label,
+        shape=tensor.shape,
+        name=None if tensor.value is None else tensor.value.name,
+        is_unread=tensor.is_unread and tensor.kind == WEIGHTS,
+        nodes=list(tensor.nodes),
+        methods=[tensor.method],
+    )
+    if graph is not None:
+        for node in tensor.nodes:
+            shapes = parameters_of(node, graph)
+            claim.read({name: (shape, [node]) for name, shape in shapes.items()})
+    return claim
+
+
+def parameters_of(node: Node, graph: Graph) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the parameters that a node reads, by qualified name: directly, or
+    through nodes that read nothing else (a weight's transpose, its dequantisation)."""
+    around = graph.graph_of(node)
+    found: dict[str, tuple[int, ...]] = {}
+    waiting = list(node.inputs)
+    seen = set(waiting)
+    while waiting:
+        name = waiting.pop()
+        source = around.by_name.get(name)
+        if source is None:
+            continue
+        if name in around.parameters:
+            tensor = source.outputs[0].tensor if source.outputs else None
+            shape = () if tensor is None else tensor.shape
+            found[around.parameters[name]] = tuple(s for s in shape if isinstance(s, int))
+        elif source.kind == "call_function" and all(
+            one in around.parameters for one in source.inputs
+        ):
+            waiting += (one for one in source.inputs if one not in seen)
+            seen.update(source.inputs)
+    return found
+
+
+def stored_tensors(program: Program, nodes_of: NodesOf | None = None) -> tuple[StoredTensor, ...]:
+    """The tensors with data in a program's file, those in XNNPACK's data included, and those in a
+    .ptd file, by method in the order in which instructions read them; one that several read, or
+    none, is there for each value.
+
+    nodes_of: returns the nodes of a method; None where they are not known.
+    """
+    return tuple(
+        tensor
+        for method in program.methods
+        for tensor in _of_method(
+            program, method, {} if nodes_of is None else nodes_of(method.name).nodes
+        )
+    )
+
+
+def _of_method(program: Program, method: Method, nodes: Mapping[int, Nodes]) -> list[StoredTensor]:
+    found = [*_in_values(program, method, nodes), *_in_delegates(program, method, nodes)]
+    last = len(method.instructions)
+    return sorted(found, key=lambda t: last if t.instruction is None else t.instruction)
+
+
+def _in_values(
+    program: Program, method: Method, nodes: Mapping[int, Nodes]
+) -> Iterator[StoredTensor]:
+    """Yield the tensors among a method's values, in the order of the arguments of its kernels."""
+    data = {
+        index: value
+        for index, value in enumerate(method.values)
+        if isinstance(value, TensorValue) and (value.has_data or value.external)
+    }
+    # By index of the value: the first instruction that reads it, the position there, all nodes.
+    readers: dict[int, tuple[InstructionRecord | None, int, list[Node]]] = {}
+    for listed in instructions(program, method.name).records:
+        own = [index for index in unfolded(method.values, listed.inputs) if index in data]
+        for slot, index in enumerate(own):
+            reader = readers.setdefault(index, (listed, slot, []))
+            reader[2].extend(nodes.get(listed.instruction_id, ()))
+    unread = set(method.unread())
+    for index in (*readers, *(index for index in data if index not in readers)):
+        value, (first, slot, read_by) = data[index], readers.get(index, (None, 0, []))
+        yield StoredTensor(
+            method=method.name,
+            span=Span(0, 0) if value.external else program.constant_span(value),
+            kind=WEIGHTS if value.is_constant else "initial state",
+            dtype=value.scalar_type.torch_name,
+            label=str(value),
+            instruction=None if first is None else first.instruction_id,
+            operator=None if first is None else first.label,
+            slot=slot,
+            nodes=tuple(read_by),
+            value=value,
+            shape=value.sizes,
+            key=(value.name or "") if value.external else None,
+            is_unread=index in unread,
+        )
+
+
+def _in_delegates(
+    program: Program, method: Method, nodes: Mapping[int, Nodes]
+) -> Iterator[StoredTensor]:
+    """Yield the weights in the data of a method's delegates, and those kept for them by name."""
+    named = {entry.key: entry.blob for entry in program.named_data}
+    calls: dict[int, list[int]] = {}  # by delegate
+    for number, instruction in enumerate(method.instructions):
+        if isinstance(instruction, DelegateCall):
+            calls.setdefault(instruction.delegate, []).append(number)
+    for number, delegate in enumerate(method.delegates):
+        called = [node for call in calls.get(number, ()) for node in nodes.get(call, ())]
+        data = program.blob(delegate.blob)
+        found = [*_xnnpack_constants(data, called)]
+        for slot, part in enumerate(delegate_parts(delegate.backend_id, data)):
+            if part.is_tensor:
+                label = f"{part.dtype}[{', '.join(map(str, part.shape))}]"
+                constant = XnnConstant(part.key, part.offset, part.size, part.dtype or "", label)
+                found.append((None, part.name, slot, constant, part.shape, tuple(called)))
+        for inside, operator, slot, constant, shape, read_by in found:
+            key, place = constant.key, _place(constant, delegate, named)
+            if place is None:
+                continue
+            yield StoredTensor(
+                method=method.name,
+                span=place,
+                kind=WEIGHTS,
+                dtype=constant.dtype,
+                label=constant.label,
+                instruction=calls[number][0] if number in calls else None,
+                operator=operator,
+                slot=slot,
+                nodes=read_by,
+                shape=shape,
+                key=None if key is None or key in named else key,
+                inside=inside,
+                quantized=_quantized(constant, delegate, named),
+            )
+
+
+def _place(constant: XnnConstant, delegate: Delegate, named: Mapping[str, Span]) -> Span | None:
+    """Return the bytes of a constant in the program's file: none for one in a .ptd, None for one
+    beyond the delegate's data."""
+    if constant.key is not None:
+        return named.get(constant.key, Span(0, 0))
+    if constant.offset + constant.size > delegate.blob.size:
+        return None
+    return Span(delegate.blob.offset + constant.offset, constant.size)
+
+
+def _quantized(
+    constant: XnnConstant, delegate: Delegate, named: Mapping[str, Span]
+) -> Quantized | None:
+    found = constant.quantized
+    if found is None:
+        return None
+    scales = found.scales
+    if isinstance(scales, XnnConstant):
+        place = _place(scales, delegate, named)
+        if place is None or not place.size:
+            return None
+        return Quantized(place, found.zero_point, found.axis)
+    return Quantized(scales, found.zero_point, found.axis)
+
+
+def _xnnpack_constants(
+    data: memoryview, called: Sequence[Node]
+) -> Iterator[tuple[int | None, str | None, int, XnnConstant, tuple[int, ...], Nodes]]:
+    """Yield the constants in the data of an XNNPACK delegate: the operator that reads it, by number
+    and kind, its position there, its shape, and the nodes that read it. Data that cannot be read
+    has none: `info` says what is wrong with it."""
+    try:
+        operators = read_xnnpack(data) if is_xnnpack(data) else ()
+    except FormatError:
+        return
+    for position, operator in enumerate(operators):
+        handle = operator.debug_handle
+        found = tuple(node for node in called if handle is not None and node.debug_handle == handle)
+        # Quantising has the handle of what it is around, and the root for its module.
+        read_by = tuple(one for one in found if not one.op.startswith(QUANTIZATION)) or found
+        for slot, value in enumerate(value for value in operator.inputs if value.constants):
+            for number, constant in enumerate(value.constants):
+                shape = value.sizes if number == 0 else ()  # scales follow what they are of
+                yield position, operator.kind, slot, constant, shape, read_by
+
+
+# -- equal content
+
+_SAMPLE = 4096  # bytes, at the start, the middle and the end
+_PLACES = 16  # of large blobs that are alike at these
+_HASHED = 64 << 20  # bytes that are read at most
+
+
+def equal_content(blobs: Sequence[memoryview]) -> tuple[list[list[int]], int]:
+    """Find blobs of the same bytes: groups of indices, and the bytes that are not certain.
+
+    Blobs of one size whose samples are equal are read as a whole, 64 MiB together at most; others
+    are compared at 16 places of 4 KiB only.
+    """
+    sizes: dict[int, list[int]] = {}
+    for index, blob in enumerate(blobs):
+        if len(blob):
+            sizes.setdefault(len(blob), []).append(index)
+    alike = list(sizes.values())
+    with scattered_reads(blobs[0]) if blobs else nullcontext():
+        for place in (0.0, 0.5, 1.0):  # a blob that differs at the start is not looked at again
+            alike = _split(alike, partial(_sample, blobs, place))
+        left = _HASHED
+        small: list[list[int]] = []
+        large: list[list[int]] = []
+        for indices in (group for group in alike if len(group) > 1):
+            size = sum(len(blobs[index]) for index in indices)
+            (small if size <= left else large).append(indices)
+            left -= size if size <= left else 0
+        for place in np.linspace(0, 1, _PLACES).tolist():
+            large = _split(large, partial(_sample, blobs, place))
+    large = [group for group in large if len(group) > 1]
+    uncertain = sum(len(blobs[index]) for group in large for index in group)
+    hashed = _split(small, lambda index: hashlib.blake2b(blobs[index]).digest())
+    return large + [group for group in hashed if len(group) > 1], uncertain
+
+
+def _sample(blobs: Sequence[memoryview], at: float, index: int) -> bytes:
+    blob = blobs[index]
+    start = int(max(len(blob) - _SAMPLE, 0) * at)
+    return bytes(blob[start : start + _SAMPLE])
+
+
+def _split(groups: Sequence[list[int]], key: Callable[[int], bytes]) -> list[list[int]]:
+    """Split groups of more than one by a key of their members."""
+    found: list[list[int]] = []
+    for group in groups:
+        if len(group) > 1:
+            by_key: dict[bytes, list[int]] = {}
+            for index in group:
+                by_key.setdefault(key(index), []).append(index)
+            found += by_key.values()
+    return found
+
+
+# -- as tables
+
+
+def by_module(parts: Sequence[FilePart]) -> Section:
+    """A section with one row for each kind, module and type, the one with most bytes first. A
+    module's row has the weights that no module inside of it has alone."""
+    grouped: dict[tuple[str, str | None, str | None], list[int]] = {}
+    for part in parts:
+        grouped.setdefault((part.kind, part.module, part.dtype), []).append(part.size)
+    total = sum(part.size for part in parts)
+    ordered = sorted(grouped.items(), key=lambda item: -sum(item[1]))
+    unknown = sum(part.size for part in parts if part.kind == WEIGHTS and part.module is None)
+    notes = [f"{total:,} bytes in all."]
+    if unknown:
+        notes.append(f"The module of {unknown:,} bytes of weights is not known.")
+    return rows(
+        "weights",
+        "Weights by module",
+        (
+            Column("kind"),
+            Column("module", Kind.PATH),
+            Column("dtype"),
+            Column("count", Kind.COUNT, title="parts", priority=1),
+            Column("size", Kind.BYTES),
+            Column("share", Kind.SHARE, title="of the file"),
+        ),
+        [
+            (kind, shown_module(module), dtype, len(sizes), sum(sizes), sum(sizes) / total)
+            for (kind, module, dtype), sizes in ordered
+        ],
+        tuple(notes),
+    )
+
+
+def part_by_part(parts: Sequence[FilePart]) -> Section:
+    """A section with one row for each part, in the order of the file."""
+    return rows(
+        "file_parts",
+        "Parts of the file",
+        (
+            Column("kind"),
+            Column("module", Kind.PATH),
+            Column("dtype", priority=1),
+            Column("content"),
+            Column("operator", priority=2),
+            Column("offset", Kind.INT, priority=2),
+            Column("size", Kind.BYTES),
+        ),
+        [
+            (
+                part.kind,
+                shown_module(part.module),
+                part.dtype,
+                ": ".join(filter(None, (part.label, part.detail))) or None,
+                part.operator,
+                part.offset,
+                part.size,
+            )
+            for part in parts
+        ],
+    )
+
+
+def shown_module(module: str | None) -> str | None:
+    """The module for a table: "(root)" for the model itself, None where it is unknown."""
+    return "(root)" if module == "" else module

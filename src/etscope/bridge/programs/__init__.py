@@ -1,1 +1,0 @@
-"""Exported programs of torch, to and from the members of an ETRecord."""

@@ -1,0 +1,77 @@
+"""Arithmetic of backends that differs from PyTorch's by design.
+
+A graph says what is to be computed; a backend may keep a number of it in another type, or round at
+another place. Where its sources say so, the reference that is compared with its values computes as
+the backend does, so that the rest of a difference is an error.
+
+XNNPACK: scales of weights that are quantised by group are stored as bfloat16
+(`NodeVisitor.get_quant_params` of executorch.backends.xnnpack).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx.node import Node
+
+from etscope.bridge.reference.reference import NamedProgram
+
+
+class ByDesign(NamedTuple):
+    """The way in which a backend computes a node. change: makes its arguments the
+    backend's own."""
+
+    reason: str
+    change: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
+
+def computed_otherwise(named: NamedProgram, backends: Mapping[str, str]) -> dict[str, ByDesign]:
+    """Find the nodes of a program that their backend computes otherwise, by the reference graph's
+    name. backends: the backend by the name of each node that is inside a delegate."""
+    found = {}
+    for node in named.program.graph.nodes:
+        name = named.name(node)
+        rule = _RULES.get(backends.get(name, ""))
+        design = None if rule is None else rule(node)
+        if design is not None:
+            found[name] = design
+    return found
+
+
+def _xnnpack(node: Node) -> ByDesign | None:
+    operator = str(getattr(node.target, "_op", node.target))
+    at = _SCALES.get(operator)
+    if at is None or not _is_by_group(node, at):
+        return None
+
+    def with_stored_scales(args: tuple[Any, ...]) -> tuple[Any, ...]:
+        scales = args[at]
+        return (*args[:at], scales.to(torch.bfloat16).to(scales.dtype), *args[at + 1 :])
+
+    return ByDesign(
+        "XNNPACK keeps the scales of weights that are quantised by group as bfloat16",
+        with_stored_scales,
+    )
+
+
+# Operators that make numbers of quantised ones, and the position of the scales.
+_SCALES = {
+    "torchao.dequantize_affine.default": 2,
+    "quantized_decomposed.dequantize_per_channel_group.default": 1,
+}
+
+
+def _is_by_group(node: Node, at: int) -> bool:
+    """True if there are several scales for each row of a matrix."""
+    quantised, scales = (
+        used.meta.get("val") if isinstance(used, Node) else None
+        for used in (node.args[0], node.args[at])
+    )
+    if not isinstance(quantised, torch.Tensor) or not isinstance(scales, torch.Tensor):
+        return False
+    return quantised.dim() == 2 and int(scales.numel()) > int(quantised.shape[0])
+
+
+_RULES: Mapping[str, Callable[[Node], ByDesign | None]] = {"XnnpackBackend": _xnnpack}

@@ -1,1 +1,0 @@
-"""Make intermediate values of a program outputs of it."""

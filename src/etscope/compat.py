@@ -1,0 +1,157 @@
+"""Run a script written for ExecuTorch's own developer tools, with etscope in their place.
+
+    python -m etscope.compat SCRIPT [ARGUMENT …]
+    python -m etscope.compat -m MODULE [ARGUMENT …]
+    python -m etscope.compat -c CODE [ARGUMENT …]
+
+Whatever the script imports from `executorch.devtools`, or `executorch.sdk` as it was called until
+2024, is the module of etscope with that path, in the Python processes that it starts as well.
+`install` does the same for a running program. The rest of ExecuTorch is its own; it need not be
+installed for scripts that only read files.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+from etscope.errors import MissingNameError, UsageError
+
+__all__ = ["install", "main"]
+
+_ROOTS = ("executorch.devtools", "executorch.sdk")
+# Modules of upstream whose names are elsewhere in etscope.
+_ELSEWHERE = {
+    "edir": "debug_format",
+    "bundled_program.schema.bundled_program_schema": "bundled_program.schema",
+    "intermediate_output_tap._convenience": "intermediate_output_tap",
+    "intermediate_output_tap._reducers": "intermediate_output_tap",
+    "intermediate_output_tap._selectors": "intermediate_output_tap",
+    "intermediate_output_tap._spec": "intermediate_output_tap",
+    "intermediate_output_tap._strip_pass": "intermediate_output_tap",
+    "intermediate_output_tap._tap_pass": "intermediate_output_tap",
+}
+# Its sitecustomize.py calls `install` when a Python process starts.
+_STARTUP = Path(__file__).with_name("compat_startup")
+_HINT = "docs/differences.md, Names that are not there, says why, and what to take instead"
+
+
+def install() -> None:
+    """Let each later import of `executorch.devtools` and `executorch.sdk` give etscope's modules.
+
+    The modules are etscope's own, so that their classes are the same under both names. A module
+    that etscope does not have raises `MissingNameError`, an ImportError.
+
+    Raises `UsageError` when ExecuTorch's own are imported already.
+    """
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    loaded = [name for name in sys.modules if name in _ROOTS]
+    if loaded:
+        raise UsageError(
+            f"{loaded[0]} is imported already",
+            hint="call etscope.compat.install() before the first import of it",
+        )
+    if importlib.util.find_spec("executorch") is None:
+        sys.modules["executorch"] = package = ModuleType("executorch")
+        package.__path__ = []
+    sys.meta_path.insert(0, _Finder())
+
+
+def counterpart(name: str) -> str | None:
+    """The module of etscope for one of upstream's developer tools, None for any other."""
+    for root in _ROOTS:
+        if name == root:
+            return "etscope"
+        if name.startswith(f"{root}."):
+            path = name.removeprefix(f"{root}.")
+            for old, new in _ELSEWHERE.items():
+                if path == old or path.startswith(f"{old}."):
+                    path = new + path.removeprefix(old)
+            return f"etscope.{path}"
+    return None
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules of upstream in etscope."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        ours = counterpart(fullname)
+        if ours is None:
+            return None
+        try:
+            found = importlib.util.find_spec(ours)
+        except ModuleNotFoundError:  # of the package around it
+            found = None
+        if found is None:
+            error = MissingNameError(f"etscope has no {fullname}", hint=_HINT)
+            error.name = fullname
+            raise error
+        return ModuleSpec(fullname, _Loader(ours))
+
+
+class _Loader(Loader):
+    """Gives a module that is there under another name. importlib takes it from `sys.modules`, and
+    leaves its own attributes as they are."""
+
+    def __init__(self, ours: str) -> None:
+        self._ours = ours
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules[module.__name__] = importlib.import_module(self._ours)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the script, module or code that the command line names, as `python` would.
+
+    Python processes that it starts get etscope in place of ExecuTorch's tools, too: multiprocessing
+    with any start method, and `subprocess` with an environment that keeps `PYTHONPATH`.
+
+    Raises `MissingNameError` for a name that etscope does not have, and what the script raises.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    kind = words[0] if words[:1] in (["-m"], ["-c"]) else None
+    if kind is not None:
+        del words[0]
+    if not words or (kind is None and words[0] in ("-h", "--help")):
+        print((__doc__ or "").strip(), file=sys.stdout if words else sys.stderr)
+        raise SystemExit(0 if words else UsageError.exit_code)
+    install()
+    _install_in_children()
+    sys.argv = words
+    try:
+        if kind == "-m":
+            runpy.run_module(counterpart(words[0]) or words[0], run_name="__main__", alter_sys=True)
+        elif kind == "-c":
+            sys.argv = ["-c", *words[1:]]
+            module = sys.modules["__main__"] = ModuleType("__main__")
+            exec(compile(words[0], "<string>", "exec"), vars(module))
+        else:
+            sys.path[0] = str(Path(words[0]).resolve().parent)
+            runpy.run_path(words[0], run_name="__main__")
+    except ImportError as error:
+        # Python's words for a name that a module does not have.
+        if str(error.name).startswith("etscope") and "cannot import name" in error.msg:
+            raise MissingNameError(error.msg, hint=_HINT) from error
+        raise
+
+
+def _install_in_children() -> None:
+    """Put `sitecustomize.py` on the path of the Python processes that this one starts."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if str(_STARTUP) not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(_STARTUP), *filter(None, paths)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Upstream's `executorch.devtools.debug_format`: the graph of a record as plain nested objects."""

@@ -1,0 +1,316 @@
+"""The run beside the reference: the distance of each operator, and which one goes wrong first."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.metrics import METRICS, Metric, find_metric
+from etscope.analysis.numerics.rows import Numerics
+from etscope.analysis.numerics.runs import runs_of
+from etscope.analysis.numerics.value_report import value_sections
+from etscope.analysis.numerics.values import channel_axis, compare_values, quantized_range
+from etscope.errors import EtscopeError, MissingDataError, UsageError
+from etscope.etdb.commands.registry import command, whole
+from etscope.etdb.commands.targets import write_core
+from etscope.etdb.debugger import Debugger
+from etscope.etdb.expressions.expression import evaluate, parse
+from etscope.etdb.expressions.scope import (
+    DebuggerScope,
+    gap_between,
+    gaps_so_far,
+    single,
+    values_read,
+)
+from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT, Files
+from etscope.etdb.output import Output, operators, source_text
+from etscope.etdb.targets.recorded import RecordedRuns
+from etscope.etdb.targets.reference import load_torch
+from etscope.etdb.targets.runtime import RuntimeTarget
+from etscope.model.table import Column, Kind, Table
+from etscope.quiet import quiet
+
+GROUP = "values"
+_STATE_IS_OFF = 60.0  # dB, far from what rounding leaves in many calls
+_COLUMNS = ("instruction", "op", "node", "total", "local", "verdict", "source")
+
+
+@command("blame [METRIC]", group=GROUP, words=("metric",))
+def blame(debugger: Debugger, rest: str) -> Output:
+    """Say which operator goes wrong first, and by itself: the verdict of `etscope numerics`.
+
+    Each operator is computed again in PyTorch, from the run's own values, and in float64, which
+    shows how much of a difference is rounding. METRIC is sqnr by default (help metrics). A recorded
+    run is judged as a whole, a run on the runtime up to here; for that, it is repeated with tracing
+    unless the target is --traced.
+    """
+    metric = find_metric(rest or "sqnr")
+    target = debugger.some_target()
+    if isinstance(target, RecordedRuns):
+        found = _of_recorded(debugger, target, metric)
+    elif isinstance(target, RuntimeTarget):
+        found = _of_runtime(debugger, target, metric)
+    else:
+        raise UsageError(
+            "a live run is PyTorch itself: no operator of it goes wrong",
+            hint="target runtime or target recorded; gap shows what set has changed",
+        )
+    output = Output().say(*found.notes)
+    output.finding = not found.is_fine
+    first = found.first or found.stray_nan
+    if first is not None:
+        output.say(*(f"    {source_text(line)}" for line in first.lines[:1]))
+    return output
+
+
+def _of_recorded(debugger: Debugger, target: RecordedRuns, metric: Metric) -> Numerics:
+    from etscope.diagnosis.numerics import numerics_of
+
+    load_torch()
+    calls = debugger.given(debugger.method)
+    with quiet():
+        return numerics_of(
+            target.trace,
+            metric=metric.name,
+            method=debugger.method,
+            run=target.chosen,
+            inputs=target.given_inputs(calls, debugger.files.bundle) if calls else None,
+            previous=target.earlier_inputs(calls, None) if len(calls) > 1 else None,
+            bundle=debugger.files.bundle,
+        )
+
+
+def _of_runtime(debugger: Debugger, target: RuntimeTarget, metric: Metric) -> Numerics:
+    """Judge the core of the run up to here, in the state that the runtime had at its beginning."""
+    from etscope.diagnosis.numerics import PreparedNumerics
+
+    files = debugger.files
+    if files.record is None:
+        raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
+    if target.position is None:
+        raise MissingDataError("nothing has run yet", hint="run, or start")
+    with tempfile.TemporaryDirectory(prefix="etdb-") as folder:
+        paths = write_core(target.core(), Path(folder) / "run.etdp")
+        core = Files(record=files.record, program=files.any_program, forced=files.forced)
+        trace = core.opened(*map(str, paths)).trace
+        if trace is None:
+            raise MissingDataError("the runner left no core of the run")
+        state = target.first_state()
+        load_torch()
+        with quiet():
+            prepared = PreparedNumerics(trace, target.method, metric=metric)
+            memory = prepared.memory()
+            doubts: tuple[str, ...] = ()
+            if prepared.keeps_state:
+                for inputs in target.earlier_inputs((), None):
+                    prepared.go_on(trace, None, inputs, memory)
+                doubts = _doubts_of_state(state, memory.reference, target.run)
+                memory.take_device_state(state)
+            run = runs_of(trace, target.method)[0]
+            found = prepared.diagnose(trace, run, target.given_inputs((), None), memory)
+            return replace(found, doubts=(*found.doubts, *doubts))
+
+
+def _doubts_of_state(
+    state: Mapping[str, Any], reference: Mapping[str, Any], run: int
+) -> tuple[str, ...]:
+    """Say that what went wrong may have done so in a run before."""
+    metric = find_metric("sqnr")
+    off = [
+        name
+        for name, value in state.items()
+        if name in reference
+        and (gap_between(metric, np.asarray(reference[name]), value) or 0) < _STATE_IS_OFF
+    ]
+    if not off:
+        return ()
+    return (
+        f"run {run} began in a state that is not the reference's ({', '.join(off)}): the runs "
+        "before it have the reason",
+    )
+
+
+@command(
+    "gap [METRIC] [N] [run] | gap NODE|%HANDLE|$ [local]",
+    group=GROUP,
+    aliases=("numerics",),
+    words=("metric", "run", "node"),
+)
+def gap(debugger: Debugger, rest: str) -> Output:
+    """Compare the device's values with the reference, the worst local error first; or show one
+    value beside the reference's.
+
+    `gap NODE`, `gap %12` and `gap $` show the distribution of both, the error by channel, the worst
+    elements, and scale and zero point of a quantised value; with `local`, beside what PyTorch
+    computes from the run's own inputs.
+
+    METRIC is sqnr by default (help metrics). `total` compares with the reference; `local`, the
+    operator's own error, with PyTorch's result for the device's inputs. At most N rows (15); with
+    `run`, in order of execution. On the runtime, all operators that have run are compared, without
+    outputs that nothing reads; the run is repeated for it. A live run with replaced values is
+    compared with the plain reference. `blame` has the verdict.
+    """
+    first, _, more = rest.strip().partition(" ")
+    path = _node_named(debugger, first)
+    if path is not None:
+        if more.strip() not in ("", "local"):
+            raise UsageError(
+                f"cannot read {more.strip()!r}", hint=f"gap {first}, gap {first} local"
+            )
+        return _value_beside(debugger, first, path, local=bool(more.strip()))
+    name, count, in_order = "sqnr", 15, False
+    for word in rest.split():
+        if word.isdecimal():
+            count = whole(word)
+        elif word == "run":
+            in_order = True
+        else:
+            name = word
+    metric = find_metric(name)
+    target = debugger.some_target()
+    output = Output()
+    if debugger.on_runtime is not None:
+        table = _runtime_gaps(debugger, metric, in_order)
+    elif not isinstance(target, RecordedRuns):
+        table = _live_gaps(debugger, metric, in_order)
+    else:
+        found = _of_recorded(debugger, target, metric)
+        output.finding = not found.is_fine
+        table = found.table("run" if in_order else "error")
+        has_passes = any(table.values["pass"])
+        table = table.select((_COLUMNS[0], "pass", *_COLUMNS[1:]) if has_passes else _COLUMNS)
+    total = len(table)
+    if total > count:
+        words = f"gap {name} {total} run" if in_order else f"gap {name} {total}"
+        notes = (*table.notes, f"{total - count:,} more rows: {words} shows all")
+        table = replace(table.take(range(count)), notes=notes)
+    return output.table(table)
+
+
+def _node_named(debugger: Debugger, word: str) -> str | None:
+    """The path of a node that a word names; None for any other word, "" if it is not known."""
+    if word == "$":
+        return debugger.here().path or ""
+    if word.startswith("%") and word[1:].isdecimal():
+        return DebuggerScope(debugger).node_of_handle(int(word[1:]))
+    if not word or word.isdecimal() or word == "run" or word in METRICS:
+        return None
+    try:
+        return debugger.path_named(word)
+    except EtscopeError:
+        return None  # an unknown metric, to say so
+
+
+def _value_beside(debugger: Debugger, word: str, path: str, *, local: bool) -> Output:
+    """Show the run's value of a node beside the reference's, or PyTorch's from the same inputs."""
+    scope = DebuggerScope(debugger)
+    load_torch()
+    expression = parse(word)
+    value = evaluate(expression, scope)
+    if local:
+        if not path:
+            raise MissingDataError("no node of the graph is known for this operator")
+        expected = single(debugger.reference.call(path, scope.value_for_call))
+    else:
+        expected = scope.reference(None if word == "$" else next(expression.names()))
+    outputs = scope.outputs_here() if word == "$" and not local else []
+    pairs = [(path, expected, value)]
+    if isinstance(value, (list, tuple)):
+        if not isinstance(expected, (list, tuple)) or len(expected) != len(value):
+            raise MissingDataError(f"{word} has {len(value)} values, and the reference has others")
+        nodes = [path if one is None else one.node for one in outputs] or [path] * len(value)
+        pairs = list(zip(nodes, expected, value, strict=True))
+    graph = debugger.files.edge(debugger.method).graph
+    against = "PyTorch's result from the run's inputs" if local else "the reference"
+    output = Output()
+    for number, (node, one, other) in enumerate(pairs):
+        if one is None or other is None or not np.size(other):
+            continue
+        op = graph.calls[node].op if node in graph.calls else ""
+        compared = compare_values(
+            one,
+            np.asarray(other),
+            axis=channel_axis(op, np.ndim(other)),
+            quantized=quantized_range(graph, node),
+        )
+        which = f"{node}[{number}]" if len(pairs) > 1 and not outputs else node
+        output.items += value_sections(compared, f"{which}: the run beside {against}", bars=True)
+    if not output.items:
+        raise MissingDataError(f"{word} has no elements to compare")
+    return output
+
+
+def _runtime_gaps(debugger: Debugger, metric: Metric, in_order: bool) -> Table:
+    """Compare what has run so far on the runtime with the reference."""
+    target = debugger.some_target()
+    gaps = gaps_so_far(debugger, target, metric.name)
+    rows = [
+        (stop, gaps[stop.position])
+        for stop in target.stops[: len(gaps)]
+        if gaps[stop.position].total is not None
+    ]
+    if not rows:
+        raise MissingDataError(
+            "no operator that ran has a value in the reference",
+            hint="load the ETRecord, which has the node of each of them",
+        )
+    if not in_order:  # the worst first: by the operator's own error, if it is known
+        badness = {
+            stop.position: metric.badness(one.total if one.local is None else one.local)
+            for stop, one in rows
+        }
+        rows.sort(key=lambda row: (-badness[row[0].position], row[0].position))
+    unit = metric.unit or None
+    has_passes = any(stop.loop_pass for stop, _ in rows)
+    content: dict[Column, list[Any]] = {
+        Column("stop", Kind.INT): [stop.position for stop, _ in rows],
+        Column("instruction", Kind.INT, priority=2): [stop.instruction for stop, _ in rows],
+        **({Column("pass", Kind.INT): [stop.loop_pass for stop, _ in rows]} if has_passes else {}),
+        Column("node"): [stop.node or stop.name for stop, _ in rows],
+        Column("op", priority=2): [stop.op for stop, _ in rows],
+        Column("total", Kind.FLOAT, unit=unit): [one.total for _, one in rows],
+        Column("local", Kind.FLOAT, unit=unit): [one.local for _, one in rows],
+        Column("source", Kind.PATH, priority=1): [
+            str(next(iter(stop.lines), "")) for stop, _ in rows
+        ],
+    }
+    unknown = len(gaps) - len(rows)
+    note = f"{unknown:,} of {operators(len(gaps))} without a value in the reference"
+    return Table.of(
+        content,
+        title=f"{metric.title}: the run on the runtime against the reference",
+        notes=(note,) if unknown else (),
+    )
+
+
+def _live_gaps(debugger: Debugger, metric: Metric, in_order: bool) -> Table:
+    """Compare what has run so far of a live run with the plain reference."""
+    target = debugger.some_target()
+    until = debugger.position if debugger.position is not None else -1
+    rows = []
+    for stop in target.stops[: until + 1]:
+        try:
+            reference = debugger.reference.value(stop.name, stop.loop_pass)
+        except EtscopeError:
+            continue
+        values = target.device_values(stop.position)
+        pair = reference, values[0] if len(values) == 1 else values
+        number = gap_between(metric, *(values_read(debugger, stop.name, one) for one in pair))
+        rows.append((stop.position, stop.name, stop.op, number, str(next(iter(stop.lines), ""))))
+    if not rows:
+        raise MissingDataError("nothing has run yet", hint="run, or start")
+    if not in_order:
+        rows.sort(key=lambda row: (-metric.badness(row[3]), row[0]))
+    columns = (
+        Column("stop", Kind.INT),
+        Column("node"),
+        Column("op", priority=2),
+        Column(metric.name, Kind.FLOAT, unit=metric.unit or None),
+        Column("source", Kind.PATH, priority=1),
+    )
+    return Table.of_rows(columns, rows, title="the live run against the plain reference")

@@ -1,0 +1,196 @@
+"""The conditions that a machine measures under: heat, clock, load, memory, battery and CPUs, as
+files of Linux show them.
+
+Sources:
+
+- temperature: /sys/class/thermal/thermal_zone*/{type,temp}, m°C (Documentation/driver-api/thermal/
+  sysfs-api.rst of Linux); where there are none, /sys/class/hwmon/hwmon*/temp*_input;
+- clock: /sys/devices/system/cpu/cpu*/cpufreq/{scaling_governor,scaling_cur_freq}, kHz
+  (Documentation/admin-guide/pm/cpufreq.rst);
+- battery: /sys/class/power_supply/*/{type,scope,status,capacity}; Android's shell user may not read
+  these on many devices, and has `dumpsys battery` instead;
+- load and memory: /proc/loadavg, /proc/meminfo; a virtual machine: the flag `hypervisor` in
+  /proc/cpuinfo (x86), or the vendor in /sys/class/dmi/id/sys_vendor;
+- CPU affinity: Cpus_allowed_list in /proc/self/status (proc_pid_status(5)).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_ZONES = "/sys/class/thermal/thermal_zone*"
+_CPUFREQ = "/sys/devices/system/cpu/cpu*/cpufreq"
+_SUPPLIES = "/sys/class/power_supply/*"
+_STATUS = "/proc/self/status"
+CONDITION_FILES = (
+    f"{_ZONES}/type",
+    f"{_ZONES}/temp",
+    "/sys/class/hwmon/hwmon*/temp*_input",
+    f"{_CPUFREQ}/scaling_governor",
+    f"{_CPUFREQ}/scaling_cur_freq",
+    *(f"{_SUPPLIES}/{name}" for name in ("type", "scope", "status", "capacity")),
+    "/proc/loadavg",
+    "/proc/meminfo",
+    "/proc/cpuinfo",
+    _STATUS,
+    "/sys/class/dmi/id/sys_vendor",
+)
+
+# Thermal zones of phones with a percentage, a voltage or a current in place of a temperature.
+_NO_TEMPERATURE = re.compile(r"soc|.*(vbat|ibat|vph|bcl|-lvl|_lvl).*")
+_PLAUSIBLE_C = (-40.0, 150.0)
+_HYPERVISORS = re.compile(
+    r"QEMU|KVM|VMware|Xen|innotek|VirtualBox|Parallels|Amazon EC2|Bochs", re.IGNORECASE
+)
+_ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The conditions of a device at one moment; None or () for those that it does not show.
+
+    at: seconds since the epoch, by this machine's clock. temperature_c: of the hottest sensor, °C,
+    and `sensor` its name. governors: those in use, sorted. frequencies_mhz: of each core.
+    battery_percent, battery_status ("Charging"): of the device's battery. load: the average of one
+    minute; cores: their number; cpus: those that a process started there may use, "0-3,6".
+    memory_*: bytes. virtual: True for a virtual machine.
+    """
+
+    at: float
+    temperature_c: float | None = None
+    sensor: str = ""
+    governors: tuple[str, ...] = ()
+    frequencies_mhz: tuple[float, ...] = ()
+    battery_percent: float | None = None
+    battery_status: str = ""
+    load: float | None = None
+    cores: int | None = None
+    memory_available_bytes: int | None = None
+    memory_bytes: int | None = None
+    virtual: bool = False
+    cpus: str = ""
+
+    @property
+    def load_per_core(self) -> float | None:
+        return None if self.load is None or not self.cores else self.load / self.cores
+
+    def in_words(self, threads: int | None) -> str:
+        """Say what a run had: "2 threads, CPUs 0-3 of 4, governor powersave, load 3.1". threads:
+        of the runtime, None if not known."""
+        return ", ".join(
+            text
+            for text in (
+                "" if threads is None else f"{threads} thread{'' if threads == 1 else 's'}",
+                f"CPUs {self.cpus}{f' of {self.cores}' if self.cores else ''}" * bool(self.cpus),
+                f"governor {' and '.join(self.governors)}" * bool(self.governors),
+                "" if self.load is None else f"load {self.load:.2f}",
+            )
+            if text
+        )
+
+
+def conditions_here() -> Conditions:
+    """Return the conditions of this machine now."""
+    return conditions_of(read_files(CONDITION_FILES), time.time())
+
+
+def read_files(patterns: Sequence[str]) -> dict[str, str]:
+    """Read files of this machine as text by path. Shell patterns are expanded; missing and
+    unreadable files are left out."""
+    found = {}
+    for pattern in patterns:
+        for path in sorted(Path("/").glob(pattern.lstrip("/"))):
+            try:
+                text = path.read_text(errors="replace")
+            except OSError:
+                continue
+            if text.strip():
+                found[str(path)] = text
+    return found
+
+
+def conditions_of(files: Mapping[str, str], at: float) -> Conditions:
+    """The conditions that files of /sys and /proc show: text by path."""
+    temperature, sensor = _temperature(files)
+    battery, status = _battery(files)
+    memory = files.get("/proc/meminfo", "")
+    cpuinfo = files.get("/proc/cpuinfo", "")
+    cores = len(re.findall(r"^processor\s*:", cpuinfo, re.MULTILINE))
+    vendor = files.get("/sys/class/dmi/id/sys_vendor", "")
+    return Conditions(
+        at=at,
+        temperature_c=temperature,
+        sensor=sensor,
+        governors=tuple(sorted(set(_texts(files, "scaling_governor")))),
+        frequencies_mhz=tuple(
+            number / 1e3
+            for text in _texts(files, "scaling_cur_freq")
+            if (number := number_of(text)) is not None
+        ),
+        battery_percent=battery,
+        battery_status=status,
+        load=number_of((files.get("/proc/loadavg", "").split() or [""])[0]),
+        cores=cores or None,
+        memory_available_bytes=_kib(memory, "MemAvailable"),
+        memory_bytes=_kib(memory, "MemTotal"),
+        cpus=found[1] if (found := _ALLOWED.search(files.get(_STATUS, ""))) else "",
+        virtual=bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE))
+        or bool(_HYPERVISORS.search(vendor)),
+    )
+
+
+def _temperature(files: Mapping[str, str]) -> tuple[float | None, str]:
+    """The hottest sensor: °C and its name."""
+    sensors = []
+    for path, text in files.items():
+        folder, _, name = path.rpartition("/")
+        if folder.startswith("/sys/class/thermal/") and name == "temp":
+            kind = files.get(f"{folder}/type", folder.rpartition("/")[2]).strip()
+        elif folder.startswith("/sys/class/hwmon/"):
+            kind = path.removeprefix("/sys/class/hwmon/")
+        else:
+            continue
+        number = number_of(text)
+        if number is None or _NO_TEMPERATURE.fullmatch(kind):
+            continue
+        # Some zones of older phones are in °C. A running chip is never below 1 °C in m°C.
+        celsius = number / 1e3 if abs(number) >= 1e3 else number
+        if _PLAUSIBLE_C[0] < celsius < _PLAUSIBLE_C[1] and celsius != 0:
+            sensors.append((celsius, kind))
+    return max(sensors, default=(None, ""), key=lambda found: found[0] or 0)
+
+
+def _battery(files: Mapping[str, str]) -> tuple[float | None, str]:
+    """The emptiest battery of the device itself: percent and status."""
+    found = []
+    for path, text in files.items():
+        folder, _, name = path.rpartition("/")
+        if not folder.startswith("/sys/class/power_supply/") or name != "capacity":
+            continue
+        kind = files.get(f"{folder}/type", "Battery").strip()
+        scope = files.get(f"{folder}/scope", "System").strip()  # Device: of a mouse, for one
+        level = number_of(text)
+        if kind == "Battery" and scope != "Device" and level is not None:
+            found.append((level, files.get(f"{folder}/status", "").strip()))
+    return min(found, default=(None, ""), key=lambda one: one[0] or 0)
+
+
+def _texts(files: Mapping[str, str], name: str) -> list[str]:
+    return [text.strip() for path, text in files.items() if path.endswith(f"/cpufreq/{name}")]
+
+
+def number_of(text: str) -> float | None:
+    """Return the number that a file has; None for any other text."""
+    try:
+        return float(text.strip())
+    except ValueError:
+        return None
+
+
+def _kib(meminfo: str, name: str) -> int | None:
+    found = re.search(rf"^{name}:\s*(\d+) kB", meminfo, re.MULTILINE)
+    return None if found is None else int(found[1]) * 1024

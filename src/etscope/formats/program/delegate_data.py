@@ -1,0 +1,202 @@
+"""The parts of delegates' data: Vulkan graphs, Vela's blocks, QNN contexts, Core ML packages, MLX.
+
+Layouts are those of the backends' own writers and readers: `vulkan_graph_serialize.py` and its
+`schema.fbs`, `arm_vela.py`, `QnnCustomProtocol.h`, Core ML's `inmemoryfs` with coremltools' storage
+of MIL, `mlx_graph_serialize.py`, MediaTek's `NeuronPayloadHeader.h`. XNNPACK's data is read by
+`xnnpack`. Data of another backend, or of a layout that is not known here, has no parts.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from etscope.errors import EtscopeError, FormatError, reading
+from etscope.formats.bytes.flatbuffer import INT8, INT32, UINT64, FlatBuffer
+
+
+@dataclass(frozen=True, slots=True)
+class DelegatePart:
+    """Bytes of a delegate's data, from `offset`; or those of the program's named data `key`.
+
+    name: in the backend's words ("cmd_data", "constant 3"). is_weight: a model's parameters.
+    dtype, shape: where the data tells, as torch calls them.
+    """
+
+    name: str
+    offset: int
+    size: int
+    is_weight: bool = False
+    key: str | None = None
+    dtype: str | None = None
+    shape: tuple[int, ...] = ()
+
+    @property
+    def is_tensor(self) -> bool:
+        """True for a weight of which type and shape are known."""
+        return self.is_weight and self.dtype is not None and self.shape != ()
+
+
+def delegate_parts(backend_id: str, data: memoryview) -> tuple[DelegatePart, ...]:
+    """Return the parts of a delegate's data; none if its layout is not known, or broken."""
+    read = _READERS.get(backend_id)
+    found: tuple[DelegatePart, ...] = ()
+    with suppress(EtscopeError), reading("delegate's data"):
+        found = () if read is None else tuple(read(data))
+    fits = all(part.offset + part.size <= len(data) for part in found if part.key is None)
+    return found if fits else ()
+
+
+# -- Vulkan
+
+_VULKAN_HEADER = struct.Struct("<4x4sHIIIQ")  # magic, length, tables and constants: offset, size
+_VULKAN_NAMED = (1 << 64) - 1  # an offset: the constant is named data
+_VULKAN_TENSOR = 5  # in the union of values
+_VULKAN_DTYPES = ("bool", "uint8", "int8", "int32", "float16", "float32", "float64", "int64")
+
+
+def _vulkan(data: memoryview) -> Iterator[DelegatePart]:
+    magic, _, tables, size, constants, _ = _VULKAN_HEADER.unpack_from(data)
+    if magic != b"VH00" or tables + size > len(data):
+        raise FormatError("not the data of a Vulkan delegate")
+    root = FlatBuffer(data[tables : tables + size]).root()
+    types: dict[int, tuple[str | None, tuple[int, ...]]] = {}
+    for value in root.tables(2):
+        number, tensor = value.union(0)
+        if number == _VULKAN_TENSOR and tensor is not None:
+            kind = tensor.integer(0, INT8)
+            dtype = _VULKAN_DTYPES[kind] if 0 <= kind < len(_VULKAN_DTYPES) else None
+            types[tensor.integer(2, INT32)] = dtype, tuple(tensor.numbers(1, "I"))
+    yield DelegatePart("graph", tables, size)
+    for number, table in enumerate(root.tables(5)):
+        offset, length = table.integer(0, UINT64), table.integer(1, UINT64)
+        dtype, shape = types.get(number, (None, ()))
+        if offset != _VULKAN_NAMED:
+            place = constants + offset
+            yield DelegatePart(f"constant {number}", place, length, True, None, dtype, shape)
+        elif dtype is not None:  # else it stays named data
+            key = table.string(2) or ""
+            yield DelegatePart(f"constant {number}", 0, length, True, key, dtype, shape)
+
+
+# -- Ethos-U
+
+_VELA_BLOCK = struct.Struct("<16sIB11x")  # name, size, whether it is named data
+_VELA_ALIGNMENT = 16
+
+
+def _vela(data: memoryview) -> Iterator[DelegatePart]:
+    if bytes(data[:16]).rstrip(b"\0") != b"vela_bin_stream":
+        raise FormatError("not the data of an Ethos-U delegate")
+    position = 0
+    while position < len(data):
+        name, size, is_named = _VELA_BLOCK.unpack_from(data, position)
+        text, start = name.rstrip(b"\0").decode(), position + _VELA_BLOCK.size
+        is_weight = text == "weight_data"
+        if size:
+            dtype = "int8" if is_weight else None
+            yield DelegatePart(text, start, size, is_weight and not is_named, None, dtype)
+        position = start + -(-size // _VELA_ALIGNMENT) * _VELA_ALIGNMENT
+        if text == "vela_end_stream":
+            return
+
+
+# -- QNN
+
+_QNN_HEADER = struct.Struct("<IqQ")  # magic, signature, size of the context binary
+_QNN_MAGIC = 0x5678ABCD
+_QNN_ALIGNMENT = 256  # before the first release of 2026 there was no padding
+
+
+def _qnn(data: memoryview) -> Iterator[DelegatePart]:
+    magic, _, size = _QNN_HEADER.unpack_from(data)
+    if magic != _QNN_MAGIC:
+        raise FormatError("not a QNN context")
+    start = next((at for at in (_QNN_ALIGNMENT, _QNN_HEADER.size) if at + size == len(data)), None)
+    if start is None:
+        raise FormatError("a QNN context of another size")
+    yield DelegatePart("context binary", start, size)
+
+
+# -- Core ML: files one after the other, then a JSON that lists them, written backwards.
+
+_COREML_LIST = 4 << 20  # bytes; the list of a package has some hundreds
+_COREML_FILE = 0  # kind of a node
+
+
+def _coreml(data: memoryview) -> Iterator[DelegatePart]:
+    listed = bytes(data[-_COREML_LIST:])[::-1].lstrip(b"\0").decode("utf-8", "replace")
+    for node in json.JSONDecoder().raw_decode(listed)[0]["nodes"]:
+        if node["kind"] == _COREML_FILE:
+            name, place = str(node["name"]), node["dataRegion"]
+            offset, size = int(place["offset"]), int(place["size"])
+            if offset < 0 or size < 0:
+                raise FormatError(f"the file {name!r} is at a negative place")
+            tensors: tuple[DelegatePart, ...] = ()
+            if name == "weight.bin":
+                tensors = tuple(_coreml_weights(data[offset : offset + size], offset))
+            yield from tensors
+            # A whole part around its tensors: what these leave are headers and padding.
+            yield DelegatePart(name, offset, size, name == "weight.bin" and not tensors)
+
+
+# Storage of MIL: a header of 64 bytes, then for each tensor 64 bytes about it and its data.
+_MIL_HEADER = struct.Struct("<II56x")  # number of tensors, version
+_MIL_TENSOR = struct.Struct("<IIQQ40x")  # magic, type, size, offset of the data
+_MIL_VERSION, _MIL_MAGIC, _MIL_ALIGNMENT = 2, 0xDEADBEEF, 64
+_MIL_DTYPES = {1: ("float16", 2), 2: ("float32", 4), 3: ("uint8", 1), 4: ("int8", 1),
+               5: ("bfloat16", 2), 6: ("int16", 2), 14: ("int32", 4)}  # fmt: skip
+
+
+def _coreml_weights(data: memoryview, start: int) -> Iterator[DelegatePart]:
+    """Yield the tensors of a `weight.bin` that begins at `start`; types of less than a byte are
+    flat bytes. Its shapes are in the model: here each has one dimension."""
+    count, version = _MIL_HEADER.unpack_from(data)
+    if version != _MIL_VERSION:
+        return
+    position = _MIL_HEADER.size
+    for number in range(count):
+        magic, kind, size, offset = _MIL_TENSOR.unpack_from(data, position)
+        first = position + _MIL_TENSOR.size
+        if magic != _MIL_MAGIC or offset < first or offset + size > len(data):
+            raise FormatError(f"weight {number} of a Core ML model is broken")
+        dtype, itemsize = _MIL_DTYPES.get(kind, ("bits8", 1))
+        yield DelegatePart(
+            f"weight {number}", start + offset, size, True, None, dtype, (size // itemsize,)
+        )
+        position = -(-(offset + size) // _MIL_ALIGNMENT) * _MIL_ALIGNMENT
+
+
+# -- MLX and MediaTek
+
+_MLX_HEADER = struct.Struct("<4x4sQQ")  # magic, offset and size of the constants
+_NEURON_HEADER = struct.Struct("<BIII")  # version, numbers of inputs and outputs, bytes
+
+
+def _mlx(data: memoryview) -> Iterator[DelegatePart]:
+    magic, offset, size = _MLX_HEADER.unpack_from(data)
+    if magic != b"MLX0" or offset < _MLX_HEADER.size:
+        raise FormatError("not the data of an MLX delegate")
+    yield DelegatePart("graph", _MLX_HEADER.size, offset - _MLX_HEADER.size)
+    if size:
+        yield DelegatePart("constants", offset, size, True)
+
+
+def _neuron(data: memoryview) -> Iterator[DelegatePart]:
+    _, _, _, size = _NEURON_HEADER.unpack_from(data)
+    if _NEURON_HEADER.size + size != len(data):
+        raise FormatError("not a compiled network of MediaTek's Neuron")
+    yield DelegatePart("compiled network", _NEURON_HEADER.size, size)
+
+
+_READERS: Mapping[str, Callable[[memoryview], Iterator[DelegatePart]]] = {
+    "VulkanBackend": _vulkan,
+    "EthosUBackend": _vela,
+    "QnnBackend": _qnn,
+    "CoreMLBackend": _coreml,
+    "MLXBackend": _mlx,
+    "NeuropilotBackend": _neuron,
+}

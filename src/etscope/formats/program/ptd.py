@@ -1,0 +1,342 @@
+"""External tensors of a program (.ptd): named data that a program finds by its keys.
+
+A file is a FlatBuffer with the identifier "FT01" that lists keys, an extended header ("FH01") that
+locates it, and the data behind it. The format is that of ExecuTorch's `flat_tensor.fbs` and
+`docs/source/ptd-file-format.md`; ExecuTorch 0.5 and 0.6 listed tensors otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import (
+    FormatError,
+    MismatchError,
+    MissingDataError,
+    UsageError,
+    VersionError,
+    reading,
+)
+from etscope.formats.bytes.files import BytesLike, PathLike, Source, atomic_write, open_source
+from etscope.formats.bytes.flatbuffer import INT8, UINT32, UINT64, FlatBuffer, FlatTable, Span
+from etscope.formats.identify import describe
+from etscope.formats.program.pte import Program
+from etscope.formats.program.pte_schema import TensorValue
+from etscope.formats.program.scalar_type import (
+    ScalarType,
+    as_numpy,
+    checked_dim_order,
+    dense_view,
+    dim_order_of,
+    in_dim_order,
+    scalar_type,
+    scalar_type_of,
+)
+from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
+
+KIND = "PTD file"
+IDENTIFIER = b"FT01"
+
+_HEADER = struct.Struct("<4sIQQQQ")  # magic, length, tables' offset and size, data's offset, size
+_HEADER_AT = 8
+_HEADER_MAGIC = b"FH01"
+_TABLES_AT = _HEADER_AT + _HEADER.size  # in files that are written
+_ALIGNMENT = 128  # of segments that are written, as upstream's
+_MAX_RANK = 32  # numpy's; the runtime has 16
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalEntry:
+    """The data of a key. Tensors have an element type, sizes and an order of dimensions; data that
+    only a backend knows has none of them."""
+
+    key: str
+    blob: Span
+    scalar_type: ScalarType | None = None
+    sizes: tuple[int, ...] = ()
+    dim_order: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        """Type and shape, "float32[2, 3]"; "" for data that is no tensor."""
+        if self.scalar_type is None:
+            return ""
+        return f"{self.scalar_type.torch_name}[{', '.join(map(str, self.sizes))}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExternalData:
+    """A .ptd file. `entries` are by key, in the order of the file; several may share one span.
+    `tables`: the bytes before the data."""
+
+    version: int
+    entries: Mapping[str, ExternalEntry]
+    tables: Span
+    source: Source
+
+    def blob(self, key: str) -> memoryview:
+        """The bytes of a key, without a copy. Raises `MissingDataError` for an unknown key."""
+        span = self._entry(key).blob
+        return self.source.buffer[span.offset : span.offset + span.size]
+
+    def tensor(self, key: str) -> npt.NDArray[Any]:
+        """The tensor of a key: a read-only view of the file in the tensor's shape and order of
+        dimensions. Raises `MissingDataError` for an unknown key, and for data that is no tensor.
+        """
+        entry = self._entry(key)
+        if entry.scalar_type is None:
+            raise MissingDataError(f"the data of {key!r} is no tensor: only its backend knows it")
+        with reading(KIND, self.source.path):
+            return dense_view(self.blob(key), entry.scalar_type, entry.sizes, entry.dim_order)
+
+    def _entry(self, key: str) -> ExternalEntry:
+        found = self.entries.get(key)
+        if found is None:
+            raise MissingDataError(f"{self.source.name} has no data for the key {key!r}")
+        return found
+
+
+def read_ptd(data_or_path: BytesLike | PathLike) -> ExternalData:
+    """Open a .ptd file: a path, or the bytes of one.
+
+    Raises `FormatError` (`VersionError` for another version of the schema) for a file that is not
+    a .ptd or is damaged, `MissingFileError` for a missing file.
+    """
+    source = open_source(data_or_path, KIND)
+    with reading(KIND, source.path):
+        tables_end, base, data_end = _read_header(source)
+        root = FlatBuffer(source.buffer[:tables_end]).root()
+        # Before 0.7, tensors were listed apart, between the alignment and the segments.
+        is_old = root.has(3)
+        segments = []
+        for number, table in enumerate(root.tables(3 if is_old else 1)):
+            span = Span(base + table.integer(0, UINT64), table.integer(1, UINT64))
+            if span.offset + span.size > data_end:
+                raise FormatError(
+                    f"segment {number} is bytes {span.offset:,} to {span.offset + span.size:,}, "
+                    f"and the data ends at byte {data_end:,}",
+                    offset=table.position,
+                    hint="the file may be cut off",
+                )
+            segments.append(span)
+        filled = sorted((span for span in segments if span.size), key=lambda span: span.offset)
+        for before, after in pairwise(filled):
+            if before.offset + before.size > after.offset:
+                raise FormatError("two of its segments overlap", offset=after.offset)
+        named = [_read_entry(table, segments) for table in root.tables(4 if is_old else 2)]
+        if is_old:
+            named += [_read_old_tensor(table, segments) for table in root.tables(2)]
+        entries: dict[str, ExternalEntry] = {}
+        for entry in named:
+            if entry.key in entries:
+                raise FormatError(f"the key {entry.key!r} is there twice")
+            entries[entry.key] = entry
+        return ExternalData(root.integer(0, UINT32), entries, Span(0, tables_end), source)
+
+
+def _read_header(source: Source) -> tuple[int, int, int]:
+    """Read where the tables end, and where the data begins and ends."""
+    buffer = source.buffer
+    identifier = bytes(buffer[4:8])
+    if identifier != IDENTIFIER:
+        if identifier[:2] == IDENTIFIER[:2] and identifier[2:].isalnum():
+            raise VersionError(
+                f"this .ptd has schema version {identifier.decode()}; "
+                f"etscope reads {IDENTIFIER.decode()}",
+                offset=4,
+            )
+        raise FormatError(f"not a {KIND}: {describe(buffer)}")
+    head = bytes(buffer[_HEADER_AT:_TABLES_AT])
+    if len(head) < _HEADER.size:
+        raise FormatError("its header is cut off", offset=_HEADER_AT)
+    magic, length, tables, tables_size, base, data_size = _HEADER.unpack(head)
+    if magic != _HEADER_MAGIC or length < _HEADER.size:
+        raise FormatError("it has no extended header (FH01)", offset=_HEADER_AT)
+    for end, what in ((tables + tables_size, "its tables"), (base + data_size, "its data")):
+        if end > source.size:
+            raise FormatError(
+                f"{what} end at byte {end:,} and the file has {source.size:,} bytes",
+                offset=_HEADER_AT,
+                hint="the file is cut off; copy or export it again",
+            )
+    return tables + tables_size, base, base + data_size
+
+
+def _read_entry(table: FlatTable, segments: list[Span]) -> ExternalEntry:
+    key, layout = table.string(0) or "", table.table(2)
+    blob = _segment(table, table.integer(1, UINT32), segments)
+    return ExternalEntry(key, blob) if layout is None else _tensor(key, blob, layout, 0)
+
+
+def _read_old_tensor(table: FlatTable, segments: list[Span]) -> ExternalEntry:
+    """Read an entry of ExecuTorch 0.5 and 0.6: a tensor somewhere in a segment."""
+    segment, start = _segment(table, table.integer(4, UINT32), segments), table.integer(5, UINT64)
+    blob = Span(segment.offset + start, max(segment.size - start, 0))
+    return _tensor(table.string(0) or "", blob, table, 1)
+
+
+def _segment(table: FlatTable, index: int, segments: list[Span]) -> Span:
+    if index >= len(segments):
+        raise FormatError(
+            f"an entry is in segment {index}, and there are {len(segments):,}",
+            offset=table.position,
+        )
+    return segments[index]
+
+
+def _tensor(key: str, blob: Span, layout: FlatTable, slot: int) -> ExternalEntry:
+    """Read the entry of a tensor that begins `blob`; its type is in `slot` of the layout, its sizes
+    and order of dimensions in the next two."""
+    sizes: tuple[int, ...] = layout.numbers(slot + 1, "i")
+    if len(sizes) > _MAX_RANK or (sizes and min(sizes) < 0):
+        raise FormatError(
+            f"tensor {key!r} has the sizes {list(sizes[:_MAX_RANK])}", offset=layout.position
+        )
+    kind = scalar_type(layout.integer(slot, INT8), offset=layout.position)
+    needed = kind.nbytes(math.prod(sizes))
+    if needed > blob.size:
+        raise FormatError(
+            f"tensor {key!r} needs {needed:,} bytes, and its segment has {blob.size:,}",
+            offset=layout.position,
+        )
+    order = checked_dim_order(layout.numbers(slot + 2, "B"), len(sizes), offset=layout.position)
+    return ExternalEntry(key, Span(blob.offset, needed), kind, sizes, order)
+
+
+def external_keys(program: Program) -> Mapping[str, str]:
+    """Return the keys that a program asks of a .ptd file, with what asks for each: tensors of its
+    methods ("forward"), and weights in XNNPACK's data ("XnnpackBackend, delegate 0 of forward").
+
+    The data of other backends is opaque: keys in it are not known.
+    """
+    named = {entry.key for entry in program.named_data}
+    found: dict[str, str] = {}
+    for method in program.methods:
+        for value in method.values:
+            if isinstance(value, TensorValue) and value.external:
+                found.setdefault(value.name or "", method.name)
+        for number, delegate in enumerate(method.delegates):
+            asks = f"{delegate.backend_id}, delegate {number} of {method.name}"
+            for key in _xnnpack_keys(program.blob(delegate.blob)):
+                if key not in named:
+                    found.setdefault(key, asks)
+    return found
+
+
+def _xnnpack_keys(data: memoryview) -> Iterator[str]:
+    """Yield the keys of weights that are kept apart from an XNNPACK delegate's data. Data that
+    cannot be read has none: `info` says what is wrong with it."""
+    try:
+        operators = read_xnnpack(data) if is_xnnpack(data) else ()
+    except FormatError:
+        return
+    for operator in operators:
+        for value in operator.inputs:
+            yield from (constant.key for constant in value.constants if constant.key is not None)
+
+
+def check_external(program: Program, data: ExternalData | None) -> None:
+    """Raise unless a program's .ptd file has all keys that it asks for, as far as these are known:
+    `UsageError` without a file, `MismatchError` for one that lacks a key."""
+    known = external_keys(program)
+    missing = sorted(known if data is None else known.keys() - data.entries.keys())
+    if not missing:
+        return
+    more = f" and {len(missing) - 1:,} more keys" if missing[1:] else ""
+    asked = f"{missing[0]!r} (asked for by {known[missing[0]]}){more}"
+    if data is None:
+        raise UsageError(
+            f"data of this program is in a file beside it (.ptd): {asked}",
+            hint="name that file: data=, --data",
+        )
+    raise MismatchError(
+        f"{data.source.name} is not the .ptd of {program.source.name}: it has no data for {asked}",
+        hint="take the .ptd of the same export",
+    )
+
+
+# --------------------------------------------------------------------------------------------
+# Writing.
+
+
+def write_ptd(tensors: Mapping[str, Any], destination: PathLike) -> None:
+    """Write a .ptd file with a tensor for each key, in their order.
+
+    tensors: arrays (types of ml_dtypes where numpy has none) or torch tensors, which keep the order
+    of dimensions that they have in memory; bytes are data that only a backend knows. Raises
+    `UsageError` for a type that ExecuTorch does not have, and for a path that cannot be written.
+    """
+    blobs: list[memoryview] = []
+    entries: list[ExternalEntry] = []
+    end = 0
+    for key, value in tensors.items():
+        start = -(-end // _ALIGNMENT) * _ALIGNMENT
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            blobs.append(memoryview(value).cast("B"))
+            entries.append(ExternalEntry(key, Span(start, len(blobs[-1]))))
+        else:
+            array = as_numpy(value)
+            array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+            order, kind = dim_order_of(array), scalar_type_of(array.dtype)
+            dense = in_dim_order(array, order).transpose(order)
+            blobs.append(memoryview(dense.reshape(-1).view(np.uint8)))
+            place = Span(start, len(blobs[-1]))
+            entries.append(ExternalEntry(key, place, kind, tuple(array.shape), order))
+        end = start + len(blobs[-1])
+    built = _built_tables(entries)
+    # The header stands between the identifier and the tables: the root is that much further.
+    root = int.from_bytes(built[:4], "little") + _HEADER.size
+    tables = len(built) - _HEADER_AT
+    base = -(-(_TABLES_AT + tables) // _ALIGNMENT) * _ALIGNMENT
+    head = _HEADER.pack(_HEADER_MAGIC, _HEADER.size, _TABLES_AT, tables, base, end)
+    with atomic_write(destination) as file:
+        file.write(struct.pack("<I4s", root, IDENTIFIER) + head + built[_HEADER_AT:])
+        for entry, blob in zip(entries, blobs, strict=True):
+            file.write(bytes(base + entry.blob.offset - file.tell()))
+            file.write(blob)
+
+
+def _built_tables(entries: Sequence[ExternalEntry]) -> bytes:
+    """Return the FlatBuffer of a file without its extended header, one segment an entry."""
+    import flatbuffers
+
+    builder = flatbuffers.Builder(1024)
+    named, segments = [], []
+    for number, entry in enumerate(entries):
+        layout = 0
+        if entry.scalar_type is not None:
+            sizes = builder.CreateNumpyVector(np.array(entry.sizes, "<i4"))
+            order = builder.CreateNumpyVector(np.array(entry.dim_order, np.uint8))
+            builder.StartObject(3)
+            builder.PrependInt8Slot(0, entry.scalar_type, 0)
+            builder.PrependUOffsetTRelativeSlot(1, sizes, 0)
+            builder.PrependUOffsetTRelativeSlot(2, order, 0)
+            layout = builder.EndObject()
+        key = builder.CreateString(entry.key)
+        builder.StartObject(3)
+        builder.PrependUOffsetTRelativeSlot(0, key, 0)
+        builder.PrependUint32Slot(1, number, 0)
+        builder.PrependUOffsetTRelativeSlot(2, layout, 0)
+        named.append(builder.EndObject())
+        builder.StartObject(2)
+        builder.PrependUint64Slot(0, entry.blob.offset, 0)
+        builder.PrependUint64Slot(1, entry.blob.size, 0)
+        segments.append(builder.EndObject())
+    lists = []
+    for items in (segments, named):
+        builder.StartVector(4, len(items), 4)
+        for item in reversed(items):
+            builder.PrependUOffsetTRelative(item)
+        lists.append(builder.EndVector())
+    builder.StartObject(3)
+    builder.PrependUOffsetTRelativeSlot(1, lists[0], 0)
+    builder.PrependUOffsetTRelativeSlot(2, lists[1], 0)
+    builder.Finish(builder.EndObject(), file_identifier=IDENTIFIER)
+    return bytes(builder.Output())

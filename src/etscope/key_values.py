@@ -1,0 +1,23 @@
+"""Pairs as people write them in options, forms and files of labels: KEY=VALUE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from etscope.errors import UsageError
+
+
+def key_values(texts: Iterable[str], what: str, form: str = "KEY=VALUE") -> dict[str, str]:
+    """Return the values by key, both without spaces around. what: "label" or "--label",
+    for messages; form: of a pair, for them, too.
+
+    Raises `UsageError` for a text without a key or "=", and for a key that has two values.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        key, sign, value = (part.strip() for part in text.partition("="))
+        if not sign or not key:
+            raise UsageError(f"{what} {text!r} is not {form}")
+        if found.setdefault(key, value) != value:
+            raise UsageError(f"{what} {key} is given twice: {found[key]} and {value}")
+    return found

@@ -1,0 +1,118 @@
+"""`Finding`: a sentence about a run, the number at stake, where it is seen and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+# The methods that a next command takes files by, and the word for a file that is not known.
+_DUMP, _RECORD, _PROGRAM, _BUFFER = "DUMP", "ETRECORD", "PROGRAM", "BIN"
+
+
+class Severity(Enum):
+    """The weight of a finding, the heaviest first."""
+
+    PROBLEM = "problem"  # results are wrong, or the times are not to be relied on
+    COST = "cost"  # takes a large part of the time for something other than the model's work
+    FACT = "fact"  # where the time and the memory are, and that values are right
+    UNKNOWN = "unknown"  # could not be measured or said
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number at stake, in `unit` ("ms", "bytes", "dB"). share: of the method's time, or of all
+    its memory; None where it is a part of neither."""
+
+    value: float
+    unit: str
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place where a finding is seen.
+
+    view: the tab of a report ("events", "modules", "timeline", "numerics", "memory", "compare").
+    select: a selector that picks what it is about, for `--select` and for the filter of that tab.
+    by, name: else a row of a roll-up (`--by`). instruction: of one row.
+    """
+
+    view: str
+    select: str | None = None
+    by: str | None = None
+    name: str | None = None
+    instruction: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of a run, as a command is given them; None where there is none."""
+
+    dump: str | None = None
+    record: str | None = None
+    program: str | None = None
+    debug_buffer: str | None = None
+
+    def words(self, verb: str) -> list[str]:
+        """The arguments of `etscope VERB` for these files. A file that it cannot do without, and
+        that is not known, is named as its help does ("PROGRAM")."""
+        record = ["-r", self.record] if self.record is not None else []
+        if verb in ("run", "info", "size"):
+            return [self.program or _PROGRAM, *record]
+        words = [self.dump or _DUMP, *record]
+        if verb == "numerics":
+            words = [self.dump or _DUMP, "-r", self.record or _RECORD]
+            words += ["-b", self.debug_buffer or _BUFFER]
+        return words + (["-p", self.program] if self.program is not None else [])
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence that a reader of a run should see first.
+
+    kind: its name for programs ("slowest-module"). quantity: None where nothing can be counted.
+    place: where it is seen. command: the next one without its files, ("inspect", "--by", "op").
+    """
+
+    kind: str
+    severity: Severity
+    sentence: str
+    method: str | None = None
+    quantity: Quantity | None = None
+    place: Place | None = None
+    command: tuple[str, ...] = ()
+
+    def next_command(self, files: Files) -> str | None:
+        """The next command as a line for a shell; None if there is none."""
+        if not self.command:
+            return None
+        verb, *options = self.command
+        return shlex.join(["etscope", verb, *files.words(verb), *options])
+
+    def plain(self, files: Files) -> dict[str, Any]:
+        """The finding as plain values for JSON; members that are not known are None."""
+        found = asdict(self)
+        del found["command"]
+        place = found.pop("place")
+        next_command = self.next_command(files)
+        return {**found, "severity": self.severity.value, "where": place, "next": next_command}
+
+
+_ORDER = tuple(Severity)
+
+
+def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Sort findings: by severity, then by the share at stake, largest first. Shares of memory
+    come after those of the time, with which they cannot be compared. Equal shares keep their
+    order, whatever the last digits of their sums are."""
+
+    def key(finding: Finding) -> tuple[int, bool, float]:
+        quantity = finding.quantity
+        share = 0.0 if quantity is None or quantity.share is None else quantity.share
+        is_memory = quantity is not None and quantity.unit == "bytes"
+        return _ORDER.index(finding.severity), is_memory, -round(share, 9)
+
+    return tuple(sorted(findings, key=key))

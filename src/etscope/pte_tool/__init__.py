@@ -1,0 +1,1 @@
+"""Upstream's `executorch.devtools.pte_tool`: what differs between two programs."""

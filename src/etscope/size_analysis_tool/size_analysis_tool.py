@@ -1,0 +1,140 @@
+"""Sizes of a program's tensors and delegates: upstream's `size_analysis_tool`.
+
+`etscope size model.pte` says the same of a program's file, without torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from etscope.errors import MissingDataError
+from etscope.etrecord import parse_etrecord
+
+__all__ = ["generate_model_size_information", "main", "parse_args"]
+
+Deserializers = dict[str, Callable[[bytes], dict[str, Any]]]
+
+
+def generate_model_size_information(
+    model: Any,
+    delegate_deserializers: Deserializers | None = None,
+    flatbuffer: bytes | None = None,
+) -> dict[str, Any]:
+    """Describe what takes the bytes of an `ExportedProgram`, as values that JSON can hold.
+
+    delegate_deserializers: backend id -> a function from its data to further keys of its entry.
+    flatbuffer: the program's file; its size, less tensors and delegates, is added to the overview.
+
+    Keys: `tensor_data` and `delegate_blob_data`, lists with the largest first, and `overview`.
+    Sizes are in bytes.
+    """
+    tensors = [_tensor(node, tensor) for node, tensor in _constants(model)]
+    delegates: list[dict[str, Any]] = []
+    for node, held in _attributes(model.graph_module):
+        if hasattr(held, "element_size"):
+            tensors.append(_tensor(node, held))
+        else:
+            delegates.append(_delegate(node, held, delegate_deserializers or {}))
+    for entries in (tensors, delegates):
+        entries.sort(key=lambda entry: entry["num_bytes"], reverse=True)
+
+    of_tensors, of_delegates = (
+        sum(one["num_bytes"] for one in all_) for all_ in (tensors, delegates)
+    )
+    overview = {
+        "total_tensor_data_size": of_tensors,
+        "total_delegate_blob_data_size": of_delegates,
+    }
+    if flatbuffer is not None:
+        overview["serialization_metadata_size"] = len(flatbuffer) - of_tensors - of_delegates
+        overview["model_size"] = len(flatbuffer)
+    return {"tensor_data": tensors, "delegate_blob_data": delegates, "overview": overview}
+
+
+def _constants(model: Any) -> Iterator[tuple[Any, Any]]:
+    """The placeholders of a program that stand for parameters, buffers and constants, and their
+    tensors. Buffers that are not persistent are among the constants."""
+    signature = model.graph_signature
+    names = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    held = {**model.constants, **model.state_dict}
+    for node in model.graph_module.graph.nodes:
+        tensor = held.get(names.get(node.name)) if node.op == "placeholder" else None
+        if tensor is not None:
+            yield node, tensor
+
+
+def _attributes(graph_module: Any) -> Iterator[tuple[Any, Any]]:
+    """The tensors and delegates that a graph and its branches and loops name."""
+    for node in graph_module.graph.nodes:
+        if node.op == "get_attr":
+            held = getattr(graph_module, node.target)
+            if hasattr(held, "element_size") or hasattr(held, "processed_bytes"):
+                yield node, held
+            elif hasattr(held, "graph"):
+                yield from _attributes(held)
+
+
+def _tensor(node: Any, tensor: Any) -> dict[str, Any]:
+    modules = node.meta.get("nn_module_stack")
+    return {
+        "name": node.name,
+        "numel": tensor.numel(),
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "element_size": tensor.element_size(),
+        "shape": list(tensor.shape),
+        "num_bytes": tensor.element_size() * tensor.numel(),
+        "nn_module_stack": None if modules is None else str(modules),
+    }
+
+
+def _delegate(node: Any, held: Any, deserializers: Deserializers) -> dict[str, Any]:
+    entry = {
+        "name": node.name,
+        "backend_id": held.backend_id,
+        "num_bytes": len(held.processed_bytes),
+    }
+    if held.backend_id in deserializers:
+        entry.update(deserializers[held.backend_id](held.processed_bytes))
+    return entry
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line: `--etrecord_path` and `--output_path`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument(
+        "--etrecord_path", required=True, help="ETRecord of the model whose sizes are wanted"
+    )
+    parser.add_argument(
+        "--output_path",
+        default="model_size_information.json",
+        help="JSON file to write (%(default)s)",
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Write the sizes of the graphs that a record holds besides the edge program.
+
+    Raises `MissingDataError` for a record without such graphs.
+    """
+    options = parse_args()
+    graphs = parse_etrecord(options.etrecord_path).graph_map or {}
+    if not graphs:
+        raise MissingDataError(
+            f"{options.etrecord_path} holds no graphs besides the edge program",
+            hint="generate_etrecord(..., extra_recorded_export_modules={...}) records some",
+        )
+    sizes = [generate_model_size_information(program) for program in graphs.values()]
+    Path(options.output_path).write_text(json.dumps(sizes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,310 @@
+"""The comparisons of a report, or of stored ones: `etscope diff` of its profiles, two by two.
+
+The page shows verdicts and rows as they stand here: it has no statistics and no alignment of its
+own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from etscope.analysis.comparison.beside import Facts, beside
+from etscope.analysis.comparison.changes import MethodDiff
+from etscope.analysis.comparison.diff import check_comparable, diff_profiles
+from etscope.analysis.comparison.diff_table import diff_table, shown_changes
+from etscope.analysis.comparison.graph_pairs import GraphPair, pair_graphs
+from etscope.analysis.comparison.program_report import program_diff_report
+from etscope.analysis.comparison.programs import Side, diff_programs
+from etscope.analysis.comparison.waterfall import GROUPINGS, headline, parts_table, waterfall
+from etscope.analysis.graphs.views import GraphView
+from etscope.analysis.profile.correlate import Attribution
+from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
+from etscope.analysis.profile.scale import Scale
+from etscope.errors import MismatchError, reading
+from etscope.model.graph import ModuleFrame, Node, SourceLine
+from etscope.model.table import Column, Kind, Table
+from etscope.units import TimeScale, scale_factor
+from etscope.views.page.elements import Json, section_document, table_document
+from etscope.views.page.method import ShownMethod
+
+# Profiles of which each is compared with each; of more, each is compared with the first.
+MOST_EACH = 4
+
+_COLUMNS = (
+    "event", "verdict", "status", "before", "after", "change", "relative", "interval", "module",
+    "source", "op_types", "reason", "kind",
+)  # fmt: skip
+_SUMS = (
+    "verdict", "status", "before", "after", "change", "of_change", "relative", "interval",
+    "rows_before", "rows_after", "reason",
+)  # fmt: skip
+_TITLES = {"before": "A", "after": "B", "change": "B - A"}
+
+
+def comparison_documents(
+    methods: Sequence[Sequence[ShownMethod]],
+    scales: Sequence[Scale],
+    facts: Sequence[Facts] | None = None,
+) -> list[Json]:
+    """Return the `ComparisonDoc` of pairs of profiles, the earlier one as A; then those of the same
+    pairs the other way round. methods, scales, facts: of each run."""
+    found = []
+    pairs = list(_pairs(methods))
+    for sides in [*pairs, *((later, earlier) for earlier, later in pairs)]:
+        runs = [run for run, _ in sides]
+        if scales[runs[0]] != scales[runs[1]]:
+            found.append(
+                {
+                    "a": list(sides[0]),
+                    "b": list(sides[1]),
+                    "verdict": None,
+                    "headline": ["Times in different units cannot be compared."],
+                    "notes": [],
+                    "table": None,
+                    "sums": [],
+                }
+            )
+            continue
+        shown = [methods[run][method] for run, method in sides]
+        diff = diff_profiles(shown[0].profile, shown[1].profile)
+        if facts is not None and runs[0] != runs[1]:
+            more = beside(facts[runs[0]], facts[runs[1]], diff.method)
+            diff = replace(diff, beside=tuple(more))
+        found.append(_document(sides, diff, shown, scales[runs[0]]))
+    return found
+
+
+_Place = tuple[int, int]  # a run, and its method
+_Of = TypeVar("_Of")
+
+
+def _pairs(methods: Sequence[Sequence[ShownMethod]]) -> Iterator[tuple[_Place, _Place]]:
+    """Yield the profiles to compare: of one method in two runs; methods of one run if it is the
+    only one; those of two runs that share none if each has one."""
+    names = [
+        {shown.profile.method: (run, number) for number, shown in enumerate(shown_methods)}
+        for run, shown_methods in enumerate(methods)
+    ]
+    ran = [run for run, found in enumerate(names) if found]
+    if len(ran) == 1:
+        yield from _few(list(names[ran[0]].values()))
+        return
+    for one, other in _few(ran):
+        common = [name for name in names[one] if name in names[other]]
+        for name in common:
+            yield names[one][name], names[other][name]
+        if not common and len(names[one]) == len(names[other]) == 1:
+            yield next(iter(names[one].values())), next(iter(names[other].values()))
+
+
+def _few(found: Sequence[_Of]) -> Iterator[tuple[_Of, _Of]]:
+    if len(found) <= MOST_EACH:
+        yield from itertools.combinations(found, 2)
+    else:
+        yield from ((found[0], other) for other in found[1:])
+
+
+def _document(
+    sides: tuple[_Place, _Place], diff: MethodDiff, shown: Sequence[ShownMethod], scale: Scale
+) -> Json:
+    doubts = []
+    try:
+        check_comparable(diff.sides.before, diff.sides.after, diff.alignment)
+    except MismatchError as error:
+        doubts = [f"{error.message[:1].upper()}{error.message[1:]}."]
+    sums = {by: waterfall(diff, by) for by in GROUPINGS}
+    return {
+        "a": list(sides[0]),
+        "b": list(sides[1]),
+        "verdict": diff.verdict.value,
+        "headline": [*doubts, *headline(diff, scale, sums)],
+        "notes": list(diff.notes),
+        "table": table_document(_rows(diff, shown, scale)),
+        "sums": [
+            table_document(_shown(parts_table(diff, scale, found), (by, *_SUMS)))
+            for by, found in sums.items()
+        ],
+    }
+
+
+def _rows(diff: MethodDiff, shown: Sequence[ShownMethod], scale: Scale) -> Table:
+    """Return the table of `etscope diff` with the rows of both profiles."""
+    table = diff_table(diff, scale, with_words=False)
+    places = [{id(row): number for number, row in enumerate(method.rows)} for method in shown]
+    rows: list[list[int | None]] = [[], []]
+    for change in shown_changes(diff, "change")[0]:
+        pair = change.pair
+        for side, row in enumerate((None, None) if pair is None else (pair.before, pair.after)):
+            rows[side].append(None if row is None else places[side][id(row)])
+    for side, method in enumerate(shown):
+        rows[side] += [len(method.rows) - 2, len(method.rows) - 1]  # unaccounted and total
+    more = {Column(f"row_{letter}", Kind.INT, priority=9): rows[n] for n, letter in enumerate("ab")}
+    found = _shown(table, _COLUMNS)
+    return replace(
+        found,
+        columns=(*found.columns, *more),
+        values={**found.values, **{column.name: cells for column, cells in more.items()}},
+    )
+
+
+def _shown(table: Table, names: Sequence[str]) -> Table:
+    """Return the columns `names`, in the page's words: sides A and B, and a number for `relative`,
+    so that it is sorted as one."""
+    columns = [
+        Column("relative", Kind.SHARE)
+        if column.name == "relative"
+        else replace(column, title=_TITLES.get(column.name, column.title), priority=0)
+        for column in table.select(names).columns
+    ]
+    ratios = [None if ratio is None else ratio - 1 for ratio in table.values["ratio"]]
+    return replace(
+        table,
+        columns=tuple(columns),
+        values={**{name: table.values[name] for name in names}, "relative": ratios},
+        notes=(),
+    )
+
+
+# -- Programs.
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedProgram:
+    """The program of a run with its record and graphs. has_run: the run has a dump."""
+
+    side: Side
+    views: Sequence[GraphView]
+    has_run: bool
+
+
+def program_documents(programs: Sequence[ComparedProgram | None]) -> list[Json]:
+    """Return the `ProgramComparisonDoc` of each later program with the first one. None: of a run
+    without a program. Runs of one program are not compared by it."""
+    known = [(run, one) for run, one in enumerate(programs) if one is not None]
+    found = []
+    for run, other in known[1:]:
+        at, first = known[0]
+        # Whether each record is its program's is known from the run, or was not to be checked.
+        diff = diff_programs(first.side, other.side, force=True)
+        if diff.identical and (first.has_run or other.has_run):
+            continue
+        report = program_diff_report(diff)
+        pairs = () if diff.identical else pair_graphs(diff, first.views, other.views)
+        found.append(
+            {
+                "a": at,
+                "b": run,
+                "identical": diff.identical,
+                "summary": list(report.summary),
+                "sections": [section_document(section) for section in report.sections],
+                "graphs": [_graph_pair(pair) for pair in pairs],
+            }
+        )
+    return found
+
+
+def _graph_pair(pair: GraphPair) -> Json:
+    return {
+        "key": pair.after.key,
+        "title": pair.after.title,
+        "a": [node.before for node in pair.nodes],
+        "b": [node.after for node in pair.nodes],
+        "status": [node.status for node in pair.nodes],
+        "what": [list(node.what) for node in pair.nodes],
+    }
+
+
+# -- Runs of stored documents.
+
+
+def compared_documents(runs: Sequence[Mapping[str, Any]]) -> list[Json]:
+    """Return the comparisons of the runs of stored documents; `FormatError` for what is not a run.
+
+    A document has the times of each run, the modules, operators and lines of its rows: all that a
+    comparison takes. Rows whose single runs were left out for their number have their average in
+    each run, and no verdict of their own.
+    """
+    with reading("report", None):
+        units = [TimeScale.of(str(run["unit"])) for run in runs]
+        scales = [Scale(unit if unit is TimeScale.CYCLES else TimeScale.NS, unit) for unit in units]
+        methods = [
+            [
+                ShownMethod.of(number, _profile(method, run["source"], scale))
+                for number, method in enumerate(run["methods"])
+            ]
+            for run, scale in zip(runs, scales, strict=True)
+        ]
+        return comparison_documents(methods, scales)
+
+
+def _profile(method: Mapping[str, Any], source: Mapping[str, Any], scale: Scale) -> MethodProfile:
+    """Return the profile of a `Method`: its rows but for the two that close it."""
+    factor = scale_factor(scale.source, scale.target)
+    values, depth = method["rows"]["values"], method["rows"]["depth"]
+    rows: list[Row] = []
+    instruction: int | None = None
+    for number in range(len(values["event"]) - 2):
+        instruction = instruction if depth[number] else values["instruction"][number]
+        rows.append(_row(method, source, number, instruction, factor))
+    return MethodProfile(
+        method=method["name"],
+        runs=np.array(method["runIndex"], dtype=np.int64),
+        total=_whole(method["totals"], factor),
+        rows=tuple(rows),
+        load={},
+        traced=False,
+    )
+
+
+def _row(
+    method: Mapping[str, Any],
+    source: Mapping[str, Any],
+    number: int,
+    instruction: int | None,
+    factor: float,
+) -> Row:
+    """Return a row of a `Method`. factor: ticks in a unit of its times."""
+    cells = {name: column[number] for name, column in method["rows"]["values"].items()}
+    samples, count = method["samples"][number], len(method["totals"])
+    calls = np.zeros(count, dtype=np.int64)
+    if samples is None:
+        samples = [cells["avg"]] * count
+    else:
+        calls = np.array([sample is not None for sample in samples], dtype=np.int64)
+    lines = [
+        SourceLine(source["files"][line["file"]], line["line"], line["function"], line["text"])
+        for line in (source["lines"][index] for index in method["links"]["lines"][number])
+    ]
+    ops, module = cells["op_types"] or (), cells["module"]
+    # The lines of an event are those of its nodes: one each, as a traceback has it.
+    traces = [f'  File "{line.file}", line {line.line}, in {line.function}\n' for line in lines]
+    frames = () if module is None else (ModuleFrame(module, module, ""),)
+    nodes = tuple(
+        Node(op, "call_function", op, op, modules=frames, stack_trace=trace)
+        for op, trace in itertools.zip_longest(ops or ("",), traces[: max(len(ops), 1)])
+    )
+    return Row(
+        kind=cells["kind"],
+        name=cells["event"],
+        ticks=_whole([sample or 0.0 for sample in samples], factor),
+        calls=calls,
+        instruction_id=instruction,
+        delegate_id=cells["delegate_debug_identifier"],
+        attribution=Attribution(
+            nodes=nodes if ops else (),
+            inherited=() if ops or module is None else nodes,
+            backend_id=cells["backend"],
+            stack=tuple(lines[:1]),
+        ),
+        depth=method["rows"]["depth"][number],
+        own_clock=cells["kind"] == "delegated" and cells["share"] is None,
+    )
+
+
+def _whole(times: Sequence[float], factor: float) -> Ticks:
+    return np.rint(np.asarray(times, dtype=np.float64) * factor).astype(np.int64)

@@ -1,0 +1,96 @@
+"""The first page answers in words: its sentences are the command line's, and each link leads to
+rows that add up to the number at stake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etscope.cli import main
+from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.views.page import document_of, page_html
+from tests.support.artifacts import artifacts
+
+MODELS = ("cnn_xnnpack_int8", "transformer", "transformer_portable", "attention_xnnpack")
+
+# What only the report says: it compares values, and names its files without folders.
+OF_THE_REPORT = {"no-values", "values-fine", "values-wrong"}
+ANSWERS = {
+    # Where all time is in the model itself, no layer stands out: the line does.
+    "which layer is slow": {"slowest-module", "slowest-line"},
+    "which operator is wrong": OF_THE_REPORT,
+    "what takes the memory": {"memory"},
+}
+
+READ = """items => items.map(item => ({
+  kind: item.dataset.kind, value: item.dataset.value,
+  text: item.querySelector('a, span:not(.severity)').innerText,
+  href: item.querySelector('a')?.getAttribute('href') ?? null}))"""
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_first_page_says_what_inspect_says(
+    name: str, tmp_path: Path, page: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = artifacts(name)
+    (found,) = report_inputs(
+        runs_of_files([files.etdump, files.etrecord, files.pte]), ReportOptions(numerics=False)
+    )
+    path = tmp_path / "report.html"
+    path.write_text(page_html(document_of([found])))
+    arguments = ("inspect", files.etdump, "-r", files.etrecord, "-p", files.pte, "-f", "json")
+    assert main([str(argument) for argument in arguments]) == 0
+    told = json.loads(capsys.readouterr().out)["findings"]
+
+    page.goto(f"{path.as_uri()}#run0/summary/0")
+    page.wait_for_selector('[data-testid="findings"]')
+    shown = page.eval_on_selector_all('[data-testid="findings"] li', READ)
+
+    assert [one["kind"] for one in shown] == [one["kind"] for one in told]
+    for one, expected in zip(shown, told, strict=True):
+        assert expected["sentence"] in " ".join(one["text"].split())
+        if expected["quantity"] is not None:
+            assert float(one["value"]) == pytest.approx(expected["quantity"]["value"])
+    kinds = {one["kind"] for one in shown}
+    for question, answers in ANSWERS.items():
+        assert kinds & answers, question
+
+    linked = 0
+    for one, expected in zip(shown, told, strict=True):
+        where = expected["where"]
+        if where is None or where["view"] != "events" or where["select"] is None:
+            continue
+        page.goto(f"{path.as_uri()}{one['href']}")
+        if where["select"] == "kind:kernel" and expected["kind"] == "nothing-delegated":
+            continue  # all rows match: there is no sum of the shown ones
+        shown_sum = page.wait_for_selector('[data-testid="sum-shown"] [data-col="avg"]')
+        assert float(shown_sum.get_attribute("data-value")) == pytest.approx(
+            expected["quantity"]["value"]
+        ), expected
+        linked += 1
+    assert linked
+
+
+def test_the_first_page_of_two_dumps_says_what_changed(tmp_path: Path, page: Any) -> None:
+    sides = [artifacts(name) for name in ("transformer_portable", "transformer")]
+    found = [
+        one
+        for files in sides
+        for one in report_inputs(
+            runs_of_files([files.etdump, files.etrecord, files.pte]), ReportOptions(numerics=False)
+        )
+    ]
+    document = document_of(found)
+    path = tmp_path / "report.html"
+    path.write_text(page_html(document))
+
+    page.goto(f"{path.as_uri()}#run1/summary/0")
+    link = page.wait_for_selector('[data-testid="findings"] [data-kind="changed"] a')
+    headline = " ".join(document["comparisons"][0]["headline"])
+    assert headline in " ".join(link.inner_text().split())
+    link.click()
+    page.wait_for_selector('#view[data-tab="compare"]')
+    assert document["comparisons"][0]["headline"][0] in page.inner_text("#view")

@@ -1,0 +1,108 @@
+"""The timeline of the report's page: all runs, and the sums of a marked part of time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from etscope.reporting.report import report_inputs, runs_of_files
+from etscope.views.page import document_of, page_html
+from tests.support.artifacts import artifacts
+from tests.support.browser.chromium import screenshot
+
+SUMS = '[data-testid="span-sums"]'
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    files = artifacts("cnn_xnnpack")
+    given = [files.etdump_timing or files.etdump, files.etrecord, files.pte]
+    return document_of(list(report_inputs(runs_of_files([p for p in given if p is not None]))))
+
+
+@pytest.fixture(scope="module")
+def report(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(page_html(document))
+    return path.as_uri()
+
+
+def shown(page: Any) -> tuple[float, int, float]:
+    """The total, the number of runs, and the sum of the rows."""
+    total = page.wait_for_selector('[data-testid="span-total"]')
+    rows = page.locator('[data-testid="span-row"]').evaluate_all(
+        "all => all.map(one => Number(one.dataset.value))"
+    )
+    assert rows
+    return (
+        float(total.get_attribute("data-value")),
+        int(total.get_attribute("data-runs")),
+        sum(rows),
+    )
+
+
+def test_all_runs_are_on_tracks_and_their_sum_is_that_of_the_events(
+    page: Any, report: str, document: dict[str, Any]
+) -> None:
+    method = document["runs"][0]["methods"][0]
+    page.goto(f"{report}#run0/timeline/0")
+    page.wait_for_selector('[data-testid="timeline-track"]')
+    tracks = page.locator('[data-testid="timeline-track"]').all_inner_texts()
+    assert sum("· run " in text for text in tracks) == method["runs"] > 3
+
+    page.focus('[data-testid="timeline-canvas"]')
+    page.keyboard.press("f")
+    page.keyboard.press("m")  # nothing is selected: what is seen, which is all
+    page.wait_for_selector(SUMS)
+
+    for by in ("op", "module", "type"):
+        page.select_option('[data-testid="span-by"]', by)
+        total, runs, rows = shown(page)
+        assert math.isclose(total, sum(method["totals"]), rel_tol=1e-6)
+        assert math.isclose(rows, total, rel_tol=1e-6)
+        assert runs == method["runs"]
+    screenshot(page, "timeline-sums")
+    page.reload()
+    assert math.isclose(shown(page)[0], sum(method["totals"]), rel_tol=1e-6)
+    assert "timeline.by=type" in page.url
+    page.focus('[data-testid="timeline-canvas"]')
+    page.keyboard.press("x")
+    page.wait_for_selector(SUMS, state="detached")
+    assert page.failures == []
+
+
+def test_a_part_is_marked_with_the_mouse_and_moved_with_keys(page: Any, report: str) -> None:
+    page.goto(f"{report}#run0/timeline/0")
+    canvas = page.wait_for_selector('[data-testid="timeline-canvas"]')
+    page.wait_for_timeout(200)
+    box = canvas.bounding_box()
+    y = box["y"] + 10  # the ruler
+    page.mouse.move(box["x"] + 0.2 * box["width"], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], y, steps=4)
+    page.mouse.up()
+    page.wait_for_selector(SUMS)
+    marked = page.url
+    part, _, rows = shown(page)
+    assert "timeline.span=" in marked
+    assert math.isclose(rows, part, rel_tol=1e-6)
+
+    page.focus('[data-testid="timeline-canvas"]')
+    page.keyboard.press("ArrowRight")  # selects the first span
+    page.keyboard.press("m")
+    page.wait_for_timeout(200)
+    assert page.url != marked
+    total, runs, _ = shown(page)
+    assert runs >= 1 and total > 0
+    assert page.failures == []
+
+
+def test_a_span_that_is_no_span_is_not_taken(page: Any, report: str) -> None:
+    for text in ("5-1", "x", "1", "NaN-2"):
+        page.goto("about:blank")
+        page.goto(f"{report}#run0/timeline/0?timeline.span={text}")
+        page.wait_for_selector('[data-testid="timeline-track"]')
+        assert page.locator(SUMS).count() == 0
+    assert page.failures == []

@@ -1,0 +1,117 @@
+"""The values behind a numeric verdict, as a browser shows them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("executorch.exir")
+
+from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.views.page import document_of, page_html
+from tests.support.browser.chromium import screenshot
+from tests.support.faults.one_channel import CHANNEL, NODE, write_files
+
+TABLE = '[data-testid="numerics-table"]'
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("one-channel")
+    write_files(folder)
+    runs = runs_of_files([folder / "ran", folder / "right.etrecord"])
+    path: Path = folder / "report.html"
+    path.write_text(page_html(document_of(list(report_inputs(runs, ReportOptions())))))
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a report that has the values of a single row."""
+    folder = tmp_path_factory.mktemp("few")
+    write_files(folder)
+    (run,) = report_inputs(runs_of_files([folder / "ran", folder / "right.etrecord"]))
+    assert run.numerics is not None
+    rows = [
+        row if row.pair.node == NODE else replace(row, values=None) for row in run.numerics.rows
+    ]
+    run = replace(run, numerics=replace(run.numerics, rows=tuple(rows)))
+    path: Path = folder / "report.html"
+    path.write_text(page_html(document_of([run])))
+    return path.as_uri()
+
+
+def cell(page: Any, table: str, column: str) -> str:
+    selector = f'[data-testid="values-{table}"] tbody tr:first-child [data-col="{column}"]'
+    found: str = page.wait_for_selector(selector).get_attribute("data-value")
+    return found
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_chosen_row_shows_its_values(page: Any, report: str, theme: str) -> None:
+    page.emulate_media(color_scheme=theme)
+    page.goto(f"{report}#run0/numerics/0")
+    page.click(f'{TABLE} [data-row]:has-text("{NODE}")')
+
+    page.wait_for_selector('[data-testid="values"][data-against="local"]')
+    assert cell(page, "channels", "channel") == str(CHANNEL)
+    assert cell(page, "elements", "index").startswith(f"[0,{CHANNEL},")
+    label = page.get_attribute('[data-testid="values-channels"]', "aria-label")
+    assert f"channel {CHANNEL} has 100.0% of the error" in label
+    bars = page.locator('[data-testid="values-channels"] rect')
+    heights = [float(bars.nth(at).get_attribute("height")) for at in range(bars.count())]
+    worst = page.locator('[data-testid="values-channels"] rect.values-worst')
+    assert worst.count() == 1
+    assert float(worst.get_attribute("height")) == max(heights)
+    assert max(heights) == pytest.approx(120)
+    histogram = page.locator('[data-testid="values-histogram"]')
+    assert histogram.locator("path").count() == 2
+    assert histogram.bounding_box()["width"] > 100
+    colours = page.evaluate(
+        "() => [...document.querySelectorAll('[data-testid=values-histogram] path')]"
+        ".map(one => getComputedStyle(one).stroke + getComputedStyle(one).fill)"
+    )
+    assert len(set(colours)) == 2
+    screenshot(page, f"values-{theme}")
+    assert page.failures == []
+
+
+def test_the_choice_is_in_the_address(page: Any, report: str) -> None:
+    page.goto(f"{report}#run0/numerics/0")
+    page.click(f'{TABLE} [data-row]:has-text("{NODE}")')
+    button = page.wait_for_selector('[data-testid="values-against"] [data-key="total"]')
+    button.focus()
+    page.keyboard.press("Enter")
+
+    page.wait_for_selector('[data-testid="values"][data-against="total"]')
+    assert "numerics.against=total" in page.url
+    page.reload()
+    page.wait_for_selector('[data-testid="values"][data-against="total"]')
+    assert cell(page, "channels", "channel") == str(CHANNEL)
+    assert page.failures == []
+
+
+def test_rows_are_chosen_by_keys(page: Any, report: str) -> None:
+    page.goto(f"{report}#run0/numerics/0")
+    page.wait_for_selector(f"{TABLE} [data-row]")
+    page.locator(TABLE).focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    page.wait_for_selector('[data-testid="values"]')
+    assert page.failures == []
+
+
+def test_rows_with_values_have_a_mark(page: Any, few: str) -> None:
+    page.goto(f"{few}#run0/numerics/0")
+    page.wait_for_selector(f"{TABLE} [data-row]")
+    marked = page.locator(f"{TABLE} [data-row]:has(.values-mark)")
+    assert marked.count() == 1
+    assert NODE in marked.inner_text()
+    page.click(f"{TABLE} [data-row]:not(:has(.values-mark))")
+    text = page.wait_for_selector('[data-testid="no-values"]').inner_text()
+    assert "of one row only" in text
+    assert "etscope numerics --values aten_" in text
+    assert page.failures == []

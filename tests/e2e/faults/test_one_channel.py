@@ -1,0 +1,196 @@
+"""A fault in a single channel: each view of the values names the channel and the element."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("executorch.exir")
+
+from etscope import Inspector
+from etscope.cli import main
+from etscope.errors import MissingDataError, UsageError
+from etscope.etdb import Session
+from etscope.model.report import Section
+from etscope.run.native import native_missing
+from tests.support.etdb.sessions import refused, said
+from tests.support.faults.one_channel import CHANNEL, CHANNELS, NODE, write_files
+from tests.support.views.page_contract import DOCUMENT_TS, Contract
+from tests.support.views.page_reports import document_of_files
+
+WHERE = f"channel {CHANNEL} of {CHANNELS} has all of the error"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("one-channel")
+    write_files(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def inspector(folder: Path) -> Inspector:
+    return Inspector(
+        folder / "ran/run.etdp",
+        etrecord=folder / "right.etrecord",
+        debug_buffer_path=folder / "ran/debug.bin",
+    )
+
+
+@pytest.fixture(scope="module")
+def numerics(inspector: Inspector) -> Any:
+    return inspector.diagnose_numerics()
+
+
+def files(folder: Path) -> list[str]:
+    ran = folder / "ran"
+    return [str(ran / "run.etdp"), "-r", f"{folder}/right.etrecord", "-b", str(ran / "debug.bin")]
+
+
+def test_the_verdict_names_the_channel(numerics: Any) -> None:
+    assert numerics.first.pair.node == NODE
+    assert numerics.verdict.endswith(f"; {WHERE}")
+
+
+def test_the_row_has_the_channel_and_the_element(numerics: Any) -> None:
+    found = numerics.first.values.local
+    assert [one.channel for one in found.channels.worst if one.beyond] == [CHANNEL]
+    assert found.channels.worst[0].share > 0.999
+    assert {one.index[1] for one in found.worst} == {CHANNEL}
+    one = found.worst[0]
+    assert one.error == pytest.approx(one.device - one.reference)
+    assert abs(one.error) == found.max_abs
+    # Later operators inherit the error: their own values are fine, those to the reference are not.
+    later = next(row for row in numerics.rows if row.verdict == "inherited" and row.values)
+    assert later.values.local.concentration is None
+    assert later.values.total is not None
+    assert later.values.total.beyond > 0
+
+
+def test_rows_that_are_kept(inspector: Inspector, numerics: Any) -> None:
+    kept = {row.pair.node for row in numerics.rows if row.values is not None}
+    assert NODE in kept
+    assert numerics.rows[-1].pair.node in kept  # the output
+    found = inspector.diagnose_numerics(values="op:relu")
+    picked = [row.op for row in found.rows if row.values is not None]
+    assert picked == ["aten.relu.default"] * 2
+    with pytest.raises(MissingDataError, match="'op:conv3d' picks no value") as caught:
+        inspector.diagnose_numerics(values="op:conv3d")
+    assert NODE in str(caught.value.hint)
+
+
+def test_the_command_shows_the_channel(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["numerics", *files(folder), "--values", NODE]) == 1
+    text = capsys.readouterr().out
+    assert WHERE in text
+    assert "█" in text
+    assert main(["numerics", *files(folder), "--values", NODE, "-f", "json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "etscope.values/1"
+    local = document["reports"][0]
+    assert (local["node"], local["against"]) == (NODE, "local")
+    assert local["sections"]["channels"][0]["channel"] == CHANNEL
+    assert local["sections"]["elements"][0]["index"][1] == CHANNEL
+    assert local["sections"]["value"]["concentration"] == WHERE
+    counts = local["sections"]["histogram"]
+    assert sum(row["device"] for row in counts) == CHANNELS * 8 * 8
+
+
+def test_the_command_refuses_what_does_not_go_together(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["numerics", *files(folder), "--values", NODE, "--columns", "op"]) == 2
+    assert main(["numerics", *files(folder), "--values", "nothing"]) == 4
+    assert "picks no value" in capsys.readouterr().err
+
+
+def test_the_plot_shows_the_channel(
+    folder: Path, numerics: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot = tmp_path / "values.svg"
+    assert main(["numerics", *files(folder), "--values", NODE, "--plot", str(plot)]) == 1
+    capsys.readouterr()
+    numerics.plot_values(tmp_path / "same.svg")
+    for path in (plot, tmp_path / "same.svg"):
+        assert f"<!-- channel {CHANNEL}: 100.0% -->" in path.read_text()
+        assert f"<!-- {WHERE} -->" in path.read_text()
+    numerics.plot_values(tmp_path / "total.png", numerics.rows[-1], against="total")
+    assert (tmp_path / "total.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(UsageError, match="not 'all'"):
+        numerics.plot_values(tmp_path / "x.png", against="all")
+    with pytest.raises(UsageError, match=r"\.txt"):
+        numerics.plot_values(tmp_path / "x.txt")
+
+
+def test_a_row_without_values_has_no_plot(inspector: Inspector, tmp_path: Path) -> None:
+    found = inspector.diagnose_numerics(values="op:relu")
+    with pytest.raises(MissingDataError, match=f"no values were kept of {NODE}"):
+        found.plot_values(tmp_path / "x.png")
+
+
+def test_the_document_has_the_channel(folder: Path) -> None:
+    document = document_of_files(folder / "ran/run.etdp", folder / "right.etrecord", numerics=True)
+    assert Contract(DOCUMENT_TS.read_text()).faults(document, "ReportDocument") == []
+    numerics = document["runs"][0]["numerics"]
+    nodes = numerics["table"]["values"]["node"]
+    (found,) = [one for one in numerics["values"] if nodes[one["row"]] == NODE]
+    assert found["shown"] == "local"
+    tables = {one["name"]: one["table"]["values"] for one in found["local"]["sections"]}
+    assert tables["channels"]["channel"][0] == CHANNEL
+    assert tables["elements"]["index"][0][1] == CHANNEL
+    rms = found["local"]["channels"]["rms"]
+    assert len(rms) == CHANNELS
+    assert max(range(CHANNELS), key=rms.__getitem__) == CHANNEL
+    counts = found["local"]["histogram"]
+    assert sum(counts["device"]) == sum(counts["reference"]) == CHANNELS * 8 * 8
+
+
+@pytest.fixture(params=["recorded", "runtime"])
+def session(folder: Path, request: pytest.FixtureRequest) -> Iterator[Session]:
+    """A session that stands at the end of a run of the faulty program."""
+    if request.param == "runtime" and native_missing() is not None:
+        pytest.skip(str(native_missing()))
+    recorded = [folder / "ran/run.etdp", folder / "ran/debug.bin"]
+    files = recorded if request.param == "recorded" else [folder / "wrong.pte"]
+    with closing(Session(folder / "right.etrecord", *files)) as opened:
+        if request.param == "runtime":
+            said(opened, "target runtime")
+        said(opened, "start", "until module:wide")
+        yield opened
+
+
+@pytest.mark.parametrize("line", ["gap $", "gap $ local", f"gap {NODE}", f"gap {NODE} local"])
+def test_the_debugger_shows_the_channel(session: Session, line: str) -> None:
+    text = said(session, line)
+    assert WHERE in text
+    against = "PyTorch's result from the run's inputs" if "local" in line else "the reference"
+    assert f"{NODE}: the run beside {against}" in text
+    found = session.execute(line).answer.items
+    channels = next(one for one in found if isinstance(one, Section) and one.name == "channels")
+    assert channels.table.values["channel"][0] == CHANNEL
+    elements = next(one for one in found if isinstance(one, Section) and one.name == "elements")
+    assert elements.table.values["index"][0][1] == CHANNEL
+
+
+def test_the_debugger_says_what_it_cannot_compare(session: Session) -> None:
+    assert "unknown metric" in refused(session, "gap nothing")
+    assert "cannot read 'everything'" in refused(session, f"gap {NODE} everything")
+    assert "no value" in refused(session, "gap aten_addmm_default")
+    assert "no node has the debug handle" in refused(session, "gap %9999")
+
+
+def test_a_changed_value_of_a_live_run(folder: Path) -> None:
+    with closing(Session(folder / "right.etrecord")) as session:
+        said(session, "target live", "start", "until module:wide")
+        assert "Worst elements" not in said(session, "gap $")
+        text = said(session, "set $ = $ * 1.5", "gap $")
+    assert "the run beside the reference" in text
+    assert "Worst elements" in text

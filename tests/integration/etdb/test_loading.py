@@ -1,0 +1,98 @@
+"""The reference is loaded in the background: the prompt stays usable, and a wait can be ended."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("executorch.exir")
+
+from etscope.etdb.targets import reference  # noqa: E402
+from etscope.etdb.targets.reference import Background, ReferenceProgram  # noqa: E402
+from tests.support.etdb.ctrl_c import press  # noqa: E402
+from tests.support.etdb.server import eventually  # noqa: E402
+from tests.support.etdb.sessions import said, session  # noqa: E402
+
+
+def test_ctrl_c_ends_the_wait_and_not_the_work(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reference, "_SILENT_SECONDS", 0)
+    release = threading.Event()
+
+    def work() -> int:
+        release.wait()
+        return 7
+
+    background = Background(work)
+    timer = threading.Timer(0.5, press)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        background.result()
+    timer.join()
+    assert not background.is_over and Background.is_any_running()
+    release.set()
+    assert background.result() == 7
+    assert "Ctrl-C ends the wait" in capfd.readouterr().err
+
+
+def test_another_thread_can_end_the_wait() -> None:
+    release = threading.Event()
+    background = Background(release.wait)
+    timer = threading.Timer(0.3, Background.cancel_waits)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        background.result()
+    timer.join()
+    release.set()
+    assert background.result()
+
+
+def test_an_error_is_raised_where_it_is_waited_for() -> None:
+    def work() -> None:
+        raise ValueError("no")
+
+    background = Background(work)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            background.result()
+
+
+def test_print_does_not_wait_for_a_reference_that_is_loaded_ahead() -> None:
+    one = session("cnn_portable")
+    said(one, "start")
+    debugger, release = one.debugger, threading.Event()
+    linked, record = debugger.files.edge(debugger.method), debugger.files.record
+    assert record is not None
+
+    def load() -> ReferenceProgram:
+        release.wait()
+        return ReferenceProgram(record, linked)
+
+    debugger._program = linked, Background(load)
+    debugger.load_ahead()
+    assert "reference: (being loaded" in said(one, "print $")
+    assert "loaded" not in said(one, "print $.shape")
+    release.set()
+    assert eventually(lambda: not debugger.is_loading, 60)
+    assert said(one, "print $.shape").endswith("the reference is loaded\n")
+    assert "gap: SQNR" in said(one, "print $")
+
+
+def test_a_script_waits_for_the_reference() -> None:
+    one = session("cnn_portable")
+    said(one, "start")
+    waits = threading.Timer(0.3, partial(int))
+    linked, record = one.debugger.files.edge("forward"), one.debugger.files.record
+    assert record is not None
+    waits.start()
+
+    def load() -> ReferenceProgram:
+        waits.join()
+        return ReferenceProgram(record, linked)
+
+    one.debugger._program = linked, Background(load)
+    assert "gap: SQNR" in said(one, "print $")

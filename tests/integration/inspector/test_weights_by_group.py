@@ -1,0 +1,117 @@
+"""Weights of 4 bits with a scale for each group: what XNNPACK rounds by design is not an error, and
+another scale is one."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("executorch.exir")
+
+from torch import nn  # noqa: E402
+
+from etscope import Inspector  # noqa: E402
+from etscope.analysis.numerics.rows import Numerics  # noqa: E402
+from etscope.export import Exported, export  # noqa: E402
+from etscope.run import run  # noqa: E402
+
+INPUTS = (torch.randn(6, 64, generator=torch.Generator().manual_seed(1)),)
+
+
+class Gated(nn.Module):
+    """The feed-forward part of a language model, twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(64)
+        self.up = nn.Linear(64, 128, bias=False)
+        self.down = nn.Linear(128, 64, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            x = x + self.down(nn.functional.silu(self.up(self.norm(x))))
+        return x
+
+
+def exported(*, swapped: bool = False) -> Exported:
+    """The model with weights of 4 bits and a scale for each 32 of them; `swapped`: two of the
+    scales of `down` have changed places."""
+    from torchao.quantization import quantize_
+    from torchao.quantization.granularity import PerGroup
+    from torchao.quantization.quant_api import Int8DynamicActivationIntxWeightConfig
+    from torchao.utils import unwrap_tensor_subclass
+
+    torch.manual_seed(0)
+    model = Gated().eval()
+    config = Int8DynamicActivationIntxWeightConfig(
+        weight_dtype=torch.int4, weight_granularity=PerGroup(32)
+    )
+    quantize_(model, config)
+    model = unwrap_tensor_subclass(model)
+    if swapped:
+        (scales,) = (
+            value
+            for name, value in model.down.named_parameters()
+            if value.is_floating_point() and value.shape == (64, 4)
+        )
+        with torch.no_grad():
+            scales[5] = scales[5].flip(0)
+    return export(model, INPUTS, backend="xnnpack")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The record of the sound model, and runs of it and of the other one."""
+    place = tmp_path_factory.mktemp("weights_by_group")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, swapped in (("sound", False), ("swapped", True)):
+            made = exported(swapped=swapped)
+            made.save(place, name)
+            with run(
+                made.program,
+                INPUTS,
+                debug_level="intermediate_outputs",
+                separate=False,
+                isolate=False,
+                runner="python",
+            ) as done:
+                done.save(place / name)
+    return place
+
+
+def numerics(folder: Path, ran: str) -> Numerics:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        inspector = Inspector(
+            etdump_path=folder / ran / "run.etdp",
+            debug_buffer_path=folder / ran / "debug.bin",
+            etrecord=folder / "sound.etrecord",
+        )
+        return inspector.diagnose_numerics(inputs=INPUTS)
+
+
+def test_scales_that_the_backend_rounds_are_no_error(folder: Path) -> None:
+    found = numerics(folder, "sound")
+    assert found.is_fine
+    delegates = [row for row in found.rows if row.is_delegate]
+    assert delegates
+    for row in delegates:
+        assert row.verdict == "by design"
+        assert row.total is not None
+        assert row.local is not None
+        assert row.total < 70 < 100 < row.local, "decibels: the scales are rounded to 8 bits"
+    assert any("bfloat16" in note for note in found.notes)
+
+
+def test_a_scale_that_is_another_is_one(folder: Path) -> None:
+    found = numerics(folder, "swapped")
+    assert found.first is not None
+    assert found.first is next(row for row in found.rows if row.is_delegate)
+    assert found.first.local is not None
+    assert found.first.local < 60
+    (part,) = {row.verdict for row in found.rows if row.is_delegate}
+    assert part == "wrong"

@@ -1,0 +1,153 @@
+"""A lab's database of an earlier version is brought to the present one, or left as it is."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, insert, select, text
+from sqlalchemy.engine import make_url
+
+from etscope.errors import LabError, VersionError
+from etscope.lab.database import Database, jobs, schema
+from etscope.lab.jobs.records import Filter, State
+from tests.support.artifacts import ROOT
+from tests.support.lab_jobs import run_through, spec_of_number
+
+# Written by the code of version 1: tests/support/lab/old_database.py.
+OLD = ROOT / "tests/corpus/lab/version-1.sql"
+OLD_RESULTS = """create table lab_results (
+    job bigint primary key references lab_jobs (seq) on delete cascade, job_id varchar(32),
+    at_us bigint, model varchar, method varchar, device varchar, backend varchar,
+    model_sha256 varchar(64), p50_ms float, p90_ms float, load_ms float, first_ms float,
+    marked boolean, labels text)"""
+
+
+@pytest.fixture(scope="session")
+def old_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("old") / "lab.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(OLD.read_text())
+        connection.execute("update lab_leases set until = '2026-01-01 00:00:00.000000'")
+        connection.commit()
+    return path
+
+
+@pytest.fixture
+def old(old_sqlite: Path, database_url: str, tmp_path: Path) -> str:
+    """The URL of a database of version 1, in turn of each kind."""
+    if database_url.startswith("sqlite"):
+        shutil.copy(old_sqlite, tmp_path / "lab.db")
+        return database_url
+    Database(database_url).close()
+    source = create_engine(f"sqlite:///{old_sqlite}")
+    target = create_engine(make_url(database_url).set(drivername="postgresql+psycopg"))
+    with source.connect() as reading, target.begin() as writing:
+        schema.results.drop(writing)
+        writing.execute(text(OLD_RESULTS))
+        writing.execute(text("update etscope_lab set version = 1"))
+        for table in schema.metadata.sorted_tables:
+            if table not in (schema.results, schema.version):
+                rows = [row._asdict() for row in reading.execute(select(table))]
+                if rows:
+                    writing.execute(insert(table), rows)
+        writing.execute(text("select setval('lab_jobs_seq_seq', (select max(seq) from lab_jobs))"))
+        writing.execute(
+            text("select setval('lab_events_seq_seq', (select max(seq) from lab_events))")
+        )
+    source.dispose()
+    target.dispose()
+    return database_url
+
+
+def test_unlike_jobs_are_in_different_series_after_a_migration(old: str) -> None:
+    with Database(old) as database:
+        found = database.history()
+        assert [
+            (one.runner, one.threads, one.inputs, one.software, len(one.points)) for one in found
+        ] == [
+            ("native", 1, "seed 0", "ExecuTorch 1.5.1, etscope 0.1.0", 7),
+            ("native", 1, "seed 0", "ExecuTorch 1.6.0, etscope 0.1.0", 1),
+            ("native", 1, f"sha256:{'ab' * 32}", "ExecuTorch 1.5.1, etscope 0.1.0", 1),
+            ("native", 2, "seed 3", "", 1),
+            ("native", 4, "seed 0", "ExecuTorch 1.5.1, etscope 0.1.0", 1),
+            ("python", 1, "seed 0", "ExecuTorch 1.5.1, etscope 0.1.0", 1),
+        ]
+        points = found[0].points
+        assert [point.p50_ms for point in points] == [10 + n / 100 for n in range(7)]
+        assert [point.labels["commit"] for point in points] == [f"c{n}" for n in range(7)]
+        assert [one.points[0].marked for one in found] == [False] * 5 + [True]
+        # All else is there, and jobs go on.
+        everything = database.jobs(limit=100)
+        assert everything.total == 16
+        assert len(database.jobs(Filter(states=(State.DONE,)), limit=100).jobs) == 13
+        assert database.tokens()[0].name == "ci" and database.devices()[0].config.name == "host"
+        [waiting] = database.queued()
+        assert waiting.spec.priority == 3
+        new = run_through(database, spec_of_number(99, model_name="net.pte"), 1.0)
+        assert new.id not in {job.id for job in everything.jobs}
+        assert len(database.history()) == 7
+    with Database(old) as again:  # nothing is left to do
+        assert len(again.history()) == 7
+
+
+def test_the_old_database_is_kept_beside_the_new_one(old_sqlite: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(old_sqlite, tmp_path / "lab.db"))
+    path.chmod(0o600)
+    Database(f"sqlite:///{path}").close()
+    copy = tmp_path / "lab.db.version-1"
+    assert copy.stat().st_mode & 0o777 == 0o600
+    with closing(sqlite3.connect(copy)) as kept:
+        assert kept.execute("select version from etscope_lab").fetchall() == [(1,)]
+        assert kept.execute("select count(*) from lab_results").fetchone() == (12,)
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_database_that_an_earlier_etscope_works_on_is_left_alone(
+    old_sqlite: Path, tmp_path: Path
+) -> None:
+    path = Path(shutil.copy(old_sqlite, tmp_path / "lab.db"))
+    later = datetime.now(timezone.utc).replace(tzinfo=None) + timedelta(minutes=5)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("update lab_leases set until = ?", [later.isoformat(" ")])
+        connection.commit()
+    with pytest.raises(LabError, match=r"an etscope of that version works on it \(engine\)"):
+        Database(f"sqlite:///{path}")
+    check_old(path)
+    assert not (tmp_path / "lab.db.version-1").exists()
+
+
+def test_a_migration_that_fails_changes_nothing(
+    old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(connection: object) -> None:
+        raise VersionError("a job of another world")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(jobs, "fill_history", fail)
+        with pytest.raises(VersionError):
+            Database(old)
+    if old.startswith("sqlite"):
+        check_old(tmp_path / "lab.db")
+    with Database(old) as database:
+        assert len(database.history()) == 6
+
+
+def test_without_a_copy_nothing_is_changed(
+    old_sqlite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(shutil.copy(old_sqlite, tmp_path / "lab.db"))
+    (tmp_path / "lab.db.version-1").mkdir()
+    with pytest.raises(LabError, match=r"no copy of it can be written .* so it was not changed"):
+        Database(f"sqlite:///{path}")
+    check_old(path)
+
+
+def check_old(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("select version from etscope_lab").fetchall() == [(1,)]
+        assert connection.execute("select count(*) from lab_results").fetchone() == (12,)

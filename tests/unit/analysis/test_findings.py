@@ -1,0 +1,398 @@
+"""Findings: numbers are what the tables say, links pick what they say, none is of noise."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from etscope.analysis.comparison.compare_samples import Policy, compare_samples
+from etscope.analysis.findings import thresholds
+from etscope.analysis.findings.findings import Known, findings_of, findings_of_program
+from etscope.analysis.findings.steadiness import steadiness
+from etscope.analysis.findings.time import TimeFindings
+from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE
+from etscope.analysis.matching.matching import Coverage, Unpaired
+from etscope.analysis.matching.run_nodes import program_nodes
+from etscope.analysis.memory import memory_plan
+from etscope.analysis.profile.module_times import module_times
+from etscope.analysis.profile.profile import MethodProfile, Row
+from etscope.analysis.profile.profile_table import grouped_table, profile_table
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.analysis.weights import WEIGHTS, by_module
+from etscope.cli.output.tables import row_filter
+from etscope.errors import FormatError
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.pte import read_pte
+from etscope.formats.run_json import SavedRun
+from etscope.model.finding import Files, Finding, Place, Quantity, Severity, ranked
+from etscope.units import TimeScale, format_bytes
+from tests.support.artifacts import artifacts
+
+MS = Scale(TimeScale.NS, TimeScale.MS)
+NAMES = (
+    "cnn_portable",
+    "cnn_xnnpack",
+    "cnn_xnnpack_int8",
+    "transformer",
+    "transformer_portable",
+    "two_methods",
+    "cond",
+    "while_loop",
+    "dynamic_shape",
+    "bf16_fp16",
+    "attention_xnnpack",
+    "recurrent_xnnpack",
+    "many_delegates",
+    "batched_linear",
+    "channels_last",
+    "deconvolution",
+    "written_state",
+)
+
+
+def open_trace(name: str) -> Trace:
+    files = artifacts(name)
+    return Trace(
+        read_etdump(files.etdump),
+        record=read_etrecord(files.etrecord),
+        program=read_pte(files.pte),
+    )
+
+
+def found_of(trace: Trace) -> list[tuple[MethodProfile, Finding]]:
+    known = Known(
+        program=trace.recorded_program, nodes_of=trace.run_nodes if trace.record else None
+    )
+    return [(p, one) for p in trace.profiles() for one in findings_of(p, MS, known)]
+
+
+def kinds(trace: Trace) -> set[str]:
+    return {finding.kind for _, finding in found_of(trace)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_and_links_are_those_of_the_tables(name: str) -> None:
+    found = found_of(open_trace(name))
+    timed = [(p, one) for p, one in found if one.quantity and one.quantity.unit == "ms"]
+    assert timed
+    for profile, one in timed:
+        total = float(MS(profile.total).mean())
+        assert one.quantity is not None
+        assert 0 <= one.quantity.value <= total * (1 + 1e-9)
+        assert one.quantity.share == pytest.approx(one.quantity.value / total)
+        if one.place is not None and one.place.select is not None:
+            keep = row_filter(one.place.select)
+            picked = [leaf for group in profile.instructions for leaf in group.kept(keep)]
+            assert picked, one.sentence
+            assert sum(float(MS(leaf.ticks).mean()) for leaf in picked) == pytest.approx(
+                one.quantity.value
+            )
+        elif one.place is not None and one.place.by is not None:
+            table = grouped_table(profile, MS, one.place.by)
+            at = list(table.values[one.place.by]).index(one.place.name or "(root)")
+            assert table.values["avg"][at] == pytest.approx(one.quantity.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_memory_is_that_of_the_plan(name: str) -> None:
+    trace = open_trace(name)
+    program = trace.recorded_program
+    assert program is not None
+    found = [one for _, one in found_of(trace) if one.kind in ("memory", "largest-tensor")]
+    assert found
+    for one in found:
+        assert one.method is not None
+        plan = memory_plan(program, one.method)
+        sizes = (
+            plan.summary().values["size"]
+            if one.kind == "memory"
+            else [value.nbytes for value in plan.values]
+        )
+        assert one.quantity is not None
+        assert one.quantity.value in sizes
+        assert format_bytes(one.quantity.value) in one.sentence
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_command_names_its_files_and_a_selector_that_picks(name: str) -> None:
+    files = Files("run.etdp", "model.etrecord", "model.pte")
+    for profile, one in found_of(open_trace(name)):
+        line = one.next_command(files)
+        assert line is not None
+        words = shlex.split(line)
+        assert words[0] == "etscope"
+        assert "model.pte" in words
+        if "--select" in words:
+            table = profile_table(profile, MS, keep=row_filter(words[words.index("--select") + 1]))
+            assert min(table.breaks) > 0
+
+
+def test_the_questions_are_answered_in_words() -> None:
+    found = {one.kind: one.sentence for _, one in found_of(open_trace("cnn_xnnpack_int8"))}
+    # Of these, what has hardly any of the time that was measured is not told.
+    begins = {
+        "slowest-module": "The layer that takes most time is ",
+        "slowest-operator": "The operator that takes most time is ",
+        "slowest-line": "The line behind most time is ",
+    }
+    told = begins.keys() & found.keys()
+    assert told
+    assert all(found[kind].startswith(begins[kind]) for kind in told)
+    assert found["memory"].startswith("What takes most memory is ")
+    assert "no values were logged" in found["no-values"]
+
+
+def test_repeated_blocks_count_as_one_layer() -> None:
+    trace = open_trace("transformer_portable")
+    one = next(one for _, one in found_of(trace) if one.kind == "slowest-module")
+    assert one.place is not None
+    assert "*" in str(one.place.select)
+    assert re.search(r"\(\d+ modules, ", one.sentence)
+
+
+def test_a_portable_model_has_no_islands_and_a_delegated_one_may() -> None:
+    portable = kinds(open_trace("cnn_portable"))
+    assert "nothing-delegated" in portable
+    assert "islands" not in portable
+    assert "nothing-delegated" not in kinds(open_trace("cnn_xnnpack"))
+    (profile,) = open_trace("many_delegates").profiles()
+    one = TimeFindings(profile, MS).islands()
+    members = [row for row in profile.rows if row.kind == "kernel"]
+    assert (one is None) == (
+        sum(float(row.ticks.mean()) for row in members)
+        < thresholds.ISLANDS_SHARE * float(profile.total.mean())
+    )
+
+
+# -- what is made up for one finding
+
+
+def changed(profile: MethodProfile, change: Callable[[Row], Row]) -> MethodProfile:
+    return dataclasses.replace(profile, rows=tuple(map(change, profile.rows)))
+
+
+def of_totals(totals: np.ndarray) -> TimeFindings:
+    """A profile of these totals, in ms, of one kernel."""
+    ticks = np.round(np.asarray(totals) * 1e6).astype(np.int64)
+    row = Row("kernel", "mm.out", ticks, np.ones_like(ticks), instruction_id=0)
+    profile = MethodProfile("forward", np.arange(len(ticks)), ticks, (row,), {}, traced=False)
+    return TimeFindings(profile, MS)
+
+
+def told(totals: np.ndarray) -> list[str]:
+    return [one.kind for one in steadiness(of_totals(totals))]
+
+
+def test_runs_that_differ_are_told() -> None:
+    noise = np.random.default_rng(3).normal(1.0, 0.01, 40)
+    assert told(noise) == []
+    assert told(np.concatenate([[3.0], noise])) == ["first-run"]
+    assert told(noise[:4]) == []
+    assert told(noise[:1]) == ["measured-once"]
+    assert told(noise * np.where(np.arange(40) % 2, 1.0, 1.5)) == ["two-speeds"]
+    assert told(noise * np.where(np.arange(40) < 20, 1.0, 1.3)) == ["drift"]
+    spiked = noise.copy()
+    spiked[[7, 23]] = 6.0
+    assert told(spiked) == ["slow-runs"]
+
+
+def test_runs_that_differ_are_told_with_what_they_had() -> None:
+    noise = np.random.default_rng(3).normal(1.0, 0.01, 40)
+    (one,) = steadiness(of_totals(noise * np.where(np.arange(40) % 2, 1.0, 1.5)), "2 threads")
+    assert one.sentence.endswith("none lies between. They had 2 threads.")
+    (one,) = steadiness(of_totals(noise[:1]), "2 threads")
+    assert "threads" not in one.sentence
+    content = {"threads": 2, "conditions": {"cpus": "0-1", "cores": 2, "load": 3.1}}
+    assert Known(saved=SavedRun(content)).conditions == "2 threads, CPUs 0-1 of 2, load 3.10"
+    assert Known(saved=SavedRun({"threads": 2})).conditions == Known().conditions == ""
+
+
+@pytest.mark.parametrize("content", [
+    {"conditions": 3}, {"conditions": {"load": "much"}}, {"conditions": {"cores": 1.5}},
+    {"memory": {"peak_rss_bytes": "all"}}, {"memory": [1]}, {"conditions": {"governors": 3}},
+])  # fmt: skip
+def test_damaged_conditions_and_memory_are_refused(content: dict[str, Any]) -> None:
+    saved = SavedRun(content)
+    with pytest.raises(FormatError):
+        _ = saved.conditions, saved.memory
+
+
+@pytest.mark.parametrize("shape", ["normal", "uniform", "lognormal", "exponential tail"])
+def test_steady_runs_of_any_shape_are_not_accused(shape: str) -> None:
+    draw = np.random.default_rng(11)
+    sets = {
+        "normal": lambda n: draw.normal(1.0, 0.03, n),
+        "uniform": lambda n: draw.uniform(0.9, 1.1, n),
+        "lognormal": lambda n: draw.lognormal(0.0, 0.05, n),
+        "exponential tail": lambda n: 1.0 + draw.exponential(0.03, n),
+    }[shape]
+    accused = [kind for size in (10, 20, 30, 100) for _ in range(250) for kind in told(sets(size))]
+    assert len(accused) <= 5, accused  # of 1,000 sets
+    assert Policy().alpha > 1 - thresholds.DRIFT_CONFIDENCE
+
+
+def test_the_layer_with_most_weights_is_that_of_the_table() -> None:
+    files = artifacts("cnn_xnnpack_int8")
+    program, record = read_pte(files.pte), read_etrecord(files.etrecord)
+    known = Known(program, nodes_of=lambda method: program_nodes(program, method, record))
+    (one,) = (f for f in findings_of_program("forward", known) if f.kind == "weights")
+    rows = [row for row in by_module(known.parts).table.rows() if row[0] == WEIGHTS]
+    sums: dict[str, int] = {}
+    for _, module, _, _, size, _ in rows:
+        family = re.sub(r"(^|\.)\d+(?=\.)", r"\1*", str(module or ""), count=1)
+        sums[family] = sums.get(family, 0) + int(size or 0)
+    assert one.quantity is not None
+    assert one.quantity.value == max(sums.values())
+    assert f"of {format_bytes(sum(sums.values()))}." in one.sentence
+    without = findings_of_program("forward", Known(program))
+    assert without and all(f.kind != "weights" for f in without)
+
+
+def test_steady_runs_are_told_without_student(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+    monkeypatch.setattr(
+        "etscope.analysis.findings.steadiness.compare_samples",
+        lambda *sides: called.append(sides) or compare_samples(*sides),
+    )
+    draw = np.random.default_rng(5)
+    for _ in range(50):
+        told(draw.normal(1.0, 0.1, 30))
+    assert len(called) <= 1  # it imports scipy
+    told(draw.normal(1.0, 0.01, 40) * np.where(np.arange(40) < 20, 1.0, 1.3))
+    assert called
+
+
+def test_one_run_that_makes_an_average_is_told_with_its_median() -> None:
+    (profile,) = open_trace("cnn_portable").profiles()
+    row = max(profile.rows, key=lambda row: float(row.ticks.mean()))
+    ticks = np.full_like(row.ticks, 10)
+    ticks[len(ticks) // 2] = int(row.ticks.sum())
+    even_totals = np.full_like(profile.total, int(profile.total.mean()))
+    profile = dataclasses.replace(profile, total=even_totals)  # no run is slow as a whole
+    spoilt = changed(profile, lambda r: dataclasses.replace(r, ticks=ticks) if r is row else r)
+    one = TimeFindings(spoilt, MS).outlier()
+    assert one is not None
+    assert one.place is not None
+    assert one.place.instruction == row.instruction_id
+    assert f"in run {int(profile.runs[len(ticks) // 2])}" in one.sentence
+    even = changed(
+        profile, lambda r: dataclasses.replace(r, ticks=np.full_like(r.ticks, r.ticks[0]))
+    )
+    assert TimeFindings(even, MS).outlier() is None
+
+
+def test_a_rest_of_events_in_whole_microseconds_says_what_rounding_explains() -> None:
+    (profile,) = open_trace("cnn_xnnpack").profiles()
+    told_rest = TimeFindings(profile, MS).delegate_rest()
+    coarse = changed(
+        profile,
+        lambda r: (
+            dataclasses.replace(r, ticks=r.ticks // 1000 * 1000) if r.kind == "delegated" else r
+        ),
+    )
+    big = changed(
+        coarse,
+        lambda r: (
+            dataclasses.replace(r, ticks=r.ticks + profile.total) if r.kind == "unaccounted" else r
+        ),
+    )
+    one = TimeFindings(big, MS).delegate_rest()
+    assert one is not None
+    assert "whole microseconds" in one.sentence
+    portable = TimeFindings(open_trace("cnn_portable").profiles()[0], MS)
+    assert portable.delegate_rest() is None
+    assert told_rest is None or told_rest.kind in ("delegate-rest", "coarse-clock")
+
+
+def test_layout_changes_are_those_of_nodes_that_compute_nothing() -> None:
+    for name in NAMES:
+        for _, one in found_of(open_trace(name)):
+            if one.kind == "layout-changes":
+                assert one.place is not None
+                assert "conv" not in str(one.place.select)
+                return
+    pytest.fail("no artefact changes layouts")
+
+
+def test_without_a_record_or_program_that_is_said() -> None:
+    bare = Trace(read_etdump(artifacts("cnn_portable").etdump))
+    found = kinds(bare)
+    assert {"no-record", "no-program"} <= found
+    assert "slowest-module" not in found
+    assert not {"no-record", "no-program"} & kinds(open_trace("cnn_portable"))
+
+
+def test_problems_come_first_and_what_is_not_known_last() -> None:
+    found = [one for _, one in found_of(open_trace("cnn_xnnpack_int8"))]
+    order = [list(Severity).index(one.severity) for one in found]
+    assert order == sorted(order)
+    assert list(ranked(found)) == found
+
+    def at_stake(findings: Iterable[Finding]) -> list[float]:
+        shares = [one.quantity and one.quantity.share for one in findings]
+        return [round(share or 0, 9) for share in shares]
+
+    assert at_stake(ranked(found[::-1])) == at_stake(found)
+
+
+def test_plain_values_of_a_finding_have_only_its_members() -> None:
+    quantity = Quantity(1.5, "ms", 0.5)
+    place = Place("events", select="op:mul")
+    one = Finding(
+        "a", Severity.COST, "It is.", "forward", quantity, place, ("inspect", "--by", "op")
+    )
+    assert one.plain(Files("run.etdp")) == {
+        "kind": "a",
+        "severity": "cost",
+        "sentence": "It is.",
+        "method": "forward",
+        "quantity": {"value": 1.5, "unit": "ms", "share": 0.5},
+        "where": {
+            "view": "events",
+            "select": "op:mul",
+            "by": None,
+            "name": None,
+            "instruction": None,
+        },
+        "next": "etscope inspect run.etdp --by op",
+    }
+    bare = Finding("a", Severity.FACT, "It is.").plain(Files())
+    assert bare["quantity"] is None and bare["where"] is None and bare["next"] is None
+
+
+def test_findings_of_one_share_keep_their_order() -> None:
+    first, second = (
+        Finding("kind", Severity.FACT, text, quantity=Quantity(1, "ms", share))
+        for text, share in (("module", 0.3), ("line", 0.1 + 0.2))
+    )
+    assert ranked([first, second]) == (first, second)
+
+
+def test_the_module_of_the_roll_up_is_told_where_no_selector_picks_it() -> None:
+    (profile,) = open_trace("cnn_portable").profiles()
+    path = next(one.path for one in module_times(profile) if one.depth == 1)
+    one = TimeFindings(profile, MS)._module_of_roll_up(path, "Sequential")
+    assert one.quantity is not None
+    total = next(m.total for m in module_times(profile) if m.path == path)
+    assert one.quantity.value == pytest.approx(float(MS(total)))
+
+
+def test_a_reference_inside_delegates_is_said_with_the_way_to_see_it() -> None:
+    def coverage(inside: int, others: int) -> Coverage:
+        reason = f"{INSIDE_A_DELEGATE} of instruction 0"
+        nodes = [Unpaired(reason, "inside")] * inside + [Unpaired("a view", "view")] * others
+        return Coverage(pairs=1, outputs=(), nodes=tuple(nodes), paired_nodes=1)
+
+    hidden = coverage(299, 0).hidden
+    assert hidden is not None
+    assert "299 of 300 reference nodes lie inside delegates" in hidden
+    assert "etscope export --tap" in hidden
+    assert coverage(3, 9).hidden is None

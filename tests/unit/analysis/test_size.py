@@ -1,0 +1,562 @@
+"""Owners of the bytes of files: they sum to each file, and are what the export says."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from etscope.analysis.size import GROUPINGS, SizedFile, savings, size_files, size_reports
+from etscope.analysis.weights import WEIGHTS, Claim, Claims, FilePart, equal_content
+from etscope.cli import main
+from etscope.errors import EtscopeError, MismatchError
+from etscope.formats.bytes.flatbuffer import Span
+from etscope.formats.etdump.reader import bytes_by_kind, read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.delegate_data import DelegatePart, delegate_parts
+from etscope.formats.program.ptd import read_ptd, write_ptd
+from etscope.formats.program.pte import read_pte
+from etscope.formats.program.pte_schema import KernelCall, ScalarValue, ValueKind
+from tests.support.artifacts import artifacts
+from tests.support.formats.handmade import Number, build, method, pte_file, tensor
+
+NAMES = (
+    *("cnn_portable", "cnn_xnnpack", "cnn_xnnpack_int8", "cnn_xnnpack_lowered", "bundled"),
+    *("two_methods", "cond", "written_state", "bf16_fp16", "attention_xnnpack", "many_delegates"),
+    *("external_portable", "external_xnnpack", "record_variants", "allocations", "int_outputs"),
+)
+
+
+def sized(path: Path, record: Path | None = None) -> SizedFile:
+    (found,) = size_files([path], None if record is None else read_etrecord(record))
+    return found
+
+
+def check_sums(found: SizedFile) -> None:
+    """Fail unless the parts, and each of their tables, sum to the file."""
+    assert sum(part.size for part in found.parts) == len(found.data)
+    assert all(part.size > 0 for part in found.parts)
+    for by in GROUPINGS:
+        (report,) = size_reports([found], by)
+        for name in ("size", "parts"):
+            section = report.section(name)
+            assert section is not None
+            assert sum(section.table.values["size"]) == len(found.data)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_owners_sum_to_every_file_of_an_artefact(name: str) -> None:
+    folder = artifacts(name).folder
+    kinds = set()
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".pte", ".bpte", ".ptd", ".etdp") or path.name == "etrecord.bin":
+            if path.name == "malformed.etdp":
+                continue
+            found = sized(path)
+            assert len(found.data) == path.stat().st_size
+            check_sums(found)
+            kinds.add(found.kind)
+    assert {"pte", "etdump", "etrecord"} <= kinds
+
+
+@pytest.mark.parametrize("release", ["0.4.0", "0.7.0", "1.0.1", "1.2.0", "1.3.1", "1.4.1"])
+def test_records_of_older_releases(release: str) -> None:
+    corpus = Path(__file__).parents[2] / "corpus" / "etrecord"
+    check_sums(sized(corpus / f"executorch-{release}.etrecord"))
+
+
+@pytest.mark.parametrize("file", ["program.pte", "etdump.etdp", "etrecord.bin", "program.bpte"])
+def test_files_that_are_cut_off_are_refused(file: str, tmp_path: Path) -> None:
+    data = (artifacts("bundled").folder / file).read_bytes()
+    path = tmp_path / file
+    for size in (12, len(data) // 3, len(data) - 200):
+        path.write_bytes(data[:size])
+        with pytest.raises(EtscopeError):
+            sized(path)
+
+
+# -- programs
+
+
+def test_weights_have_the_names_of_the_parameters() -> None:
+    for name in ("cnn_portable", "cnn_xnnpack"):
+        made = artifacts(name)
+        assert made.etrecord is not None
+        parts = [part for part in sized(made.pte, made.etrecord).parts if part.kind == WEIGHTS]
+        by_name = {part.name: part for part in parts}
+        stem = by_name["stem.conv.weight"]
+        assert (stem.module, stem.size, stem.dtype) == ("stem.conv", 216 * 4, "float32")
+        assert sorted(stem.shape) == [3, 3, 3, 8]
+        assert stem.line is not None and stem.line.startswith("cnn.py:")
+        assert stem.owner == "stem.conv.weight"
+        assert not [part for part in parts if part.shared_by and part.name]
+
+
+def test_a_shared_weight_names_its_readers() -> None:
+    made = artifacts("external_portable")
+    assert made.etrecord is not None
+    files = [made.pte, made.extra("weights.ptd")]
+    _, data = size_files(files, read_etrecord(made.etrecord))
+    tied = next(part for part in data.parts if part.name == "first.weight")
+    assert tied.shared_by == ("first", "tied")
+    assert tied.module == ""
+
+
+def test_methods_share_weights() -> None:
+    parts = sized(artifacts("forward_and_extra").pte).parts
+    readers = {part.label: part.shared_by for part in parts if part.kind == WEIGHTS}
+    assert readers["float32[8, 8]"] == readers["float32[8]"] == ("extra", "forward")
+    assert readers["float32[3, 8]"] == ()
+
+
+def test_bytes_that_nothing_refers_to_are_not_padding(tmp_path: Path) -> None:
+    path = tmp_path / "more.pte"
+    path.write_bytes(artifacts("cnn_portable").pte.read_bytes() + b"appended" + bytes(8))
+    found = sized(path)
+    check_sums(found)
+    (extra,) = (part for part in found.parts if part.kind == "unreferenced")
+    assert extra.size >= 16
+
+
+def test_overlapping_constants_count_once(tmp_path: Path) -> None:
+    values = [tensor(2, 3, data_index=1), tensor(4, data_index=2)]
+    constants = {0: Number("I", 0), 1: Number("Q", [0, 0, 16])}
+    path = tmp_path / "overlap.pte"
+    path.write_bytes(pte_file(method(values), segments=[bytes(32)], more={5: constants}))
+    found = sized(path)
+    check_sums(found)
+    sizes = {part.label: part.size for part in found.parts if part.kind == WEIGHTS}
+    assert sizes == {"float32[2, 3]": 16, "float32[4]": 16}
+
+
+# -- the tables of a program
+
+
+def contents(found: SizedFile) -> Counter[str]:
+    """The bytes of the tables by content."""
+    sizes: Counter[str] = Counter()
+    for part in found.parts:
+        if part.kind == "tables":
+            sizes[part.detail or ""] += part.size
+    return sizes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_byte_of_the_tables_is_known(name: str) -> None:
+    made = artifacts(name)
+    found, program = sized(made.pte), read_pte(made.pte)
+    assert not [part for part in found.parts if part.kind == "unreferenced"]
+    sizes = contents(found)
+    assert "" not in sizes and {"header", "instructions", "inputs and outputs"} <= sizes.keys()
+    assert sizes.total() == program.tables_size
+    assert sizes["alignment"] < 0.1 * sizes.total()
+    assert sizes["unread values"] == 0
+
+
+def test_instructions_are_counted_by_operator() -> None:
+    made = artifacts("cnn_portable")
+    program = read_pte(made.pte)
+    (method,) = program.methods
+    expected = Counter(
+        method.operators[one.operator].full_name
+        for one in method.instructions
+        if isinstance(one, KernelCall)
+    )
+    (report,) = size_reports([sized(made.pte)])
+    section = report.section("operators")
+    assert section is not None and len(expected) > 3
+    shown = dict(zip(section.table.values["operator"], section.table.values["calls"], strict=True))
+    assert shown == dict(expected)
+    # Two thirds of the tables of a portable program are what its operators need.
+    assert sum(section.table.values["size"]) > program.tables_size // 2
+
+
+def grown(tmp_path: Path, **changes: Any) -> Counter[str]:
+    """The contents of the tables that grow by a change of a method."""
+    path, sizes = tmp_path / "made.pte", []
+    plain: dict[str, Any] = {
+        "values": [tensor(2, 3), tensor(2, 3), ScalarValue(ValueKind.INT, -1)],
+        "instructions": [KernelCall(0, (0, 2, 1))],
+        "operators": ["aten::neg.out"],
+        "inputs": [0],
+        "outputs": [1],
+    }
+    for chosen in (plain, plain | changes):
+        path.write_bytes(pte_file(method(**chosen), segments=[bytes(16)]))
+        found = sized(path)
+        check_sums(found)
+        sizes.append(contents(found))
+    return Counter({what: size - sizes[0][what] for what, size in sizes[1].items()}) - Counter(
+        {"alignment": len(path.read_bytes()), "table layouts": len(path.read_bytes())}
+    )
+
+
+def test_tables_grow_where_something_is_added(tmp_path: Path) -> None:
+    frame = {0: "net.py", 1: Number("i", 3), 2: "forward", 3: "return -x"}
+    assert grown(tmp_path, operators=["aten::negative.out"]) == {"operator names": 5}
+    assert grown(tmp_path, name="forward_2") == {"inputs and outputs": 2}
+    assert grown(tmp_path, stacktrace=[{0: [frame]}])["stack traces"] > 6 + 7 + 9
+    more = grown(tmp_path, instructions=[KernelCall(0, (0, 2, 1)), KernelCall(0, (1, 2, 0))])
+    assert set(more) == {"instructions"}
+    assert more["instructions"] >= 3 * 4 + 2 * 8  # three arguments and two tables
+
+
+def test_values_that_nothing_reads_could_be_left_out(tmp_path: Path) -> None:
+    values = [tensor(4, data_index=1), tensor(4, data_index=2), tensor(4), tensor(4)]
+    constants = {0: Number("I", 0), 1: Number("Q", [0, 0, 16])}
+    path = tmp_path / "unread.pte"
+    for outputs, dead in (([2], 16), ([2, 1], 0)):
+        made = method(
+            values,
+            [KernelCall(0, (0, 2))],
+            operators=["aten::neg.out"],
+            inputs=[3],
+            outputs=outputs,
+        )
+        path.write_bytes(pte_file(made, segments=[bytes(32)], more={5: constants}))
+        found = sized(path)
+        assert sum(part.size for part in found.parts if part.is_unread) == dead
+        tables = contents(found)["unread values"]
+        rows = {row[0]: row[1:] for row in savings(found).table.rows()}
+        assert (tables > 0) == (dead > 0)
+        assert rows.get("without unread weights and values") == (
+            (1, dead + tables, 0, dead + tables) if dead else None
+        )
+
+
+def test_a_number_may_lie_outside_of_its_table(tmp_path: Path) -> None:
+    """As some programs have it: the vtable leaves half of the int64 out."""
+    made = method([ScalarValue(ValueKind.INT, -1)])
+    path = tmp_path / "number.pte"
+    data = bytearray(pte_file(made, segments=[bytes(16)]))
+    at = data.index(struct.pack("<q", -1))
+    table = next(start for start in range(at - 4, at - 16, -4) if _is_table_of(data, start, at))
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    struct.pack_into("<H", data, vtable + 2, at - table + 4)
+    path.write_bytes(data)
+    found = sized(path)
+    check_sums(found)
+    assert not [part for part in found.parts if part.kind == "unreferenced"]
+
+
+def _is_table_of(data: bytearray, start: int, field: int) -> bool:
+    """True if a table whose only field is at `field` begins at `start`."""
+    vtable = start - struct.unpack_from("<i", data, start)[0]
+    if not 0 <= vtable < len(data) - 6:
+        return False
+    size, _, first = struct.unpack_from("<3H", data, vtable)
+    return bool(size == 6 and first == field - start)
+
+
+def test_data_of_older_files_is_not_that_of_tables(tmp_path: Path) -> None:
+    """Constants and delegates' data were inside of the tables before 1.0."""
+    made = method([tensor(8, data_index=1)], delegates=[("AnotherBackend", 0, 0)])
+    inline = {2: [{0: b""}, {0: bytes(range(32))}], 3: [{0: b"delegate"}]}
+    path = tmp_path / "old.pte"
+    path.write_bytes(pte_file(made, more=inline))
+    found = sized(path)
+    check_sums(found)
+    sizes = {part.kind: part.size for part in found.parts if part.kind != "tables"}
+    assert sizes == {"weights": 32, "delegates' data": 8}
+    assert "data" not in contents(found) or contents(found)["data"] <= 3 * 4
+
+
+# -- external tensors
+
+
+@pytest.mark.parametrize("name", ["external_portable", "external_xnnpack"])
+def test_a_program_and_its_ptd_explain_each_other(name: str) -> None:
+    made = artifacts(name)
+    assert made.etrecord is not None
+    data = made.extra("weights.ptd")
+    program, external = size_files([made.pte, data], read_etrecord(made.etrecord))
+    check_sums(external)
+    assert program.notes == ()
+    weights = [part for part in external.parts if part.kind == WEIGHTS]
+    assert sum(part.size for part in weights) == 4 * (2 * 64 + 3 * 8)
+    assert {part.dtype for part in weights} == {"float32"}
+    assert {part.name for part in weights} >= {"second.weight", "second.bias"}
+    (alone,) = size_files([made.pte])
+    assert "5 weights are in a .ptd file" in alone.notes[0]
+
+
+def test_the_ptd_of_another_program_is_an_error(tmp_path: Path) -> None:
+    program = artifacts("external_portable").pte
+    other = artifacts("external_xnnpack").extra("weights.ptd")
+    with pytest.raises(MismatchError, match="none of its 5 keys is asked for"):
+        size_files([program, other])
+    part = tmp_path / "part.ptd"
+    write_ptd({"first.weight": np.zeros((8, 8), np.float32)}, part)
+    with pytest.raises(MismatchError, match=r"needs 'first\.bias'"):
+        size_files([program, part])
+    assert main(["size", str(program), str(other)]) == 3
+
+
+# -- bundles, records, dumps
+
+
+def test_a_bundle_has_its_cases_and_the_program() -> None:
+    made = artifacts("bundled")
+    assert made.bpte is not None
+    found, program = size_files([made.bpte, made.pte])
+    cases = [part for part in found.parts if part.kind == "test cases"]
+    assert {part.label for part in cases} >= {"forward, case 0", "forward, case 3"}
+    inner = [part for part in found.parts if part.kind == WEIGHTS]
+    outer = [part for part in program.parts if part.kind == WEIGHTS]
+    assert [(part.label, part.size) for part in inner] == [(p.label, p.size) for p in outer]
+    assert {one.offset - two.offset for one, two in zip(inner, outer, strict=True)} != {0}  # type: ignore[operator]
+
+
+def test_a_record_is_its_members_as_stored(tmp_path: Path) -> None:
+    source = artifacts("cnn_portable")
+    assert source.etrecord is not None
+    packed = tmp_path / "packed.etrecord"
+    with zipfile.ZipFile(source.etrecord) as old, zipfile.ZipFile(packed, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name), zipfile.ZIP_DEFLATED)
+    found = sized(packed)
+    check_sums(found)
+    with zipfile.ZipFile(packed) as archive:
+        for info in archive.infolist():
+            if info.compress_size:
+                part = next(part for part in found.parts if part.label == info.filename)
+                assert (part.size, part.unpacked) == (info.compress_size, info.file_size)
+
+
+def test_the_program_in_a_record_has_its_parts(tmp_path: Path) -> None:
+    source = artifacts("cnn_portable")
+    assert source.etrecord is not None
+    path = tmp_path / "with.etrecord"
+    path.write_bytes(source.etrecord.read_bytes())
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("etscope/program_buffer_constants", source.pte.read_bytes())
+    found = sized(path)
+    check_sums(found)
+    assert sum(part.size for part in found.parts if part.kind == WEIGHTS) == sum(
+        part.size for part in sized(source.pte).parts if part.kind == WEIGHTS
+    )
+    assert "stem.conv.weight" in {part.name for part in found.parts}
+
+
+def test_the_bytes_of_a_dump_grow_with_its_events() -> None:
+    small, large = (read_etdump(artifacts(name).etdump) for name in ("cond", "large_20k"))
+    assert bytes_by_kind(large)["events"] > 20 * bytes_by_kind(small)["events"]
+    for dump in (small, large):
+        assert bytes_by_kind(dump)["unreferenced"] == 0
+    with_values = artifacts("cnn_portable")
+    assert bytes_by_kind(read_etdump(with_values.etdump))["values"] > 0
+
+
+def test_a_debug_buffer_is_known_by_its_dump() -> None:
+    made = artifacts("cnn_portable")
+    assert made.debug_buffer is not None
+    _, found = size_files([made.etdump, made.debug_buffer])
+    check_sums(found)
+    sizes = {part.kind: part.size for part in found.parts}
+    assert sizes["logged values"] + sizes["unused"] > 0.9 * len(found.data)
+    with pytest.raises(EtscopeError):
+        size_files([made.debug_buffer])
+    other = artifacts("large_20k").etdump
+    with pytest.raises(MismatchError, match="not the debug buffer"):
+        size_files([made.etdump, other, made.debug_buffer])
+
+
+# -- delegates' data, in the shape of their writers
+
+
+def vulkan_data() -> bytes:
+    values = [
+        {0: Number("B", 5), 1: {0: Number("b", 5), 1: Number("I", [2, 3]), 2: Number("i", 0)}},
+        {0: Number("B", 5), 1: {0: Number("b", 4), 1: Number("I", [4]), 2: Number("i", 1)}},
+    ]
+    constants = [
+        {0: Number("Q", 16), 1: Number("Q", 24)},
+        {0: Number("Q", (1 << 64) - 1), 1: Number("Q", 8), 2: "a key"},
+    ]
+    tables = build({2: values, 5: constants}, b"VK00")
+    tables += bytes(-len(tables) % 16)
+    head = struct.pack("<4x4sHIIIQ", b"VH00", 30, 32, len(tables), 32 + len(tables), 48)
+    return head + bytes(2) + tables + bytes(48)
+
+
+def vela_data() -> bytes:
+    made = b""
+    for name, data in (
+        ("vela_bin_stream", b""),
+        ("cmd_data", bytes(20)),
+        ("weight_data", bytes(33)),
+        ("vela_end_stream", b""),
+    ):
+        made += struct.pack("<16sIB11x", name.encode(), len(data), 0) + data
+        made += bytes(-len(data) % 16)
+    return made
+
+
+def coreml_data() -> bytes:
+    nodes: list[dict[str, Any]] = [
+        {"name": "weight.bin", "dataRegion": {"offset": 0, "size": 64}, "children": {}, "kind": 0},
+        {"name": "model.mlmodel", "dataRegion": {"offset": 64, "size": 9}, "kind": 0},
+        {"name": "weights", "dataRegion": {"offset": 0, "size": 0}, "children": {}, "kind": 1},
+    ]
+    return bytes(80) + json.dumps({"nodes": nodes}).encode()[::-1]
+
+
+def test_parts_of_the_data_of_backends() -> None:
+    graph, first, second = delegate_parts("VulkanBackend", memoryview(vulkan_data()))
+    assert graph.name == "graph"
+    assert (first.dtype, first.shape, first.size, first.key) == ("float32", (2, 3), 24, None)
+    assert (second.dtype, second.shape, second.key) == ("float16", (4,), "a key")
+    assert delegate_parts("EthosUBackend", memoryview(vela_data())) == (
+        DelegatePart("cmd_data", 64, 20),
+        DelegatePart("weight_data", 128, 33, True, None, "int8"),
+    )
+    context = struct.pack("<IqQ", 0x5678ABCD, 7, 100)
+    for header in (20, 256):
+        data = memoryview(context.ljust(header, b"\0") + bytes(100))
+        assert delegate_parts("QnnBackend", data) == (DelegatePart("context binary", header, 100),)
+    mlx = struct.pack("<4x4sQQ", b"MLX0", 32, 16) + bytes(8 + 16)
+    assert delegate_parts("MLXBackend", memoryview(mlx)) == (
+        DelegatePart("graph", 24, 8),
+        DelegatePart("constants", 32, 16, True),
+    )
+    network = struct.pack("<BIII", 1, 2, 1, 20) + bytes(20)
+    assert delegate_parts("NeuropilotBackend", memoryview(network)) == (
+        DelegatePart("compiled network", 13, 20),
+    )
+    assert delegate_parts("CoreMLBackend", memoryview(coreml_data())) == (
+        DelegatePart("weight.bin", 0, 64, True),
+        DelegatePart("model.mlmodel", 64, 9),
+    )
+
+
+@pytest.mark.parametrize(
+    ("backend", "data"),
+    [
+        ("VulkanBackend", vulkan_data()),
+        ("EthosUBackend", vela_data()),
+        ("QnnBackend", struct.pack("<IqQ", 0x5678ABCD, 7, 100) + bytes(100)),
+        ("CoreMLBackend", coreml_data()),
+        ("AnotherBackend", b"nobody knows"),
+    ],
+)
+def test_delegates_data_is_never_dropped(backend: str, data: bytes, tmp_path: Path) -> None:
+    """Whole, cut off, or with a bit turned: the parts sum to the file."""
+    path = tmp_path / "delegate.pte"
+    rng = np.random.default_rng(0)
+    broken = [bytearray(data) for _ in range(40)]
+    for one in broken:
+        one[rng.integers(len(one))] ^= 1 << int(rng.integers(8))
+    details = []
+    for blob in (data, data[: len(data) // 2], b"x", *map(bytes, broken)):
+        made = method([], delegates=[(backend, 1, 0)])
+        path.write_bytes(pte_file(made, segments=[blob]))
+        found = sized(path)
+        check_sums(found)
+        details.append({part.detail for part in found.parts if part.label == backend})
+    assert details[2] == {"opaque"}
+    assert ("opaque" in details[0]) == (backend == "AnotherBackend")
+
+
+CORPUS = Path(__file__).parents[2] / "corpus" / "delegates"
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("vulkan", "float32"), ("vulkan_fp16", "float16"), ("coreml", "float16")]
+)
+def test_weights_in_the_data_that_backends_wrote(name: str, dtype: str) -> None:
+    """Each parameter of the model is found by name, and its bytes are those of the model."""
+    found = sized(CORPUS / f"{name}.pte", CORPUS / f"{name}.etrecord")
+    check_sums(found)
+    parts = {part.name: part for part in found.parts if part.kind == WEIGHTS}
+    expected = np.load(CORPUS / "weights.npz")
+    # Core ML has tensors of a few bytes in its model, not among the weights.
+    names = set(expected.files) - ({"first.bias"} if name == "coreml" else set())
+    assert len(names) >= 5 and parts.keys() == names
+    for parameter in names:
+        part, values = parts[parameter], expected[parameter]
+        assert (part.dtype, part.shape) == (dtype, values.shape)
+        assert part.offset is not None
+        held = np.frombuffer(found.data[part.offset : part.offset + part.size], dtype)
+        np.testing.assert_array_equal(held, values.astype(dtype).reshape(-1))
+    rows = {row[0]: row[1:] for row in savings(found).table.rows()}
+    assert rows[f"{dtype} to int8 by channel"][0] == 3  # the matrices, not the biases
+
+
+@pytest.mark.parametrize("name", ["ethos_u55", "ethos_u85"])
+def test_blocks_that_vela_wrote(name: str) -> None:
+    found = sized(CORPUS / f"{name}.pte")
+    check_sums(found)
+    parts = {part.detail: part for part in found.parts if part.label == "EthosUBackend"}
+    assert parts.keys() >= {"cmd_data", "weight_data", "inputs", "outputs", "scratch_size"}
+    assert parts["weight_data"].kind == WEIGHTS
+    commands = parts["cmd_data"]
+    assert commands.offset is not None
+    assert bytes(found.data[commands.offset : commands.offset + 4]) == b"COP1"  # of the driver
+    assert parts["scratch_size"].size == 4
+
+
+# -- what could be saved
+
+
+def test_estimates_of_smaller_weights(tmp_path: Path) -> None:
+    ones = np.ones((8, 16), np.float32)
+    path = tmp_path / "weights.ptd"
+    write_ptd({"a": ones, "b": ones, "c": np.zeros(8, np.float32), "d": np.int8(1)}, path)
+    table = savings(sized(path)).table
+    rows = {row[0]: row[1:] for row in table.rows()}
+    assert rows["float32 to float16"] == (3, 1056, 528, 528)
+    assert rows["float32 to int8 by channel"] == (2, 1024, 320, 704)
+    assert rows["one copy of equal weights"] == (2, 1024, 512, 512)
+    assert any("2 weights of 512 bytes are equal: a, b" in note for note in table.notes)
+    assert "Estimates" in table.notes[0]
+
+
+def test_equal_content_is_looked_for_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = bytes(100_000), bytes(99_999) + b"x"
+    third = bytes(30_000) + b"y" + bytes(69_999)  # equal at the samples
+    blobs = [memoryview(one) for one in (first, second, bytes(first), third, b"short", b"")]
+    assert equal_content(blobs) == ([[0, 2]], 0)
+    monkeypatch.setattr("etscope.analysis.weights._HASHED", 250_000)
+    assert equal_content(blobs) == ([[0, 2, 3]], 300_000)  # that much is not certain
+    changed = bytes(100_000 // 15) + b"y" + bytes(93_333)  # at a place that is looked at
+    assert equal_content([blobs[0], blobs[2], memoryview(changed)]) == ([[0, 1]], 200_000)
+
+
+def test_claims_of_one_place() -> None:
+    claims = Claims()
+    claims.add(Span(0, 10), Claim("tables"))
+    claims.add(Span(4, 4), Claim(WEIGHTS, "int8", "int8[4]"))
+    claims.add(Span(4, 4), Claim("named data", label="key"))
+    parts = claims.parts(memoryview(bytes(16)))
+    assert [(part.kind, part.size) for part in parts] == [
+        ("tables", 6), ("weights", 4), ("padding", 6),
+    ]  # fmt: skip
+    assert isinstance(parts[0], FilePart)
+
+
+# -- the command
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    made = artifacts("cnn_xnnpack")
+    size = made.pte.stat().st_size
+    assert main(["size", str(made.pte), str(made.etdump), "-f", "json"]) == 0
+    reports = json.loads(capsys.readouterr().out)
+    text = json.dumps(reports)
+    assert "etscope.size/1" in text and '"total"' in text
+    for by in GROUPINGS:
+        assert main(["size", str(made.pte), "-r", str(made.etrecord), "--by", by]) == 0
+        out = capsys.readouterr().out
+        assert f"{size:,} bytes in all." in out
+    assert main(["size", "nowhere.pte"]) == 2
+    assert main(["size", __file__]) == 3
+
+
+def test_external_entries_are_all_read() -> None:
+    assert len(read_ptd(artifacts("external_xnnpack").extra("weights.ptd")).entries) == 5

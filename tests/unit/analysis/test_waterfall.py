@@ -1,0 +1,234 @@
+"""Changes by module, operator, kind and line: all of them add up, whatever runs on either side."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from etscope.analysis.comparison.changes import MethodDiff, percent
+from etscope.analysis.comparison.compare_samples import Verdict
+from etscope.analysis.comparison.diff import diff_profiles
+from etscope.analysis.comparison.diff_table import diff_table
+from etscope.analysis.comparison.waterfall import (
+    GROUPINGS,
+    Part,
+    headline,
+    operator_name,
+    waterfall,
+    waterfall_table,
+)
+from etscope.analysis.profile.profile import MethodProfile, Row
+from etscope.analysis.profile.profile_table import LACKS_PROGRAM
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.errors import UsageError
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.pte import read_pte
+from etscope.units import TimeScale
+from tests.support.artifacts import artifacts
+
+MS = Scale(TimeScale.NS, TimeScale.MS)
+NAMES = (
+    "cnn_portable",
+    "cnn_xnnpack",
+    "cnn_xnnpack_int8",
+    "transformer",
+    "transformer_portable",
+    "attention_xnnpack",
+    "while_loop",
+    "two_methods",
+)
+
+
+@cache
+def profile_of(name: str) -> MethodProfile:
+    files = artifacts(name)
+    trace = Trace(
+        read_etdump(files.etdump_timing or files.etdump),
+        record=read_etrecord(files.etrecord),
+        program=read_pte(files.pte),
+    )
+    return trace.profiles()[0]
+
+
+def many(profile: MethodProfile, seed: int, factor: float = 1.0) -> MethodProfile:
+    """The profile with 40 runs like its last one, of some noise."""
+    random = np.random.default_rng(seed)
+    noise = factor * random.lognormal(0, 0.01, 41)
+    spread = [(noise * int(row.ticks[-1])).astype(np.int64) for row in profile.rows]
+    rows: list[Row] = []
+    for row, ticks in zip(profile.rows, spread, strict=True):
+        rows.append(replace(row, ticks=ticks, calls=np.full(41, row.calls[-1])))
+    heads = sum(row.ticks for row in rows if row.depth == 0)
+    made = replace(profile, rows=tuple(rows), total=heads + 1000, runs=np.arange(41))
+    # The rest of a call is what its events leave of it.
+    fixed = []
+    for call in made.instructions:
+        events = sum((row.ticks for row in call.below[:-1]), np.zeros(41, np.int64))
+        fixed.append(call.head)
+        fixed += call.below[:-1]
+        fixed += [replace(row, ticks=call.head.ticks - events) for row in call.below[-1:]]
+    return replace(made, rows=tuple(fixed))
+
+
+def sums(parts: Sequence[Part], diff: MethodDiff) -> tuple[float, float]:
+    before = sum(part.before or 0.0 for part in parts) + (diff.unaccounted.before or 0.0)
+    after = sum(part.after or 0.0 for part in parts) + (diff.unaccounted.after or 0.0)
+    return before, after
+
+
+@pytest.mark.parametrize("by", GROUPINGS)
+def test_all_pairs_of_models_add_up(by: str) -> None:
+    """Also models that have nothing in common: added and removed rows count from and to zero."""
+    pairs = list(itertools.product(NAMES, repeat=2))
+    assert len(pairs) == 64
+    for one, other in pairs:
+        diff = diff_profiles(profile_of(one), profile_of(other))
+        found = waterfall(diff, by)
+        ends = (diff.total.before, diff.total.after)
+        assert sums(found.own, diff) == pytest.approx(ends, rel=1e-9), (one, other)
+        tops = [part for part in found.parts if part.depth == 0]
+        assert sums(tops, diff) == pytest.approx(ends, rel=1e-9), (one, other)
+        changes = sum(part.change for part in found.own) + diff.unaccounted.change
+        assert changes == pytest.approx(diff.total.change, rel=1e-9, abs=1e-3)
+
+
+@pytest.mark.parametrize("by", GROUPINGS)
+@pytest.mark.parametrize("limit", [None, 0, 1, 3])
+def test_the_table_adds_up_however_little_is_shown(by: str, limit: int | None) -> None:
+    diff = diff_profiles(profile_of("cnn_portable"), profile_of("cnn_xnnpack"))
+
+    def is_convolution(row: Row) -> bool:
+        return any("convolution" in op for op in row.attribution.op_types)
+
+    for keep in (None, is_convolution):
+        table = waterfall_table(diff, MS, by, limit=limit, keep=keep)
+        rows = list(zip(table.values["change"], table.depth or (), strict=True))
+        tops = [change for change, depth in rows[:-1] if depth == 0]
+        assert sum(tops) == pytest.approx(rows[-1][0])
+
+
+def test_what_only_one_side_has_ranks_by_its_time() -> None:
+    diff = diff_profiles(many(profile_of("cnn_portable"), 1), many(profile_of("cnn_xnnpack"), 2))
+
+    found = {part.name: part for part in waterfall(diff, "op").own}
+
+    gone = [part for part in found.values() if part.status == "removed"]
+    assert gone and all(part.change < 0 and part.comparison is None for part in gone)
+    assert found["convolution"].status == "same"  # a kernel before, the delegate's event after
+    assert found["convolution"].comparison is not None
+    assert found["convolution"].comparison.verdict is Verdict.IMPROVED
+    changes = [abs(part.change) for part in waterfall(diff, "op").own]
+    assert changes == sorted(changes, reverse=True)
+
+
+def test_another_dtype_is_the_same_operator() -> None:
+    diff = diff_profiles(
+        many(profile_of("cnn_xnnpack"), 1), many(profile_of("cnn_xnnpack_int8"), 2)
+    )
+
+    pairs = [inner for pair in diff.alignment.pairs for inner in pair.inner]
+    changed = [pair for pair in pairs if pair.status == "changed"]
+    assert changed
+    for pair in changed:
+        assert pair.before is not None and pair.after is not None
+        assert pair.before.attribution.op_types == pair.after.attribution.op_types
+        assert pair.before.name != pair.after.name
+    convolutions = [pair for pair in pairs if pair.shown.attribution.op_types]
+    gemms = [pair for pair in convolutions if "aten.convolution" in str(pair.shown.attribution)]
+    assert gemms and {pair.status for pair in gemms} <= {"changed", "same", "moved"}
+    assert "quantize_per_tensor" in {
+        operator_name(call, leaf)
+        for call in profile_of("cnn_xnnpack_int8").instructions
+        for leaf in call.leaves
+    }
+
+
+def test_the_headline_says_what_changed_by_how_much_and_whether_it_can_be_told() -> None:
+    portable = many(profile_of("cnn_portable"), 1)
+    faster = headline(diff_profiles(portable, many(profile_of("cnn_xnnpack"), 2)), MS)
+    assert faster[0].startswith("forward takes ") and " ms less: " in faster[0]
+    assert faster[1] == "It ran on kernels before, on XnnpackBackend after."
+    assert faster[2].startswith("By operator: convolution -")
+    assert faster[3].startswith("By module: ")
+
+    files = artifacts("cnn_xnnpack")
+    record = read_etrecord(files.etrecord)
+    bare = Trace(read_etdump(files.etdump_timing or files.etdump), record=record).profiles()[0]
+    assert headline(diff_profiles(portable, bare), MS)[-1].endswith("give it too (--program).")
+    assert LACKS_PROGRAM not in faster
+
+    same = headline(diff_profiles(portable, many(profile_of("cnn_portable"), 3)), MS)
+    assert same[0].startswith("forward takes as long as before: ") and len(same) == 1
+
+    few = replace(profile_of("cnn_portable"))
+    told = headline(diff_profiles(few, few), MS)
+    assert told[0].startswith("Whether forward changed cannot be told: ")
+    assert "at least 10 are needed" in told[0]
+
+
+def unsteady(profile: MethodProfile, seed: int) -> MethodProfile:
+    """The profile with 20 runs of which some take a thousand times as long as others."""
+    factors = np.random.default_rng(seed).lognormal(0, 3.0, 20)
+    rows = tuple(
+        replace(
+            row,
+            ticks=(factors * max(int(row.ticks[-1]), 1000)).astype(np.int64),
+            calls=np.full(20, row.calls[-1]),
+        )
+        for row in profile.rows
+    )
+    total = sum(row.ticks for row in rows if row.depth == 0)
+    return replace(profile, rows=rows, total=total, runs=np.arange(20))
+
+
+def test_intervals_that_say_nothing_are_shown_as_unknown() -> None:
+    base = profile_of("cnn_portable")
+    diff = diff_profiles(unsteady(base, 1), unsteady(base, 2))
+
+    for table in (diff_table(diff, MS), waterfall_table(diff, MS, "op")):
+        assert table.values["interval"][-1] == "unknown"
+        assert table.values["reason"][-1] == "the runs are too unsteady to bound the change"
+        assert table.values["high"][-1] > 10 * table.values["low"][-1] > 0
+        assert table.title.startswith("forward: cannot tell · ")
+        assert any(note.startswith('Interval "unknown": ') for note in table.notes)
+    first = headline(diff, MS)[0]
+    assert first.startswith("Whether forward changed cannot be told: ")
+    assert "; the runs are too unsteady to bound the change. Record more runs" in first
+    assert first.endswith("etscope run … --iterations 100.")
+
+    steady = diff_table(diff_profiles(many(base, 1), many(base, 2)), MS)
+    assert "unknown" not in steady.values["interval"]
+    assert not any("unknown" in note for note in steady.notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [(0.05, "+5.0%"), (-0.5, "-50.0%"), (8.9, "+890.0%"), (379.0, "x380"), (25_099.0, "x25,100"),
+     (3.47e5, "x347,000")],
+)  # fmt: skip
+def test_large_changes_are_factors(change: float, text: str) -> None:
+    assert percent(change) == text
+
+
+def test_dumps_of_one_program_are_noise_for_sums_too() -> None:
+    base = profile_of("cnn_portable")
+    diff = diff_profiles(many(base, 1), many(base, 2, 1.08))
+    noisy = replace(
+        diff, sides=replace(diff.sides, noise=[many(base, 3, 1.1), many(base, 4, 0.93)])
+    )
+    verdicts = {part.comparison.verdict for part in waterfall(noisy, "op").own if part.comparison}
+    sure = {part.comparison.verdict for part in waterfall(diff, "op").own if part.comparison}
+    assert Verdict.REGRESSED in sure and verdicts == {Verdict.CANNOT_TELL}
+
+
+def test_an_unknown_grouping_is_refused() -> None:
+    diff = diff_profiles(profile_of("cnn_portable"), profile_of("cnn_portable"))
+    with pytest.raises(UsageError, match="cannot group by 'colour'"):
+        waterfall(diff, "colour")

@@ -1,0 +1,59 @@
+"""The bytes of a program by what they are: sums, and modules against the record's parameters."""
+
+from __future__ import annotations
+
+import pytest
+
+from etscope.analysis.matching.run_nodes import program_nodes
+from etscope.analysis.weights import WEIGHTS, by_module, file_parts, part_by_part
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.pte import read_pte
+from tests.support.artifacts import artifacts
+
+MODELS = ("cnn_portable", "cnn_xnnpack", "cnn_xnnpack_int8", "attention_xnnpack")
+
+# The number of weights of convolutions, by module.
+CONVOLUTIONS = {"stem.conv": 216, "stages.1.conv": 1152, "stages.2.second.conv": 2304}
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("with_record", [True, False])
+def test_parts_sum_to_the_file_and_do_not_overlap(model: str, with_record: bool) -> None:
+    made = artifacts(model)
+    assert made.pte is not None and made.etrecord is not None
+    program = read_pte(made.pte)
+    record = read_etrecord(made.etrecord) if with_record else None
+    parts = file_parts(program, lambda method: program_nodes(program, method, record))
+    size = made.pte.stat().st_size
+    assert sum(part.size for part in parts) == size
+    weights = [part for part in parts if part.kind == WEIGHTS]
+    assert weights
+    ends = 0
+    for part in weights:
+        assert part.offset is not None and part.offset >= ends
+        assert part.dtype is not None
+        ends = part.offset + part.size
+    if not with_record:
+        assert all(part.module is None for part in parts)
+    for section in (by_module(parts), part_by_part(parts)):
+        assert sum(section.table.values["size"]) == size
+
+
+@pytest.mark.parametrize("model", ["cnn_portable", "cnn_xnnpack", "cnn_xnnpack_int8"])
+def test_weights_are_in_the_modules_that_read_them(model: str) -> None:
+    made = artifacts(model)
+    assert made.pte is not None and made.etrecord is not None
+    program, record = read_pte(made.pte), read_etrecord(made.etrecord)
+    parts = file_parts(program, lambda method: program_nodes(program, method, record))
+    sizes = dict.fromkeys(CONVOLUTIONS, 0)
+    for part in parts:
+        if part.module in CONVOLUTIONS and part.label is not None and part.label.endswith("]"):
+            sizes[part.module] = max(sizes[part.module], part.size)
+    width = 1 if model.endswith("int8") else 4
+    assert sizes == {module: count * width for module, count in CONVOLUTIONS.items()}
+
+
+def test_int8_weights_have_their_type() -> None:
+    parts = file_parts(read_pte(artifacts("cnn_xnnpack_int8").pte))
+    assert {part.dtype for part in parts if part.kind == WEIGHTS} == {"int8", "int32"}
+    assert not any(part.kind == "named data" for part in parts)

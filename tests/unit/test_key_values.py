@@ -1,0 +1,35 @@
+"""KEY=VALUE is read, and refused, in the same way by every command and form."""
+
+from __future__ import annotations
+
+import pytest
+
+from etscope.cli import main
+from etscope.errors import UsageError
+from etscope.key_values import key_values
+
+
+def test_pairs() -> None:
+    assert key_values(("a=1", "b = x=y ", "c=", "a=1"), "label") == {"a": "1", "b": "x=y", "c": ""}
+    for wrong in ("a", "=1", " = 1"):
+        with pytest.raises(UsageError, match=f"label '{wrong}' is not KEY=VALUE"):
+            key_values((wrong,), "label")
+    with pytest.raises(UsageError, match="label a is given twice: 1 and 2"):
+        key_values(("a=1", "a=2"), "label")
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "form"),
+    [
+        (["lab", "list"], "--label", "KEY=VALUE"),
+        (["lab", "submit", "net.pte"], "--label", "KEY=VALUE"),
+        (["lab", "submit", "net.pte"], "--limit", "KEY=VALUE"),
+        (["collect", "run.etdp", "-o", "dataset"], "--label", "KEY=VALUE"),
+        (["sql", "dataset", "select 1"], "--param", "NAME=VALUE"),
+    ],
+)
+def test_every_command_refuses_alike(
+    command: list[str], option: str, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, option, "nothing"]) == 2
+    assert f"{option} 'nothing' is not {form}" in capsys.readouterr().err

@@ -1,0 +1,38 @@
+// Where the view of a graph is to go when the next layout is there.
+
+import type { Selection } from "../../store";
+import type { Drawing } from "../layout/engine";
+import { countShown, shownAt } from "./marks";
+import type { GraphModel } from "./model";
+import type { Stage } from "./stage";
+
+/** What is to happen to the view when the next layout is there. */
+export interface Plan {
+  centre: number[] | null;
+  anchor: { item: number; x: number; y: number } | null;
+  /** The selection that this pane made itself. */
+  own: Selection;
+  fitted: boolean;
+}
+
+export const NO_PLAN: Readonly<Plan> = { centre: null, anchor: null, own: null, fitted: false };
+
+/** Moves the view as planned, as soon as what is planned for is drawn. */
+export function settle(stage: Stage | null, drawing: Drawing | null, model: GraphModel, plan: Plan): void {
+  if (!stage || !drawing) return;
+  if (!plan.fitted) {
+    plan.fitted = true;
+    stage.fit(drawing, true);
+  }
+  if (plan.centre) {
+    const shown = shownAt(model, drawing);
+    stage.centre(drawing, [...countShown(shown, plan.centre).keys()]);
+    plan.centre = null;
+    plan.anchor = null;
+  } else if (plan.anchor) {
+    const { item, x, y } = plan.anchor;
+    const index = drawing.items.indexOf(item);
+    if (index >= 0) stage.shift(x, y, drawing.x[index]! + drawing.w[index]! / 2, drawing.y[index]!);
+    plan.anchor = null;
+  }
+}
