@@ -31,15 +31,6 @@ from etscope.units import TimeScale
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
-    """Distance of a stop's values from the reference's (total), and from PyTorch's on the device's
-    own inputs (local); None if unknown."""
-
-    total: float | None
-    local: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A state of a run to go back to. saved: as the target takes it. where: the stop, as text."""
 
@@ -97,7 +88,6 @@ class Debugger:
     selected: list[str] = field(default_factory=list)
     selected_at: int = -1
     logging: str | None = None
-    gaps: dict[tuple[str, int], Gap] = field(default_factory=dict)
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
     last_checkpoint: int = 0
     _named: tuple[LinkedGraph, Mapping[str, Node]] | None = None
@@ -130,7 +120,6 @@ class Debugger:
             before.close()
             self.checkpoints.clear()
         self.position, self.ended, self.level, self.frame = None, False, 0, 0
-        self.gaps.clear()
 
     def close(self) -> None:
         """Close the target."""

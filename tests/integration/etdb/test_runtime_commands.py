@@ -198,21 +198,22 @@ def test_the_first_divergence_is_found_and_put_right(requests: dict[str, int]) -
     assert where(one) == "aten_add_tensor"
     assert 5.9 < float(said(one, "print gap(sqnr)")) < 6.1
     assert "gap: SQNR 6.0" in said(one, "print $")
-    worst = said(one, "gap 3").splitlines()
-    assert "aten_add_tensor" in worst[4]
+    worst = one.gap(3).data[0]["rows"][0]
+    assert (worst["node"], worst["verdict"]) == ("aten_add_tensor", "wrong")
     assert where(one) == "aten_add_tensor"
+    assert one.execute("gap").exit_code == 1
     result = one.execute("continue")
     assert result.exit_code == 1
     assert where(one) == "aten_convolution_default_3"
     # What it makes of its own, wrong input is right.
-    table = said(one, "gap run").splitlines()
-    total, local = (float(n.replace("inf", "999")) for n in table[-1].split()[-3:-1])
-    assert total < 10
-    assert local > 100
+    (last,) = (row for row in gaps(one) if row["node"] == where(one))
+    assert last["total_dB"] < 10
+    assert last["local_dB"] > 100
+    assert last["verdict"] == "inherited"
     assert "6.0206 dB" in said(one, "rs", "list/e")
     said(one, "set aten_add_tensor = ref(aten_add_tensor)")
     assert "is over" in said(one, "continue")
-    assert "aten_add_tensor" not in said(one, "gap 3")
+    assert {row["verdict"] for row in gaps(one)} == {"fine"}
 
 
 def test_nan_is_the_worst_gap_unless_the_reference_has_it_too() -> None:
@@ -221,30 +222,38 @@ def test_nan_is_the_worst_gap_unless_the_reference_has_it_too() -> None:
     assert said(one, "print gap(sqnr)") == "-inf\n"
     assert "SQNR -inf dB" in said(one, "print $")
     assert "own value is -inf dB from it" in said(one, "call $")
-    assert "-inf" in said(one, "gap run")
+    (row,) = gaps(one)
+    assert row["verdict"] == "wrong" and "NaN" in row["non_finite"]
     assert one.execute("continue").exit_code == 1
     other = on_runtime("nan_output")
     assert "is over" in said(other, "break if gap(sqnr) < 60", "break if gap(max_abs) > 1", "run")
 
 
+def gaps(one: Session) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = one.gap("run 99").data[0]["rows"]
+    return rows
+
+
 def test_gap_after_a_nan_compares_nodes_of_several_values() -> None:
     one = on_runtime("transformer_portable")
     said(one, "start", "set $ = $ * 0 / 0", "continue")
-    rows = one.gap("run 99").data[0]["rows"]
-    totals = {row["node"]: row["total_dB"] for row in rows}
-    assert totals["aten_native_layer_norm_default"] == -np.inf  # three values
-    assert totals["aten__softmax_default"] == -np.inf
+    verdicts = {row["node"]: row["verdict"] for row in gaps(one)}
+    assert list(verdicts.values()).count("wrong") == 1
+    assert verdicts["aten_native_layer_norm_default[0]"] == "inherited"
+    assert verdicts["aten__softmax_default"] == "inherited"
 
 
-def test_a_value_that_nothing_reads_does_not_count_in_a_gap() -> None:
-    """The mean beside a layer norm is zero up to rounding: any two of them are far apart."""
-    one = on_runtime("transformer_portable")
-    said(one, "run")
-    rows = one.gap(99).data[0]["rows"]
-    local = {row["node"]: row["local_dB"] for row in rows}
-    norms = [local[name] for name in local if "layer_norm" in name]
-    assert len(norms) > 4
-    assert min(norms) > min(local.values())
+def test_gap_accuses_nobody_behind_a_branch() -> None:
+    one = on_runtime("cond")
+    said(one, "start", "until op:sigmoid", "set $ = $ * 1.5", "continue")
+    rows = one.gap().data[0]["rows"]
+    assert (rows[0]["node"], rows[0]["verdict"]) == ("submodule_0/aten_sigmoid_default", "wrong")
+    behind = {row["node"]: row for row in rows}["aten_addmm_default_1"]
+    assert (behind["verdict"], behind["local_dB"] > 100) == ("inherited", True)
+    assert "node submodule_0/aten_sigmoid_default" in said(one, "blame")
+    # The value of the branch is no operator's: what PyTorch makes of the reference's says so.
+    for command in ("call aten_addmm_default_1", "gap aten_addmm_default_1 local"):
+        assert "of the reference, since the run has no value of it: " in said(one, command)
 
 
 def test_gaps_are_told_of_all_that_ran_and_the_run_stays() -> None:

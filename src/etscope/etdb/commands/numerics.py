@@ -23,12 +23,11 @@ from etscope.etdb.expressions.expression import evaluate, parse
 from etscope.etdb.expressions.scope import (
     DebuggerScope,
     gap_between,
-    gaps_so_far,
     single,
     values_read,
 )
 from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT, Files
-from etscope.etdb.output import Output, operators, source_text
+from etscope.etdb.output import Output, source_text
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.reference import load_torch
 from etscope.etdb.targets.runtime import RuntimeTarget
@@ -37,7 +36,18 @@ from etscope.quiet import quiet
 
 GROUP = "values"
 _STATE_IS_OFF = 60.0  # dB, far from what rounding leaves in many calls
-_COLUMNS = ("instruction", "op", "node", "total", "local", "verdict", "source")
+_COLUMNS = [
+    "instruction",
+    "pass",
+    "op",
+    "node",
+    "total",
+    "local",
+    "verdict",
+    "non_finite",
+    "source",
+]
+_IF_ANY = ("pass", "non_finite")  # columns that are shown if they have something
 
 
 @command("blame [METRIC]", group=GROUP, words=("metric",))
@@ -54,7 +64,7 @@ def blame(debugger: Debugger, rest: str) -> Output:
     if isinstance(target, RecordedRuns):
         found = _of_recorded(debugger, target, metric)
     elif isinstance(target, RuntimeTarget):
-        found = _of_runtime(debugger, target, metric)
+        found = of_runtime(debugger, target, metric)
     else:
         raise UsageError(
             "a live run is PyTorch itself: no operator of it goes wrong",
@@ -85,7 +95,7 @@ def _of_recorded(debugger: Debugger, target: RecordedRuns, metric: Metric) -> Nu
         )
 
 
-def _of_runtime(debugger: Debugger, target: RuntimeTarget, metric: Metric) -> Numerics:
+def of_runtime(debugger: Debugger, target: RuntimeTarget, metric: Metric) -> Numerics:
     """Judge the core of the run up to here, in the state that the runtime had at its beginning."""
     from etscope.diagnosis.numerics import PreparedNumerics
 
@@ -151,9 +161,9 @@ def gap(debugger: Debugger, rest: str) -> Output:
 
     METRIC is sqnr by default (help metrics). `total` compares with the reference; `local`, the
     operator's own error, with PyTorch's result for the device's inputs. At most N rows (15); with
-    `run`, in order of execution. On the runtime, all operators that have run are compared, without
-    outputs that nothing reads; the run is repeated for it. A live run with replaced values is
-    compared with the plain reference. `blame` has the verdict.
+    `run`, in order of execution. On the runtime, all operators that have run are compared; the run
+    is repeated for it, with tracing. A live run with replaced values is compared with the plain
+    reference. `blame` says which operator goes wrong first.
     """
     first, _, more = rest.strip().partition(" ")
     path = _node_named(debugger, first)
@@ -174,16 +184,18 @@ def gap(debugger: Debugger, rest: str) -> Output:
     metric = find_metric(name)
     target = debugger.some_target()
     output = Output()
-    if debugger.on_runtime is not None:
-        table = _runtime_gaps(debugger, metric, in_order)
-    elif not isinstance(target, RecordedRuns):
+    if not isinstance(target, (RecordedRuns, RuntimeTarget)):
         table = _live_gaps(debugger, metric, in_order)
     else:
-        found = _of_recorded(debugger, target, metric)
+        found = (
+            _of_recorded(debugger, target, metric)
+            if isinstance(target, RecordedRuns)
+            else of_runtime(debugger, target, metric)
+        )
         output.finding = not found.is_fine
         table = found.table("run" if in_order else "error")
-        has_passes = any(table.values["pass"])
-        table = table.select((_COLUMNS[0], "pass", *_COLUMNS[1:]) if has_passes else _COLUMNS)
+        empty = {name for name in _IF_ANY if not any(table.values[name])}
+        table = table.select([name for name in _COLUMNS if name not in empty])
     total = len(table)
     if total > count:
         words = f"gap {name} {total} run" if in_order else f"gap {name} {total}"
@@ -242,50 +254,7 @@ def _value_beside(debugger: Debugger, word: str, path: str, *, local: bool) -> O
         output.items += value_sections(compared, f"{which}: the run beside {against}", bars=True)
     if not output.items:
         raise MissingDataError(f"{word} has no elements to compare")
-    return output
-
-
-def _runtime_gaps(debugger: Debugger, metric: Metric, in_order: bool) -> Table:
-    """Compare what has run so far on the runtime with the reference."""
-    target = debugger.some_target()
-    gaps = gaps_so_far(debugger, target, metric.name)
-    rows = [
-        (stop, gaps[stop.position])
-        for stop in target.stops[: len(gaps)]
-        if gaps[stop.position].total is not None
-    ]
-    if not rows:
-        raise MissingDataError(
-            "no operator that ran has a value in the reference",
-            hint="load the ETRecord, which has the node of each of them",
-        )
-    if not in_order:  # the worst first: by the operator's own error, if it is known
-        badness = {
-            stop.position: metric.badness(one.total if one.local is None else one.local)
-            for stop, one in rows
-        }
-        rows.sort(key=lambda row: (-badness[row[0].position], row[0].position))
-    unit = metric.unit or None
-    has_passes = any(stop.loop_pass for stop, _ in rows)
-    content: dict[Column, list[Any]] = {
-        Column("stop", Kind.INT): [stop.position for stop, _ in rows],
-        Column("instruction", Kind.INT, priority=2): [stop.instruction for stop, _ in rows],
-        **({Column("pass", Kind.INT): [stop.loop_pass for stop, _ in rows]} if has_passes else {}),
-        Column("node"): [stop.node or stop.name for stop, _ in rows],
-        Column("op", priority=2): [stop.op for stop, _ in rows],
-        Column("total", Kind.FLOAT, unit=unit): [one.total for _, one in rows],
-        Column("local", Kind.FLOAT, unit=unit): [one.local for _, one in rows],
-        Column("source", Kind.PATH, priority=1): [
-            str(next(iter(stop.lines), "")) for stop, _ in rows
-        ],
-    }
-    unknown = len(gaps) - len(rows)
-    note = f"{unknown:,} of {operators(len(gaps))} without a value in the reference"
-    return Table.of(
-        content,
-        title=f"{metric.title}: the run on the runtime against the reference",
-        notes=(note,) if unknown else (),
-    )
+    return output.say(*scope.inputs_of_reference)
 
 
 def _live_gaps(debugger: Debugger, metric: Metric, in_order: bool) -> Table:

@@ -7,14 +7,17 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
+from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.source_location import lines_of
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import CallerSelector, fields_of_stop
+from etscope.etdb.commands.numerics import of_runtime
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.debugger import Debugger
-from etscope.etdb.expressions.scope import DebuggerScope, gaps_so_far
+from etscope.etdb.expressions.scope import DebuggerScope
 from etscope.etdb.output import Output, frames_of, stop_lines
 from etscope.etdb.targets.recorded import RecordedRuns
+from etscope.etdb.targets.runtime import RuntimeTarget
 from etscope.etdb.targets.target import Stop
 from etscope.model.graph import SourceLine, source_lines
 from etscope.model.selector import Selector
@@ -325,9 +328,9 @@ def _line_errors(debugger: Debugger, file: str) -> dict[int, float]:
     """Worst SQNR of the values of each line's stops."""
     target = debugger.some_target()
     gaps: list[tuple[SourceLine, float | None]] = []
-    if debugger.on_runtime is not None:
-        for position, gap in gaps_so_far(debugger, target, "sqnr").items():
-            gaps += [(line, gap.total) for line in target.stops[position].lines[:1]]
+    if isinstance(target, RuntimeTarget):
+        found = of_runtime(debugger, target, find_metric("sqnr"))
+        gaps = [(line, row.total) for row in found.rows for line in row.lines[:1]]
     elif isinstance(target, RecordedRuns):
         pairs = target.matched().by_node
         for stop in target.stops:

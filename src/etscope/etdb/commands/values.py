@@ -227,8 +227,6 @@ def set_(debugger: Debugger, rest: str) -> Output:
         if target is debugger.on_runtime:
             debugger.follow_target()
         raise
-    finally:
-        debugger.gaps.clear()
     named = f"value({node})" if isinstance(node, int) else node or stop.path or stop.name
     named = name if output else named
     return Output().say(f"{named} = " + value_lines(value)[0])
@@ -270,10 +268,7 @@ def call(debugger: Debugger, rest: str) -> Output:
         raise UsageError(f"{name} is a {node.kind}: nothing is called")
     scope = DebuggerScope(debugger)
     result = single(debugger.reference.call(name, scope.value_for_call))
-    output = Output().say(*value_lines(result))
-    if scope.from_reference:
-        names = ", ".join(dict.fromkeys(scope.from_reference))
-        output.say(f"of the reference, since the run has no value of it: {names}")
+    output = Output().say(*value_lines(result), *scope.inputs_of_reference)
     try:
         own = scope.value_for_call(name)
     except EtscopeError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from etscope.analysis.matching.matching import Pair
 from etscope.analysis.metrics import Metric, find_metric, measure
 from etscope.errors import EtscopeError, MissingDataError, UsageError
-from etscope.etdb.debugger import Debugger, Gap
+from etscope.etdb.debugger import Debugger
 from etscope.etdb.expressions.expression import (
     CALL,
     CURRENT,
@@ -23,7 +22,6 @@ from etscope.etdb.expressions.expression import (
 )
 from etscope.etdb.output import counted, value_lines
 from etscope.etdb.targets.recorded import NO_DUMP, NO_DUMP_HINT
-from etscope.etdb.targets.target import Target
 from etscope.model.graph import VIEWS, stem
 
 
@@ -140,6 +138,14 @@ class DebuggerScope:
                 hint="weights are: " + ", ".join(list(placeholders)[:20]),
             )
         return self._debugger.reference.value(placeholders[str(name)])
+
+    @property
+    def inputs_of_reference(self) -> tuple[str, ...]:
+        """A sentence on inputs of a `call` that are the reference's; empty if there are none."""
+        if not self.from_reference:
+            return ()
+        names = ", ".join(dict.fromkeys(self.from_reference))
+        return (f"of the reference, since the run has no value of it: {names}",)
 
     def value_for_call(self, name: str) -> Any:
         """Value of an input for `call`: the run's, also of a view of one. If the run has none, the
@@ -330,42 +336,3 @@ def single(value: Any) -> Any:
         if one is not None and (isinstance(one, (list, tuple)) or np.size(one) > 0)
     ] or list(value)
     return full[0] if len(full) == 1 else list(value)
-
-
-def gaps_so_far(debugger: Debugger, target: Target, metric: str) -> dict[int, Gap]:
-    """Gaps of all stops up to the current one of a run on the runtime, by position.
-
-    Outputs and inputs of a stop are available only when it has just run. So the run is repeated
-    from its beginning, with the values that were set, and read stop by stop; it ends where it
-    stood. Results are kept until the run begins anew or a value is set.
-
-    Raises `MissingDataError` when nothing has run, or without a reference.
-    """
-    last = debugger.position
-    if last is None:
-        raise MissingDataError("nothing has run yet", hint="run, or start")
-    reference = debugger.reference  # raises before anything is repeated
-    found = find_metric(metric)
-    missing = [p for p in range(last + 1) if (found.name, p) not in debugger.gaps]
-    if missing:
-        try:
-            for position in missing:
-                target.reach(position)
-                if target.interrupted:
-                    raise KeyboardInterrupt
-                stop = target.stops[position]
-                scope = DebuggerScope(debugger)
-                total = local = None
-                # In a branch or a delegate, PyTorch may have no operator for it.
-                with suppress(EtscopeError), debugger.standing_at(position):
-                    total = scope.gap(found.name)
-                    if stop.path is not None and stop.kind != "delegate":
-                        # The operator's own error: PyTorch runs it on the device's inputs.
-                        result = reference.call(stop.path, scope.value_for_call)
-                        pair = result, scope.value_for_call(stop.path)
-                        read = [values_read(debugger, stop.path, one) for one in pair]
-                        local = gap_between(found, *read)
-                debugger.gaps[found.name, position] = Gap(total, local)
-        finally:
-            target.reach(last)
-    return {p: debugger.gaps[found.name, p] for p in range(last + 1)}
