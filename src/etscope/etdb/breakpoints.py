@@ -167,7 +167,8 @@ def fields_of_stop(stop: Stop) -> Fields:
     # "softmax" for "aten._softmax.default"
     stems = [stem(node.op) for node in nodes] or [stem(stop.op)]
     return {
-        "name": [stop.name, *(node.name for node in nodes)],
+        # The path is that of a node in a branch or loop: "submodule_0/aten_mul_tensor".
+        "name": [stop.name, *([stop.path] if stop.path else ()), *(node.name for node in nodes)],
         "op": [stop.op, stop.name, *(node.op for node in nodes), *stems],
         "module": [stop.module] if stop.module else [],
         "type": [

@@ -459,3 +459,23 @@ def test_all_values_of_a_call_are_set_at_once() -> None:
     assert said(one, "print gap(sqnr, aten_permute_copy_default)") == "inf\n"
     assert "2 values" in refused(one, "set $ = [1, 2, 3]")
     assert said(one, "print $[1].max()") == "8\n"
+
+
+def test_nodes_in_a_branch_are_taken_as_they_are_printed() -> None:
+    one = on_runtime("cond")
+    path = "submodule_0/aten_mul_tensor"
+    assert "1 place" in said(one, f"break {path}")
+    assert "breakpoint 1" in said(one, "run")
+    assert one.debugger.here().path == path
+    assert said(one, f"print {path}").splitlines()[0] == said(one, "print $").splitlines()[0]
+    assert "the run beside the reference" in said(one, f"gap {path}")
+
+
+def test_a_value_that_changes_the_way_says_where_the_run_stands() -> None:
+    one = on_runtime("cond")
+    said(one, "start", "until op:sigmoid")
+    text = said(one, "set aten_gt_scalar = False")
+    assert "the run takes another way with it, and stands at" in text
+    assert "submodule_1" in (one.debugger.here().path or "")
+    assert (one.debugger.here().path or "").rpartition("/")[2] in text
+    assert "another way" not in said(one, "set aten_gt_scalar = False")

@@ -222,14 +222,14 @@ def _value_beside(debugger: Debugger, word: str, path: str, *, local: bool) -> O
     """Show the run's value of a node beside the reference's, or PyTorch's from the same inputs."""
     scope = DebuggerScope(debugger)
     load_torch()
-    expression = parse(word)
-    value = evaluate(expression, scope)
+    is_node = not word.startswith(("$", "%"))
+    value = scope.value(path) if is_node else evaluate(parse(word), scope)
     if local:
         if not path:
             raise MissingDataError("no node of the graph is known for this operator")
         expected = single(debugger.reference.call(path, scope.value_for_call))
     else:
-        expected = scope.reference(None if word == "$" else next(expression.names()))
+        expected = scope.reference(None if word == "$" else path)
     outputs = scope.outputs_here() if word == "$" and not local else []
     pairs = [(path, expected, value)]
     if isinstance(value, (list, tuple)):

@@ -18,7 +18,7 @@ from etscope.etdb.expressions.scope import (
     gap_between,
     single,
 )
-from etscope.etdb.output import Output, counted, value_lines
+from etscope.etdb.output import Output, counted, stop_lines, value_lines
 from etscope.etdb.targets.remote_tensor import RemoteTensor, leading_part
 from etscope.units import format_bytes, format_float
 
@@ -42,7 +42,9 @@ def print_(debugger: Debugger, rest: str) -> Output:
         option, _, rest = rest[1:].partition(" ")
         if option != "f":
             raise UsageError(f"print has no option /{option}", hint="print/f shows all numbers")
-    expression = parse(rest or "$")
+    # The path of a node in a branch or loop, which etdb itself prints, would be a division.
+    is_path = "/" in rest and debugger.files.record is not None and rest in debugger.nodes()
+    expression = parse(f'value("{rest}")' if is_path else rest or "$")
     scope = DebuggerScope(debugger)
     value = evaluate(expression, scope)
     output = Output().say(*value_lines(value, full=full))
@@ -228,8 +230,11 @@ def set_(debugger: Debugger, rest: str) -> Output:
             debugger.follow_target()
         raise
     named = f"value({node})" if isinstance(node, int) else node or stop.path or stop.name
-    named = name if output else named
-    return Output().say(f"{named} = " + value_lines(value)[0])
+    said = Output().say(f"{name if output else named} = " + value_lines(value)[0])
+    now = debugger.here()
+    if (now.path, now.instruction) != (stop.path, stop.instruction):
+        said.say("the run takes another way with it, and stands at", *stop_lines(debugger, now))
+    return said
 
 
 def _set_logging(debugger: Debugger, path: str) -> Output:
