@@ -9,6 +9,7 @@ from etscope.analysis.selector_fields import tensor_fields
 from etscope.errors import UsageError
 from etscope.etdb.expressions.expression import Expression
 from etscope.etdb.targets.target import Stop
+from etscope.model.event_table import KERNEL_PREFIX
 from etscope.model.graph import stem
 from etscope.model.selector import Fields, Selector
 
@@ -169,7 +170,7 @@ def fields_of_stop(stop: Stop) -> Fields:
     return {
         # The path is that of a node in a branch or loop: "submodule_0/aten_mul_tensor".
         "name": [stop.name, *([stop.path] if stop.path else ()), *(node.name for node in nodes)],
-        "op": [stop.op, stop.name, *(node.op for node in nodes), *stems],
+        "op": [stop.op, stop.name.removeprefix(KERNEL_PREFIX), *(one.op for one in nodes), *stems],
         "module": [stop.module] if stop.module else [],
         "type": [
             kind

@@ -479,3 +479,12 @@ def test_a_value_that_changes_the_way_says_where_the_run_stands() -> None:
     assert "submodule_1" in (one.debugger.here().path or "")
     assert (one.debugger.here().path or "").rpartition("/")[2] in text
     assert "another way" not in said(one, "set aten_gt_scalar = False")
+
+
+def test_a_write_back_has_the_line_and_module_of_what_it_writes() -> None:
+    one = on_runtime("rewritten_state")
+    assert "breakpoint 1: op:copy_ · " in said(one, "break op:copy_")
+    said(one, "run")
+    stop = one.debugger.here()
+    assert (stop.name, stop.nodes) == ("native_call_copy_", ())
+    assert stop.lines

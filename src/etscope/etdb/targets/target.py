@@ -71,7 +71,7 @@ def stop_of_event(
     record. paths: of its nodes, by `id`.
     """
     if linked is not None and linked.run_nodes is not None:
-        attribution = linked.run_nodes.ran(attribution, key.instruction)
+        attribution = linked.run_nodes.shown_at(attribution, key.instruction)
     nodes = attribution.nodes
     name = key.name or attribution.operator or (str(key.delegate_id) if key.delegate_id else "")
     if name == "OPERATOR_CALL":  # the runtime's own operators log no name
@@ -92,7 +92,7 @@ def stop_of_event(
         nodes=nodes,
         lines=attribution.lines,
         stack=stack or tuple(attribution.stack),
-        module=common_module(nodes),
+        module=common_module(attribution.located),
         handles=tuple(handle_list(attribution.debug_handles)),
         backend=attribution.backend_id,
         delegate_id=key.delegate_id,
