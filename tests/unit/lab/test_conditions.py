@@ -274,6 +274,54 @@ def test_what_was_not_held_is_marked(
     assert said.startswith(mark)
 
 
+# -- load that comes while the job measures
+
+
+def _loads(*loads: float, seconds: float = 60.0, **more: Any) -> list[Conditions]:
+    """Readings at equal distances, of a machine of two cores."""
+    return [replace(GOOD, at=seconds * at, load=load, **more) for at, load in enumerate(loads)]
+
+
+def test_load_that_comes_during_the_runs_is_marked() -> None:
+    # After 60 s the job's own thread has added 0.63 to the average; 1.9 - 0.63 is 0.63 a core.
+    found = judged(_loads(0.0, 1.9, 0.5), Limits(), None, threads=1)
+    (mark,) = found.marks
+    assert mark == (
+        "the device was busy during the run: a load of 0.63 a core without the job's own"
+    )
+    assert not is_lasting(mark)
+    assert found.broken == ()
+
+
+def test_a_limit_of_the_load_holds_during_the_runs() -> None:
+    found = judged(_loads(0.0, 0.2, 1.0, 0.2), Limits(max_load=0.05), None, threads=1)
+    assert found.broken == (
+        "the load was 0.07 a core during the run without the job's own, the limit is 0.05",
+    )
+
+
+@pytest.mark.parametrize(
+    ("readings", "threads"),
+    [
+        (_loads(0.1, 1.3, 1.8, 0.1), 2),  # two threads on two cores
+        (_loads(0.1, 2.6, 3.4, 0.1), 4),  # more threads than cores
+        (_loads(0.1, 1.2, 0.1), None),  # as many threads as cores, if their number is not known
+        (_loads(0.1, 3.0), 1),  # after comparing values in PyTorch, which uses all cores
+        (_loads(0.1, 0.5, 3.0), 1),
+        (_loads(0.1, 3.0, 0.1, cores=None), 1),
+    ],
+)
+def test_the_load_of_the_job_itself_is_not_marked(
+    readings: list[Conditions], threads: int | None
+) -> None:
+    assert judged(readings, Limits(), None, threads).marks == ()
+
+
+def test_a_device_that_was_busy_before_the_run_has_one_mark_for_its_load() -> None:
+    (mark,) = judged(_loads(3.0, 2.0, 1.0), Limits(), None, threads=1).marks
+    assert mark == "the device was busy before the run: a load of 1.50 a core"
+
+
 # -- cooling down
 
 

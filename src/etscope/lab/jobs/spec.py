@@ -190,7 +190,9 @@ class Limits(_Strict):
     max_temperature_c: _Float | None = Field(None, gt=0, le=150, description="Hottest sensor, °C.")
     min_battery_percent: _Float | None = Field(None, ge=0, le=100)
     governor: _Name | None = Field(None, description="Of all cores: performance.")
-    max_load: _Float | None = Field(None, gt=0, description="Load average of 1 min, per core.")
+    max_load: _Float | None = Field(
+        None, gt=0, description="Load average of 1 min, per core, without the job's own."
+    )
     max_cv: _Float | None = Field(None, gt=0, description="stdev / mean of the steady runs.")
     strict: _Bool = Field(False, description="A limit that cannot be checked does not hold.")
 

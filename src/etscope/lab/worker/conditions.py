@@ -8,6 +8,7 @@ writes FOLDER/answer.json with `attributes`, `conditions` and `error`.
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ _COMMAND_SECONDS = 10.0
 _WARMED_C = 10.0  # a rise that is marked
 _MOVED = 0.10  # a change of the fastest core's clock that is marked
 _BUSY = 0.5  # a load a core that is marked
+_LOAD_SECONDS = 60.0  # the time constant of Linux's load average of one minute
 _STEP = 2.0  # seconds between two readings of the temperature
 _UNSTABLE = 0.5  # stdev / mean of the steady runs that is marked
 PERFORMANCE = "performance"
@@ -61,16 +63,21 @@ def read_conditions(driver: Driver) -> Conditions:
     return replace(found, battery_percent=100 * level / scale, battery_status=status)
 
 
-def judged(readings: Sequence[Conditions], limits: Limits, cv: float | None) -> Judgement:
+def judged(
+    readings: Sequence[Conditions], limits: Limits, cv: float | None, threads: int | None = None
+) -> Judgement:
     """Check the limits, and collect marks for the result.
 
-    readings: before the first run, between the runs, and after the last. cv: stdev / mean of the
-    steady runs, None when nothing was timed.
+    readings: before the first run, after each run, and at the end of the job. cv: stdev / mean of
+    the steady runs, None when nothing was timed. threads: of the runtime, None if not known.
     """
     heats = [one.temperature_c for one in readings if one.temperature_c is not None]
     levels = [one.battery_percent for one in readings if one.battery_percent is not None]
     governors = ", ".join(sorted({name for one in readings for name in one.governors}))
     load = readings[0].load_per_core if readings else None
+    others, moment, alone = _load_of_others(readings, threads), "before the run", ""
+    if load is not None and others is not None and others > load:
+        load, moment, alone = others, "during the run", " without the job's own"
     checks: tuple[tuple[str, Any, Callable[[Any, Any], bool], Any, str], ...] = (
         ("the temperature", max(heats, default=None), le, limits.max_temperature_c,
          "the temperature was {:.1f} °C, the limit is {} °C"),
@@ -79,7 +86,7 @@ def judged(readings: Sequence[Conditions], limits: Limits, cv: float | None) -> 
         ("the CPU governor", governors or None, eq, limits.governor,
          "the CPU governor was {}, not {}"),
         ("the load", load, le, limits.max_load,
-         "the load was {:.2f} a core before the run, the limit is {}"),
+         f"the load was {{:.2f}} a core {moment}{alone}, the limit is {{}}"),
         ("how much the steady runs vary", cv, le, limits.max_cv,
          "the steady runs vary by {:.2%} (stdev / mean), the limit is {:.2%}"),
     )  # fmt: skip
@@ -94,6 +101,8 @@ def judged(readings: Sequence[Conditions], limits: Limits, cv: float | None) -> 
         elif not holds(value, limit):
             broken.append(fault.format(value, limit))
     marks = [*unchecked, *_marks(readings, limits)]
+    if load is not None and load > _BUSY:
+        marks.append(f"the device was busy {moment}: a load of {load:.2f} a core{alone}")
     if cv is not None and cv > _UNSTABLE and limits.max_cv is None:
         marks.append(f"the steady runs vary by {cv:.0%} (stdev / mean)")
     return Judgement(tuple(broken), tuple(marks))
@@ -125,10 +134,25 @@ def _marks(readings: Sequence[Conditions], limits: Limits) -> list[str]:
     before, after = (max(one.frequencies_mhz, default=0.0) for one in (first, last))
     if before and after and abs(after / before - 1) > _MOVED:
         marks.append(f"the clock moved from {before:.0f} to {after:.0f} MHz")
-    load = first.load_per_core
-    if load is not None and load > _BUSY:
-        marks.append(f"the device was busy before the run: a load of {load:.2f} a core")
     return marks
+
+
+def _load_of_others(readings: Sequence[Conditions], threads: int | None) -> float | None:
+    """The greatest load a core after the runs, without what the runtime's threads add to it; None
+    if there is none.
+
+    The last reading is left out: before it, the lab itself may compare values in PyTorch.
+    """
+    loads = []
+    for one in readings[1:-1]:
+        if one.load is None or not one.cores:
+            continue
+        # A runtime whose number of threads is not known uses no more than all cores.
+        own = one.cores if threads is None else max(threads, 1)
+        # A load that begins is in the average by this share after so many seconds.
+        passed = max(one.at - readings[0].at, 0.0)
+        loads.append((one.load - own * (1 - math.exp(-passed / _LOAD_SECONDS))) / one.cores)
+    return max(loads, default=None)
 
 
 def cool_down(

@@ -304,7 +304,8 @@ class _Measurement:
         facts, found = self._measure_ab() if spec.kind == "ab" else self._measure_one()
         host.look()
         self._write("conditions.json", [asdict(one) for one in host.readings])
-        judgement = judged(host.readings, spec.limits, found.get("latency", {}).get("cv"))
+        cv = found.get("latency", {}).get("cv")
+        judgement = judged(host.readings, spec.limits, cv, facts.get("threads"))
         marks = (*judgement.marks, *self._marks)
         for word in (*judgement.broken, *marks):
             say(f"note: {word}")
