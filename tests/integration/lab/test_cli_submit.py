@@ -16,6 +16,7 @@ from etscope.cli import main
 from etscope.lab.jobs.records import State
 from etscope.lab.lab import Lab
 from tests.support.artifacts import ROOT, artifacts
+from tests.support.lab_jobs import claimed, measured
 from tests.support.simulated_device import fault, said, write_lab
 
 QUICK = ["--iterations", "3", "--warmup", "1", "--traced-iterations", "3"]
@@ -98,6 +99,27 @@ def test_exit_codes(
     job = a_job(capsys)
     assert job["state"] == state
     assert job["error"]
+
+
+def test_the_same_job_again_names_its_caveat(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(artifacts("cnn_xnnpack").pte)
+    assert submit(model, "-d", "host", "--async", "-f", "json") == 0
+    queued = a_job(capsys)["id"]
+    busy = "the device was busy before the run: a load of 1.55 a core"
+    with Lab.open(home) as lab:
+        token = claimed(lab.database, lab.job(queued))
+        assert lab.database.started(queued, token, "worker")
+        marks = ("the temperature cannot be read", busy)
+        assert lab.database.finish(measured(token, queued, marks=marks, artifacts=()))
+    assert submit(model, "-d", "host", "-f", "json") == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["marks"] == list(marks)
+    assert shown.err == (
+        f"the same job is done already, with a caveat: {busy}. Histories do not judge its times; "
+        "--again measures it anew\n"
+    )
 
 
 def test_queued_only(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

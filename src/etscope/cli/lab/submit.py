@@ -115,7 +115,7 @@ def command(
 
     No server is needed: this process runs the job, in the lab in ~/.etscope/lab. If a server runs
     for that folder, or is named with --server, it runs the job instead. The same job is not run
-    twice: its result is shown again.
+    twice: its result is shown again, and conditions that did not hold are named.
 
     Exit codes: 0 done; 1 done, with a finding: values differ from the reference, outputs of a test
     case differ, the model is slower than its baseline; 3 user_error (what was submitted cannot
@@ -132,7 +132,7 @@ def command(
             user = getpass.getuser()
         job, new = lab.submit_new(spec, again=again, submitter=user)
         if not new:
-            click.echo(f"the same job is {job.state} already (--again: run it again)", err=True)
+            click.echo(_already(job), err=True)
         if not wait:
             write_job(lab, job, spec, format)
             return 0
@@ -140,6 +140,19 @@ def command(
             job = _wait(lab, job)
         write_job(lab, job, spec, format)
     return exit_code(job)
+
+
+def _already(job: Job) -> str:
+    """Say that the same job is not done again, and what is wrong with its result."""
+    from etscope.lab.worker.conditions import is_lasting
+
+    caveats = "; ".join(mark for mark in job.marks if not is_lasting(mark))
+    if not caveats:
+        return f"the same job is {job.state} already (--again: run it again)"
+    return (
+        f"the same job is {job.state} already, with a caveat: {caveats}. "
+        "Histories do not judge its times; --again measures it anew"
+    )
 
 
 def _job_spec(model: str | None, file: str | None, options: dict[str, Any]) -> JobSpec:
