@@ -15,6 +15,7 @@ import dask
 import pytest
 import yaml
 
+from etscope.cli import main
 from etscope.lab.engine import Engine, EngineOptions
 from etscope.lab.jobs.records import State
 from etscope.lab.lab import Lab
@@ -197,6 +198,35 @@ def test_a_scheduler_that_is_killed_and_comes_back(home: Path) -> None:
                 check_all_done_once(lab, jobs, controls(home))
                 offering.terminate()
                 assert offering.wait(60) == 0
+
+
+def test_a_worker_waits_for_a_scheduler_that_is_not_there_yet() -> None:
+    address, scheduler, lab_worker = dask_cluster("sim-0")
+    with subprocess.Popen(lab_worker, stderr=subprocess.PIPE, text=True) as offering:
+        assert offering.stderr is not None
+        waiting = offering.stderr.readline()
+        assert waiting == f"waiting for the scheduler at {address} (Connection refused) …\n"
+        with process(*scheduler):
+            # Nothing of Dask's own log, neither of this process nor of the worker's.
+            assert offering.stderr.readline() == f"offering sim-0 to {address}\n"
+            offering.terminate()
+            assert offering.communicate(timeout=PATIENCE)[1] == ""
+        assert offering.returncode == 0
+
+
+def test_a_worker_without_a_scheduler_is_stopped_by_a_signal() -> None:
+    _, _, lab_worker = dask_cluster("sim-0")
+    with subprocess.Popen(lab_worker, stderr=subprocess.PIPE, text=True) as offering:
+        assert offering.stderr is not None
+        assert offering.stderr.readline().startswith("waiting for the scheduler at ")
+        offering.terminate()
+        assert offering.communicate(timeout=PATIENCE)[1] == ""
+        assert offering.returncode == 0
+
+
+def test_a_worker_rejects_what_is_no_address(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "worker", "--scheduler", "lab.example", "--device", "sim-0"]) == 2
+    assert "'lab.example' is not the address of a scheduler" in capsys.readouterr().err
 
 
 def listening(address: str) -> bool:

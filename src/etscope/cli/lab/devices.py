@@ -13,10 +13,15 @@ from etscope.cli.output.tables import OutputOptions
 from etscope.errors import LabError, UsageError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from etscope.lab.jobs.records import Device
     from etscope.lab.lab import Lab
 
 _AGAIN = 5.0  # seconds before a scheduler that went away is tried again
+_CONNECT, _PAUSE = 5.0, 1.0  # seconds of a try to connect, and before the next one
+_START = 60  # seconds that a worker has to start in
+_PATIENCE = 2.0  # seconds before it is said that the scheduler does not answer
 
 
 @click.command()
@@ -93,13 +98,15 @@ def _check_devices(lab: Lab, devices: Sequence[Device]) -> list[Device]:
 def worker(scheduler: str, devices: tuple[str, ...], host: str | None) -> int:
     """Offer devices to the lab whose Dask scheduler is at ADDRESS, until SIGINT or SIGTERM.
 
-    Each device gets a worker process of its own, which is restarted when it dies. When the
-    scheduler goes away, it is tried again every few seconds. The lab.yaml of
-    the lab describes the device, its driver and its address; this machine needs the driver's tools,
-    a connection to the device, and access to the lab's store.
+    Each device gets a worker process of its own, which is restarted when it dies. When no scheduler
+    answers, or it goes away, it is tried again every few seconds. The lab.yaml of the lab describes
+    the device, its driver and its address; this machine needs the driver's tools, a connection to
+    the device, and access to the lab's store.
 
     Dask workers run whatever their scheduler sends: keep them in a network of your own, or give
     Dask certificates (distributed.comm.tls in its configuration, and a tls:// address).
+
+    Exit codes: 0 stopped so; 2: ADDRESS is not an address; 5: what listens there takes no workers.
     """
     import asyncio
     import logging
@@ -107,12 +114,23 @@ def worker(scheduler: str, devices: tuple[str, ...], host: str | None) -> int:
     from etscope.optional import require
 
     require("distributed", wanted_by="etscope lab worker")
+    from distributed.comm import get_address_host_port
+
     logging.basicConfig(level=logging.WARNING)
+    # Dask's lines about its own parts say nothing about devices.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    try:
+        get_address_host_port(scheduler)
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"{scheduler!r} is not the address of a scheduler: {error}", hint="tcp://lab:8786"
+        ) from error
     return asyncio.run(_offer(scheduler, devices, host))
 
 
 async def _offer(scheduler: str, devices: tuple[str, ...], host: str | None) -> int:
     import asyncio
+    import logging
     import signal
     import socket
 
@@ -125,7 +143,7 @@ async def _offer(scheduler: str, devices: tuple[str, ...], host: str | None) -> 
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     stopped = asyncio.ensure_future(stop.wait())
     reached = False
-    while not stop.is_set():
+    while await _answers(scheduler, stopped):
         nannies = [
             Nanny(
                 scheduler,
@@ -136,7 +154,8 @@ async def _offer(scheduler: str, devices: tuple[str, ...], host: str | None) -> 
                 resources=resources_of([device]),
                 dashboard=False,
                 dashboard_address="127.0.0.1:0",
-                death_timeout="60 s",
+                death_timeout=f"{_START} s",
+                silence_logs=logging.CRITICAL,
             )
             for device in devices
         ]
@@ -154,10 +173,44 @@ async def _offer(scheduler: str, devices: tuple[str, ...], host: str | None) -> 
                     click.echo(f"the scheduler at {scheduler} is gone: trying again", err=True)
         except (OSError, asyncio.TimeoutError, RuntimeError, ValueError) as error:
             if not reached:
-                raise LabError(f"no Dask scheduler at {scheduler}: {error}") from error
+                why = str(error.__cause__ or error) or f"no answer within {_START} s"
+                raise LabError(
+                    f"devices cannot be offered to {scheduler}: {why}",
+                    hint="it has to be a Dask scheduler, of a version that works with the Dask "
+                    "here; for a tls:// address, Dask's configuration names the certificates",
+                ) from error
         finally:
             started.cancel()
             closed = (nanny.close(timeout=5) for nanny in nannies)
             await asyncio.gather(started, *closed, return_exceptions=True)
         await asyncio.wait([stopped], timeout=_AGAIN)
     return 0
+
+
+async def _answers(scheduler: str, stopped: asyncio.Future[Any]) -> bool:
+    """Wait until a program listens at the scheduler's address; False when `stopped` comes first.
+
+    A `Nanny` that finds none ends after a long time, with errors of its parts.
+    """
+    import asyncio
+    import socket
+
+    from distributed.comm import get_address_host_port
+
+    why = "no answer"
+    waiting = asyncio.get_running_loop().call_later(
+        _PATIENCE,
+        lambda: click.echo(f"waiting for the scheduler at {scheduler} ({why}) …", err=True),
+    )
+    try:
+        while not stopped.done():
+            address = get_address_host_port(scheduler)
+            try:
+                (await asyncio.to_thread(socket.create_connection, address, _CONNECT)).close()
+                return True
+            except OSError as error:
+                why = error.strerror or str(error)
+            await asyncio.wait([stopped], timeout=_PAUSE)
+        return False
+    finally:
+        waiting.cancel()
