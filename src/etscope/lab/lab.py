@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +157,10 @@ class Lab:
     def history(
         self, model: str | None = None, device: str | None = None, *, limit: int = 200
     ) -> Sequence[Series]:
-        return self.database.history(model, device, limit)
+        from etscope.lab.comparison.history import why_unjudged
+
+        found = self.database.history(model, device, limit)
+        return [replace(one, unjudged=why_unjudged(one.points)) for one in found]
 
     def compare(self, first: str, second: str) -> Mapping[str, Any]:
         from etscope.lab.comparison.compare import compare

@@ -117,8 +117,8 @@ def test_history_by_hand(database: Database) -> None:
         return run_through(database, spec, p50, **more).id
 
     first = run(1, 1.5)
-    second = run(2, 2.5, marks=("hot",))
-    third = run(3, 3.5)
+    second = run(2, 2.5, marks=("hot", "the temperature cannot be read"))
+    third = run(3, 3.5, marks=("the temperature cannot be read",))
     other = run(4, 9.0, device="b")
     run(5, 8.0, backend="XnnpackBackend")
     run(6, 7.0, method="decode")
@@ -144,6 +144,7 @@ def test_history_by_hand(database: Database) -> None:
         (second, 2.5, 5.0, True),
         (third, 3.5, 7.0, False),
     ]
+    assert [p.marks for p in points] == [(), ("hot",), ()]
     assert [(p.load_ms, p.first_ms) for p in points] == [(3.0, 4.0)] * 3
     assert [dict(p.labels) for p in points] == [{"n": "1"}, {"n": "2"}, {"n": "3"}]
     assert points[1].model_sha256 == f"{2:064x}"

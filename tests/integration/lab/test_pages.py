@@ -106,6 +106,18 @@ def test_an_invalid_job_is_unmistakably_no_result(client: TestClient, lab: Lab) 
     assert job.id not in client.get("/history").text
 
 
+def test_a_history_without_verdicts_says_why(client: TestClient, lab: Lab) -> None:
+    summary = {"method": "forward", "backend": "portable", "latency": latency()}
+    for load in (0.61, 1.55):
+        mark = f"the device was busy before the run: a load of {load} a core"
+        ended(lab, spec(name="unjudged"), summary=summary, marks=(mark,))
+    [series] = [one for one in lab.history() if one.points[0].marked and len(one.points) == 2]
+    assert series.unjudged.startswith("None of 2 results is judged. ")
+    text = client.get(f"/history?model={series.model}").text
+    assert f'<p class="note">{series.unjudged}</p>' in text
+    assert "busy before the run: a load of … a core (2)" in text
+
+
 @pytest.mark.parametrize(
     ("state", "words"),
     [

@@ -165,6 +165,8 @@ def test_devices_history_schema_and_health(http: TestClient, lab: Lab) -> None:
     [series] = http.get(f"{API}/history").json()
     assert (series["device"], len(series["points"])) == ("host", 1)
     assert series["points"][0]["p50_ms"] == 1.1
+    assert series["points"][0]["marks"] == []
+    assert series["unjudged"].startswith("The only result is not judged. A result is judged when")
     assert http.get(f"{API}/history?model=none").json() == []
     assert http.get(f"{API}/schema").json()["title"] == "JobSpec"
     health = http.get(f"{API}/health").json()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
 
 from etscope.analysis.comparison.compare_samples import Policy
-from etscope.lab.comparison.history import Standing, changes_of, judge_series
+from etscope.lab.comparison.history import Standing, changes_of, judge_series, why_unjudged
 from etscope.lab.jobs.records import Point, Series
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -41,6 +42,32 @@ def test_a_change_is_confirmed_by_the_next_point() -> None:
     assert standings([*level, 8.5, 8.6])[-2:] == ["improved", "unjudged"]
     # The other way round confirms nothing, and is suspicious itself.
     assert standings([*level, 11.5, 8.5])[-2:] == ["outlier", "suspicious"]
+
+
+BUSY = "the device was busy before the run: a load of {} a core"
+
+
+def test_a_series_without_a_verdict_says_why() -> None:
+    points = tuple(
+        replace(point, marks=(BUSY.format(1 + at / 10), *["the clock moved"] * (at == 3)))
+        for at, point in enumerate(series([10.0] * 5, range(5)).points)
+    )
+    assert why_unjudged(points) == (
+        "None of 5 results is judged. Caveats, with the number of results: the device was busy "
+        "before the run: a load of … a core (5); the clock moved (1). A result is judged when it "
+        "has no caveat and 5 results without one are before it. Measure again under other "
+        "conditions: etscope lab submit --again."
+    )
+
+
+@pytest.mark.parametrize("marked", [(), (0,), (0, 1, 2, 3), range(9)])
+@pytest.mark.parametrize("number", [0, 1, 5, 6, 7, 10])
+def test_the_reason_is_given_exactly_when_no_point_is_judged(
+    number: int, marked: Sequence[int]
+) -> None:
+    found = series([10.0] * number, marked)
+    none = all(one.standing is Standing.UNJUDGED for one in judge_series(found))
+    assert bool(why_unjudged(found.points)) is (none and number > 0)
 
 
 def test_a_change_says_between_which_jobs_and_how_large() -> None:

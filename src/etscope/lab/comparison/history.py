@@ -44,7 +44,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -325,6 +325,25 @@ def _judged(
         relative=by.relative,
         before=before,
     )
+
+
+def why_unjudged(points: Sequence[Point]) -> str:
+    """Say why none of the points of a series can be judged, with a count of each kind of mark, and
+    what to do; "" when some can."""
+    fair = sum(not point.marked and point.p50_ms > 0 for point in points)
+    if not points or fair > FEWEST:
+        return ""
+    number = len(points)
+    kinds = Counter(kind for one in points for kind in {_kind_of(mark) for mark in one.marks})
+    counted = [f"{kind.replace('#', '…')} ({count})" for kind, count in kinds.most_common()]
+    caveats = "; ".join(counted)
+    words = [
+        f"None of {number} results is judged." if number > 1 else "The only result is not judged.",
+        f"Caveats, with the number of results: {caveats}." if caveats else "",
+        f"A result is judged when it has no caveat and {FEWEST} results without one are before it.",
+        "Measure again under other conditions: etscope lab submit --again." if caveats else "",
+    ]
+    return " ".join(filter(None, words))
 
 
 def changes_of(judged: Sequence[JudgedPoint]) -> list[JudgedPoint]:

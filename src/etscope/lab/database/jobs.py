@@ -504,8 +504,9 @@ def history(
         query = query.where(_results.device == schema.clean(device))
     newest = query.subquery()
     rows = connection.execute(
-        select(*schema.SERIES, *_POINT, type_coerce(_results.labels, Text))
+        select(*schema.SERIES, *_POINT, _jobs.marks, type_coerce(_results.labels, Text))
         .join(newest, newest.c.job == _results.job)
+        .outerjoin(schema.jobs, and_(_jobs.seq == _results.job, _results.marked))
         .where(newest.c.age <= limit)
         .order_by(_results.job)
     ).all()
@@ -514,9 +515,10 @@ def history(
     keys = [column.name for column in schema.SERIES]
     found: dict[tuple[Any, ...], list[Point]] = defaultdict(list)
     for row, own in zip(rows, labels, strict=True):
-        job_id, at_us, p50, p90, load, first, marked, sha256, _ = row[len(keys) :]
+        job_id, at_us, p50, p90, load, first, marked, sha256, marks, _ = row[len(keys) :]
         at = datetime.fromtimestamp(at_us / 1e6, timezone.utc)
-        point = Point(job_id, at, p50, p90, load, first, marked, own, sha256)
+        not_held = tuple(mark for mark in marks or () if not is_lasting(mark))
+        point = Point(job_id, at, p50, p90, load, first, marked, own, sha256, not_held)
         found[tuple(row[: len(keys)])].append(point)
     return [
         Series(**dict(zip(keys, values, strict=True)), points=tuple(points))

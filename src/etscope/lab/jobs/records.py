@@ -314,7 +314,7 @@ class Page:
 @dataclass(frozen=True, slots=True)
 class Point:
     """A result in a history. p50_ms and the others: of the steady runs. marked: conditions were not
-    held, beside those that the device can never hold or show."""
+    held, beside those that the device can never hold or show; `marks` has them in words."""
 
     job_id: str
     at: datetime
@@ -325,6 +325,7 @@ class Point:
     marked: bool
     labels: Mapping[str, str]
     model_sha256: str
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +334,7 @@ class Series:
 
     runner, threads: that ran; threads is None when it is not known. inputs: "seed N" of generated
     ones, or "sha256:…" of the file. software: versions, "ExecuTorch 1.5.1, etscope 0.1.0".
+    unjudged: why none of the points can be judged, and what to do; "" when some can.
     """
 
     model: str
@@ -344,6 +346,7 @@ class Series:
     inputs: str
     software: str
     points: tuple[Point, ...]
+    unjudged: str = ""
 
 
 class LabApi(Protocol):

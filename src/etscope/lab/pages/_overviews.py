@@ -129,6 +129,7 @@ def _series(series: Series) -> Mapping[str, Any]:
         "last": points[-1],
         "change": change,
         "marked": sum(point.marked for point in points),
+        "unjudged": series.unjudged,
         "findings": findings[-_MOST_FINDINGS:],
         "chart": {
             "at": [point.at.timestamp() for point in points],

@@ -53,7 +53,8 @@ def get_history(
         int, Query(ge=1, le=5000, description="Points of each series, the newest.")
     ] = 200,
 ) -> list[Series]:
-    """List the results of done jobs: a series for each model, method, device and backend."""
+    """List the results of done jobs: a series for each model, method, device and backend.
+    `unjudged` says why a series has no verdicts."""
     return list(lab_of(request).history(model, device, limit=limit))
 
 
