@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from etscope.analysis.profile.trace import Trace
-from etscope.errors import EtscopeError, FormatError, MissingDataError, MissingFileError
+from etscope.errors import (
+    EtscopeError,
+    FormatError,
+    MissingDataError,
+    MissingFileError,
+    UsageError,
+)
 from etscope.formats.etdump.reader import ETDump
 from etscope.formats.etrecord.reader import RecordFile, read_etrecord
 from etscope.formats.identify import ETRECORD, identify
@@ -106,6 +112,7 @@ def _matches(dump: ETDump, record: Record) -> bool:
 
 _SUFFIXES = (".etdp", ".etdump")
 _IDENTIFIER = b"ED00"
+_LAB, _LAB_STORE = {"lab.yaml", "lab.db"}, "store"  # in the folder of a lab
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +142,7 @@ def find_sources(
     beside the run.etdp of the same run is left out, as its times include the logging of values), a
     glob ("runs/**/*.etdp"), "@list.txt" (a file with a name in each line), or a URL
     ("s3://bucket/runs/*"; below a remote folder dumps are recognised by the suffixes .etdp and
-    .etdump).
+    .etdump). A folder with a lab in it is a name that failed.
     """
     found: dict[str, Source] = {}
     wrong: list[tuple[str, EtscopeError]] = []
@@ -208,7 +215,14 @@ def _local(path: Path) -> Source:
 
 
 def _below(folder: Path) -> Iterator[Source]:
+    """All ETDumps below a folder. Raises `UsageError` when a lab is there: beside a dump in its
+    store there is no device, no time and no label, and a dump is not taken again with them."""
     for parent, folders, files in os.walk(folder):
+        if _LAB_STORE in folders and not _LAB.isdisjoint(files):
+            raise UsageError(
+                f"{parent} is a lab's folder, which has devices and labels of dumps in its "
+                f"database: etscope collect --lab {parent}"
+            )
         folders.sort()
         for name in sorted(files):
             path = Path(parent, name)

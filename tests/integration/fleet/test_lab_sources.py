@@ -87,6 +87,19 @@ def test_a_server(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert len(rows(dataset)) == 2
 
 
+@pytest.mark.parametrize("above", [False, True])
+def test_the_folder_of_a_lab_is_not_a_folder_of_dumps(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str], above: bool
+) -> None:
+    home, dataset = lab.home.folder, tmp_path / "ds"
+    named = home.parent if above else home
+    assert main(["collect", str(named), "-o", str(dataset)]) == 3
+    shown = capsys.readouterr()
+    assert f"bad: {named}: {home} is a lab's folder" in shown.err
+    assert f"etscope collect --lab {home}" in shown.err
+    assert not list(dataset.glob("dumps/*"))
+
+
 def test_a_lab_without_dumps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Lab.open(tmp_path / "home").close()
     assert main(["collect", "--lab", str(tmp_path / "home"), "-o", str(tmp_path / "ds")]) == 4

@@ -102,9 +102,9 @@ def command(
     """Collect ETDumps into a dataset of Parquet files, which etscope sql queries.
 
     DUMPS are files, folders (all ETDumps below), globs in quotes, @LIST (a file of names) and URLs
-    of fsspec (s3://…). A run.json beside a dump, as etscope run --save writes it, describes the
-    run. A dump that the dataset already has, by its content, is skipped, so that a collect can be
-    repeated as dumps arrive.
+    of fsspec (s3://…). The folder of a lab goes with --lab. A run.json beside a dump, as etscope
+    run --save writes it, describes the run. A dump that the dataset already has, by its content, is
+    skipped, so that a collect can be repeated as dumps arrive.
 
     Exit code 3 when a dump was bad; the others are collected unless --strict is given. 4 when
     nothing was collected and the dataset had none of the dumps.
