@@ -1,8 +1,22 @@
-"""Benchmarks that are measured by themselves take their place among the others' rows."""
+"""Benchmarks can be imported; those that are measured by themselves take their place among the
+others' rows."""
 
 from __future__ import annotations
 
+import ast
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import benchmarks
 from benchmarks.run import HEAD, MARKS, merged
+from etscope.errors import MissingDependencyError
+
+FOLDER = Path(benchmarks.__file__).parent
+OURS = {"benchmarks", "etscope", "tests"}
 
 TITLES = ["first", "second, `a | b`", "third"]
 RULE = "|---|---|"
@@ -24,3 +38,29 @@ def test_rows_that_are_not_measured_anew_stay() -> None:
 
 def test_a_page_without_a_table() -> None:
     assert merged([HEAD, RULE, "| first | 1 s |"], page(), TITLES)[2:] == ["| first | 1 s |"]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("[!_]*.py")))
+def test_what_a_benchmark_imports_is_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Benchmarks are run by hand, so a name that moved would be noticed late."""
+    # As programs, some set these for themselves and the processes that they start.
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    try:
+        importlib.import_module(f"benchmarks.{name}")
+        # Imports in functions, too.
+        for node in ast.walk(ast.parse((FOLDER / f"{name}.py").read_text("utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or node.module is None:
+                continue
+            if node.module.partition(".")[0] not in OURS:
+                continue
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                if not hasattr(module, alias.name):
+                    importlib.import_module(f"{node.module}.{alias.name}")
+    except MissingDependencyError as error:
+        pytest.skip(error.message)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in OURS:
+            raise
+        pytest.skip(f"{error.name} is not installed")
