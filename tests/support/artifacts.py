@@ -61,6 +61,7 @@ RECIPES: dict[str, str] = {
     "transformer": "transformer",
     "transformer_portable": "transformer",
     "deep_transformer": "deep_transformer",
+    "llama_xnnpack": "llama",
     "two_methods": "methods",
     "forward_and_extra": "methods",
     "cond": "control_flow",

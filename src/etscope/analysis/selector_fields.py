@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from etscope.analysis.profile.correlate import handle_list
+from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.profile.source_location import lines_of, module_path, module_type
 from etscope.model.graph import Node
@@ -14,12 +14,13 @@ from etscope.model.selector import Fields
 def fields_of_row(row: Row) -> Fields:
     """The fields of a row of a profile: its own names, and those of its nodes."""
     found = row.attribution
-    backends = [found.backend_id or "delegate"] if row.kind in ("delegate", "delegated") else []
+    is_delegated = row.depth > 0 or row.kind in ("delegate", "delegated")
+    backends = [found.backend_id or "delegate"] if is_delegated else []
     # What the backend calls an event finds it as well, where the row has a better name.
     logged = [row.delegate_id] if isinstance(row.delegate_id, str) else []
     names = list(dict.fromkeys([row.name, *logged]))
     return {
-        **_fields_of_nodes(found.nodes),
+        **(_fields_of_others(found) if found.inherited else _fields_of_nodes(found.nodes)),
         "name": names,
         "op": [*names, *found.op_types],
         "file": [str(line) for line in found.lines],
@@ -65,6 +66,15 @@ def _fields_of_nodes(nodes: Iterable[Node]) -> dict[str, list[str]]:
         "module": [path for node in nodes if (path := module_path(node))],
         "type": [kind for node in nodes if (kind := module_type(node))],
         "file": [str(line) for line in lines_of(nodes)],
+    }
+
+
+def _fields_of_others(found: Attribution) -> dict[str, list[str]]:
+    """Of what is shown at nodes that are not its own: of the module that holds them all."""
+    types = {kind for node in found.inherited if (kind := module_type(node))}
+    return {
+        "module": [found.module] if found.module else [],
+        "type": list(types) if len(types) == 1 else [],
     }
 
 

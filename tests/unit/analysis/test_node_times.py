@@ -134,10 +134,12 @@ def test_times_on_another_clock_are_left_out() -> None:
 
 REAL = ("cnn_portable", "cnn_xnnpack", "cnn_xnnpack_lowered", "attention_xnnpack",
         "cnn_xnnpack_int8", "recurrent_xnnpack", "many_delegates", "transformer", "two_methods",
-        "cond", "while_loop", "dynamic_shape", "forward_and_extra")  # fmt: skip
+        "cond", "while_loop", "dynamic_shape", "forward_and_extra",
+        "llama_xnnpack")  # fmt: skip
+BERT = pytest.param("bert_base_xnnpack", marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", [*REAL, BERT])
 @pytest.mark.parametrize("with_program", [False, True])
 def test_what_stands_at_nodes_is_what_their_instructions_took(
     name: str, with_program: bool

@@ -37,7 +37,9 @@ NAMES = (
     "recurrent_xnnpack",
     "many_delegates",
     "batched_linear",
+    "llama_xnnpack",
 )
+BERT = pytest.param("bert_base_xnnpack", marks=pytest.mark.slow)
 
 
 def open_trace(name: str, *, program: bool = False) -> Trace:
@@ -77,7 +79,7 @@ def test_the_total_is_that_of_the_dump(name: str) -> None:
     assert total == int((dump.end[rows] - dump.start[rows]).sum())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, BERT])
 @pytest.mark.parametrize("limit", [None, 1, 4])
 @pytest.mark.parametrize("selector", [None, "op:conv*", "module:head", "kind:delegate"])
 def test_the_leaves_add_up_whatever_is_shown(
@@ -249,3 +251,23 @@ def test_an_event_without_a_name_is_called_by_its_operator() -> None:
     assert _told_name(name, Attribution(nodes=(node,))) == "hardswish (Invalid Unary Op) #2"
     assert _told_name(name, Attribution()) == name
     assert _told_name("HardSwish (NC) #1", Attribution(nodes=(node,))) == "HardSwish (NC) #1"
+
+
+@pytest.mark.parametrize("name", [*NAMES[:4], "recurrent_xnnpack", "llama_xnnpack", BERT])
+def test_a_module_or_a_backend_selects_what_its_group_has(name: str) -> None:
+    """The rest of a delegate's call counts for the module that holds all of the call."""
+    (profile,) = open_trace(name, program=True).profiles()[:1]
+    table = grouped_table(profile, MS, "module")
+    times = dict(zip(table.values["module"], table.values["avg"], strict=True))
+    modules = [path for path in times if path[0] not in "(uM"]
+    assert modules
+    for path in modules:
+        selected = grouped_table(profile, MS, "module", keep=row_filter(f"module:{path}"))
+        assert selected.values["avg"][0] == pytest.approx(times[path]), path
+    calls = grouped_table(profile, MS, "delegate")
+    for group, expected in zip(calls.values["delegate"], calls.values["avg"], strict=True):
+        backend, _, number = group.partition(" #")
+        if number:
+            keep = row_filter(f"delegate:{backend} and id:{number}")
+            found = grouped_table(profile, MS, "delegate", keep=keep)
+            assert found.values["avg"][0] == pytest.approx(expected), group

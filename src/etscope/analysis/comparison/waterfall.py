@@ -144,7 +144,7 @@ def _grouped(profile: MethodProfile, by: str, keep: Keep | None) -> tuple[_Group
                 left.append(leaf)
                 continue
             if by == "module":
-                path = call.attribution(leaf).module
+                path = leaf.attribution.module
                 name = NO_MODULE if path is None else path or _ROOT
             else:
                 name = operator_name(call, leaf) if by == "op" else group_name(call, leaf, by)

@@ -164,7 +164,7 @@ class TimeFindings:
         own: dict[str, list[Member]] = {}
         types: dict[str, str] = {}
         for group, leaf in self.members:
-            nodes = leaf.attribution.located  # the rest of a call is of no module for sure
+            nodes = leaf.attribution.located
             path = common_module(nodes)
             if not path:
                 continue
@@ -264,13 +264,13 @@ class TimeFindings:
         """The line of Python behind most of the time."""
         found: dict[str, list[Member]] = {}
         for group, leaf in self.members:
-            lines = group.attribution(leaf).lines
+            lines = leaf.attribution.lines
             if len(lines) == 1:  # a line is in frames of several functions
                 found.setdefault(str(lines[0]), []).append((group, leaf))
         if not found:
             return None
         members = max(found.values(), key=self.ticks)
-        (line,) = members[0][0].attribution(members[0][1]).lines
+        (line,) = members[0][1].attribution.lines
         ticks = self.ticks(members)
         if self.share(ticks) < thresholds.NAMED_SHARE:
             return None

@@ -47,7 +47,7 @@ def module_times(profile: MethodProfile) -> list[ModuleTime]:
     tree = _Tree()
     for instruction in profile.instructions:
         for number, leaf in enumerate(instruction.leaves, instruction.first + instruction.is_split):
-            nodes = instruction.attribution(leaf).located
+            nodes = leaf.attribution.located
             for node in nodes:
                 for frame in node.modules:
                     tree.types.setdefault(frame.path, frame.type.rpartition(".")[2])
@@ -61,7 +61,7 @@ def row_modules(profile: MethodProfile, modules: Sequence[ModuleTime]) -> list[i
     found = []
     for instruction in profile.instructions:
         for row in (instruction.head, *instruction.below):
-            path = instruction.attribution(row).module
+            path = row.attribution.module
             found.append(None if path is None else index.get(path))
     return found
 
@@ -123,7 +123,7 @@ def module_total(profiles: Iterable[MethodProfile], name: str, scale: Scale) -> 
         for instruction in profile.instructions:
             is_told = any(row.attribution.nodes for row in instruction.below)
             for leaf in instruction.leaves:
-                nodes = instruction.attribution(leaf).nodes
+                nodes = leaf.attribution.located
                 known.update(frame.path for node in nodes for frame in node.modules if frame.path)
                 inside = [matches_module(node.modules, name) for node in nodes if node.modules]
                 # A kernel or an event is one piece of work; a whole call or its rest are many.

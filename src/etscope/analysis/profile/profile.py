@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -88,10 +88,6 @@ class InstructionRows:
     def leaves(self) -> tuple[Row, ...]:
         """The rows whose times are added up, in every view: all else is a sum of them."""
         return self.below if self.is_split else (self.head,)
-
-    def attribution(self, leaf: Row) -> Attribution:
-        """The source of a leaf: that of the whole call where its own is not known."""
-        return leaf.attribution if leaf.attribution.nodes else self.head.attribution
 
     def kept(self, keep: Callable[[Row], bool] | None) -> tuple[Row, ...]:
         """The leaves that are kept: those that match; all, if only the instruction itself does."""
@@ -248,6 +244,7 @@ def _instruction_rows(
     call = next((entry for entry in entries if entry.key.role in CALL_ROLES), None)
     delegated = [entry for entry in entries if entry.key.role == "delegated"]
     kernels = [entry for entry in entries if entry is not call and entry not in delegated]
+    head: Row | None = None
     if call is None:
         for entry in kernels:
             kind = "kernel" if entry.key.role == "kernel" else "other"
@@ -259,23 +256,40 @@ def _instruction_rows(
         # Both events of a kernel have its handles; the kernel's own also names the operator.
         attribution = attribute(kernels[0].key if kernels else call.key)
         name = ", ".join(names) or attribution.backend_id or attribution.operator or call.key.name
-        yield row(
+        head = row(
             "kernel" if call.key.role == "call" else call.key.role,
             call,
             name=name,
             kernel_ticks=np.sum([entry.ticks for entry in kernels], axis=0) if kernels else None,
         )
+        yield head
     own_clock = any(entry.own_clock for entry in delegated)
     for entry in delegated:
-        yield row("delegated", entry, depth=0 if call is None else 1, own_clock=own_clock)
-    if call is not None and delegated and not own_clock:
-        rest = call.ticks - np.sum([entry.ticks for entry in delegated], axis=0)
+        inner = row("delegated", entry, depth=0 if call is None else 1, own_clock=own_clock)
+        yield inner if head is None else replace(inner, attribution=_within(head, inner))
+    if head is not None and delegated and not own_clock:
+        rest = head.ticks - np.sum([entry.ticks for entry in delegated], axis=0)
         if (rest >= 0).all():  # else they hold one another, and which to add up is not known
-            yield Row(
+            left = Row(
                 kind="unaccounted",
                 name="(rest of the delegate call)",
                 ticks=rest,
-                calls=call.calls,
+                calls=head.calls,
                 instruction_id=instruction,
                 depth=1,
             )
+            yield replace(left, attribution=_within(head, left))
+
+
+def _within(head: Row, inner: Row) -> Attribution:
+    """The attribution of a part of a delegate's call. A part of which no node is known is shown at
+    the module that holds all of the call."""
+    own, whole = inner.attribution, head.attribution
+    if own.located:
+        return own
+    return replace(
+        own,
+        backend_id=own.backend_id or whole.backend_id,
+        inherited=whole.located,
+        stack=() if whole.located else own.stack or whole.stack,
+    )

@@ -324,7 +324,7 @@ def group_name(group: InstructionRows, leaf: Row, by: str) -> str:
     if by == "type":
         return leaf.name if leaf.depth and leaf.kind == "unaccounted" else leaf.kind
     if by == "source":
-        found = group.attribution(leaf)
+        found = leaf.attribution
         lines, module = found.lines, found.module
         if not lines:
             return f"(no source line, module {module})" if module else "(no source line)"
@@ -348,8 +348,8 @@ def _module_tree(
     children, the longest first."""
     members: dict[tuple[str, ...], list[Row]] = {}
     others: list[Row] = []
-    for group, leaf in leaves:
-        path = group.attribution(leaf).module
+    for _, leaf in leaves:
+        path = leaf.attribution.module
         if path is None:
             others.append(leaf)
             continue

@@ -286,8 +286,11 @@ def _row(
     frames = () if module is None else (ModuleFrame(module, module, ""),)
     nodes = tuple(
         Node(op, "call_function", op, op, modules=frames, stack_trace=trace)
-        for op, trace in itertools.zip_longest(ops or ("",), traces[: max(len(ops), 1)])
+        for op, trace in itertools.zip_longest(
+            ops or ("",), traces[: len(ops)] if ops else traces, fillvalue=""
+        )
     )
+    is_inherited = not ops and module is not None
     return Row(
         kind=cells["kind"],
         name=cells["event"],
@@ -297,9 +300,9 @@ def _row(
         delegate_id=cells["delegate_debug_identifier"],
         attribution=Attribution(
             nodes=nodes if ops else (),
-            inherited=() if ops or module is None else nodes,
+            inherited=nodes if is_inherited else (),
             backend_id=cells["backend"],
-            stack=tuple(lines[:1]),
+            stack=() if is_inherited else tuple(lines[:1]),
         ),
         depth=method["rows"]["depth"][number],
         own_clock=cells["kind"] == "delegated" and cells["share"] is None,
