@@ -42,6 +42,21 @@ def test_commands_come_from_options_files_and_standard_input(tmp_path: Path) -> 
     assert piped.stdout.count("instruction") == 2
 
 
+def test_options_and_files_of_commands_keep_the_order_given(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.etdb", tmp_path / "second.etdb"
+    first.write_text("print 1\nprint 2\n")
+    second.write_text("print 4\n")
+    done = etdb(
+        "--batch", "-x", first, "-ex", "print 3", f"--script={second}", "-ex", "print 5",
+        "-x", first,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["1", "2", "3", "4", "5", "1", "2"]
+    done = etdb("--batch", "-ex", "print 1", "-ex", "-x", "-x", second)  # -x is a command here
+    assert done.stdout.split() == ["1", "4"]
+    assert "there is no command '-x'" in done.stderr
+
+
 def test_answers_to_standard_output_and_errors_to_standard_error() -> None:
     done = etdb(*files("cnn_portable"), "--batch", "-ex", "step", "-ex", "start")
     assert done.returncode == 2

@@ -8,7 +8,7 @@ import shutil
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +24,21 @@ if TYPE_CHECKING:
 
 _REFRESH = 0.5  # seconds between two looks at whether the reference is loaded
 _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
+_ORDER = "etscope.etdb.order"  # key of the context's meta
+
+
+class _CommandWithOrder(click.Command):
+    """A command that keeps the names of its parameters as they were given, once for each time:
+    click groups the values of a repeatable option, so that their order among others is lost."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        _, _, order = self.make_parser(context).parse_args(list(args))
+        context.meta[_ORDER] = [parameter.name for parameter in order]
+        return super().parse_args(context, args)
 
 
 @click.command(
+    cls=_CommandWithOrder,
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     epilog="Exit codes: 0 fine, 1 a run stopped at a condition, 2 usage, 3 bad or mismatched "
     "input, 4 not there, 5 environment.",
@@ -44,7 +56,15 @@ _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
 @click.option(
     "--command", "-ex", "commands", multiple=True, metavar="CMD", help="Run this first. Repeatable."
 )
-@click.option("--script", "-x", type=click.Path(), metavar="FILE", help="Run this file's commands.")
+@click.option(
+    "--script",
+    "-x",
+    "scripts",
+    multiple=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="Run this file's commands. Repeatable; in order with -ex.",
+)
 @click.option("--batch", is_flag=True, help="Exit after the given commands.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per command.")
 @click.option("--tui", is_flag=True, help="Use the full-screen interface.")
@@ -55,12 +75,14 @@ _USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
     default="ns",
     help="Unit of the runtime's clock.",
 )
+@click.pass_context
 def command(
+    context: click.Context,
     files: tuple[str, ...],
     debug_buffer: str | None,
     inputs: tuple[str, ...],
     commands: tuple[str, ...],
-    script: str | None,
+    scripts: tuple[str, ...],
     batch: bool,
     as_json: bool,
     tui: bool,
@@ -71,17 +93,17 @@ def command(
     recorded run, and etdb MODEL.etrecord MODEL.pte -ex 'target runtime' the program itself.
 
     FILES are an ETRecord, an ETDump, its debug buffer, a .pte or .bpte, each by itself or together.
-    Commands come from -ex and -x, then from the prompt, or from standard input if it is not a
-    terminal. The command help lists them.
+    Commands come from -ex and -x in the order given, then from the prompt, or from standard input
+    if it is not a terminal. The command help lists them.
     """
     from etscope.etdb.commands.targets import read_inputs
     from etscope.etdb.files import Files
-    from etscope.etdb.session import Session, read_script
+    from etscope.etdb.session import Session
 
     given = read_inputs(*inputs) if inputs else None
     opened = Files(forced=force).opened(*files, debug_buffer=debug_buffer)
     session = Session.of(opened, inputs=given, source_unit=source_unit)
-    first = [*commands, *([] if script is None else read_script(script))]
+    first = _first_lines(context.meta[_ORDER], commands, scripts)
     try:
         if tui and sys.stdin.isatty() and sys.stdout.isatty():
             from etscope.optional import require
@@ -113,6 +135,19 @@ def command(
         return code or rest
     finally:
         session.debugger.close()
+
+
+def _first_lines(
+    order: Iterable[str | None], commands: Iterable[str], scripts: Iterable[str]
+) -> list[str]:
+    """The lines of -ex and -x in the order in which the options were given."""
+    from etscope.etdb.session import read_script
+
+    lines = {
+        "commands": ([line] for line in commands),
+        "scripts": (read_script(path) for path in scripts),
+    }
+    return [line for name in order if name in lines for line in next(lines[name])]
 
 
 def show(result: Result, *, echo: bool = False, color: bool | None = None) -> None:
