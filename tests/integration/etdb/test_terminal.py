@@ -142,10 +142,14 @@ def test_the_full_screen_is_written_anew_for_another_size(
     one.keys("-l", f"print {long}")
     one.keys("Enter")
     one.wait(f"│ {long[1:-1]} ")
+    almost = "'" + "w" * 72 + " end'"  # 76 characters: a little more than the narrow screen has
+    one.keys("-l", f"print {almost}")
+    one.keys("Enter")
+    one.wait(f"│ {almost[1:-1]} ")
     one.resize(80, 30)
     screen = one.wait("$0 = float32[1, 8, 16, 16]  min -1.8258  max 2.1…")
     assert ">   35 " in screen
-    one.wait("│ word word word word word end ")  # wrapped
+    one.wait("│ word word word word word end ", f"│ {'w' * 72} ", "│ end ")  # wrapped
 
 
 def test_the_full_screen_keeps_stderr_of_libraries_out() -> None:

@@ -69,7 +69,8 @@ class Console(RichLog):
     """The lines that were executed and their results, written anew for another width."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(id=name, wrap=True, markup=False)
+        # By default, RichLog writes lines of 78 columns however narrow it is.
+        super().__init__(id=name, wrap=True, markup=False, min_width=1)
         self._told: deque[str | Result] = deque(maxlen=_MOST_TOLD)
         self._told_width = 0
 
