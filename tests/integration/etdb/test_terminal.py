@@ -51,6 +51,10 @@ class Terminal:
     def keys(self, *keys: str) -> None:
         self._tmux("send-keys", "-t", "it", *keys)
 
+    def paste(self, text: str) -> None:
+        self._tmux("set-buffer", text)
+        self._tmux("paste-buffer", "-p", "-t", "it")
+
     def resize(self, columns: int, lines: int = 45) -> None:
         self._tmux("resize-window", "-t", "it", "-x", str(columns), "-y", str(lines))
 
@@ -150,6 +154,28 @@ def test_the_full_screen_is_written_anew_for_another_size(
     screen = one.wait("$0 = float32[1, 8, 16, 16]  min -1.8258  max 2.1…")
     assert ">   35 " in screen
     one.wait("│ word word word word word end ", f"│ {'w' * 72} ", "│ end ")  # wrapped
+
+
+def test_each_line_of_the_full_screen_ends_where_enter_was_pressed(
+    terminal: Callable[..., Terminal],
+) -> None:
+    pytest.importorskip("textual")
+    one = terminal(100, "--tui")
+    one.wait("Modules", "Console", "(etdb) help")
+    one.keys(
+        "info break", "Enter", "p 1+1", "Enter", "p 70", "BSpace", "1", "Enter",
+        "Up", "0", "Enter",
+    )  # fmt: skip
+    screen = one.wait("│ 2 ", "│ 71 ", "│ 710 ")
+    lines = [line[2:].rstrip(" │") for line in screen.split("\n") if line.startswith("│ (etdb)")]
+    typed = ["info break", "p 1+1", "p 71", "p 710"]
+    assert lines == [f"(etdb) {line}" for line in typed]
+    one.paste("p 3*1000\np 3*2000\np 3*300")
+    screen = one.wait("3000", "6000", "(etdb) p 3*2000", "  p 3*300")
+    assert screen.count("p 3*1000") == screen.count("p 3*2000") == 1
+    assert " 900 " not in screen
+    one.keys("0", "Enter")
+    one.wait("│ 9000 ")
 
 
 def test_the_full_screen_keeps_stderr_of_libraries_out() -> None:

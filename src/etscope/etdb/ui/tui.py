@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
-from textual.events import Resize
+from textual.events import Key, Paste, Resize
 from textual.suggester import Suggester
 from textual.widgets import Footer, Input, RichLog, Static, Tree
 
@@ -36,6 +37,7 @@ from etscope.etdb.ui.complete import Completer
 from etscope.views.tables.cells import visible
 
 _MOST_TOLD = 1000  # lines and results in the console
+_LINE_END = re.compile(r"\r\n?|\n")  # of pasted text, for which terminals send "\r"
 _TRIES, _PAUSE = 40, 0.05  # attempts to end a run, and seconds between them
 
 
@@ -98,6 +100,66 @@ class Console(RichLog):
             self.write(Text(line))
 
 
+class Line(Input):
+    """The line that is typed, and those before it.
+
+    Each key takes effect when it arrives. textual inserts characters at once, but passes keys like
+    Enter and Backspace on to their bindings, which then find what was typed after them, too."""
+
+    BINDINGS: ClassVar = [
+        Binding("up", "go(-1)", show=False),
+        Binding("down", "go(1)", show=False),
+    ]
+    _ACTIONS: ClassVar = {
+        key.strip(): binding.action
+        for binding in (*Input.BINDINGS, *BINDINGS)
+        if isinstance(binding, Binding)
+        for key in binding.key.split(",")
+    }
+
+    def __init__(self, name: str, suggester: Suggester) -> None:
+        super().__init__(id=name, placeholder="(etdb) help", suggester=suggester)
+        self._past: list[str] = []
+        self._at = 0
+
+    def remember(self, line: str) -> None:
+        """Keep a line that is executed."""
+        if line.strip():
+            self._past.append(line)
+        self._at = len(self._past)
+
+    async def _on_key(self, event: Key) -> None:
+        action = self._ACTIONS.get(event.key)
+        if action is not None:
+            event.stop()
+            event.prevent_default()
+            await self.run_action(action)
+
+    def _on_paste(self, event: Paste) -> None:
+        """Execute each pasted line that has its end; the rest stays to be edited."""
+        event.stop()
+        event.prevent_default()
+        *ended, rest = _LINE_END.split(event.text)
+        for text in ended:
+            self.replace(text, *self.selection)
+            self._submit()
+        self.replace(rest, *self.selection)
+
+    async def action_submit(self) -> None:
+        self._submit()
+
+    def _submit(self) -> None:
+        line, self.value = self.value, ""
+        self.remember(line)
+        self.post_message(self.Submitted(self, line))
+
+    def action_go(self, count: int) -> None:
+        """Show an earlier line, or a later one."""
+        self._at = min(max(self._at + count, 0), len(self._past))
+        self.value = self._past[self._at] if self._at < len(self._past) else ""
+        self.cursor_position = len(self.value)
+
+
 @contextmanager
 def stderr_off_the_screen() -> Iterator[None]:
     """Give the interface a terminal of its own: what libraries write to stderr is dropped, and
@@ -146,9 +208,7 @@ class DebuggerApp(App[int]):
         # The line that is executed in another thread. Until it ends, only that thread may use the
         # session.
         self._executing: list[str] = []
-        self._past: list[str] = []
         self._pending: list[str] = []
-        self._at = 0
         self._leaves: dict[str, Any] = {}
 
     def compose(self) -> ComposeResult:
@@ -159,7 +219,7 @@ class DebuggerApp(App[int]):
                 yield Pane("values", self._follow)
         yield Console("console")
         suggester = LineSuggester(Completer(self._session.debugger), self._executing)
-        yield Input(id="line", placeholder="(etdb) help", suggester=suggester)
+        yield Line("line", suggester)
         yield Footer()
 
     def on_mount(self) -> None:
@@ -177,17 +237,8 @@ class DebuggerApp(App[int]):
     # -- console
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.input.value = ""
-        self.do(event.value)
-
-    def on_key(self, event: Any) -> None:
-        line = self.query_one("#line", Input)
-        if event.key not in ("up", "down") or not line.has_focus:
-            return
-        self._at = min(max(self._at + (-1 if event.key == "up" else 1), 0), len(self._past))
-        line.value = self._past[self._at] if self._at < len(self._past) else ""
-        line.cursor_position = len(line.value)
-        event.stop()
+        self._pending.append(event.value)
+        self._next()
 
     def action_do(self, line: str) -> None:
         self.do(line)
@@ -214,9 +265,7 @@ class DebuggerApp(App[int]):
         self.exit(0)
 
     def do(self, line: str) -> None:
-        if line.strip():
-            self._past.append(line)
-        self._at = len(self._past)
+        self.query_one(Line).remember(line)
         self._pending.append(line)
         self._next()
 
