@@ -164,7 +164,9 @@ def _plain_value(value: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"dtype": str(value.dtype), "shape": list(value.shape)}
     if value.dtype.kind in "biufV":
         one = tensor_statistics(value)
-        found |= {"min": one.least, "max": one.greatest, "mean": one.mean, "std": one.deviation}
+        ranges = {"min": one.least, "max": one.greatest, "mean": one.mean, "std": one.deviation}
+        # NaN if no number is finite, which is no value of the tensor.
+        found |= {name: None if math.isnan(number) else number for name, number in ranges.items()}
         found |= {"nan": one.nan, "inf": one.plus_inf + one.minus_inf}
         if value.size <= _MOST_IN_JSON:
             array = np.asarray(value)

@@ -187,20 +187,20 @@ class Session:
 
     def _after_hit(self, result: Result) -> Result:
         """Execute the commands of the breakpoint that was hit, and of those that they lead to."""
-        output, error = result.answer, result.error
+        line, output, error = result.line, result.answer, result.error
         while error is None and (hit := self.debugger.hit) is not None and hit.commands:
             self.debugger.hit = None
             lines = list(hit.commands)
             if lines[0] == "silent":
                 lines.pop(0)
                 del output.items[len(output.items) - len(result.answer.items) :]
-            for line in lines:
-                result = self._executed(line)
+            for own in lines:
+                result = self._executed(own)
                 output.add(result.answer)
                 error = result.error
-                if error is not None or output.ends or _runs_on(line) or self.debugger.hit:
+                if error is not None or output.ends or _runs_on(own) or self.debugger.hit:
                     break
-        return Result(result.line, output, error)
+        return Result(line, output, error)
 
     def _executed(self, line: str) -> Result:
         output = Output()

@@ -90,18 +90,19 @@ def write_joined(out: TextIO, items: Iterable[str], separator: str = "") -> None
 _encode = json.JSONEncoder(allow_nan=False).encode  # made once: it takes longer than a row
 
 
-def dumps(value: Any) -> str:
-    """Return `value` as JSON on one line. Infinities are the texts "Infinity" and "-Infinity"."""
+def dumps(value: Any, nan: str | None = None) -> str:
+    """Return `value` as JSON on one line. Infinities are the texts "Infinity" and "-Infinity", and
+    NaN is `nan`."""
     try:
         return _encode(value)
     except ValueError:  # an infinity or NaN, for which JSON has no number
-        return _encode(finite(value))
+        return _encode(finite(value, nan))
 
 
-def finite(value: Any) -> Any:
-    """Replace NaN by None and infinities by texts, also in lists and dicts: JSON has neither."""
+def finite(value: Any, nan: str | None = None) -> Any:
+    """Replace NaN by `nan` and infinities by texts, also in lists and dicts: JSON has neither."""
     if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return nan if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    return [finite(item) for item in value] if isinstance(value, list) else value
+        return {key: finite(item, nan) for key, item in value.items()}
+    return [finite(item, nan) for item in value] if isinstance(value, list) else value

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from etscope._version import __version__
@@ -109,6 +110,29 @@ def test_json_is_an_object_a_command() -> None:
     assert not second["ok"]
     assert second["error"]["slug"] == "usage"
     assert third["answer"][0]["rows"][0]["avg_ms"] > 0
+
+
+def test_json_names_the_command_that_was_given_where_a_breakpoint_has_commands() -> None:
+    lines = ("break op:relu", "commands", "print 1", "print 2", "end", "run", "continue")
+    options = [option for line in lines for option in ("-ex", line)]
+    done = etdb(*files("cnn_portable"), "--json", "--batch", *options)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["command"] for one in told] == list(lines)
+    assert told[-1]["answer"][-2:] == [
+        {"value": "1", "number": 1},
+        {"value": "2", "number": 2},
+    ]
+
+
+def test_json_has_nan_and_infinities_by_name() -> None:
+    lines = ("print nan", "print -inf", "start", "print $[0, 0] * nan", "print $[0, 0] - inf")
+    options = [option for line in lines for option in ("-ex", line)]
+    done = etdb(*files("cnn_portable"), "--json", "--batch", *options)
+    answers = [json.loads(line)["answer"][-1] for line in done.stdout.splitlines()]
+    assert [answers[at]["number"] for at in (0, 1)] == ["NaN", "-Infinity"]
+    for answer, name in zip(answers[-2:], ("NaN", "-Infinity"), strict=True):
+        assert set(np.ravel(answer["numbers"])) == {name}
+        assert [answer[key] for key in ("min", "max", "mean", "std")] == [None] * 4
 
 
 def test_json_of_a_script_is_an_object_a_command(tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ def _write_json(result: Result, session: Session) -> None:
         }
     if error is not None:
         document["error"] = {"message": error.message, "hint": error.hint, "slug": error.slug}
-    print(dumps(document))
+    print(dumps(document, nan="NaN"))  # null is a value that is not known
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any) -> None:
