@@ -19,7 +19,7 @@ from etscope.formats.etrecord.reader import EDGE, RecordView, read_etrecord
 from etscope.formats.identify import PTD, identify
 from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program, read_pte
-from etscope.formats.run_json import dump_with_values
+from etscope.formats.run_json import RUN_JSON, dump_with_values, saved_files
 
 NO_RECORD = "there is no ETRecord"
 NO_RECORD_HINT = "load one: file MODEL.etrecord"
@@ -143,9 +143,11 @@ class Files:
         """Open further files, identified by content; each replaces a file of the same kind.
         debug_buffer: one whose name need not tell what it is.
 
-        Given with a debug buffer, run.etdp of `etscope run --save` is its values.etdp."""
+        A folder of `etscope run --save` is its dump and its debug buffer. Given with a debug
+        buffer, run.etdp of such a folder is its values.etdp."""
         files = self
-        kinds = {path: _kind_of(path) for path in paths}
+        named = [one for path in paths for one in saved_files(path) or [path]]
+        kinds = {path: _kind_of(path) for path in named}
         with_values = debug_buffer is not None or _DEBUG_BUFFER in kinds.values()
         for path, kind in kinds.items():
             is_dump = kind == "etdump" and with_values
@@ -173,6 +175,11 @@ class Files:
 
 def _kind_of(path: str) -> str:
     """Identify a file. A debug buffer has no signature: its name must say so."""
+    if os.path.isdir(path):  # noqa: PTH112 (a path as it was typed)
+        raise UsageError(
+            f"the folder {path} has no {RUN_JSON}",
+            hint="a folder is one that etscope run --save has written",
+        )
     try:
         kind = identify(path)
     except FormatError as error:

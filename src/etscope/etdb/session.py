@@ -77,10 +77,10 @@ class Result:
 class Session:
     """The debugger for programs and notebooks: `Session("model.etrecord", "run.etdp")`.
 
-    paths: an ETRecord, an ETDump, a debug buffer (after its dump), a .pte or .bpte, in any number
-    and order. debug_buffer: one whose name does not end in .bin. inputs: of the reference, as the
-    model takes them; by default the record's. force: continue though files do not belong together.
-    source_unit: of the runtime's clock.
+    paths: an ETRecord, an ETDump, a debug buffer (after its dump), a folder of `etscope run --save`
+    for both, a .pte or .bpte, in any number and order. debug_buffer: one whose name does not end in
+    .bin. inputs: of the reference, as the model takes them; by default the record's. force:
+    continue though files do not belong together. source_unit: of the runtime's clock.
 
     Each command is a method that takes the rest of its line: `session.break_("op:conv")`,
     `session.reverse_step()`; `execute` takes whole lines. Errors of a command are in its `Result`.

@@ -237,6 +237,16 @@ def dump_with_values(dump: str) -> str:
     return str(values) if is_saved and values.is_file() else dump
 
 
+def saved_files(folder: PathLike) -> list[str]:
+    """Return the dump and the debug buffer in a folder that `etscope run --save` wrote: the dump
+    with values, if there is one. [] for any other path."""
+    parent = Path(folder)
+    if not (parent / RUN_JSON).is_file():
+        return []
+    dump, buffer = dump_with_values(str(parent / RUN_ETDP)), parent / DEBUG_BIN
+    return [dump, str(buffer)] if buffer.is_file() else [dump]
+
+
 def run_at(path: PathLike) -> SavedRun | None:
     """Return the saved run that a path names: its folder, its run.json or its dump; None for
     another file. Raises `FormatError` for a damaged run.json."""

@@ -157,6 +157,18 @@ def test_json_of_a_script_is_an_object_a_command(tmp_path: Path) -> None:
     assert etdb("--batch", "-x", str(tmp_path / "nothing.etdb")).returncode == 2
 
 
+def test_without_a_record_no_torch_is_loaded_to_say_so() -> None:
+    artifact = artifacts("cnn_portable")
+    program = (
+        "import sys\nfrom etscope.etdb import Session\n"
+        f"s = Session({str(artifact.etdump)!r}, debug_buffer={str(artifact.debug_buffer)!r})\n"
+        "for line in ('gap', 'blame'):\n"
+        "    assert 'hint: load one: file MODEL.etrecord' in s.execute(line).text, line\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_no_torch_until_a_reference_needs_it() -> None:
     artifact = artifacts("cnn_portable")
     program = (

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
 
 from etscope.cli import main  # noqa: E402
-from etscope.errors import FormatError, MissingFileError  # noqa: E402
+from etscope.errors import FormatError, MissingFileError, UsageError  # noqa: E402
 from etscope.etdb import Session  # noqa: E402
 from etscope.export import export  # noqa: E402
 from etscope.formats.run_json import saved_inputs  # noqa: E402
@@ -85,6 +85,29 @@ def test_the_debugger_compares_with_the_inputs_that_ran(record: Path, tmp_path: 
     with Session(str(record), files[0], files[-1]) as session:
         gaps = session.execute("gap").text
     assert "no operator goes wrong" in gaps
+
+
+def test_the_debugger_takes_the_folder_of_a_saved_run(record: Path, tmp_path: Path) -> None:
+    ran(record, tmp_path / "a run", "--seed", 7)
+    folder = str(tmp_path / "a run")
+    with Session(str(record), folder) as session:
+        assert session.start().ok
+        assert "gap: SQNR" in session.print("$").text
+        opened = [path for what, path in session.debugger.files.paths if what != "ETRecord"]
+    assert opened == [f"{folder}/values.etdp", f"{folder}/debug.bin"]
+    named = f"they are beside the dump: core '{folder}/values.etdp' '{folder}/debug.bin'"
+    with Session(str(record), f"{folder}/run.etdp") as session:
+        assert session.start().ok
+        for line in ("print $", "gap", "blame", "info tensors"):
+            assert named in session.execute(line).text, line
+        assert session.watch("nan").ok
+        assert "it is unknown" in session.execute("continue").text
+        assert session.execute(f"core '{folder}'").ok
+        assert session.start().ok
+        assert session.print("$").ok
+    (tmp_path / "a run" / "run.json").unlink()
+    with pytest.raises(UsageError, match=r"has no run\.json"):
+        Session(folder)
 
 
 def test_inputs_that_were_not_saved_are_not_replaced_by_others(

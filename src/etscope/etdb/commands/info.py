@@ -29,6 +29,7 @@ from etscope.etdb.output import (
     tensor_statistics,
     value_lines,
 )
+from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.remote_tensor import RemoteTensor
 from etscope.model import selector
 from etscope.model.report import filled_columns
@@ -238,6 +239,8 @@ def _tensors(debugger: Debugger, rest: str) -> Output:
     if not rows:
         if not target.is_past:
             raise MissingDataError("nothing has run yet", hint="run, or start")
+        if isinstance(target, RecordedRuns):
+            target.require_values()
         raise MissingDataError(
             "no values were recorded", hint="run with a debug level, and give the debug buffer"
         )

@@ -81,6 +81,9 @@ def blame(debugger: Debugger, rest: str) -> Output:
 def _of_recorded(debugger: Debugger, target: RecordedRuns, metric: Metric) -> Numerics:
     from etscope.diagnosis.numerics import numerics_of
 
+    if debugger.files.record is None:
+        raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
+    target.require_values()  # before PyTorch is loaded
     load_torch()
     calls = debugger.given(debugger.method)
     with quiet():

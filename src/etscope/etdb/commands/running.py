@@ -21,6 +21,7 @@ from etscope.etdb.expressions.predicate_pushdown import number_tests
 from etscope.etdb.expressions.scope import DebuggerScope, display_lines
 from etscope.etdb.output import Output, operators, stop_lines
 from etscope.etdb.protocol.messages import Condition
+from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.remote_tensor import RemoteTensor
 from etscope.etdb.targets.target import Stop, Target, Watch
 from etscope.model.selector import Selector
@@ -420,8 +421,11 @@ def _condition_met(debugger: Debugger, one: Breakpoint, stop: Stop) -> str | Non
 def _non_finite(debugger: Debugger, watch: str, stop: Stop) -> str | None:
     """Describe NaN or infinities in the outputs of a stop; None if there are none."""
     is_nan = watch == WATCH_NAN
-    values = debugger.some_target().device_values(stop.position)
+    target = debugger.some_target()
+    values = target.device_values(stop.position)
     if not values or any(value is UNAVAILABLE for value in values):
+        if isinstance(target, RecordedRuns):
+            target.require_values()
         raise MissingDataError("no values were recorded", hint=RECORD_HINT)
     for value in values:
         if isinstance(value, RemoteTensor):

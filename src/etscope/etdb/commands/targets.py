@@ -45,7 +45,10 @@ def file(debugger: Debugger, rest: str) -> Output:
 
 @command("core [RUN.etdp [BUFFER.bin]]", group=GROUP, words=("file",))
 def core(debugger: Debugger, rest: str) -> Output:
-    """Load an ETDump, and the debug buffer of its run; or list the files."""
+    """Load an ETDump, and the debug buffer of its run; or list the files.
+
+    `core DIR` loads both from a folder of `etscope run --save`.
+    """
     return _load(debugger, rest)
 
 

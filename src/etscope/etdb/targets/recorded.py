@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
@@ -21,6 +23,7 @@ from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.targets.target import LocalTarget, RunInfo, Stop, Watch, stop_of_event
 from etscope.formats.program.bpte import BundledFile
+from etscope.formats.run_json import RUN_ETDP, VALUES_ETDP, saved_files
 from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, Block, EventKey
 
 NO_DUMP = "there is no recorded run"
@@ -152,7 +155,7 @@ class RecordedRuns(LocalTarget):
 
     def value_of(self, node: str, position: int) -> Any:
         """Value that the device logged for a node before the stop, in the last loop pass."""
-        self._require_values()
+        self.require_values()
         pairs = self._matching.by_node.get(node, ())
         if not pairs:
             reason = next(
@@ -187,7 +190,7 @@ class RecordedRuns(LocalTarget):
 
     def value_in_pass(self, node: str, loop_pass: int) -> Any:
         """Value that the device logged for a node in a loop pass, at any stop."""
-        self._require_values()
+        self.require_values()
         # A node inside a delegate has a stop of its own, before the call that gives its value.
         pairs = self._matching.by_node.get(node, ())
         sources = {(pair.instruction, pair.delegate_id) for pair in pairs}
@@ -200,7 +203,7 @@ class RecordedRuns(LocalTarget):
 
     def matched(self) -> Matching:
         """Match logged values to nodes. Raises `MissingDataError` without values."""
-        self._require_values()
+        self.require_values()
         return self._matching
 
     def pairs_at(self, position: int) -> Mapping[int, Pair]:
@@ -291,14 +294,22 @@ class RecordedRuns(LocalTarget):
         """The dump with its record and program."""
         return self._trace
 
-    def _require_values(self) -> None:
+    def require_values(self) -> None:
+        """Raise `MissingDataError` if the run has no values."""
         if not any(key.debug for key in self._chosen.block.keys):
-            raise MissingDataError("this run logged no values", hint=RECORD_HINT)
+            hint = self._load_beside() or RECORD_HINT
+            raise MissingDataError("this run logged no values", hint=hint)
         if self._trace.debug_buffer is None:
             raise MissingDataError(
                 "the values are in the debug buffer, which is not loaded",
-                hint="give it: core RUN.etdp BUFFER.bin",
+                hint=self._load_beside() or "give it: core RUN.etdp BUFFER.bin",
             )
+
+    def _load_beside(self) -> str:
+        """The command that loads the values kept beside the dump; "" if there are none."""
+        dump = Path(self._trace.dump.path or "")
+        found = saved_files(dump.parent) if dump.name in (RUN_ETDP, VALUES_ETDP) else []
+        return f"they are beside the dump: core {shlex.join(found)}" if len(found) > 1 else ""
 
     @property
     def _has_values(self) -> bool:

@@ -93,6 +93,8 @@ def command(
     recorded run, and etdb MODEL.etrecord MODEL.pte -ex 'target runtime' the program itself.
 
     FILES are an ETRecord, an ETDump, its debug buffer, a .pte or .bpte, each by itself or together.
+    A folder of `etscope run --save` stands for its dump and buffer.
+
     Commands come from -ex and -x in the order given, then from the prompt, or from standard input
     if it is not a terminal. The command help lists them.
     """
