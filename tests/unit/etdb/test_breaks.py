@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from etscope.etdb import Session
 from tests.support.artifacts import artifacts
 from tests.support.etdb.sessions import refused, said, session, where
@@ -105,6 +107,32 @@ def test_mistakes_are_told() -> None:
     assert "watch what" in refused(one, "watch")
     assert "which breakpoints" in refused(one, "disable")
     assert len(one.debugger.breakpoints) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("softmax", "op:softmax"),
+        ("stages.0", "module:stages.0"),
+        ("ReLU", "op:ReLU or type:ReLU"),
+        ("cnn.py", "file:cnn.py"),
+        ("conv", "module:*.conv"),
+        ("op:sofmax", "op:softmax"),
+        ("op:aten.convolutin", "op:convolution"),
+        ("module:stage.0", "module:stages.0"),
+        ("file:cn.py", "file:cnn.py"),
+        ("aten_softmax_default", "aten__softmax_default"),
+        ("sofmax", "op:softmax"),
+    ],
+)
+def test_a_place_that_picks_nothing_has_what_it_may_mean(text: str, meant: str) -> None:
+    one = session("cnn_portable", inputs=False)
+    for command in ("break", "until"):
+        said(one, "start")
+        assert refused(one, f"{command} {text}").endswith(f"did you mean {meant}?")
+        assert said(one, f"break {meant}")
+    for nothing in ("op:nothing", "zzz", "op:sofmax and module:head", "shape:1x2x3x4x5"):
+        assert "info ops lists" in refused(one, f"break {nothing}"), nothing
 
 
 def test_a_condition_that_was_looked_at_nowhere_is_no_pass() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
+from difflib import get_close_matches
+from itertools import accumulate
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -207,7 +210,9 @@ def picked_stops(debugger: Debugger, text: str) -> Picked:
     if count:
         return Picked(text, selector, count)
     if line is None:
-        hint = "info ops lists what there is, FILE.py:12 is a line of Python; help selectors"
+        hint = _meant(plain, debugger.target.stops) or (
+            "info ops lists what there is, FILE.py:12 is a line of Python; help selectors"
+        )
     else:
         known = known_lines(debugger)
         numbers = known[_known_file(line[1], known)]
@@ -216,6 +221,34 @@ def picked_stops(debugger: Debugger, text: str) -> Picked:
     if is_number:
         hint += f"; id:{text.rpartition(':')[2]} is an instruction"
     raise UsageError(f"nothing is picked by {text!r}", hint=hint)
+
+
+def _meant(pattern: str, stops: Iterable[Stop]) -> str:
+    """What a pattern without a match may mean: the same with a key, or the nearest name; "" for
+    anything that is not a single pattern, or not like any name."""
+    if re.search(r"[\s()\"']", pattern):
+        return ""
+    fields = [fields_of_stop(stop) for stop in stops]
+    key, colon, word = pattern.partition(":")
+    if not colon:
+        # "*.": below a module that was left out
+        keyed = [f"{key}{pattern}" for key in ("op:", "module:", "type:", "file:", "module:*.")]
+        found = [text for text in keyed if any(map(Selector(text).matches, fields))]
+        if found:
+            return f"did you mean {' or '.join(found[:2])}?"
+        word = pattern
+    for wanted in (key,) if colon else ("name", "op", "module", "type"):
+        known = {name for one in fields for name in one.get(wanted, ())}
+        if wanted == "module":
+            known |= {
+                path for name in known for path in accumulate(name.split("."), "{}.{}".format)
+            }
+        elif wanted == "file":
+            known = {PurePath(name.rpartition(":")[0]).name for name in known}
+        close = get_close_matches(word, sorted(known), 1)
+        if close:
+            return f"did you mean {close[0] if wanted == 'name' else f'{wanted}:{close[0]}'}?"
+    return ""
 
 
 def _operator_lines(debugger: Debugger) -> list[SourceLine]:
