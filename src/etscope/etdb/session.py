@@ -156,12 +156,16 @@ class Session:
 
     def run_script(self, lines: Iterable[str], say: Callable[[Result], Any]) -> int:
         """Execute the lines of a script up to a `quit`, and pass each result to `say`. Returns the
-        first exit code that is not 0."""
+        first exit code that is not 0.
+
+        The lines of a `commands` or `define` that fails are skipped, up to `end`."""
         code = 0
         for line in lines:
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
             result = self.execute(line)
+            if result.error is not None and self._takes_lines(result.line):
+                self.debugger.block = Block(result.line, lambda lines: None)
             say(result)
             code = code or result.exit_code
             if result.answer.ends:
@@ -172,6 +176,14 @@ class Session:
             say(result)
             code = code or result.exit_code
         return code
+
+    def _takes_lines(self, line: str) -> bool:
+        """True for a line whose command takes those that follow."""
+        try:
+            is_defined = line.partition(" ")[0] in self.debugger.defined
+            return not is_defined and split(line)[0].takes_lines
+        except UsageError:
+            return False
 
     def _typed(self, block: Block, line: str) -> Result:
         """Take a line of a block; `end` ends it."""

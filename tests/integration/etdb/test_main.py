@@ -169,6 +169,26 @@ def test_without_a_record_no_torch_is_loaded_to_say_so() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_the_lines_of_a_refused_block_are_skipped(tmp_path: Path) -> None:
+    for refused in ("define g", "define 1x", "commands", "commands 7"):
+        lines = (refused, "# more", "print 1+1", "print 2+2", "end", "print 3+3")
+        path = script(tmp_path, *lines)
+        for done in (
+            etdb("--batch", "-x", path),
+            etdb("--batch", "-ex", f"source {path}"),
+            etdb(input="".join(f"{line}\n" for line in lines)),
+        ):
+            assert done.returncode == 2
+            told = (done.stdout + done.stderr).split("\n")
+            assert sum("error:" in line for line in told) == 1, told
+            assert "6" in told
+            assert "2" not in told
+            assert "4" not in told
+    done = etdb("--batch", "-ex", "commands", "-ex", "print 1")
+    assert "there are no breakpoints" in done.stderr
+    assert "no end follows" in done.stderr
+
+
 def test_no_torch_until_a_reference_needs_it() -> None:
     artifact = artifacts("cnn_portable")
     program = (

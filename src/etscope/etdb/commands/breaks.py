@@ -128,7 +128,7 @@ def ignore(debugger: Debugger, rest: str) -> Output:
     return Output().say(f"breakpoint {number} is ignored at its next {counted(count, 'hit')}")
 
 
-@command("commands [N]", group=GROUP, words=("breakpoint",))
+@command("commands [N]", group=GROUP, words=("breakpoint",), takes_lines=True)
 def commands(debugger: Debugger, rest: str) -> Output:
     """Execute the lines that follow, up to `end`, whenever a breakpoint is hit; by default, the one
     that was made last.
@@ -208,4 +208,8 @@ def _switch(debugger: Debugger, rest: str, *, on: bool) -> Output:
 
 def _number(debugger: Debugger, word: str) -> int:
     """Parse the number of a breakpoint; nothing and `$bpnum` are the one that was made last."""
-    return debugger.breakpoints.last if word in ("", "$bpnum") else whole(word, what=_NUMBER)
+    if word not in ("", "$bpnum"):
+        return whole(word, what=_NUMBER)
+    if not len(debugger.breakpoints):
+        raise UsageError("there are no breakpoints", hint="break SELECTOR makes one")
+    return debugger.breakpoints.last

@@ -378,7 +378,7 @@ def source(debugger: Debugger, rest: str) -> Output:
     raise UsageError("source works in a session only")
 
 
-@command("define NAME", group="session")
+@command("define NAME", group="session", takes_lines=True)
 def define(debugger: Debugger, rest: str) -> Output:
     """Define a command: the lines that follow, up to `end`.
 

@@ -23,7 +23,8 @@ COMMANDS: dict[str, Command] = {}
 class Command:
     """A command. usage: its syntax. group: its heading in help. words: kinds of its arguments, for
     completion: "node", "selector", "file", "graph", "command", "metric", "method", "breakpoint",
-    or literal words. repeats: an empty line repeats it, as in gdb.
+    or literal words. repeats: an empty line repeats it, as in gdb. takes_lines: the lines that
+    follow, up to `end`, belong to it.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Command:
     aliases: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     repeats: bool = False
+    takes_lines: bool = False
 
     @property
     def help(self) -> str:
@@ -52,12 +54,13 @@ def command(
     aliases: tuple[str, ...] = (),
     words: tuple[str, ...] = (),
     repeats: bool = False,
+    takes_lines: bool = False,
 ) -> Callable[[Function], Function]:
     """Register a function as the command that `usage` begins with; its docstring is the help."""
 
     def register(function: Function) -> Function:
         name = _NAME.match(usage)[0]  # type: ignore[index]
-        COMMANDS[name] = Command(name, function, usage, group, aliases, words, repeats)
+        COMMANDS[name] = Command(name, function, usage, group, aliases, words, repeats, takes_lines)
         return function
 
     return register
