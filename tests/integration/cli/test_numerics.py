@@ -47,6 +47,24 @@ def test_a_fine_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "6 of 6 logged values" in out
 
 
+def test_one_value_is_counted_in_the_singular() -> None:
+    from dataclasses import replace
+
+    from etscope.analysis.numerics.rows import BY_DESIGN, INHERITED
+    from etscope.diagnosis.numerics import numerics_of
+    from tests.support.numeric_runs import inputs_of, inspector
+
+    found = numerics_of(inspector("batched_linear").trace, inputs=inputs_of("batched_linear"))
+    (row, *_) = found.rows
+    assert replace(found, rows=(row,)).verdict.startswith("no operator goes wrong: 1 value is what")
+    for verdict, said in (
+        (INHERITED, "1 value is wrong only because of what went in"),
+        (BY_DESIGN, "1 value differs from the graph's by design: "),
+    ):
+        notes = replace(found, rows=(replace(row, verdict=verdict),)).notes
+        assert any(note.startswith(said) for note in notes), notes
+
+
 def test_a_wrong_operator_is_exit_code_1(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -179,6 +179,19 @@ def test_one_of_several_outputs_is_set_in_the_program() -> None:
     assert "gave 3 values" in refused(one, "set $3 = 0")
 
 
+def test_one_of_a_delegates_outputs_is_not_set_to_all_of_them() -> None:
+    one = on_runtime("many_delegates")
+    said(one, "start", "until delegate:*")
+    while "[1] is " not in said(one, "print $"):
+        said(one, "until delegate:*")
+    for expression in ("ref()", "$", "$ * 2"):
+        told = refused(one, f"set $1 = {expression}")
+        assert "takes one value, and this is a list of" in told, told
+        assert "ref(NAME)" in told
+    named = said(one, "print $").partition("[1] is ")[2].split()[0]
+    said(one, f"set $1 = ref({named})", "set $1 = $1 * 2")
+
+
 def test_state_that_was_written_back_is_shown_beside_the_references() -> None:
     one = on_runtime("rewritten_state")
     assert said(one, "start", "print b_cache.max() == 0") == "True\n"

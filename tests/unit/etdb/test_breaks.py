@@ -106,6 +106,8 @@ def test_mistakes_are_told() -> None:
     assert "the number of a breakpoint" in refused(one, "delete x")
     assert "watch what" in refused(one, "watch")
     assert "which breakpoints" in refused(one, "disable")
+    assert "hint: ignore N COUNT" in refused(one, "ignore")
+    assert "hint: ignore N COUNT" in refused(one, "ignore 1")
     assert len(one.debugger.breakpoints) == 0
 
 

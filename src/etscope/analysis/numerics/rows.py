@@ -187,8 +187,8 @@ class Numerics:
             )
         if first is None:
             return (
-                f"no operator goes wrong: {len(self.rows)} values are what PyTorch makes of the "
-                f"same inputs{self._worst_total()}"
+                f"no operator goes wrong: {_values_are(len(self.rows))} what PyTorch makes of "
+                f"the same inputs{self._worst_total()}"
             )
         floor = "" if first.noise is None else f" (noise floor {self._value(first.noise)})"
         part = None if first.values is None else first.values.local.concentration
@@ -209,11 +209,12 @@ class Numerics:
             notes.append(f"wrong by themselves, too: {listed}{more}")
         inherited = sum(row.verdict == INHERITED for row in self.rows)
         if inherited:
-            notes.append(f"{inherited} values are wrong only because of what went in")
+            notes.append(f"{_values_are(inherited)} wrong only because of what went in")
         by_design = sum(row.verdict == BY_DESIGN for row in self.rows)
         if by_design:
             notes.append(
-                f"{by_design} values differ from the graph's by design: " + "; ".join(self.designs)
+                f"{by_design} value{' differs' if by_design == 1 else 's differ'} from the graph's "
+                "by design: " + "; ".join(self.designs)
             )
         origin = self.non_finite_origin
         if origin is not None and origin.non_finite is not None:
@@ -312,6 +313,11 @@ def _first_of_flow(rows: Sequence[NumericsRow]) -> NumericsRow | None:
     """The first that reads a value of none of them."""
     nodes = {row.pair.node for row in rows}
     return next((row for row in rows if nodes.isdisjoint(row.reads)), None)
+
+
+def _values_are(count: int) -> str:
+    """ "1 value is", "24 values are"."""
+    return f"{count} value is" if count == 1 else f"{count} values are"
 
 
 def described(row: NumericsRow) -> str:

@@ -121,6 +121,8 @@ def condition(debugger: Debugger, rest: str) -> Output:
 def ignore(debugger: Debugger, rest: str) -> Output:
     """Go on at the next COUNT hits of a breakpoint, when the run goes forward."""
     word, _, text = rest.partition(" ")
+    if not text.strip():
+        raise UsageError("ignore how many hits of which breakpoint?", hint="ignore N COUNT")
     number, count = _number(debugger, word), whole(text.strip(), what="the number of hits")
     if count < 0:
         raise UsageError("how many hits: 0 or more")

@@ -296,6 +296,9 @@ TOPICS: Mapping[str, Callable[[Debugger, str], Output]] = {
 }
 
 
+_SELECTED = ("modules", "ops")  # topics with a selector
+
+
 @command("info TOPIC", group="graph", aliases=("i",), words=tuple(TOPICS))
 def info(debugger: Debugger, rest: str) -> Output:
     """Show breakpoints, checkpoints, delegates, graphs, memory, methods, modules, ops, runs,
@@ -312,6 +315,11 @@ def info(debugger: Debugger, rest: str) -> Output:
         if word:
             message += f" {word!r} is " + (f"one of {', '.join(found)}" if found else "unknown")
         raise UsageError(message, hint="topics are: " + ", ".join(TOPICS))
+    if rest.strip() and found[0] not in _SELECTED:
+        raise UsageError(
+            f"info {found[0]} takes nothing more, and not {rest.strip()!r}",
+            hint=f"info {found[0]}; of {' and '.join(_SELECTED)}, info takes a selector",
+        )
     return TOPICS[found[0]](debugger, rest.strip())
 
 

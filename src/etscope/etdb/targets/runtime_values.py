@@ -250,6 +250,11 @@ def fit_value(name: str, old: ValueInfo, new: Any) -> Any:
         raise UsageError(f"{name} is a list: its elements are set one by one")
     if old.tensor is None and (old.scalar is None or isinstance(old.scalar, str)):
         raise UsageError(f"{name} is neither a tensor nor a number: it cannot be set")
+    if isinstance(new, (list, tuple)) and any(getattr(one, "ndim", 0) for one in new):
+        raise UsageError(
+            f"{name} takes one value, and this is a list of {len(new)} outputs",
+            hint="name one of them: $0, or ref(NAME) for the reference's (print $ has the names)",
+        )
     try:
         array = np.asarray(new)
     except ValueError:  # nested lists of different lengths
