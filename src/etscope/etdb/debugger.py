@@ -29,6 +29,8 @@ from etscope.formats.etrecord.reader import RecordView
 from etscope.model.graph import Node
 from etscope.units import TimeScale
 
+PLAIN_COLUMNS = 90  # of lines of numbers, without a terminal
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -64,7 +66,7 @@ class Debugger:
     method. hit: the breakpoint that ended the last command. block: the lines that are being typed.
     defined: commands of the user, by name. logging: path of the log. gaps: of a run on the runtime,
     by metric and position, since it began or a value was set. checkpoints: of the target, by
-    number.
+    number. columns: gives the width of lines of numbers.
     """
 
     files: Files
@@ -90,6 +92,7 @@ class Debugger:
     logging: str | None = None
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
     last_checkpoint: int = 0
+    columns: Callable[[], int] = lambda: PLAIN_COLUMNS
     _named: tuple[LinkedGraph, Mapping[str, Node]] | None = None
     _program: tuple[LinkedGraph, Background[ReferenceProgram]] | None = None
     _loads_ahead: bool = False

@@ -17,7 +17,7 @@ import numpy as np
 from etscope.analysis.profile.source_location import user_lines
 from etscope.analysis.profile.trace import UNAVAILABLE
 from etscope.errors import EtscopeError
-from etscope.etdb.debugger import Debugger
+from etscope.etdb.debugger import PLAIN_COLUMNS, Debugger
 from etscope.etdb.protocol.messages import Statistics
 from etscope.etdb.targets.remote_tensor import RemoteTensor, excerpt
 from etscope.etdb.targets.target import Stop
@@ -231,9 +231,10 @@ def frames_of(stop: Stop) -> list[SourceLine]:
 # -- values
 
 
-def value_lines(value: Any, *, full: bool = False) -> list[str]:
+def value_lines(value: Any, *, full: bool = False, width: int = PLAIN_COLUMNS) -> list[str]:
     """Describe a value: type and shape, range, and its first numbers. full: all of its numbers,
-    with as many digits as each needs to be read back: 9 at most for float32."""
+    with as many digits as each needs to be read back: 9 at most for float32. width: of lines of
+    numbers."""
     if value is UNAVAILABLE:
         return ["<no debug buffer>"]
     if isinstance(value, (list, tuple)):
@@ -242,7 +243,8 @@ def value_lines(value: Any, *, full: bool = False) -> list[str]:
         lines = []
         for index, item in enumerate(value):
             head = f"[{index}] "
-            first, *rest = ["not there"] if item is None else value_lines(item, full=full)
+            inner = value_lines(item, full=full, width=width - len(head))
+            first, *rest = ["not there"] if item is None else inner
             lines += [head + first, *(" " * len(head) + line for line in rest)]
         return lines
     if isinstance(value, RemoteTensor) and not full and value.ndim and value.size:
@@ -250,7 +252,7 @@ def value_lines(value: Any, *, full: bool = False) -> list[str]:
         head = f"{value.dtype}{list(value.shape)}  {_statistics_text(value)}"
         whole = math.prod(value.shape[-2:]) <= _SHOWN_WHOLE
         shown = excerpt(value, _SHOWN_WHOLE)
-        rows = _rows(shown, ["0"] * (value.ndim - 2), _SHOWN_WHOLE if whole else 0)
+        rows = _rows(shown, ["0"] * (value.ndim - 2), _SHOWN_WHOLE if whole else 0, width)
         return [head.rstrip(), *rows]
     if not isinstance(value, (np.ndarray, np.generic, RemoteTensor)):
         return [repr(value) if full and isinstance(value, float) else _number(value)]
@@ -263,12 +265,14 @@ def value_lines(value: Any, *, full: bool = False) -> list[str]:
     head = f"{head}  {_statistics_text(array)}"
     if full:
         wide = array.astype(np.float64) if array.dtype.kind == "V" else array
-        text = np.array2string(wide, threshold=sys.maxsize, max_line_width=90, floatmode="unique")
+        text = np.array2string(
+            wide, threshold=sys.maxsize, max_line_width=width, floatmode="unique"
+        )
         return [head, *text.split("\n")]
     cut: list[str] = []
     while array.ndim > 2:
         array, cut = array[0], [*cut, "0"]
-    return [head, *_rows(array, cut, _SHOWN_WHOLE)]
+    return [head, *_rows(array, cut, _SHOWN_WHOLE, width)]
 
 
 def tensor_statistics(tensor: np.ndarray[Any, Any] | RemoteTensor) -> Statistics:
@@ -298,9 +302,11 @@ def _statistics_text(tensor: np.ndarray[Any, Any] | RemoteTensor) -> str:
     return "  ".join(parts + [f"{count:,} {what}" for count, what in counts if count])
 
 
-def _rows(array: np.ndarray[Any, Any], cut: Sequence[str], threshold: int) -> list[str]:
+def _rows(array: np.ndarray[Any, Any], cut: Sequence[str], threshold: int, width: int) -> list[str]:
     wide = array.astype(np.float64) if array.dtype.kind == "V" else array
-    text = np.array2string(wide, threshold=threshold, edgeitems=3, precision=5, max_line_width=90)
+    text = np.array2string(
+        wide, threshold=threshold, edgeitems=3, precision=5, max_line_width=width
+    )
     head = [f"[{', '.join(cut)}]"] if cut else []
     return [*head, *text.split("\n")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -117,6 +118,17 @@ def test_the_prompt_completes_and_remembers(
     while "quit" not in (history.read_text() if history.exists() else ""):
         assert time.monotonic() < until
         time.sleep(0.1)
+
+
+def test_lines_of_numbers_are_wrapped_once(terminal: Callable[..., Terminal]) -> None:
+    one = terminal(60)
+    one.wait("(etdb)")
+    one.keys("start", "Enter")
+    one.wait("aten_convolution_default")
+    one.keys("print/f $[0, 0, 0]", "Enter")
+    screen = one.wait("float32[16]", gone=lambda screen: screen.rstrip().endswith("(etdb)"))
+    rows = re.findall(r"^[\[ ]+-?\d.*", screen.partition("std")[2], re.MULTILINE)
+    assert [len(row.split()) for row in rows[-4:]] == [4, 4, 4, 5], screen  # "]" is the fifth
 
 
 @pytest.mark.parametrize("columns", [80, 140])

@@ -233,6 +233,20 @@ def test_several_outputs_are_computed_with_one_by_one() -> None:
     assert "[0, 0, 0]" in said(one, "x/4 $1")
 
 
+def test_lines_of_numbers_are_as_wide_as_what_they_are_written_to() -> None:
+    one = session("transformer_portable")
+    said(one, "start", "until op:split_with_sizes_copy")
+    before = said(one, "print/f $0[0, 0]")
+    assert 80 < max(map(len, before.split("\n"))) <= 90
+    for width in (40, 60, 120):
+        one.debugger.columns = lambda width=width: width  # type: ignore[misc]
+        for line in ("print/f $0[0, 0]", "print $0[0, 0]", "print/f $"):
+            rows = said(one, line).split("\n")
+            numbers = [row for row in rows if re.fullmatch(r"[\d\s.e+\-\[\]]+", row)]
+            assert width * 0.6 < max(map(len, numbers)) <= width, line
+        assert said(one, "print/f $0[0, 0]").split() == before.split()
+
+
 def test_one_of_several_outputs_is_set() -> None:
     one = session("transformer_portable")
     said(one, "target live", "tbreak op:split_with_sizes_copy", "run")

@@ -180,6 +180,8 @@ def gap(debugger: Debugger, rest: str) -> Output:
     for word in rest.split():
         if word.isdecimal():
             count = whole(word)
+            if not count:
+                raise UsageError("gap lists 1 row or more")
         elif word == "run":
             in_order = True
         else:

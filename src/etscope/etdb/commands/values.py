@@ -47,7 +47,7 @@ def print_(debugger: Debugger, rest: str) -> Output:
     expression = parse(f'value("{rest}")' if is_path else rest or "$")
     scope = DebuggerScope(debugger)
     value = evaluate(expression, scope)
-    output = Output().say(*value_lines(value, full=full))
+    output = Output().say(*value_lines(value, full=full, width=debugger.columns()))
     output.values.append((expression.text, value))
     return output.add(_comparison(debugger, expression, scope, value))
 
@@ -273,7 +273,8 @@ def call(debugger: Debugger, rest: str) -> Output:
         raise UsageError(f"{name} is a {node.kind}: nothing is called")
     scope = DebuggerScope(debugger)
     result = single(debugger.reference.call(name, scope.value_for_call))
-    output = Output().say(*value_lines(result), *scope.inputs_of_reference)
+    lines = value_lines(result, width=debugger.columns())
+    output = Output().say(*lines, *scope.inputs_of_reference)
     try:
         own = scope.value_for_call(name)
     except EtscopeError as error:

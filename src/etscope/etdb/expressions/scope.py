@@ -278,7 +278,8 @@ class DebuggerScope:
 def display_lines(debugger: Debugger, number: int, expression: Expression) -> list[str]:
     """Lines of one `display`; the reason if it has no value."""
     try:
-        lines = value_lines(evaluate(expression, DebuggerScope(debugger)))
+        value = evaluate(expression, DebuggerScope(debugger))
+        lines = value_lines(value, width=debugger.columns())
     except EtscopeError as error:
         lines = [f"({error.message})"]
     head = f"{number}: {expression} = "

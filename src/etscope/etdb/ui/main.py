@@ -99,6 +99,7 @@ def command(
     if it is not a terminal. The command help lists them.
     """
     from etscope.etdb.commands.targets import read_inputs
+    from etscope.etdb.debugger import PLAIN_COLUMNS
     from etscope.etdb.files import Files
     from etscope.etdb.session import Session
 
@@ -120,6 +121,8 @@ def command(
             print("no terminal: plain lines instead of --tui", file=sys.stderr)
 
         is_json = as_json and not tui
+        if sys.stdout.isatty() and not is_json:
+            session.debugger.columns = lambda: _width() or PLAIN_COLUMNS
         over = batch and not tui
 
         def report(result: Result) -> None:
@@ -159,17 +162,21 @@ def show(result: Result, *, echo: bool = False, color: bool | None = None) -> No
 
     if echo:
         print(f"{result.prompt}{visible(result.line)}")
-    is_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if is_terminal else None
-    if os.environ.get("COLUMNS", "").isdecimal():
-        width = int(os.environ["COLUMNS"]) or None
-    fold = width if is_terminal else None
+    width = _width()
+    fold = width if sys.stdout.isatty() else None
     write_output(result.answer, sys.stdout, width=width, color=color, fold=fold)
     if result.error is not None:
         sys.stdout.flush()
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
         for line in error_text(result.error).split("\n"):
             print(*folded(line, width), sep="\n", file=sys.stderr)
+
+
+def _width() -> int | None:
+    """The width of tables: $COLUMNS, or that of the terminal; None if there is neither."""
+    if os.environ.get("COLUMNS", "").isdecimal():
+        return int(os.environ["COLUMNS"]) or None
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def interact(session: Session, color: bool | None = None) -> int:

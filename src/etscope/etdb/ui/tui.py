@@ -27,6 +27,7 @@ from etscope.analysis.profile.correlate import is_operator
 from etscope.analysis.profile.source_location import module_path
 from etscope.errors import EtscopeError
 from etscope.etdb.commands.source import list_
+from etscope.etdb.debugger import PLAIN_COLUMNS
 from etscope.etdb.expressions.scope import display_lines
 from etscope.etdb.files import Files
 from etscope.etdb.output import Output, error_text, stop_lines, text_of, value_lines
@@ -225,7 +226,11 @@ class DebuggerApp(App[int]):
     def on_mount(self) -> None:
         for title, name in (("Modules", "modules"), ("Source", "source"), ("Values", "values")):
             self.query_one(f"#{name}").border_title = title
-        self.query_one("#console").border_title = "Console"
+        console = self.query_one("#console", Console)
+        console.border_title = "Console"
+        self._session.debugger.columns = lambda: (
+            console.scrollable_content_region.width or PLAIN_COLUMNS
+        )
         self._fill()
         self.query_one("#line").focus()
         self.call_after_refresh(self._begin)
