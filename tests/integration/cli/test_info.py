@@ -176,3 +176,17 @@ def test_a_program_is_told_without_what_reads_records() -> None:
         "etscope.model.finding",
     }
     assert not loaded & unused
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("vulkan_fp16", "force_fp16=0x01"), ("ethos_u55", "target=ethos-u55-128")],
+)
+def test_options_of_delegates_have_their_values(
+    name: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(__file__).parents[2] / "corpus" / "delegates" / f"{name}.pte"
+    assert main(["info", str(path), "--format", "json"]) == 0
+    (report,) = json.loads(capsys.readouterr().out)["reports"]
+    for delegate in report["sections"]["delegates"]:
+        assert option in delegate["options"]

@@ -251,3 +251,16 @@ def test_profile_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert (code, out) == (2, "")
     assert "nowhere.py" in err
+
+
+def test_inputs_that_are_given_twice(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    files = [tmp_path / "a.npz", tmp_path / "b.npz"]
+    for path in files:
+        np.savez(path, np.ones(3, np.float32))
+
+    code, out, err = etscope(
+        capsys, "run", artifacts("cnn_portable").pte, "-i", files[0], "-i", files[1]
+    )
+
+    assert (code, out) == (2, "")
+    assert f"--inputs is given twice: {files[0]} and {files[1]}" in err

@@ -470,7 +470,7 @@ def _digest(program: Program, delegate: Delegate) -> bytes:
 def _options(delegate: _Delegate | None) -> Mapping[str, str]:
     """The compile options as text; bytes that are no text in hex."""
     specs = () if delegate is None else delegate.options
-    return {spec.key: _option_text(spec.value) for spec in specs}
+    return {spec.key: spec.text for spec in specs}
 
 
 def _status(before: bool, after: bool, same: bool) -> Status:
@@ -530,16 +530,6 @@ def value_text(value: Value, values: Sequence[Value]) -> str:
                 for one in listed
             )
             return f"[{', '.join(texts)}]"
-
-
-def _option_text(value: bytes) -> str:
-    try:
-        text = value.rstrip(b"\0").decode()
-    except UnicodeDecodeError:
-        text = ""
-    if text and text.isprintable():
-        return text
-    return f"0x{value[:16].hex()}" + (f"… ({len(value):,} bytes)" if len(value) > 16 else "")
 
 
 def _facts(side: Side) -> dict[str, str]:

@@ -261,7 +261,7 @@ def _delegates(program: Program) -> Section:
                 delegate.backend_id,
                 delegate.blob.size,
                 calls[method.name, number],
-                [spec.key for spec in delegate.compile_specs],
+                [f"{spec.key}={spec.text}" for spec in delegate.compile_specs],
             )
             for method in program.methods
             for number, delegate in enumerate(method.delegates)

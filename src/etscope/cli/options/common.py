@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from etscope.cli.output.tables import Findings, OutputOptions, ViewOptions
+from etscope.errors import UsageError
 from etscope.key_values import key_values
 from etscope.units import TimeScale
 from etscope.views import TABLE_VIEWS
@@ -117,8 +118,17 @@ CLOCKS = ("ns", "us", "ms", "s")  # units of a runtime's clock; another counts c
 
 
 def file_option(*names: str, metavar: str = "FILE", help: str, **more: Any) -> _Option:
-    """Return an option for a file to read."""
+    """Return an option for a file to read. Unless it is `multiple`, it may be given once: click
+    takes the last of several without a word."""
+    if not more.get("multiple"):
+        more = {**more, "multiple": True, "callback": _the_only_one}
     return click.option(*names, type=FILE, metavar=metavar, help=help, **more)
+
+
+def _the_only_one(ctx: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Any:
+    if len(values) > 1:
+        raise UsageError(f"{option.opts[0]} is given twice: {values[0]} and {values[1]}")
+    return values[0] if values else None
 
 
 def choice_option(name: str, words: Iterable[str], help: str) -> _Option:

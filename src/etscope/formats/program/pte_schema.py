@@ -205,6 +205,18 @@ class CompileSpec:
     key: str
     value: bytes
 
+    @property
+    def text(self) -> str:
+        """The value: a text as it is, other bytes in hexadecimal, the first 16 of them."""
+        try:
+            text = self.value.rstrip(b"\0").decode()
+        except UnicodeDecodeError:
+            text = ""
+        if text and text.isprintable():
+            return text
+        size = len(self.value)
+        return f"0x{self.value[:16].hex()}" + (f"… ({size:,} bytes)" if size > 16 else "")
+
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
