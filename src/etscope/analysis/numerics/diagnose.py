@@ -45,7 +45,7 @@ from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import unfolded as unfolded_indices
 from etscope.analysis.selector_fields import fields_of_value
-from etscope.errors import MissingDataError, NumericGapError
+from etscope.errors import MismatchError, MissingDataError, NumericGapError
 from etscope.model.graph import Graph, Node
 from etscope.model.selector import Selector
 
@@ -225,10 +225,19 @@ def diagnose_run(
 ) -> Numerics:
     """`diagnose` a run that has values, with a matcher that other runs share.
 
-    Raises `MissingDataError` if a selector of values picks none.
+    Raises `MissingDataError` if a selector of values picks none, and `MismatchError` if a delegate
+    logged other inputs than these.
     """
     metric = judgement.metric
     logged = logged_run(trace, chosen.block, chosen.position, method)
+    others = other_inputs(trace, logged, recomputation.inputs)
+    doubts: list[str] = []
+    if others:
+        listed = ", ".join(map(str, others))
+        told = f"these are not the inputs that ran: a delegate logged others for input {listed}"
+        if not trace.forced:  # correct operators would be called wrong
+            raise MismatchError(told, hint=_ADVICE)
+        doubts.append(told)
     matching, subgraphs = matcher.matched(trace, logged)
     paired = PairedValues(logged, matching)
     rows: list[NumericsRow] = []
@@ -258,6 +267,8 @@ def diagnose_run(
     if keeper is not None:
         rows = keeper.only_kept(rows)
     rows.sort(key=lambda row: row.order)
+    if others is None:
+        doubts += doubts_of_inputs(rows)
     return Numerics(
         method=method,
         reference=recomputation.graph.name,
@@ -265,7 +276,7 @@ def diagnose_run(
         metric=metric,
         rows=tuple(rows),
         coverage=coverage,
-        doubts=tuple(doubts_of_inputs(trace, logged, recomputation.inputs, rows)),
+        doubts=tuple(doubts),
         designs=tuple(dict.fromkeys(by_design.values())),
     )
 
@@ -448,15 +459,9 @@ def _non_finite(value: Any) -> tuple[int, int]:
 # -- did the reference have the inputs that ran on the device?
 
 
-def doubts_of_inputs(
-    trace: Trace, logged: LoggedRun, inputs: Sequence[Any], rows: Sequence[NumericsRow]
-) -> Iterator[str]:
-    """Describe evidence that the device ran with other inputs.
-
-    A delegate logs its inputs, inputs of the program among them: these are compared. If there are
-    none, the inputs are in doubt when all values that are computed from them directly are wrong in
-    nearly all elements, and no other value is wrong.
-    """
+def other_inputs(trace: Trace, logged: LoggedRun, inputs: Sequence[Any]) -> tuple[int, ...] | None:
+    """Return the positions of the inputs that are not those that ran: a delegate logs its inputs,
+    inputs of the program among them. None if none were logged."""
     compared = dict(_logged_inputs(trace, logged))
     different = []
     for index, value in compared.items():
@@ -467,14 +472,12 @@ def doubts_of_inputs(
                 one, other = one.astype(np.float64), other.astype(np.float64)
             if not np.array_equal(one, other, equal_nan=floats):
                 different.append(index)
-    if different:
-        listed = ", ".join(map(str, different))
-        yield (
-            f"these are not the inputs that ran: a delegate logged others for input {listed}; "
-            + _ADVICE
-        )
-    if compared:
-        return
+    return tuple(different) if compared else None
+
+
+def doubts_of_inputs(rows: Sequence[NumericsRow]) -> Iterator[str]:
+    """Describe evidence that the device ran with other inputs, where none were logged: all values
+    that are computed from them directly are wrong in nearly all elements, and no other value is."""
     direct = [row for row in rows if row.inputs and row.loop_pass == 0]
     wrong = [row for row in rows if row.verdict == WRONG]
     if (
