@@ -74,6 +74,25 @@ describe("the time of a delegate's call", () => {
     expect(look.colour(0)).not.toBeNull();
   });
 
+  it("is not hidden by a closed box of many blocks", () => {
+    const blocks = { ...group("layers.0–11 ×12", null), blocks: 12 };
+    const { model, drawing } = drawn(
+      makeDoc({
+        nodes: [node("conv", 0), node("stem", null), node("head", null)],
+        edges: [],
+        groups: [blocks],
+        measures: [measure([90, 4, 1], [90])],
+      }),
+      [],
+    );
+    expect(seenValues(model, drawing, "avg")).toEqual([4, 1]);
+    const alone = drawn(
+      makeDoc({ nodes: [node("conv", 0)], edges: [], groups: [blocks], measures: [measure([90], [90])] }),
+      [],
+    );
+    expect(seenValues(alone.model, alone.drawing, "avg")).toEqual([90]);
+  });
+
   it("has one scale with the graph beside", () => {
     const { model, drawing } = drawn(doc([4, 1]), [3]);
     const { look, legend } = colouring(model, drawing, "avg", "linear", "light", [8]);

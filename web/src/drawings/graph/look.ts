@@ -9,6 +9,7 @@ import type { MeasureScale, ScaleMode, Value } from "../scale";
 import type { GraphModel } from "./model";
 import { nodesOfItem } from "./marks";
 import type { Look } from "./paint";
+import { isRepeat } from "./repeats";
 
 /** "none", "backend", or the key of a measure. */
 export type ColourBy = string;
@@ -46,13 +47,17 @@ export function colouring(
 const measureOf = (model: GraphModel, by: ColourBy): Measure | undefined =>
   model.doc.measures.find((one) => one.key === by);
 
-/** The values of what is drawn and not open, that a scale is to cover. */
+/** The values of what is drawn and not open, that a scale is to cover. A box of repeated blocks is more
+ * than all else together: with it, no operator beside it would have a colour that says something. */
 export function seenValues(model: GraphModel, drawing: Drawing, by: ColourBy): Value[] {
   const measure = measureOf(model, by);
   if (!measure) return [];
-  return Array.from(drawing.items)
-    .filter((item, index) => !drawing.isOpen[index] && !isWhole(model, measure, item))
-    .map((item) => valueOf(model, measure, item));
+  const seen = Array.from(drawing.items).filter(
+    (item, index) => !drawing.isOpen[index] && !isWhole(model, measure, item),
+  );
+  const single = seen.filter((item) => !isRepeat(model.doc.groups[item - model.tree.nodeCount]));
+  const values = single.map((item) => valueOf(model, measure, item));
+  return values.some((value) => value !== null) ? values : seen.map((item) => valueOf(model, measure, item));
 }
 
 /** Whether the item is a delegate's call with operators beside it in its box: its time is that of the box,
