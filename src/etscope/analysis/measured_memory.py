@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from etscope.analysis.matching.record_check import check_record
+from etscope.analysis.matching.run_nodes import program_nodes
 from etscope.analysis.memory import MemoryPlan, memory_plans, reuse_section
 from etscope.analysis.profile.correlate import Attribution
 from etscope.analysis.weights import WEIGHTS, stored_tensors
@@ -128,8 +130,6 @@ class _Planned:
 
     @classmethod
     def of(cls, program: Program, methods: Sequence[str], record: RecordView | None) -> _Planned:
-        from etscope.analysis.matching.run_nodes import program_nodes
-
         plans = memory_plans(program)
         places = {
             name: program_nodes(program, name, record).attributions()
@@ -191,6 +191,8 @@ def measured_report(
     about: Mapping[str, str],
     programs: Sequence[Program] = (),
     record: RecordView | None = None,
+    *,
+    force: bool = False,
 ) -> Report:
     """Build a report of a run's memory with the sections "memory_owners", "memory_reuse" (with the
     program), "memory_phases", "memory_delegates" and "memory_instructions", and the sentences that
@@ -200,7 +202,7 @@ def measured_report(
     record is taken. record: of the program, for modules and lines.
 
     Raises `MissingDataError` for a run without measured memory, `MismatchError` when none of the
-    programs is that of the run.
+    programs is that of the run, or the record is of another one, unless `force` is given for it.
     """
     measured = None if saved.memory is None else saved.memory.measured
     if measured is None:
@@ -209,6 +211,8 @@ def measured_report(
             hint="etscope run PROGRAM --memory --save DIR measures it, with the native runner",
         )
     program = _program_of(saved, about["file"], programs, record)
+    if program is not None and not force:
+        check_record(program, record, program.source.name)
     planned = None if program is None else _Planned.of(program, measured.methods, record)
     owners = memory_owners(measured, None if planned is None else planned.owners())
     sections = [

@@ -444,17 +444,25 @@ def _span_bytes(spans: Iterable[Span]) -> int:
 
 
 def memory_report(
-    program: Program, about: Mapping[str, str], record: RecordView | None = None
+    program: Program,
+    about: Mapping[str, str],
+    record: RecordView | None = None,
+    *,
+    force: bool = False,
 ) -> Report:
     """Build a report of all methods with the sections "memory" (buffers, weights, delegates' data),
     "memory_reuse" (how well the buffers are used), "memory_peak" (the values alive at the peak),
     "memory_live" (bytes alive at each instruction) and "memory_values" (place and life of each
     planned value). record: of the program, for the module and line of each value.
 
-    Raises `MissingDataError` for a program that plans no memory.
+    Raises `MissingDataError` for a program that plans no memory, `MismatchError` for a record of
+    another program, unless `force` is given.
     """
+    from etscope.analysis.matching.record_check import check_record
     from etscope.analysis.matching.run_nodes import program_nodes
 
+    if not force:
+        check_record(program, record, program.source.name)
     plans = memory_plans(program)
     if not any(plan.values for plan in plans.values()):
         raise MissingDataError(

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from etscope.analysis.matching.record_check import check_record
 from etscope.analysis.matching.run_nodes import program_nodes
 from etscope.analysis.weights import (
     PADDING,
@@ -79,11 +80,14 @@ class SizedFile:
     notes: tuple[str, ...] = ()
 
 
-def size_files(paths: Sequence[PathLike], record: RecordView | None = None) -> list[SizedFile]:
+def size_files(
+    paths: Sequence[PathLike], record: RecordView | None = None, *, force: bool = False
+) -> list[SizedFile]:
     """Find the owner of each byte of files. record: of the programs among them.
 
-    Raises `MismatchError` for a .ptd that no program among the files reads, or that lacks what one
-    of them needs; `FormatError` for a damaged file or one of an unknown kind; `MissingFileError`.
+    Raises `MismatchError` for a record of another program, unless `force` is given, and for a .ptd
+    that no program among the files reads, or that lacks what one of them needs; `FormatError` for a
+    damaged file or one of an unknown kind; `MissingFileError`.
     """
     names = [os.fspath(path) for path in paths]
     kinds: dict[str, str] = {}
@@ -99,6 +103,9 @@ def size_files(paths: Sequence[PathLike], record: RecordView | None = None) -> l
         if kinds[name] == ETDUMP:
             dumps.append(read_etdump(name))
     opened = {name: _Opened.of(name, record) for name in names if kinds[name] in (PTE, BPTE)}
+    if not force:
+        for name, one in opened.items():
+            check_record(one.program, record, name)
     external = {name: read_ptd(name) for name in names if kinds[name] == PTD}
     if opened and external:
         _check_external(opened, external)

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from etscope.analysis.measured_memory import UNEXPLAINED, measured_report, memory_owners
-from etscope.errors import FormatError, MissingDataError
+from etscope.errors import FormatError, MismatchError, MissingDataError
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.pte import read_pte
 from etscope.formats.run_json import (
     DelegateMemory,
     InstructionMemory,
@@ -16,6 +18,7 @@ from etscope.formats.run_json import (
     SavedRun,
     measured_memory,
 )
+from tests.support.artifacts import artifacts
 
 MB = 1_000_000
 START = MemoryPhase(
@@ -68,6 +71,15 @@ MEMORY = MeasuredMemory((START, PROGRAM, LOAD, INPUTS, END), DELEGATES, INSTRUCT
 
 def saved(memory: MeasuredMemory) -> SavedRun:
     return SavedRun({"memory": {"peak_rss_bytes": 1, "measured": memory.to_json()}})
+
+
+def test_the_record_of_another_program_is_an_error() -> None:
+    program = read_pte(artifacts("cnn_portable").pte)
+    record = read_etrecord(artifacts("cnn_xnnpack").etrecord)
+    with pytest.raises(MismatchError, match="do not belong together"):
+        measured_report(saved(MEMORY), {"file": "run"}, [program], record)
+    report = measured_report(saved(MEMORY), {"file": "run"}, [program], record, force=True)
+    assert report.section("memory_owners") is not None
 
 
 def said(memory: MeasuredMemory) -> str:

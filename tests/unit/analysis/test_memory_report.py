@@ -8,7 +8,8 @@ from etscope.analysis.info.program_info import program_sections
 from etscope.analysis.memory import memory_plan, memory_report
 from etscope.analysis.profile.source_location import common_module, short_lines
 from etscope.analysis.profile.trace import Trace
-from etscope.errors import MissingDataError
+from etscope.cli import main
+from etscope.errors import MismatchError, MissingDataError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
@@ -76,6 +77,16 @@ def test_a_value_is_at_the_module_and_line_of_what_writes_it(name: str) -> None:
         ]
         assert written and all(place == places[number] for number, place in written)
         assert any(module for _, (module, _) in written)
+
+
+def test_the_record_of_another_program_is_an_error() -> None:
+    file, other = artifacts("cnn_portable").pte, artifacts("cnn_xnnpack").etrecord
+    program, record = read_pte(file), read_etrecord(other)
+    with pytest.raises(MismatchError, match="do not belong together"):
+        memory_report(program, {}, record)
+    assert memory_report(program, {}, record, force=True).section("memory_values") is not None
+    assert main(["info", "--memory", str(file), "-r", str(other)]) == 3
+    assert main(["info", "--memory", str(file), "-r", str(other), "--force"]) == 0
 
 
 def test_without_a_record_no_module_is_known() -> None:

@@ -98,6 +98,18 @@ def test_weights_have_the_names_of_the_parameters() -> None:
         assert not [part for part in parts if part.shared_by and part.name]
 
 
+def test_the_record_of_another_program_is_an_error() -> None:
+    program, other = artifacts("cnn_portable").pte, artifacts("cnn_xnnpack").etrecord
+    assert other is not None
+    record = read_etrecord(other)
+    with pytest.raises(MismatchError, match="do not belong together"):
+        size_files([program], record)
+    (found,) = size_files([program], record, force=True)
+    check_sums(found)
+    assert main(["size", str(program), "-r", str(other)]) == 3
+    assert main(["size", str(program), "-r", str(other), "--force"]) == 0
+
+
 def test_a_shared_weight_names_its_readers() -> None:
     made = artifacts("external_portable")
     assert made.etrecord is not None

@@ -24,19 +24,18 @@ from etscope.analysis.comparison.program_weights import (
     compare_weights,
     weights_of,
 )
+from etscope.analysis.matching.record_check import check_record
 from etscope.analysis.matching.run_nodes import RunNodes, program_nodes
 from etscope.analysis.memory import MemoryPlan, memory_plans
 from etscope.analysis.profile.correlate import Attribution
 from etscope.analysis.profile.source_location import common_module, short_lines
-from etscope.analysis.profile.trace import differs_from_record
-from etscope.analysis.program.compatibility import Observed, instruction_labels
 from etscope.analysis.program.program import (
     InstructionRecord,
     is_prim,
     unfolded,
 )
 from etscope.analysis.weights import FilePart, StoredTensor, file_parts, stored_tensors
-from etscope.errors import FormatError, MismatchError
+from etscope.errors import FormatError
 from etscope.formats.bytes.files import Source
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.ptd import ExternalData, external_keys
@@ -68,28 +67,7 @@ class Side:
     def check_record(self) -> None:
         """Raise `MismatchError` if the record is of another program: by the instructions that it
         lists, or else by its maps and graphs."""
-        if self.record is None:
-            return
-        fingerprints = self.record.fingerprints
-        for method in self.program.methods:
-            if fingerprints is None:
-                run = self.nodes[method.name]
-                difference = differs_from_record(
-                    Observed.foreseen(run.records), run.symbols, self.record, method.name
-                )
-            else:
-                recorded = fingerprints.methods.get(method.name)
-                difference = None
-                if recorded is None:
-                    difference = f"the record has no method {method.name!r}"
-                elif recorded.instructions != instruction_labels(method):
-                    difference = f"its method {method.name!r} has other instructions"
-            if difference is not None:
-                raise MismatchError(
-                    f"{self.name} and the ETRecord {self.record.path or ''} do not belong "
-                    f"together: {difference}",
-                    hint="give the record of each program's own export; --force goes on regardless",
-                )
+        check_record(self.program, self.record, self.name)
 
     @property
     def size(self) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from etscope.cli.options.common import FILE, POSITIVE, etrecord_option, output_options
+from etscope.cli.options.common import FILE, POSITIVE, etrecord_option, force_option, output_options
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import EtscopeError
 
@@ -34,12 +34,14 @@ _ROWS = 30
     "saved with --memory: who took its memory.",
 )
 @etrecord_option
+@force_option
 @output_options
 def command(
     files: tuple[str, ...],
     memory: bool,
     limit: int | None,
     etrecord: str | None,
+    force: bool,
     output: OutputOptions,
 ) -> None:
     """Show what each FILE is and what it holds: an ETDump, an ETRecord, a .pte, a .bpte
@@ -47,9 +49,10 @@ def command(
 
     The kind of a file is found from its content. --format json writes one document with all
     sections; csv, tsv, jsonl and parquet a flat table with one value in each row. With --memory, an
-    --etrecord tells the module and line of each tensor, and a FILE may be the folder of a run that
-    etscope run --memory --save wrote. Given with its program, or with a record that holds it, the
-    measured bytes are beside the planned ones. etscope size shows what the bytes of a file are.
+    --etrecord tells the module and line of each tensor (that of another program is an error), and a
+    FILE may be the folder of a run that etscope run --memory --save wrote. Given with its program,
+    or with a record that holds it, the measured bytes are beside the planned ones. etscope size
+    shows what the bytes of a file are.
     """
     from etscope.analysis.info import SCHEMA, file_info
     from etscope.errors import UsageError
@@ -64,7 +67,9 @@ def command(
     reports, errors = [], []
     for file in files:
         try:
-            reports.append(_memory_report(file, files, record) if memory else file_info(file))
+            reports.append(
+                _memory_report(file, files, record, force=force) if memory else file_info(file)
+            )
         except EtscopeError as error:  # noqa: PERF203 - the other files are shown all the same
             errors.append(error)
     if reports:
@@ -75,7 +80,9 @@ def command(
         raise errors[-1]
 
 
-def _memory_report(file: str, files: Sequence[str], record: RecordFile | None) -> Report:
+def _memory_report(
+    file: str, files: Sequence[str], record: RecordFile | None, *, force: bool
+) -> Report:
     """The report on the memory plan of a program, or on what a run measured; files: all that were
     given, among which the program of the run may be."""
     from etscope.analysis.measured_memory import measured_report
@@ -89,11 +96,13 @@ def _memory_report(file: str, files: Sequence[str], record: RecordFile | None) -
     if saved is not None:
         others = [other for other in files if run_at(other) is None]
         programs = [read_program_file(other)[0] for other in others]
-        return measured_report(saved, {"file": file, "kind": "run"}, programs, record)
+        about = {"file": file, "kind": "run"}
+        return measured_report(saved, about, programs, record, force=force)
     kind = identify(file)
     if kind not in (PTE, BPTE):
         raise UsageError(
             f"{file} is neither a program, which has a memory plan, nor a saved run",
             hint="--memory works on .pte and .bpte files, and on folders of etscope run --save",
         )
-    return memory_report(read_program_file(file)[0], {"file": file, "kind": kind}, record)
+    program = read_program_file(file)[0]
+    return memory_report(program, {"file": file, "kind": kind}, record, force=force)

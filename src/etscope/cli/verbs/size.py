@@ -9,6 +9,7 @@ from etscope.cli.options.common import (
     POSITIVE,
     choice_option,
     etrecord_option,
+    force_option,
     output_options,
 )
 from etscope.cli.output.tables import OutputOptions
@@ -27,24 +28,26 @@ _ROWS = 30
     help=f"Show at most N rows of each table. Default: {_ROWS} in a text, else all.",
 )
 @etrecord_option
+@force_option
 @output_options
 def command(
     files: tuple[str, ...],
     by: str,
     limit: int | None,
     etrecord: str | None,
+    force: bool,
     output: OutputOptions,
 ) -> None:
     """Show what the bytes of each FILE are: a .pte, a .bpte, a .ptd, an ETRecord or an ETDump.
 
     Each byte has one owner, and the sizes sum to the file. --etrecord tells the names, modules and
-    lines of weights. A program and its .ptd, or a dump and its debug buffer, are given together.
-    Tables of a program are split by content and by operator. The last table estimates what could
-    be saved. Several files have a total.
+    lines of weights; that of another program is an error. A program and its .ptd, or a dump and its
+    debug buffer, are given together. Tables of a program are split by content and by operator. The
+    last table estimates what could be saved. Several files have a total.
     """
     from etscope.analysis.size import SCHEMA, size_files, size_reports
     from etscope.formats.etrecord.reader import read_etrecord
 
     record = None if etrecord is None else read_etrecord(etrecord)
-    reports = size_reports(size_files(files, record), by)
+    reports = size_reports(size_files(files, record, force=force), by)
     output.write_reports(reports, SCHEMA, limit=limit, text_limit=_ROWS)
