@@ -462,6 +462,7 @@ def _largest(sized: SizedFile) -> Section:
     columns: dict[Column, Callable[[FilePart], Any]] = {
         Column("owner"): lambda part: part.owner,
         Column("kind", priority=1): lambda part: part.kind,
+        Column("names", Kind.LIST, priority=4): lambda part: list(part.names),
         Column("operator", priority=3): lambda part: part.operator,
         Column("module", Kind.PATH, priority=3): lambda part: shown_module(part.module),
         Column("line", Kind.PATH, priority=2): lambda part: part.line,

@@ -20,6 +20,7 @@ from itertools import pairwise
 import numpy as np
 
 from etscope.analysis.delegates.xnnpack import QUANTIZATION
+from etscope.analysis.matching.parameters import parameter_at, parameters_of
 from etscope.analysis.matching.run_nodes import Nodes, RunNodes
 from etscope.analysis.profile.source_location import (
     common_module,
@@ -56,6 +57,7 @@ UNREFERENCED = "unreferenced"
 # What a byte is, if several say so: the first of these.
 _KINDS = (WEIGHTS, STATE, DELEGATES, NAMED, TABLES)
 
+_SHOWN_NAMES = 4
 _LARGEST_PADDING = 1 << 14  # bytes: segments are aligned to pages at most
 
 
@@ -69,12 +71,13 @@ class FilePart:
     None unknown. offset: of the first byte, None for several places. size: in bytes, without those
     that are another part's. label: the tensor, the backend or the key.
 
-    name: of the parameter, as the model has it; None unknown. detail: which part of a delegate's
-    data ("cmd_data"; "opaque": its layout is not known). shape: of a weight whose elements are of
-    `dtype`. line: of the operators that read it ("net.py:12"). shared_by: the modules that read it,
-    or the methods, if there are several. unpacked: its size when unpacked, of a member of a zip.
-    operator: that tables are for, or the backend. calls: the number of its instructions, where
-    these are the part. is_unread: no instruction reads the weight, and no method returns it.
+    names: of the parameters with these bytes, as the model has them. detail: which part of a
+    delegate's data ("cmd_data"; "opaque": its layout is not known). shape: of a weight whose
+    elements are of `dtype`. line: of the operators that read it ("net.py:12"). shared_by: the
+    modules that read it, or the methods, if there are several. unpacked: its size when unpacked, of
+    a member of a zip. operator: that tables are for, or the backend. calls: the number of its
+    instructions, where these are the part. is_unread: no instruction reads the weight, and no
+    method returns it.
     """
 
     kind: str
@@ -83,7 +86,7 @@ class FilePart:
     label: str | None
     offset: int | None
     size: int
-    name: str | None = None
+    names: tuple[str, ...] = ()
     detail: str | None = None
     shape: tuple[int, ...] = ()
     line: str | None = None
@@ -94,9 +97,21 @@ class FilePart:
     is_unread: bool = False
 
     @property
+    def name(self) -> str | None:
+        """The first of the names, None where none is known."""
+        return self.names[0] if self.names else None
+
+    @property
+    def named(self) -> str | None:
+        """The names as a text, the first ones of many; None where none is known."""
+        more = len(self.names) - _SHOWN_NAMES
+        shown = ", ".join(self.names[:_SHOWN_NAMES])
+        return (f"{shown} and {more:,} more" if more > 0 else shown) or None
+
+    @property
     def owner(self) -> str:
-        """The thing to point at: the parameter, the tensor, the backend, else the kind."""
-        owner = self.name or self.label or self.kind
+        """The thing to point at: the parameters, the tensor, the backend, else the kind."""
+        owner = self.named or self.label or self.kind
         if self.module and not owner.startswith(self.module):
             owner = f"{self.module}: {owner}"
         return owner if self.detail is None else f"{owner}: {self.detail}"
@@ -104,7 +119,8 @@ class FilePart:
 
 @dataclass(slots=True)
 class Claim:
-    """A statement about bytes of a file. nodes: of the operators that read them. candidates: the
+    """A statement about bytes of a file. names: of the parameters that they are, as far as their
+    readers tell. nodes: of the operators that read them. candidates: the
     parameters that these read, by name, with their shapes and readers. is_unread: nobody reads
     them."""
 
@@ -113,7 +129,7 @@ class Claim:
     label: str | None = None
     detail: str | None = None
     shape: tuple[int, ...] = ()
-    name: str | None = None
+    names: list[str] = field(default_factory=list)
     unpacked: int | None = None
     is_unread: bool = False
     nodes: list[Node] = field(default_factory=list)
@@ -122,26 +138,31 @@ class Claim:
 
     def part(self, offset: int | None, size: int) -> FilePart:
         """The part of the file that the claim is about."""
-        is_weight = self.kind == WEIGHTS
-        name = self._parameter() if self.name is None else self.name
+        is_tensor = self.kind in (WEIGHTS, STATE)
+        names = list(dict.fromkeys(self.names)) or self._fitting()
+        name = names[0] if len(names) == 1 else None
         shape = self.shape
-        if len(shape) == 1 and name in self.candidates:  # Core ML's data has no shapes
+        if (
+            len(shape) == 1 and name is not None and name in self.candidates
+        ):  # Core ML's data has no shapes
             shape = self.candidates[name][0]
-        nodes = self.candidates[name][1] if name in self.candidates else self.nodes
+        nodes = self.nodes
+        if name is not None and name in self.candidates:
+            nodes = self.candidates[name][1]
         modules = {path or "(root)" for node in nodes if (path := module_path(node)) is not None}
         readers = sorted(modules) if len(modules) > 1 else sorted(set(self.methods))
         return FilePart(
             kind=self.kind,
-            module=common_module(nodes) if is_weight else None,
+            module=common_module(nodes) if is_tensor else None,
             dtype=self.dtype,
             label=self.label,
             offset=offset,
             size=size,
-            name=name,
+            names=tuple(names),
             detail=self.detail,
             shape=shape,
-            line=(short_lines(lines_of(nodes)) or None) if is_weight else None,
-            shared_by=tuple(readers) if is_weight and len(readers) > 1 else (),
+            line=(short_lines(lines_of(nodes)) or None) if is_tensor else None,
+            shared_by=tuple(readers) if is_tensor and len(readers) > 1 else (),
             unpacked=self.unpacked,
             is_unread=self.is_unread,
         )
@@ -150,6 +171,7 @@ class Claim:
         """Add the readers of a claim about the same bytes."""
         if other is not self:
             self.is_unread &= other.is_unread
+            self.names += other.names
             self.nodes += other.nodes
             self.methods += other.methods
             self.read(other.candidates)
@@ -159,16 +181,16 @@ class Claim:
         for name, (shape, nodes) in candidates.items():
             self.candidates.setdefault(name, (shape, []))[1].extend(nodes)
 
-    def _parameter(self) -> str | None:
+    def _fitting(self) -> list[str]:
         """The one parameter of the shape, or of its sizes in another order: backends permute."""
         if self.kind != WEIGHTS or not self.shape:
-            return None
+            return []
         for same in (tuple, _without_ones, math.prod):
             wanted = same(self.shape)
             fitting = [n for n, (shape, _) in self.candidates.items() if same(shape) == wanted]
             if fitting:
-                return fitting[0] if len(fitting) == 1 else None
-        return None
+                return fitting if len(fitting) == 1 else []
+        return []
 
 
 def _without_ones(shape: Sequence[int]) -> list[int]:
@@ -324,7 +346,7 @@ def external_parts(data: ExternalData, programs: Sequence[ProgramClaims]) -> tup
                 claims.add(entry.blob, claim)
         elif entry.scalar_type is not None:
             dtype = entry.scalar_type.torch_name
-            claims.add(entry.blob, Claim(WEIGHTS, dtype, str(entry), None, entry.sizes, key))
+            claims.add(entry.blob, Claim(WEIGHTS, dtype, str(entry), None, entry.sizes, [key]))
         else:
             claims.add(entry.blob, Claim(NAMED, label=key))
     return claims.parts(data.source.buffer)
@@ -433,12 +455,15 @@ def _parts_of_tables(program: Program, own: IntArray) -> Iterator[FilePart]:
 
 def _claim_of(tensor: StoredTensor, graph: Graph | None) -> Claim:
     """The claim about a tensor's bytes; graph: that of its nodes."""
+    name = parameter_name(tensor, graph)
+    if name is None and tensor.value is not None:
+        name = tensor.value.name
     claim = Claim(
         kind=tensor.kind,
         dtype=tensor.dtype,
         label=tensor.label,
         shape=tensor.shape,
-        name=None if tensor.value is None else tensor.value.name,
+        names=[] if name is None else [name],
         is_unread=tensor.is_unread and tensor.kind == WEIGHTS,
         nodes=list(tensor.nodes),
         methods=[tensor.method],
@@ -450,28 +475,24 @@ def _claim_of(tensor: StoredTensor, graph: Graph | None) -> Claim:
     return claim
 
 
-def parameters_of(node: Node, graph: Graph) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the parameters that a node reads, by qualified name: directly, or
-    through nodes that read nothing else (a weight's transpose, its dequantisation)."""
-    around = graph.graph_of(node)
-    found: dict[str, tuple[int, ...]] = {}
-    waiting = list(node.inputs)
-    seen = set(waiting)
-    while waiting:
-        name = waiting.pop()
-        source = around.by_name.get(name)
-        if source is None:
-            continue
-        if name in around.parameters:
-            tensor = source.outputs[0].tensor if source.outputs else None
-            shape = () if tensor is None else tensor.shape
-            found[around.parameters[name]] = tuple(s for s in shape if isinstance(s, int))
-        elif source.kind == "call_function" and all(
-            one in around.parameters for one in source.inputs
-        ):
-            waiting += (one for one in source.inputs if one not in seen)
-            seen.update(source.inputs)
-    return found
+def parameter_name(tensor: StoredTensor, graph: Graph | None) -> str | None:
+    """The weight's name in the record: of the parameter that its reader has in that position. A
+    kernel's tensor in a .ptd file has it for its key."""
+    if tensor.key is not None and tensor.value is not None:
+        return tensor.key
+    # Of a delegate that is read as a whole, it is not known which node reads a weight.
+    if graph is None or (tensor.value is None and tensor.inside is None):
+        return None
+    is_scale = tensor.label == "scales"
+    # An operator of XNNPACK has several nodes when it is part of a decomposed one.
+    nodes = tensor.nodes if tensor.value is None else tensor.nodes[:1]
+    read = {
+        parameter_at(node, graph, tensor.slot, None if is_scale else tensor.shape) for node in nodes
+    }
+    names = [name for name in read if name is not None]
+    if len(names) != 1:
+        return None
+    return names[0] + (" scales" if is_scale else "")
 
 
 def stored_tensors(program: Program, nodes_of: NodesOf | None = None) -> tuple[StoredTensor, ...]:
@@ -713,6 +734,7 @@ def part_by_part(parts: Sequence[FilePart]) -> Section:
         (
             Column("kind"),
             Column("module", Kind.PATH),
+            Column("name"),
             Column("dtype", priority=1),
             Column("content"),
             Column("operator", priority=2),
@@ -723,6 +745,7 @@ def part_by_part(parts: Sequence[FilePart]) -> Section:
             (
                 part.kind,
                 shown_module(part.module),
+                part.named,
                 part.dtype,
                 ": ".join(filter(None, (part.label, part.detail))) or None,
                 part.operator,

@@ -6,14 +6,26 @@ import json
 import struct
 import zipfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from etscope.analysis.matching.run_nodes import program_nodes
 from etscope.analysis.size import GROUPINGS, SizedFile, savings, size_files, size_reports
-from etscope.analysis.weights import WEIGHTS, Claim, Claims, FilePart, equal_content
+from etscope.analysis.weights import (
+    STATE,
+    WEIGHTS,
+    Claim,
+    Claims,
+    FilePart,
+    equal_content,
+    file_parts,
+    part_by_part,
+    stored_tensors,
+)
 from etscope.cli import main
 from etscope.errors import EtscopeError, MismatchError
 from etscope.formats.bytes.flatbuffer import Span
@@ -95,7 +107,52 @@ def test_weights_have_the_names_of_the_parameters() -> None:
         assert sorted(stem.shape) == [3, 3, 3, 8]
         assert stem.line is not None and stem.line.startswith("cnn.py:")
         assert stem.owner == "stem.conv.weight"
-        assert not [part for part in parts if part.shared_by and part.name]
+        assert all(len(part.names) > 1 for part in parts if part.shared_by)
+
+
+def test_weights_of_one_shape_are_named_by_their_position() -> None:
+    made = artifacts("cnn_portable")
+    assert made.etrecord is not None
+    parts = [part for part in sized(made.pte, made.etrecord).parts if part.kind == WEIGHTS]
+    names = {name for part in parts for name in part.names}
+    assert {f"stem.bn.{one}" for one in ("weight", "bias", "running_mean", "running_var")} <= names
+    # Batch norms that were not trained are alike: one copy of the bytes has the names of all.
+    shared = next(part for part in parts if "stem.bn.running_mean" in part.names)
+    assert "stages.1.bn.running_mean" in shared.names or shared.shared_by == ()
+    assert all(part.name is not None for part in parts)
+    section = part_by_part(parts)
+    assert set(section.table.values["name"]) == {part.named for part in parts}
+
+
+def test_quantised_weights_have_the_names_of_the_model() -> None:
+    made = artifacts("cnn_xnnpack_int8")
+    assert made.etrecord is not None
+    parts = [part for part in sized(made.pte, made.etrecord).parts if part.kind == WEIGHTS]
+    names = {name for part in parts for name in part.names}
+    assert {"stem.conv.weight", "head.fc.weight", "head.fc.bias"} <= names
+    assert not [name for name in names if name.startswith("_frozen")]
+
+
+def test_initial_state_has_its_name_module_and_line() -> None:
+    made = artifacts("cnn_portable")
+    program, record = read_pte(made.pte), read_etrecord(made.etrecord)
+    run = program_nodes(program, "forward", record)
+    stored = next(one for one in stored_tensors(program, lambda _: run) if one.nodes)
+    as_state = file_parts(program, lambda _: run, [replace(stored, kind=STATE)])
+    as_weight = file_parts(program, lambda _: run, [stored])
+    (state,) = (part for part in as_state if part.kind == STATE)
+    (weight,) = (part for part in as_weight if part.kind == WEIGHTS)
+    assert state == replace(weight, kind=STATE)
+    assert state.name is not None and state.module is not None and state.line is not None
+
+
+def test_many_names_of_one_part_are_shortened() -> None:
+    claims = Claims()
+    for number in range(6):
+        claims.add(Span(0, 4), Claim(WEIGHTS, "int8", "int8[4]", names=[f"w{number}"]))
+    (part,) = claims.parts(memoryview(bytes(4)))
+    assert part.names == ("w0", "w1", "w2", "w3", "w4", "w5")
+    assert part.owner == "w0, w1, w2, w3 and 2 more"
 
 
 def test_the_record_of_another_program_is_an_error() -> None:

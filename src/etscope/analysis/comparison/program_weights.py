@@ -24,24 +24,21 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.comparison.align import matched_in_turn
-from etscope.analysis.delegates.xnnpack import QUANTIZATION
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.source_location import common_module
-from etscope.analysis.weights import StoredTensor
+from etscope.analysis.weights import StoredTensor, parameter_name
 from etscope.errors import UsageError
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.ptd import ExternalData
 from etscope.formats.program.pte import Program
 from etscope.formats.program.scalar_type import scalar_type_of
-from etscope.model.graph import Graph, Node, stem
+from etscope.model.graph import stem
 from etscope.units import format_float
 
 WeightStatus = Literal["unchanged", "moved", "reordered", "changed", "added", "removed"]
 
 _SAMPLES = 256  # bytes of a tensor that tell most others apart from it
 _CHUNK = 1 << 18  # bytes compared at a time: these stay in the processor's cache
-# torchao's names of quantised weights number them: they say nothing of the model.
-_NUMBERED = ("_frozen_param", "_lifted_tensor_constant", "lifted_tensor_")
 
 
 @dataclass(frozen=True)
@@ -226,36 +223,11 @@ def weights_of(
         Weight(
             held_in=program if data is None or tensor.key is None else data,
             tensor=tensor,
-            name=_name(tensor, nodes[tensor.method].symbols.graph),
+            name=parameter_name(tensor, nodes[tensor.method].symbols.graph),
             module=common_module(tensor.nodes),
         )
         for tensor in places.values()
     )
-
-
-def _name(tensor: StoredTensor, graph: Graph | None) -> str | None:
-    """The weight's name in the record: of the parameter that its reader has in that position. A
-    kernel's tensor in a .ptd file has it for its key."""
-    if tensor.key is not None and tensor.value is not None:
-        return tensor.key
-    if graph is None or len(tensor.nodes) == 0:
-        return None
-    node = tensor.nodes[0]
-    around = graph.graph_of(node)
-    names = [name for name in (_parameter(around, one) for one in node.inputs) if name]
-    if tensor.slot >= len(names) or names[tensor.slot].startswith(_NUMBERED):
-        return None
-    return names[tensor.slot] + (" scales" if tensor.label == "scales" else "")
-
-
-def _parameter(graph: Graph, name: str) -> str | None:
-    """The parameter that a value is: itself, or what it dequantises."""
-    if name in graph.parameters:
-        return graph.parameters[name]
-    node: Node | None = graph.by_name.get(name)
-    if node is None or not node.op.startswith(QUANTIZATION) or not node.inputs:
-        return None
-    return graph.parameters.get(node.inputs[0])
 
 
 def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> list[WeightChange]:
