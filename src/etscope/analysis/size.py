@@ -41,7 +41,7 @@ from etscope.formats.etrecord import reader as etrecord
 from etscope.formats.etrecord.reader import RecordFile, RecordView, read_etrecord
 from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
 from etscope.formats.program.bpte import BundledFile, read_bundled
-from etscope.formats.program.ptd import ExternalData, read_ptd
+from etscope.formats.program.ptd import ExternalData, check_external, read_ptd
 from etscope.formats.program.pte import STACK_TRACES, UNREAD, Program, read_program, read_pte
 from etscope.formats.program.scalar_type import ScalarType
 from etscope.model.report import Report, Section, rows
@@ -183,22 +183,16 @@ def _nodes_of(program: Program, record: RecordView | None) -> NodesOf | None:
 
 def _check_external(programs: Mapping[str, _Opened], external: Mapping[str, ExternalData]) -> None:
     """Raise `MismatchError` unless each .ptd is of a program, and each program has its data."""
-    wanted = {name: one.claims.external.keys() for name, one in programs.items()}
+    wanted = [one.claims.external.keys() for one in programs.values()]
     for name, data in external.items():
-        if not any(data.entries.keys() & keys for keys in wanted.values()):
+        if not any(data.entries.keys() & keys for keys in wanted):
             raise MismatchError(
                 f"{name} is not the .ptd of {' or '.join(programs)}: none of its "
                 f"{len(data.entries):,} keys is asked for",
                 hint="take the .ptd of the same export, or give it alone",
             )
-    held = {key for data in external.values() for key in data.entries}
-    for name, keys in wanted.items():
-        if missing := sorted(keys - held):
-            raise MismatchError(
-                f"{name} needs {missing[0]!r}, which is in none of the .ptd files: "
-                + ", ".join(external),
-                hint="take the .ptd of the same export",
-            )
+    for one in programs.values():
+        check_external(one.program, list(external.values()))
 
 
 def _bundle_parts(bundle: BundledFile, inner: Sequence[FilePart]) -> tuple[FilePart, ...]:

@@ -83,7 +83,7 @@ class Opened:
     def check_weights(self, data: PathLike | None) -> None:
         """Raise `UsageError` if data is kept apart from the program, and no file with it is named;
         `MismatchError` if the file is that of another program."""
-        check_external(self.program, None if data is None else read_ptd(data))
+        check_external(self.program, [] if data is None else [read_ptd(data)])
 
     @property
     def external_weights(self) -> bool:

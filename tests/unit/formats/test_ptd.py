@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from etscope.analysis.info import file_info
+from etscope.analysis.size import size_files
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError, VersionError
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.ptd import check_external, external_keys, read_ptd, write_ptd
@@ -100,7 +101,7 @@ def test_the_weights_of_an_export() -> None:
     )
     assert external_keys(program).keys() == data.entries.keys()
     assert str(data.entries["second.weight"]) == "float32[8, 8]"
-    check_external(program, data)
+    check_external(program, [data])
     opaque = read_ptd(artifacts("external_xnnpack").extra("weights.ptd"))
     assert opaque.entries
     assert {str(one) for one in opaque.entries.values()} == {""}
@@ -112,18 +113,18 @@ def test_keys_that_only_xnnpack_asks_for() -> None:
 
     assert external_keys(program).keys() == data.entries.keys()
     assert set(external_keys(program).values()) == {"XnnpackBackend, delegate 0 of forward"}
-    check_external(program, data)
+    check_external(program, [data])
     with pytest.raises(UsageError, match=r"asked for by XnnpackBackend, delegate 0 of forward\)"):
         open_program(made.pte).check_weights(None)
     with pytest.raises(MismatchError, match="asked for by XnnpackBackend"):
-        check_external(program, read_ptd(artifacts("external_portable").extra("weights.ptd")))
+        check_external(program, [read_ptd(artifacts("external_portable").extra("weights.ptd"))])
 
 
 @pytest.mark.parametrize("name", ["cnn_xnnpack", "cnn_xnnpack_int8", "cnn_portable"])
 def test_a_program_with_its_weights_asks_for_none(name: str) -> None:
     program = read_pte(artifacts(name).pte)
     assert external_keys(program) == {}
-    check_external(program, None)
+    check_external(program, [])
 
 
 def test_info_of_external_tensors() -> None:
@@ -142,7 +143,7 @@ def test_the_file_of_another_program_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         MismatchError, match=r"no data for 'first\.bias' \(asked for by forward\) and 3 more keys"
     ):
-        check_external(read_pte(made.pte), read_ptd(other))
+        check_external(read_pte(made.pte), [read_ptd(other)])
     with pytest.raises(MismatchError, match="no data for"):
         open_program(made.pte).check_weights(other)
     open_program(made.pte).check_weights(made.extra("weights.ptd"))
@@ -193,3 +194,25 @@ def test_damaged_files_are_refused(data: bytes, message: str) -> None:
     error = VersionError if "FT99" in message else FormatError
     with pytest.raises(error, match=message):
         read_ptd(data)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (np.zeros((8, 9), np.float32), r"float32\[8, 9\]"),
+        (np.zeros((8, 8), np.int32), r"int32\[8, 8\]"),
+        (bytes(256), "no tensor"),
+    ],
+)
+def test_a_tensor_of_another_shape_or_type_is_that_of_another_program(
+    value: Any, shown: str, tmp_path: Path
+) -> None:
+    made = artifacts("external_portable")
+    data = read_ptd(made.extra("weights.ptd"))
+    other = tmp_path / "other.ptd"
+    write_ptd({**{key: data.tensor(key) for key in data.entries}, "first.weight": value}, other)
+    said = rf"other\.ptd is not .*: 'first\.weight' is {shown} in it, and float32\[8, 8\] in"
+    with pytest.raises(MismatchError, match=said):
+        check_external(read_pte(made.pte), [read_ptd(other)])
+    with pytest.raises(MismatchError, match=said):
+        size_files([made.pte, other])

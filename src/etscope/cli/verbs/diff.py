@@ -316,7 +316,7 @@ def _with_external(sides: Sequence[Side], paths: Sequence[str]) -> list[Side]:
     files = [read_ptd(path) for path in paths] * (len(asking) if len(paths) == 1 else 1)
     held = dict(zip((side.name for side in asking), files, strict=True))
     for side in asking:
-        check_external(side.program, held[side.name])
+        check_external(side.program, [held[side.name]])
     return [replace(side, data=held.get(side.name)) for side in sides]
 
 

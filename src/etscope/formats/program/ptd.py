@@ -242,24 +242,44 @@ def _xnnpack_keys(data: memoryview) -> Iterator[str]:
             yield from (constant.key for constant in value.constants if constant.key is not None)
 
 
-def check_external(program: Program, data: ExternalData | None) -> None:
-    """Raise unless a program's .ptd file has all keys that it asks for, as far as these are known:
-    `UsageError` without a file, `MismatchError` for one that lacks a key."""
+def check_external(program: Program, files: Sequence[ExternalData]) -> None:
+    """Raise unless a program's .ptd files have all that it asks for, as far as this is known:
+    `UsageError` without a file, `MismatchError` for a key that none of them has, and for a tensor
+    of another type or shape."""
     known = external_keys(program)
-    missing = sorted(known if data is None else known.keys() - data.entries.keys())
-    if not missing:
-        return
-    more = f" and {len(missing) - 1:,} more keys" if missing[1:] else ""
-    asked = f"{missing[0]!r} (asked for by {known[missing[0]]}){more}"
-    if data is None:
-        raise UsageError(
-            f"data of this program is in a file beside it (.ptd): {asked}",
-            hint="name that file: data=, --data",
+    missing = sorted(known.keys() - {key for data in files for key in data.entries})
+    if missing:
+        more = f" and {len(missing) - 1:,} more keys" if missing[1:] else ""
+        asked = f"{missing[0]!r} (asked for by {known[missing[0]]}){more}"
+        if not files:
+            raise UsageError(
+                f"data of this program is in a file beside it (.ptd): {asked}",
+                hint="name that file: data=, --data",
+            )
+        names = " and ".join(data.source.name for data in files)
+        said = "are not the .ptd files" if files[1:] else "is not the .ptd"
+        held = "they have" if files[1:] else "it has"
+        raise MismatchError(
+            f"{names} {said} of {program.source.name}: {held} no data for {asked}",
+            hint="take the .ptd of the same export",
         )
-    raise MismatchError(
-        f"{data.source.name} is not the .ptd of {program.source.name}: it has no data for {asked}",
-        hint="take the .ptd of the same export",
-    )
+    for method in program.methods:
+        for value in method.values:
+            if isinstance(value, TensorValue) and value.external:
+                _check_tensor(value, program, files)
+
+
+def _check_tensor(value: TensorValue, program: Program, files: Sequence[ExternalData]) -> None:
+    key = value.name or ""
+    data = next(one for one in files if key in one.entries)
+    entry = data.entries[key]
+    if (entry.scalar_type, entry.sizes) != (value.scalar_type, value.sizes):
+        wanted = f"{value.scalar_type.torch_name}[{', '.join(map(str, value.sizes))}]"
+        raise MismatchError(
+            f"{data.source.name} is not the .ptd of {program.source.name}: {key!r} is "
+            f"{str(entry) or 'no tensor'} in it, and {wanted} in the program",
+            hint="take the .ptd of the same export",
+        )
 
 
 # --------------------------------------------------------------------------------------------
