@@ -216,3 +216,14 @@ def test_a_tensor_of_another_shape_or_type_is_that_of_another_program(
         check_external(read_pte(made.pte), [read_ptd(other)])
     with pytest.raises(MismatchError, match=said):
         size_files([made.pte, other])
+
+
+def test_a_file_without_tensors_is_written_and_read(tmp_path: Path) -> None:
+    write_ptd({}, tmp_path / "none.ptd")
+    assert read_ptd(tmp_path / "none.ptd").entries == {}
+
+
+def test_a_key_that_is_no_string_is_refused(tmp_path: Path) -> None:
+    keys: dict[Any, Any] = {1: np.zeros(1, np.float32)}
+    with pytest.raises(UsageError, match="a string, not 1"):
+        write_ptd(keys, tmp_path / "numbered.ptd")

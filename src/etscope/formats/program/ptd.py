@@ -291,12 +291,15 @@ def write_ptd(tensors: Mapping[str, Any], destination: PathLike) -> None:
 
     tensors: arrays (types of ml_dtypes where numpy has none) or torch tensors, which keep the order
     of dimensions that they have in memory; bytes are data that only a backend knows. Raises
-    `UsageError` for a type that ExecuTorch does not have, and for a path that cannot be written.
+    `UsageError` for a key that is no string, for a type that ExecuTorch does not have, and for a
+    path that cannot be written.
     """
     blobs: list[memoryview] = []
     entries: list[ExternalEntry] = []
     end = 0
     for key, value in tensors.items():
+        if not isinstance(key, str):
+            raise UsageError(f"a key of a .ptd is a string, not {key!r}")
         start = -(-end // _ALIGNMENT) * _ALIGNMENT
         if isinstance(value, (bytes, bytearray, memoryview)):
             blobs.append(memoryview(value).cast("B"))
@@ -321,6 +324,8 @@ def write_ptd(tensors: Mapping[str, Any], destination: PathLike) -> None:
         for entry, blob in zip(entries, blobs, strict=True):
             file.write(bytes(base + entry.blob.offset - file.tell()))
             file.write(blob)
+        # The header says where the data begins, also where there is none.
+        file.write(bytes(base + end - file.tell()))
 
 
 def _built_tables(entries: Sequence[ExternalEntry]) -> bytes:
