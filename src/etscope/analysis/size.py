@@ -20,6 +20,7 @@ from etscope.analysis.matching.record_check import check_record
 from etscope.analysis.matching.run_nodes import program_nodes
 from etscope.analysis.weights import (
     PADDING,
+    SCALES,
     TABLES,
     WEIGHTS,
     Claim,
@@ -167,6 +168,10 @@ class _Opened:
             notes.append(
                 f"{count:,} weights are in a .ptd file, which was not given: name it as a FILE."
             )
+        if overlapping := self.claims.claims.overlapping():
+            notes.append(
+                f"{overlapping:,} constants overlap: a byte is counted for the smallest of them."
+            )
         data = self.program.source.buffer
         parts = self.claims.parts()
         if self.bundle is not None:
@@ -307,10 +312,11 @@ _QUANTISABLE = 2  # dimensions: those of fewer stay in float, as backends have t
 
 def savings(sized: SizedFile) -> Section:
     """A section with one row for each way to make the file smaller: estimates, each alone."""
-    weights = [part for part in sized.parts if part.kind == WEIGHTS and part.offset is not None]
+    weights = [part for part in sized.parts if part.kind == WEIGHTS]
     content: list[tuple[str, int | None, int, int]] = []
     notes = ["Estimates, each for itself: accuracy and what a backend supports are not looked at."]
-    floats = [part for part in weights if part.dtype == "float32"]
+    # The scales of quantised weights stay as the kernels of backends have them.
+    floats = [part for part in weights if part.dtype == "float32" and part.label != SCALES]
     if floats:
         now = sum(part.size for part in floats)
         content.append(("float32 to float16", len(floats), now, now // 2))
@@ -320,11 +326,12 @@ def savings(sized: SizedFile) -> Section:
             now = sum(part.size for part in chosen)
             then = sum(part.size // itemsize + 4 * _channels(part.shape) for part in chosen)
             content.append((f"{dtype} to int8 by channel", len(chosen), now, then))
-    places = [(part.offset or 0, part.size) for part in weights]
+    placed = [part for part in weights if part.offset is not None]
+    places = [(part.offset or 0, part.size) for part in placed]
     groups, uncertain = equal_content([sized.data[at : at + size] for at, size in places])
     if groups:
-        held = sum(weights[index].size for group in groups for index in group)
-        kept = sum(weights[group[0]].size for group in groups)
+        held = sum(placed[index].size for group in groups for index in group)
+        kept = sum(placed[group[0]].size for group in groups)
         content.append(("one copy of equal weights", sum(map(len, groups)), held, kept))
     unread = [part for part in weights if part.is_unread]
     values = sum(part.size for part in sized.parts if part.detail == UNREAD)
@@ -334,7 +341,7 @@ def savings(sized: SizedFile) -> Section:
         notes.append(_UNREAD_NOTE)
     if traced := sum(part.size for part in sized.parts if part.detail == STACK_TRACES):
         content.append(("no stack traces (emit_stacktrace=False)", None, traced, 0))
-    notes += [_copies(weights, group) for group in groups[:3]]
+    notes += [_copies(placed, group) for group in groups[:3]]
     if uncertain:
         notes.append(
             f"{uncertain:,} bytes of equal weights were compared at 16 places of each only."

@@ -53,6 +53,7 @@ DELEGATES = "delegates' data"
 NAMED = "named data"
 TABLES = "tables"
 PADDING = "padding"
+SCALES = "scales"  # the label of those of a quantised weight
 UNREFERENCED = "unreferenced"
 # What a byte is, if several say so: the first of these.
 _KINDS = (WEIGHTS, STATE, DELEGATES, NAMED, TABLES)
@@ -223,21 +224,42 @@ class Claims:
     def parts_of(self, data: memoryview, pieces: Sequence[Piece]) -> tuple[FilePart, ...]:
         """The `parts`, given the pieces of the file."""
         sizes: dict[Span, int] = {}
+        places: dict[Span, tuple[int, int]] = {}  # the first byte, and the end of the last piece
+        scattered: set[Span] = set()
         padding, unreferenced = 0, []
         for span, start, end in pieces:
             if span is not None:
                 sizes[span] = sizes.get(span, 0) + end - start
+                first, last = places.get(span, (start, start))
+                places[span] = first, end
+                if last != start:
+                    scattered.add(span)
             elif is_padding(data, start, end):
                 padding += end - start
             else:
                 unreferenced.append(Claim(UNREFERENCED).part(start, end - start))
         parts = [
-            claim.part(span.offset, sizes[span])
+            claim.part(None if span in scattered else places[span][0], sizes[span])
             for span, claim in sorted(self.by_span.items(), key=lambda item: item[0].offset)
             if sizes.get(span)
         ]
         parts += unreferenced
         return (*parts, Claim(PADDING).part(None, padding)) if padding else tuple(parts)
+
+    def overlapping(self) -> int:
+        """Count the tensors that have bytes in common with another."""
+        tensors = sorted(
+            (span.offset, span.offset + span.size)
+            for span, claim in self.by_span.items()
+            if span.size and claim.kind in (WEIGHTS, STATE) and claim.detail is None
+        )
+        common: set[tuple[int, int]] = set()
+        furthest = (0, 0)
+        for start, end in tensors:
+            if start < furthest[1]:
+                common |= {furthest, (start, end)}
+            furthest = max(furthest, (start, end), key=lambda one: one[1])
+        return len(common)
 
     def pieces(self, whole: int) -> list[Piece]:
         """Cut the file where a span begins or ends: each piece with the span that owns it, None for
@@ -483,7 +505,7 @@ def parameter_name(tensor: StoredTensor, graph: Graph | None) -> str | None:
     # Of a delegate that is read as a whole, it is not known which node reads a weight.
     if graph is None or (tensor.value is None and tensor.inside is None):
         return None
-    is_scale = tensor.label == "scales"
+    is_scale = tensor.label == SCALES
     # An operator of XNNPACK has several nodes when it is part of a decomposed one.
     nodes = tensor.nodes if tensor.value is None else tensor.nodes[:1]
     read = {

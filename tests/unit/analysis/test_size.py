@@ -202,6 +202,34 @@ def test_overlapping_constants_count_once(tmp_path: Path) -> None:
     check_sums(found)
     sizes = {part.label: part.size for part in found.parts if part.kind == WEIGHTS}
     assert sizes == {"float32[2, 3]": 16, "float32[4]": 16}
+    assert found.notes == ("2 constants overlap: a byte is counted for the smallest of them.",)
+    assert sized(artifacts("cnn_portable").pte).notes == ()
+
+
+def test_the_offset_of_a_part_is_that_of_its_bytes() -> None:
+    claims = Claims()
+    claims.add(Span(0, 12), Claim(WEIGHTS, label="around"))
+    claims.add(Span(4, 4), Claim(WEIGHTS, label="within"))
+    claims.add(Span(16, 8), Claim(WEIGHTS, label="behind"))
+    claims.add(Span(14, 4), Claim(WEIGHTS, label="before"))
+    parts = {part.label: (part.offset, part.size) for part in claims.parts(memoryview(bytes(24)))}
+    assert parts == {
+        "around": (None, 8),
+        "within": (4, 4),
+        "behind": (18, 6),
+        "before": (14, 4),
+        None: (None, 2),
+    }
+    assert claims.overlapping() == 4
+
+
+def test_scales_do_not_become_float16() -> None:
+    found = sized(artifacts("cnn_xnnpack").pte)
+    weight = FilePart(WEIGHTS, None, "float32", "float32[10]", 0, 40, shape=(10,))
+    scales = FilePart(WEIGHTS, None, "float32", "scales", 40, 40)
+    table = savings(replace(found, parts=(weight, scales))).table
+    row = table.values["change"].index("float32 to float16")
+    assert (table.values["weights"][row], table.values["now"][row]) == (1, 40)
 
 
 # -- the tables of a program
