@@ -286,7 +286,7 @@ def _phases(measured: MeasuredMemory) -> Section:
                 phase.method,
                 phase.rss,
                 _difference(phase.rss, start),
-                phase.peak_rss,
+                phase.peak,
                 phase.malloc_used,
                 phase.malloc_held,
             )
@@ -456,11 +456,11 @@ def _unseen(measured: MeasuredMemory, planned: _Planned | None) -> int:
 
 def _peak(measured: MeasuredMemory, planned: _Planned | None) -> list[str]:
     """Say where the process was at its peak."""
-    known = [phase for phase in measured.phases if phase.peak_rss is not None]
+    known = [phase for phase in measured.phases if phase.peak is not None]
     if not known:
         return ["The peak of the phases is not known: the system does not let it be reset."]
-    phase = max(known, key=lambda one: one.peak_rss or 0)
-    peak, end = phase.peak_rss or 0, measured.phases[-1].rss or 0
+    phase = max(known, key=lambda one: one.peak or 0)
+    peak, end = phase.peak or 0, measured.phases[-1].rss or 0
     where = f"in phase '{phase.phase}'"
     made = [one for one in measured.delegates if one.method == phase.method and one.peak_rss]
     if phase.phase == "load" and made:

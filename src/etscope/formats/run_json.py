@@ -288,6 +288,11 @@ class MemoryPhase:
     mapped_anonymous: int | None
     peak_rss: int | None
 
+    @property
+    def peak(self) -> int | None:
+        """The peak, not below what is resident: the system counts the two apart."""
+        return None if self.peak_rss is None else max(self.peak_rss, self.rss or 0)
+
 
 @dataclass(frozen=True, slots=True)
 class DelegateMemory:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from etscope.analysis.measured_memory import UNEXPLAINED, measured_report, memory_owners
+from etscope.cli import main
 from etscope.errors import FormatError, MismatchError, MissingDataError
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from etscope.formats.run_json import (
+    RUN_JSON,
     DelegateMemory,
     InstructionMemory,
     MeasuredMemory,
@@ -80,6 +84,27 @@ def test_the_record_of_another_program_is_an_error() -> None:
         measured_report(saved(MEMORY), {"file": "run"}, [program], record)
     report = measured_report(saved(MEMORY), {"file": "run"}, [program], record, force=True)
     assert report.section("memory_owners") is not None
+
+
+def test_the_peak_is_never_below_what_is_resident() -> None:
+    late = replace(END, rss=113 * MB)
+    section = measured_report(
+        saved(replace(MEMORY, phases=(*MEMORY.phases[:-1], late))), {"file": "run"}
+    ).section("memory_phases")
+    assert section is not None
+    assert section.table.values["peak_rss"][-1] == 113 * MB
+
+
+def test_reuse_is_shown_once_beside_the_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = artifacts("cnn_portable").pte
+    folder = tmp_path / "run"
+    folder.mkdir()
+    run = {"schema": "etscope.run/1", "memory": {"peak_rss_bytes": 1, "measured": MEMORY.to_json()}}
+    (folder / RUN_JSON).write_text(json.dumps(run))
+    assert main(["info", "--memory", str(folder), str(program)]) == 0
+    assert capsys.readouterr().out.count("Reuse of planned memory") == 1
 
 
 def said(memory: MeasuredMemory) -> str:

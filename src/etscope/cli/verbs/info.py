@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -97,7 +98,10 @@ def _memory_report(
         others = [other for other in files if run_at(other) is None]
         programs = [read_program_file(other)[0] for other in others]
         about = {"file": file, "kind": "run"}
-        return measured_report(saved, about, programs, record, force=force)
+        report = measured_report(saved, about, programs, record, force=force)
+        # The report on the program that was given has it too.
+        kept = (one for one in report.sections if not programs or one.name != "memory_reuse")
+        return replace(report, sections=tuple(kept))
     kind = identify(file)
     if kind not in (PTE, BPTE):
         raise UsageError(
