@@ -31,7 +31,6 @@ _ROOTS = ("executorch.devtools", "executorch.sdk")
 # Modules of upstream whose names are elsewhere in etscope.
 _ELSEWHERE = {
     "edir": "debug_format",
-    "bundled_program.schema.bundled_program_schema": "bundled_program.schema",
     "intermediate_output_tap._convenience": "intermediate_output_tap",
     "intermediate_output_tap._reducers": "intermediate_output_tap",
     "intermediate_output_tap._selectors": "intermediate_output_tap",
@@ -140,9 +139,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.path[0] = str(Path(words[0]).resolve().parent)
             runpy.run_path(words[0], run_name="__main__")
     except ImportError as error:
-        # Python's words for a name that a module does not have.
-        if str(error.name).startswith("etscope") and "cannot import name" in error.msg:
-            raise MissingNameError(error.msg, hint=_HINT) from error
+        # Python's words for a name that a module does not have, and for a module in one that is
+        # no package, of which no finder is asked.
+        is_ours = str(error.name).startswith(("etscope", *_ROOTS))
+        told = str(error.msg)
+        if is_ours and ("cannot import name" in told or "is not a package" in told):
+            raise MissingNameError(told, hint=_HINT) from error
         raise
 
 

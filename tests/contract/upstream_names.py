@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 DIFFERENCES = Path(__file__).parents[2] / "docs/differences.md"
-_NOT_OF_THE_API = re.compile(r"(^|/)(tests?|generated|util)/|_test\.py$")
+_NOT_OF_THE_API = re.compile(r"(^|/)(tests?|generated)/|_test\.py$")
 
 
 def upstream_folder() -> Path:

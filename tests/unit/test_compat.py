@@ -107,6 +107,7 @@ def test_a_module_of_upstream_runs(tmp_path: Path, dump: Path) -> None:
         ("from executorch.devtools.inspector import Nothing", "Nothing"),
         ("import executorch.devtools.nowhere", "executorch.devtools.nowhere"),
         ("from executorch.sdk.nowhere import x", "executorch.sdk.nowhere"),
+        ("import executorch.devtools.bundled_program.core.nowhere", "core.nowhere"),
     ],
 )
 def test_what_is_not_there_names_the_page(tmp_path: Path, line: str, missing: str) -> None:
@@ -117,6 +118,13 @@ def test_what_is_not_there_names_the_page(tmp_path: Path, line: str, missing: st
     assert "MissingNameError" in last[0]
     assert missing in last[0]
     assert "docs/differences.md" in last[1]
+
+
+def test_a_module_that_is_a_package_upstream(tmp_path: Path) -> None:
+    path = "devtools.bundled_program.schema.bundled_program_schema"
+    done = run(tmp_path, f"from executorch.{path} import Bool\nprint(Bool.__module__)\n")
+
+    assert (done.stdout, done.stderr) == ("etscope.formats.program.bpte\n", "")
 
 
 def test_a_script_may_do_without_a_name(tmp_path: Path) -> None:
