@@ -70,7 +70,7 @@ def _fields_of_nodes(nodes: Iterable[Node]) -> dict[str, list[str]]:
 
 
 def _fields_of_others(found: Attribution) -> dict[str, list[str]]:
-    """Of what is shown at nodes that are not its own: of the module that holds them all."""
+    """The fields of what is shown at nodes that are not its own: of the module of them all."""
     types = {kind for node in found.inherited if (kind := module_type(node))}
     return {
         "module": [found.module] if found.module else [],

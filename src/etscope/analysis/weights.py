@@ -405,8 +405,8 @@ class ProgramClaims:
                 self._add_delegate(program.blob(delegate.blob), delegate)
 
     def parts(self) -> tuple[FilePart, ...]:
-        """The parts of the file as `file_parts` gives them, but with parts of the tables instead of
-        one for all."""
+        """The parts of the file as `file_parts` gives them, with parts of the tables, at the end,
+        instead of one for all."""
         data, tables = self.program.source.buffer, Span(0, self.program.tables_size)
         pieces = self.claims.pieces(len(data))
         parts = self.claims.parts_of(data, pieces)
@@ -414,7 +414,7 @@ class ProgramClaims:
             return parts
         own = [(start, end) for span, start, end in pieces if span == tables]
         others = (part for part in parts if part.kind != TABLES)
-        return (*_parts_of_tables(self.program, np.array(own, np.int64).reshape(-1, 2)), *others)
+        return (*others, *_parts_of_tables(self.program, np.array(own, np.int64).reshape(-1, 2)))
 
     def _add_delegate(self, data: memoryview, delegate: Delegate) -> None:
         """Claim a delegate's data, and the parts of it that are no `StoredTensor`."""

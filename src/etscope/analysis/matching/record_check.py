@@ -1,4 +1,4 @@
-"""Whether a record is that of a program."""
+"""Check that a record is that of a program."""
 
 from __future__ import annotations
 

@@ -230,14 +230,7 @@ def diagnose_run(
     """
     metric = judgement.metric
     logged = logged_run(trace, chosen.block, chosen.position, method)
-    others = other_inputs(trace, logged, recomputation.inputs)
-    doubts: list[str] = []
-    if others:
-        listed = ", ".join(map(str, others))
-        told = f"these are not the inputs that ran: a delegate logged others for input {listed}"
-        if not trace.forced:  # correct operators would be called wrong
-            raise MismatchError(told, hint=_ADVICE)
-        doubts.append(told)
+    doubts = doubts_of_logged_inputs(trace, logged, recomputation.inputs)
     matching, subgraphs = matcher.matched(trace, logged)
     paired = PairedValues(logged, matching)
     rows: list[NumericsRow] = []
@@ -267,8 +260,8 @@ def diagnose_run(
     if keeper is not None:
         rows = keeper.only_kept(rows)
     rows.sort(key=lambda row: row.order)
-    if others is None:
-        doubts += doubts_of_inputs(rows)
+    if doubts is None:
+        doubts = list(doubts_of_inputs(rows))
     return Numerics(
         method=method,
         reference=recomputation.graph.name,
@@ -459,9 +452,14 @@ def _non_finite(value: Any) -> tuple[int, int]:
 # -- did the reference have the inputs that ran on the device?
 
 
-def other_inputs(trace: Trace, logged: LoggedRun, inputs: Sequence[Any]) -> tuple[int, ...] | None:
-    """Return the positions of the inputs that are not those that ran: a delegate logs its inputs,
-    inputs of the program among them. None if none were logged."""
+def doubts_of_logged_inputs(
+    trace: Trace, logged: LoggedRun, inputs: Sequence[Any]
+) -> list[str] | None:
+    """Return the doubt that other inputs ran, if the trace is forced and there is one: a delegate
+    logs its inputs, inputs of the program among them. None if no inputs were logged.
+
+    Raises `MismatchError` for other inputs: correct operators would be called wrong.
+    """
     compared = dict(_logged_inputs(trace, logged))
     different = []
     for index, value in compared.items():
@@ -471,8 +469,14 @@ def other_inputs(trace: Trace, logged: LoggedRun, inputs: Sequence[Any]) -> tupl
             if floats and one.size == other.size:
                 one, other = one.astype(np.float64), other.astype(np.float64)
             if not np.array_equal(one, other, equal_nan=floats):
-                different.append(index)
-    return tuple(different) if compared else None
+                different.append(str(index))
+    if not different:
+        return [] if compared else None
+    told = "these are not the inputs that ran: a delegate logged others for input "
+    told += ", ".join(different)
+    if not trace.forced:
+        raise MismatchError(told, hint=_ADVICE)
+    return [told]
 
 
 def doubts_of_inputs(rows: Sequence[NumericsRow]) -> Iterator[str]:

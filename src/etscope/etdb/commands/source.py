@@ -224,7 +224,7 @@ def picked_stops(debugger: Debugger, text: str) -> Picked:
 
 
 def _meant(pattern: str, stops: Iterable[Stop]) -> str:
-    """What a pattern without a match may mean: the same with a key, or the nearest name; "" for
+    """Guess what a pattern without a match means: the same with a key, or the nearest name; "" for
     anything that is not a single pattern, or not like any name."""
     if re.search(r"[\s()\"']", pattern):
         return ""

@@ -184,8 +184,7 @@ def set_(debugger: Debugger, rest: str) -> Output:
     `set logging FILE` writes the session to a file until `set logging off`. `set times off` omits
     times, so that transcripts can be compared.
     """
-    word, _, setting = rest.partition(" ")
-    setting = setting.strip()
+    word, setting = (part.strip() for part in rest.partition(" ")[::2])
     if word == "logging":
         return _set_logging(debugger, setting)
     if word == "times" and setting in ("on", "off"):

@@ -109,14 +109,7 @@ def command(
     first = _first_lines(context.meta[_ORDER], commands, scripts)
     try:
         if tui and sys.stdin.isatty() and sys.stdout.isatty():
-            from etscope.optional import require
-
-            require("textual", wanted_by="etdb --tui")
-            from etscope.etdb.ui.tui import DebuggerApp, stderr_off_the_screen
-
-            with stderr_off_the_screen():
-                DebuggerApp(session, first).run()
-            return 0
+            return _full_screen(session, first)
         if tui:
             print("no terminal: plain lines instead of --tui", file=sys.stderr)
 
@@ -140,6 +133,17 @@ def command(
         return code or rest
     finally:
         session.debugger.close()
+
+
+def _full_screen(session: Session, first: Sequence[str]) -> int:
+    from etscope.optional import require
+
+    require("textual", wanted_by="etdb --tui")
+    from etscope.etdb.ui.tui import DebuggerApp, stderr_off_the_screen
+
+    with stderr_off_the_screen():
+        DebuggerApp(session, first).run()
+    return 0
 
 
 def _first_lines(
