@@ -126,7 +126,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print((__doc__ or "").strip(), file=sys.stdout if words else sys.stderr)
         raise SystemExit(0 if words else UsageError.exit_code)
     install()
-    _install_in_children()
+    # `sitecustomize.py` is on the path of the Python processes that this one starts.
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if str(_STARTUP) not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(_STARTUP), *filter(None, paths)])
     sys.argv = words
     try:
         if kind == "-m":
@@ -146,13 +149,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if is_ours and ("cannot import name" in told or "is not a package" in told):
             raise MissingNameError(told, hint=_HINT) from error
         raise
-
-
-def _install_in_children() -> None:
-    """Put `sitecustomize.py` on the path of the Python processes that this one starts."""
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if str(_STARTUP) not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(_STARTUP), *filter(None, paths)])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ more from the system than it gave, and of that only the pages that were touched 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -216,9 +216,7 @@ def measured_report(
     planned = None if program is None else _Planned.of(program, measured.methods, record)
     owners = memory_owners(measured, None if planned is None else planned.owners())
     sections = [
-        _owners(owners),
-        *([] if planned is None else [reuse_section(planned.plans)]),
-        _phases(measured),
+        *_of_process(measured, owners, planned),
         _delegates(measured, planned),
         _instructions(measured, planned),
     ]
@@ -247,13 +245,16 @@ def _program_of(
     return None
 
 
-def _owners(owners: Sequence[MemoryOwner]) -> Section:
+def _of_process(
+    measured: MeasuredMemory, owners: Sequence[MemoryOwner], planned: _Planned | None
+) -> Iterator[Section]:
+    """Yield the owners, then the reuse that the program plans, then the phases."""
     growth = sum(owner.measured for owner in owners)
     content = [
         (one.name, one.planned, one.measured, one.measured / growth if growth else None)
         for one in (*owners, MemoryOwner("growth of the process", None, growth))
     ]
-    return rows(
+    yield rows(
         "memory_owners",
         "Memory of the process, by owner",
         (
@@ -264,11 +265,10 @@ def _owners(owners: Sequence[MemoryOwner]) -> Section:
         ),
         content,
     )
-
-
-def _phases(measured: MeasuredMemory) -> Section:
+    if planned is not None:
+        yield reuse_section(planned.plans)
     start = measured.phases[0].rss
-    return rows(
+    yield rows(
         "memory_phases",
         "Memory of the process after each phase",
         (
@@ -421,7 +421,9 @@ def _in_words(
         said.append(
             f"Executing took {share(_EXECUTING)} and keeps it: workspaces of delegates, say."
         )
-    if unseen := _unseen(measured, planned):
+    made = () if planned is None else tuple(map(planned.program.method, planned.plans))
+    unseen = sum(len(method.delegates) for method in made) - len(measured.delegates)
+    if unseen > 0:
         said.append(
             f"{unseen:,} delegates have their data in the program's tables: when they were made is "
             f"not seen, and what they took is among '{_OTHERS}'."
@@ -445,13 +447,6 @@ def _of_delegates(measured: MeasuredMemory, taken: str, planned: _Planned | None
     data = kept.get("delegate_data", 0) + kept.get("named_data", 0)
     then = f"of which {format_bytes(data)} is kept as well" if data else "which were freed"
     return f"{said}, of {format_bytes(held)} of data and weights in the program, {then}."
-
-
-def _unseen(measured: MeasuredMemory, planned: _Planned | None) -> int:
-    """The number of delegates whose making was not measured."""
-    methods = () if planned is None else tuple(planned.plans)
-    delegates = sum(len(planned.program.method(name).delegates) for name in methods if planned)
-    return max(delegates - len(measured.delegates), 0)
 
 
 def _peak(measured: MeasuredMemory, planned: _Planned | None) -> list[str]:

@@ -71,7 +71,7 @@ class FXOperatorGraph(OperatorGraph):
         """
         built = _Builder(not skip_stack_trace, enable_module_hierarchy)
         for node in model.graph.nodes:
-            if not _is_left_out(node):
+            if node.target is not operator.getitem and not _is_alloc(node):
                 built.add(node)
         return built.graph()
 
@@ -82,10 +82,6 @@ def _is_alloc(node: Any) -> bool:
         "executorch.exir.memory",
         "alloc",
     )
-
-
-def _is_left_out(node: Any) -> bool:
-    return node.target is operator.getitem or _is_alloc(node)
 
 
 def _name(node: Any) -> str:

@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.comparison.compare_samples import (
-    Comparison,
     Noise,
     Policy,
     compare_all,
@@ -250,17 +249,18 @@ def _compare_all_dumps(
         noise=[_noise(one or (), other or ()) for one, other in zip(before, after, strict=True)],
         steps=None if steps is None else [(step[0], step[1]) for step in steps],
     )
-    return [_row(answer) for answer in answers]
-
-
-def _row(answer: Comparison) -> dict[str, Any]:
-    numbers = {name: getattr(answer, name) for name in _NUMBERS}
-    is_both = min(answer.samples) > 0
-    return {
-        "verdict": answer.verdict.value if is_both else None,
-        **{name: None if x is None or isnan(x) else x for name, x in numbers.items()},
-        "reason": answer.reason if is_both else None,
-    }
+    rows = []
+    for answer in answers:
+        is_both = min(answer.samples) > 0
+        numbers = {name: getattr(answer, name) for name in _NUMBERS}
+        rows.append(
+            {
+                "verdict": answer.verdict.value if is_both else None,
+                **{name: None if x is None or isnan(x) else x for name, x in numbers.items()},
+                "reason": answer.reason if is_both else None,
+            }
+        )
+    return rows
 
 
 def _noise(before: _Samples, after: _Samples) -> Noise | None:

@@ -206,17 +206,13 @@ def diff_pte(
     shared = min(len(a.methods), len(b.methods))
     result.extra_plans_in_a = [method.name for method in a.methods[shared:]]
     result.extra_plans_in_b = [method.name for method in b.methods[shared:]]
-    result.named_data_diffs = list(_diff_named_data(a, b))
-    return result
-
-
-def _diff_named_data(a: Program, b: Program) -> Iterator[NamedDataDiff]:
     blobs_a, blobs_b = ({one.key: one.blob for one in program.named_data} for program in (a, b))
     for key in sorted({*blobs_a, *blobs_b}):
         if key not in blobs_a or key not in blobs_b:
-            yield NamedDataDiff(key, "A" if key in blobs_a else "B")
+            result.named_data_diffs.append(NamedDataDiff(key, "A" if key in blobs_a else "B"))
         elif a.blob(blobs_a[key]) != b.blob(blobs_b[key]):
-            yield NamedDataDiff(key, "", bytes_differ=True)
+            result.named_data_diffs.append(NamedDataDiff(key, "", bytes_differ=True))
+    return result
 
 
 class _Side:

@@ -165,6 +165,22 @@ class RunFiles:
         found = (getattr(self, field.name) for field in fields(self))
         return tuple(path for path in found if path is not None)
 
+    def with_saved(self) -> RunFiles:
+        """Add the files that `etscope run --save` wrote beside the dump."""
+        dump = self.dump
+        if dump is None or dump.name not in (RUN_ETDP, VALUES_ETDP):
+            return self
+        values, buffer, facts = (
+            path if path.is_file() else None
+            for path in (dump.with_name(name) for name in (VALUES_ETDP, DEBUG_BIN, RUN_JSON))
+        )
+        found, own_buffer = replace(self, facts=facts), self.debug_buffer or buffer
+        if dump.name == VALUES_ETDP or values is None:  # one run with times and values
+            return replace(found, debug_buffer=own_buffer)
+        if buffer is None:
+            return found
+        return replace(found, debug_buffer=None, values=values, values_buffer=own_buffer)
+
 
 def runs_of_files(
     paths: Sequence[PathLike],
@@ -214,7 +230,7 @@ def runs_of_files(
         record = _chosen(dump, dumps, found[ETRECORD], etrecord, "ETRecord")
         ran = _chosen(dump, dumps, programs, program, "program")
         buffer = _chosen(dump, dumps, found[DEBUG_BUFFER], debug_buffer, DEBUG_BUFFER)
-        runs.append(_with_saved(RunFiles(dump, record, ran, buffer)))
+        runs.append(RunFiles(dump, record, ran, buffer).with_saved())
     return runs
 
 
@@ -323,23 +339,6 @@ def one_of_each(
         return [*runs]
     each = [*given] * (len(runs) if len(given) == 1 else 1)
     return [replace(run, **{what: Path(path)}) for run, path in zip(runs, each, strict=True)]
-
-
-def _with_saved(files: RunFiles) -> RunFiles:
-    """Add the files that `etscope run --save` wrote beside the dump."""
-    dump = files.dump
-    if dump is None or dump.name not in (RUN_ETDP, VALUES_ETDP):
-        return files
-    values, buffer, facts = (
-        path if path.is_file() else None
-        for path in (dump.with_name(name) for name in (VALUES_ETDP, DEBUG_BIN, RUN_JSON))
-    )
-    files, own_buffer = replace(files, facts=facts), files.debug_buffer or buffer
-    if dump.name == VALUES_ETDP or values is None:  # one run with times and values
-        return replace(files, debug_buffer=own_buffer)
-    if buffer is None:
-        return files
-    return replace(files, debug_buffer=None, values=values, values_buffer=own_buffer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,7 @@ def _find(name: str, variable: str) -> Path:
                     file=sys.stderr,
                     flush=True,
                 )
-                _build(kit)
+                kit.build()
     return binary
 
 
@@ -137,6 +137,37 @@ class _Kit:
 
     def binary(self, name: str) -> Path:
         return self.folder / f"{name}-{self.key}"
+
+    def build(self) -> None:
+        """Build in a folder that is removed afterwards; a binary appears when it is complete."""
+        with tempfile.TemporaryDirectory(prefix="building-", dir=self.folder) as folder:
+            build = Path(folder)
+            cmake, ninja = str(_find_tool("cmake")), _find_tool("ninja")
+            generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else []
+            configure = [cmake, "-S", str(self.sources), "-B", str(build), *generator]
+            settings = [
+                f"-DCMAKE_PREFIX_PATH={self.sdk}",
+                f"-DCMAKE_CXX_COMPILER={_find_compiler()}",
+                "-DCMAKE_BUILD_TYPE=Release",
+            ]
+            jobs = str(os.cpu_count() or 1)
+            make = [cmake, "--build", str(build), "--parallel", jobs]
+            for command in ([*configure, *settings], make):
+                done = subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    check=False,
+                )
+                if done.returncode:
+                    lines = done.stdout.decode(errors="replace").splitlines()
+                    raise RuntimeFailure(
+                        f"the native runner cannot be built: {' '.join(command)} failed",
+                        log="\n".join(lines[-_LOG_LINES:]),
+                    )
+            for name in (SERVER, BINARY):
+                (build / name).replace(self.binary(name))
 
 
 def _kit() -> _Kit:
@@ -208,38 +239,6 @@ def _locked(binary: Path) -> Iterator[None]:
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _build(kit: _Kit) -> None:
-    """Build in a folder that is removed afterwards; a binary appears when it is complete."""
-    with tempfile.TemporaryDirectory(prefix="building-", dir=kit.folder) as folder:
-        build = Path(folder)
-        cmake, ninja = str(_find_tool("cmake")), _find_tool("ninja")
-        generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else []
-        configure = [cmake, "-S", str(kit.sources), "-B", str(build), *generator]
-        settings = [
-            f"-DCMAKE_PREFIX_PATH={kit.sdk}",
-            f"-DCMAKE_CXX_COMPILER={_find_compiler()}",
-            "-DCMAKE_BUILD_TYPE=Release",
-        ]
-        jobs = str(os.cpu_count() or 1)
-        make = [cmake, "--build", str(build), "--parallel", jobs]
-        for command in ([*configure, *settings], make):
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                check=False,
-            )
-            if done.returncode:
-                lines = done.stdout.decode(errors="replace").splitlines()
-                raise RuntimeFailure(
-                    f"the native runner cannot be built: {' '.join(command)} failed",
-                    log="\n".join(lines[-_LOG_LINES:]),
-                )
-        for name in (SERVER, BINARY):
-            (build / name).replace(kit.binary(name))
 
 
 _FOUND: dict[tuple[str, ...], Callable[[], Path]] = {

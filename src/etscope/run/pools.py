@@ -8,7 +8,7 @@ pools of exactly these sizes succeed, and with one byte less they do not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -132,7 +132,7 @@ def smallest_pools(
             if not jobs:
                 raise MissingDataError(f"the bundled program has no test cases of method {name!r}")
             trials = _Trials(jobs, opened.program, folder.path, timeout)
-            found.append(MethodPools(name, len(jobs), _smallest(trials, name, opened.program)))
+            found.append(MethodPools(name, len(jobs), trials.smallest(name)))
     finally:
         folder.remove()
     return Pools(opened.program, opened.given or "program", tuple(found))
@@ -211,32 +211,32 @@ class _Trials:
                 too_small = middle
         return fits
 
-
-def _smallest(trials: _Trials, method: str, program: Program) -> tuple[PoolSize, ...]:
-    """Find the smallest method's pool, and then the smallest temporary pool that goes with it."""
-    planned = sum(program.method(method).buffer_sizes)
-    if planned + _SPARE > _LARGEST:
-        raise MissingDataError(
-            f"method {method!r} plans {planned:,} bytes: a pool has at most {_LARGEST:,}"
-        )
-    (own, alignment), (peak, temporary_alignment) = trials.peaks(PoolSizes(_SPARE, _SPARE))
-    temporary = trials.temporary(own, peak)
-    roomy = PoolSizes(_SPARE + planned, _SPARE, planned=True)
-    (both, both_alignment), _ = trials.peaks(roomy)
-    alone, together = PoolSizes(own, temporary), PoolSizes(both, temporary, planned=True)
-    found = []
-    for pool, size, aligned, exact, less in (
-        (METHOD, own, alignment, alone, replace(alone, method=own - 1)),
-        (PLANNED, both, both_alignment, together, replace(together, method=both - 1)),
-        (TEMPORARY, temporary, temporary_alignment, alone, replace(alone, temporary=temporary - 1)),
-    ):
-        if trials.tried(exact)[0] is not None:
-            raise _unsteady(pool)
-        outcome, why = trials.tried(less) if size else (NOTHING, None)
-        if outcome is None:
-            raise _unsteady(pool)
-        found.append(PoolSize(pool, size, aligned, outcome, why))
-    return tuple(found)
+    def smallest(self, method: str) -> tuple[PoolSize, ...]:
+        """Find the smallest method's pool, then the smallest temporary pool that goes with it."""
+        planned = sum(self.program.method(method).buffer_sizes)
+        if planned + _SPARE > _LARGEST:
+            raise MissingDataError(
+                f"method {method!r} plans {planned:,} bytes: a pool has at most {_LARGEST:,}"
+            )
+        (own, alignment), (peak, temporary_alignment) = self.peaks(PoolSizes(_SPARE, _SPARE))
+        temporary = self.temporary(own, peak)
+        roomy = PoolSizes(_SPARE + planned, _SPARE, planned=True)
+        (both, both_alignment), _ = self.peaks(roomy)
+        alone, together = PoolSizes(own, temporary), PoolSizes(both, temporary, planned=True)
+        found = []
+        smaller = replace(alone, temporary=temporary - 1)
+        for pool, size, aligned, exact, less in (
+            (METHOD, own, alignment, alone, replace(alone, method=own - 1)),
+            (PLANNED, both, both_alignment, together, replace(together, method=both - 1)),
+            (TEMPORARY, temporary, temporary_alignment, alone, smaller),
+        ):
+            if self.tried(exact)[0] is not None:
+                raise _unsteady(pool)
+            outcome, why = self.tried(less) if size else (NOTHING, None)
+            if outcome is None:
+                raise _unsteady(pool)
+            found.append(PoolSize(pool, size, aligned, outcome, why))
+        return tuple(found)
 
 
 def _unsteady(pool: str) -> RuntimeFailure:
@@ -251,7 +251,7 @@ def _unsteady(pool: str) -> RuntimeFailure:
 
 def pools_report(found: Pools) -> Report:
     """Return the sizes, the planned buffers beside them, and the settings of builds."""
-    sections = [_sizes(found), _planned(found), _delegates(found), _settings(found)]
+    sections = [_sizes(found), *_beside(found), _settings(found)]
     return Report({"file": found.name}, tuple(one for one in sections if len(one.table)))
 
 
@@ -294,9 +294,10 @@ def _sizes(found: Pools) -> Section:
     )
 
 
-def _planned(found: Pools) -> Section:
+def _beside(found: Pools) -> Iterator[Section]:
+    """Yield what takes memory beside the pools: the program and its buffers, then the delegates."""
     methods = [found.program.method(one.method) for one in found.methods]
-    return rows(
+    yield rows(
         "planned",
         "Planned buffers, and the program",
         (
@@ -315,14 +316,11 @@ def _planned(found: Pools) -> Section:
         ],
         ("The program with its constants is read where it is: in flash, or a copy in RAM.",),
     )
-
-
-def _delegates(found: Pools) -> Section:
     content = []
     for one in found.methods:
         delegates = [delegate.backend_id for delegate in found.program.method(one.method).delegates]
         content += [(one.method, name, delegates.count(name)) for name in dict.fromkeys(delegates)]
-    return rows(
+    yield rows(
         "delegates",
         "Delegates",
         (Column("method"), Column("backend"), Column("delegates", Kind.COUNT)),

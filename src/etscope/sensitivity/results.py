@@ -137,8 +137,41 @@ class Sensitivity:
             columns,
             rows,
             title="Kept in float",
-            notes=_notes(self),
+            notes=self._notes(),
             breaks=frozenset(breaks),
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        samples = f"{self.samples:,} {'sample' if self.samples == 1 else 'samples'}"
+        rounds = len(next(iter(self.times.values()), ()))
+        notes = [
+            f"{self.metric.name} against the float model in PyTorch, of the worst output, "
+            f"{samples} taken as one.",
+            f"Times: {rounds} interleaved rounds on the first sample; a cost below its ± may be "
+            "noise.",
+        ]
+        failed = sum(one.failure is not None for one in self.variants.values())
+        if failed:
+            notes.append(f"{failed} of {len(self.variants)} variants failed; see detail.")
+        if self.tolerance is None:
+            return (*notes, "Give a tolerance to search for a small set that reaches it.")
+        wanted = f"{self.tolerance:g}{' ' + self.metric.unit if self.metric.unit else ''}"
+        if self.chosen is None:
+            best = joined(self.groups, self.best)["selectors"]
+            error = (self.variants[self.best] if self.best else self.int8).error
+            number = "no number" if error is None else f"{error:.4g}"
+            return (
+                *notes,
+                f"No set that was measured reaches {wanted}. The best, {number}: "
+                f"{_arguments(best) or 'int8 throughout'}",
+            )
+        if not self.chosen:
+            return (*notes, f"int8 reaches {wanted}: nothing need be kept in float.")
+        return (
+            *notes,
+            f"A small set that reaches {wanted}, not provably the smallest; exported anew and "
+            "measured as a whole in the last row:",
+            _arguments(self.keep_float),
         )
 
 
@@ -210,39 +243,6 @@ def verdict(found: Sensitivity, variant: Variant, *, is_int8: bool = False) -> s
     if abs(difference) <= (_SMALL_DB if found.metric.unit == "dB" else threshold):
         return "no gain"
     return "helps" if difference > 0 else "worse"
-
-
-def _notes(found: Sensitivity) -> tuple[str, ...]:
-    samples = f"{found.samples:,} {'sample' if found.samples == 1 else 'samples'}"
-    rounds = len(next(iter(found.times.values()), ()))
-    notes = [
-        f"{found.metric.name} against the float model in PyTorch, of the worst output, {samples} "
-        "taken as one.",
-        f"Times: {rounds} interleaved rounds on the first sample; a cost below its ± may be noise.",
-    ]
-    failed = sum(one.failure is not None for one in found.variants.values())
-    if failed:
-        notes.append(f"{failed} of {len(found.variants)} variants failed; see detail.")
-    if found.tolerance is None:
-        return (*notes, "Give a tolerance to search for a small set that reaches it.")
-    wanted = f"{found.tolerance:g}{' ' + found.metric.unit if found.metric.unit else ''}"
-    if found.chosen is None:
-        best = joined(found.groups, found.best)["selectors"]
-        error = (found.variants[found.best] if found.best else found.int8).error
-        number = "no number" if error is None else f"{error:.4g}"
-        return (
-            *notes,
-            f"No set that was measured reaches {wanted}. The best, {number}: "
-            f"{_arguments(best) or 'int8 throughout'}",
-        )
-    if not found.chosen:
-        return (*notes, f"int8 reaches {wanted}: nothing need be kept in float.")
-    return (
-        *notes,
-        f"A small set that reaches {wanted}, not provably the smallest; exported anew and measured "
-        "as a whole in the last row:",
-        _arguments(found.keep_float),
-    )
 
 
 def _arguments(selectors: Iterable[str]) -> str:

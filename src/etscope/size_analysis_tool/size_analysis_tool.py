@@ -32,13 +32,18 @@ def generate_model_size_information(
     Keys: `tensor_data` and `delegate_blob_data`, lists with the largest first, and `overview`.
     Sizes are in bytes.
     """
+    deserializers = delegate_deserializers or {}
     tensors = [_tensor(node, tensor) for node, tensor in _constants(model)]
     delegates: list[dict[str, Any]] = []
     for node, held in _attributes(model.graph_module):
         if hasattr(held, "element_size"):
             tensors.append(_tensor(node, held))
         else:
-            delegates.append(_delegate(node, held, delegate_deserializers or {}))
+            backend, content = held.backend_id, held.processed_bytes
+            entry = {"name": node.name, "backend_id": backend, "num_bytes": len(content)}
+            if backend in deserializers:
+                entry.update(deserializers[backend](content))
+            delegates.append(entry)
     for entries in (tensors, delegates):
         entries.sort(key=lambda entry: entry["num_bytes"], reverse=True)
 
@@ -93,17 +98,6 @@ def _tensor(node: Any, tensor: Any) -> dict[str, Any]:
         "num_bytes": tensor.element_size() * tensor.numel(),
         "nn_module_stack": None if modules is None else str(modules),
     }
-
-
-def _delegate(node: Any, held: Any, deserializers: Deserializers) -> dict[str, Any]:
-    entry = {
-        "name": node.name,
-        "backend_id": held.backend_id,
-        "num_bytes": len(held.processed_bytes),
-    }
-    if held.backend_id in deserializers:
-        entry.update(deserializers[held.backend_id](held.processed_bytes))
-    return entry
 
 
 def parse_args() -> argparse.Namespace:

@@ -194,7 +194,11 @@ def visualize_with_clusters(
     for shown in graphs["graphs"][0].nodes:
         shown.namespace = boxes.get(shown.id, "")
     if json_file_name is not None:
-        Path(json_file_name).write_text(json.dumps(_collection(graphs["graphs"])))
+        # The file that Model Explorer's page opens: the graphs, and each with its level.
+        plain = [{**asdict(graph), "collectionLabel": _TITLE} for graph in graphs["graphs"]]
+        levels = [{"graph": one, "level": level} for level, one in enumerate(plain)]
+        collection = {"label": _TITLE, "graphs": plain, "graphsWithLevel": levels}
+        Path(json_file_name).write_text(json.dumps(collection))
         return
     config = explorer.config()
     config.graphs_list.append(graphs)
@@ -213,13 +217,3 @@ def _exported_program(visualizable: Any) -> Any:
         f"a {type(visualizable).__name__} is not a program",
         hint="give an ExportedProgram, an edge or an ExecuTorch program manager",
     )
-
-
-def _collection(graphs: list[Any]) -> dict[str, Any]:
-    """The file that Model Explorer's page opens: the graphs, and each with its level."""
-    plain = [{**asdict(graph), "collectionLabel": _TITLE} for graph in graphs]
-    return {
-        "label": _TITLE,
-        "graphs": plain,
-        "graphsWithLevel": [{"graph": one, "level": level} for level, one in enumerate(plain)],
-    }

@@ -22,6 +22,7 @@ from etscope.analysis.comparison.compare_samples import (
 )
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
 from etscope.analysis.profile.scale import Scale
+from etscope.model.table import grouped
 from etscope.units import format_duration
 
 UNKNOWN = "unknown"
@@ -149,6 +150,16 @@ class MethodDiff:
     def operators(self) -> tuple[Change, ...]:
         """The rows with a verdict: those on both sides that were selected."""
         return tuple(change for change in self.changes if change.comparison is not None)
+
+    @property
+    def selected(self) -> tuple[Change, ...]:
+        """The changes that were selected, with the calls around them."""
+        found: list[Change] = []
+        for head, *inner in grouped(self.changes, lambda change: change.depth == 0):
+            chosen = [change for change in inner if change.selected]
+            if head.selected or chosen:
+                found += [head, *chosen]
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

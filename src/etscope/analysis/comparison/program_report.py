@@ -7,12 +7,11 @@ columns sum to the sizes of the files.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from etscope.analysis.comparison.program_weights import WeightChange, weight_sentence
-from etscope.analysis.comparison.programs import ProgramDiff, Side
-from etscope.analysis.memory import MemoryPlan, PlannedValue
+from etscope.analysis.comparison.programs import ProgramDiff
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_bytes, format_float
@@ -36,16 +35,19 @@ def program_diff_report(diff: ProgramDiff) -> Report:
         text = f"{diff.after.name} is identical to {diff.before.name}: {diff.after.size:,} bytes."
         return Report(about, (), (text,))
     found = (
-        _kernels(diff),
-        _signatures(diff),
+        *_interface(diff),
         _size(diff),
         _weights(diff),
         _operators(diff),
         _instructions(diff),
         _delegates(diff),
-        _memory(diff),
-        _memory_tensors(diff),
-        _facts(diff),
+        *_memory(diff),
+        rows(
+            "program",
+            "The program as a whole",
+            (Column("what"), Column("before"), Column("after")),
+            [(one.what, one.before, one.after) for one in diff.facts],
+        ),
     )
     sections = tuple(section for section in found if len(section.table))
     return Report(about, sections, tuple(_summary(diff)))
@@ -56,7 +58,6 @@ def program_diff_report(diff: ProgramDiff) -> Report:
 
 def _summary(diff: ProgramDiff) -> Iterator[str]:
     yield from _requirements(diff)
-    yield from _interface(diff)
     yield _size_sentence(diff)
     yield from _weight_sentences(diff)
     yield from _work(diff)
@@ -68,7 +69,8 @@ def _summary(diff: ProgramDiff) -> Iterator[str]:
 
 
 def _requirements(diff: ProgramDiff) -> Iterator[str]:
-    """Yield what an app has to have for the later program, and not for the earlier one."""
+    """Yield what an app has to have for the later program, and not for the earlier one, and what
+    callers of the program have to change."""
     before, after = diff.sides
     new = sorted(after.kernels - before.kernels)
     if new:
@@ -88,10 +90,6 @@ def _requirements(diff: ProgramDiff) -> Iterator[str]:
     backends = sorted(before.backends - after.backends)
     if backends:
         yield f"{_listed(backends)} is needed no more."
-
-
-def _interface(diff: ProgramDiff) -> Iterator[str]:
-    """Yield what callers of the program have to change."""
     for what, names in (("gone", diff.removed_methods), ("new", diff.added_methods)):
         if names:
             yield f"{'Method' if len(names) == 1 else 'Methods'} {what}: {_listed(names)}."
@@ -214,9 +212,10 @@ def _bytes(change: WeightChange) -> int:
 # -- sections
 
 
-def _kernels(diff: ProgramDiff) -> Section:
+def _interface(diff: ProgramDiff) -> Iterator[Section]:
+    """Yield what an app has to register and link, then what it calls."""
     before, after = diff.sides
-    return rows(
+    yield rows(
         "kernels",
         "Kernels and backends that an app needs",
         (_STATUS, Column("kind"), Column("name")),
@@ -230,14 +229,11 @@ def _kernels(diff: ProgramDiff) -> Section:
             for name in sorted(names)
         ],
     )
-
-
-def _signatures(diff: ProgramDiff) -> Section:
     methods: list[tuple[str, str | None, str | None]] = [
         *(("removed", name, None) for name in diff.removed_methods),
         *(("added", None, name) for name in diff.added_methods),
     ]
-    return rows(
+    yield rows(
         "signatures",
         "Methods, inputs and outputs",
         (_METHOD, Column("what"), Column("before"), Column("after")),
@@ -252,7 +248,7 @@ def _size(diff: ProgramDiff) -> Section:
     """The files in the first row, then all owners."""
     before, after = (side.size for side in diff.sides)
     content = [
-        (one.kind, _owner(one.owner), _dtypes(one.dtypes), one.before, one.after, one.change)
+        (one.kind, _owner(one.owner), one.dtype, one.before, one.after, one.change)
         for one in diff.sizes
     ]
     table = Table.of_rows(
@@ -279,13 +275,6 @@ def _owner(owner: str | None) -> str | None:
     return "(root)" if owner == "" else owner
 
 
-def _dtypes(sides: tuple[Sequence[str], Sequence[str]]) -> str | None:
-    one, other = (", ".join(sorted(side)) for side in sides)
-    if one == other or not one or not other:
-        return one or other or None
-    return f"{one} → {other}"
-
-
 def _weights(diff: ProgramDiff) -> Section:
     content = []
     for change in sorted(diff.weights, key=lambda one: -_bytes(one)):
@@ -304,7 +293,9 @@ def _weights(diff: ProgramDiff) -> Section:
                 change.differing,
                 change.largest,
                 change.relative,
-                _quantized(change),
+                weight_sentence(change).rpartition("quantised: ")[2]
+                if change.is_quantized
+                else None,
             )
         )
     unchanged = len(diff.weights) - len(content)
@@ -327,10 +318,6 @@ def _weights(diff: ProgramDiff) -> Section:
         content,
         _same(unchanged),
     )
-
-
-def _quantized(change: WeightChange) -> str | None:
-    return weight_sentence(change).rpartition("quantised: ")[2] if change.is_quantized else None
 
 
 def _operators(diff: ProgramDiff) -> Section:
@@ -393,17 +380,24 @@ def _delegates(diff: ProgramDiff) -> Section:
     for one in diff.delegates:
         if one.status == "same":
             continue
-        one_size, other_size = one.sizes
+        options, counts = one.options, one.operators
         content.append(
             (
                 one.method,
                 one.status,
                 *one.numbers,
                 one.backend,
-                one_size,
-                other_size,
-                _changed_options(*one.options),
-                _changed_counts(*one.operators),
+                *one.sizes,
+                [
+                    f"{key}: {options[0].get(key, 'none')} → {options[1].get(key, 'none')}"
+                    for key in {**options[0], **options[1]}
+                    if options[0].get(key) != options[1].get(key)
+                ],
+                [
+                    f"{key} {counts[1][key] - counts[0][key]:+}"
+                    for key in sorted({*counts[0], *counts[1]})
+                    if counts[0][key] != counts[1][key]
+                ],
             )
         )
     return rows(
@@ -425,28 +419,13 @@ def _delegates(diff: ProgramDiff) -> Section:
     )
 
 
-def _changed_options(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    return [
-        f"{key}: {before.get(key, 'none')} → {after.get(key, 'none')}"
-        for key in dict.fromkeys([*before, *after])
-        if before.get(key) != after.get(key)
-    ]
-
-
-def _changed_counts(before: Counter[str], after: Counter[str]) -> list[str]:
-    return [
-        f"{key} {after[key] - before[key]:+}"
-        for key in sorted({*before, *after})
-        if before[key] != after[key]
-    ]
-
-
-def _memory(diff: ProgramDiff) -> Section:
-    content = []
+def _memory(diff: ProgramDiff) -> Iterator[Section]:
+    """Yield the buffers, then the tensors alive at the peak of one side, and not of the other."""
+    content: list[Sequence[object]] = []
     for name in diff.shared:
-        one, other = ({a.memory_id: a for a in side.plans[name].arenas} for side in diff.sides)
-        for number in sorted({*one, *other}):
-            before, after = one.get(number), other.get(number)
+        arenas = [{a.memory_id: a for a in side.plans[name].arenas} for side in diff.sides]
+        for number in sorted({**arenas[0], **arenas[1]}):
+            before, after = (side.get(number) for side in arenas)
             if before == after:
                 continue
             sizes = [0 if arena is None else arena.size for arena in (before, after)]
@@ -454,7 +433,7 @@ def _memory(diff: ProgramDiff) -> Section:
             shown = after or before
             device = "" if shown is None else shown.device
             content.append((name, f"{number} ({device})", *sizes, sizes[1] - sizes[0], *peaks))
-    return rows(
+    yield rows(
         "memory",
         "Planned memory by buffer",
         (
@@ -468,24 +447,19 @@ def _memory(diff: ProgramDiff) -> Section:
         ),
         content,
     )
-
-
-def _memory_tensors(diff: ProgramDiff) -> Section:
-    """The tensors alive at the peak of one side, and not of the other."""
     content = []
     for name in diff.shared:
         plans = [side.plans[name] for side in diff.sides]
         if plans[0].arenas == plans[1].arenas:
             continue
         alive = [
-            Counter(_at_peak(side, plan, name, with_modules=diff.has_modules))
-            for side, plan in zip(diff.sides, plans, strict=True)
+            Counter(side.alive_at_peak(name, with_modules=diff.has_modules)) for side in diff.sides
         ]
         for key in sorted({**alive[0], **alive[1]}, key=lambda key: (-key[-1], key[:-1])):
             one, other = alive[0][key], alive[1][key]
             if one != other and key[-1]:
                 content.append((name, *(text or None for text in key[:-1]), key[-1], one, other))
-    return rows(
+    yield rows(
         "memory_tensors",
         "Tensors alive at the peak of one side only",
         (
@@ -500,25 +474,4 @@ def _memory_tensors(diff: ProgramDiff) -> Section:
         ),
         content,
         ("Tensors that share place and time, as views do, each have their whole size.",),
-    )
-
-
-def _at_peak(
-    side: Side, plan: MemoryPlan, method: str, *, with_modules: bool
-) -> Iterator[tuple[str, str, str, str, int]]:
-    values: Sequence[PlannedValue] = ()
-    for instruction in plan.peak_instructions[:1]:
-        values = plan.live_at(instruction)
-    places = plan.places(side.attributions[method]) if with_modules else {}
-    for value in values:
-        module = places.get(value.value, (None, None))[0] or ""
-        yield str(value.tensor), value.role, value.op or "", module, value.nbytes
-
-
-def _facts(diff: ProgramDiff) -> Section:
-    return rows(
-        "program",
-        "The program as a whole",
-        (Column("what"), Column("before"), Column("after")),
-        [(one.what, one.before, one.after) for one in diff.facts],
     )

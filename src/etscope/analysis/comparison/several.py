@@ -18,7 +18,7 @@ from etscope.analysis.comparison.diff_table import known_order
 from etscope.analysis.comparison.waterfall import Part, headline, waterfall
 from etscope.analysis.profile.correlate import UNATTRIBUTED
 from etscope.analysis.profile.scale import Scale
-from etscope.model.table import Column, Kind, Table, grouped
+from etscope.model.table import Column, Kind, Table
 
 _SIZES = ("ratio", "low", "high")
 _SHOWN = ("time", "change", "relative", "verdict")  # of each later dump, by default
@@ -43,6 +43,26 @@ class _Line:
         if sort == "time":
             return max((part.after or 0.0 for part in self.parts.values()), default=0.0)
         return max((abs(part.change) for part in self.parts.values()), default=0.0)
+
+    def cells(self, method: str | None, first: str, dumps: int, scale: Scale) -> dict[str, Any]:
+        """Return its cells. first: the column that names it; dumps: their number."""
+        changes = [part for part in self.parts.values() if isinstance(part, Change)]
+        pair = next((change.pair for change in changes if change.pair is not None), None)
+        origin = UNATTRIBUTED if pair is None else (pair.before or pair.shown).attribution
+
+        def time(ticks: float | None) -> float | None:
+            return None if ticks is None else float(scale(ticks))
+
+        cells = {"method": method, first: self.name, "time_1": time(self.before)}
+        for n in range(2, dumps + 1):
+            part = self.parts.get(n)
+            judged = comparison_cells(None if part is None else part.comparison)
+            cells |= {f"{name}_{n}": value for name, value in judged.items()}
+            cells[f"time_{n}"] = None if part is None else time(part.after)
+            cells[f"change_{n}"] = None if part is None else time(part.change)
+            cells[f"status_{n}"] = None if part is None else part.status
+        # A column of groups has their names.
+        return {"module": origin.module, "source": origin.source, **cells}
 
     @property
     def is_rest(self) -> bool:
@@ -80,7 +100,7 @@ def several_table(
     verdicts = ", ".join(f"dump {number} {one.verdict.value}" for number, one in later.items())
     return Table.of_cells(
         _columns(by or "event", len(names), scale.unit),
-        [_cells(line, method, by or "event", len(names), scale) for line in everything],
+        [line.cells(method, by or "event", len(names), scale) for line in everything],
         title=f"{method or 'method'}: {verdicts}",
         notes=tuple(_notes(later, names, scale, everything)),
         depth=[line.depth for line in everything],
@@ -103,7 +123,7 @@ def _lines(later: dict[int, MethodDiff], by: str | None, keep: Keep | None) -> l
         places = {id(row): place for place, row in enumerate(diff.sides.before.rows)}
         seen: Counter[Hashable] = Counter()
         above: list[Hashable] = []
-        parts = _selected(diff) if by is None else waterfall(diff, by, keep).parts
+        parts = diff.selected if by is None else waterfall(diff, by, keep).parts
         for part in parts:
             del above[part.depth :]
             identity: Hashable = (*above[-1:], part.name)
@@ -124,15 +144,6 @@ def _lines(later: dict[int, MethodDiff], by: str | None, keep: Keep | None) -> l
             found[key].parts[number] = part
             above.append(key)
     return list(outermost.values())
-
-
-def _selected(diff: MethodDiff) -> Iterator[Change]:
-    """Yield the changes that were selected, with the calls around them."""
-    for head, *inner in grouped(diff.changes, lambda change: change.depth == 0):
-        chosen = [change for change in inner if change.selected]
-        if head.selected or chosen:
-            yield head
-            yield from chosen
 
 
 def _shown(tops: Sequence[_Line], sort: str, limit: int | None) -> Iterator[_Line]:
@@ -202,26 +213,6 @@ def _columns(first: str, dumps: int, unit: str) -> list[Column]:
     if first != "event":
         return columns
     return [*columns, *(Column(name, Kind.PATH, priority=3) for name in ("module", "source"))]
-
-
-def _cells(line: _Line, method: str | None, first: str, dumps: int, scale: Scale) -> dict[str, Any]:
-    changes = [part for part in line.parts.values() if isinstance(part, Change)]
-    pair = next((change.pair for change in changes if change.pair is not None), None)
-    origin = UNATTRIBUTED if pair is None else (pair.before or pair.shown).attribution
-
-    def time(ticks: float | None) -> float | None:
-        return None if ticks is None else float(scale(ticks))
-
-    cells = {"method": method, first: line.name, "time_1": time(line.before)}
-    for n in range(2, dumps + 1):
-        part = line.parts.get(n)
-        judged = comparison_cells(None if part is None else part.comparison)
-        cells |= {f"{name}_{n}": value for name, value in judged.items()}
-        cells[f"time_{n}"] = None if part is None else time(part.after)
-        cells[f"change_{n}"] = None if part is None else time(part.change)
-        cells[f"status_{n}"] = None if part is None else part.status
-    # A column of groups has their names.
-    return {"module": origin.module, "source": origin.source, **cells}
 
 
 def _notes(

@@ -76,6 +76,18 @@ class Part:
             return "added"
         return "removed" if self.after is None else "same"
 
+    def cells(self, total: float, scale: Scale) -> dict[str, Any]:
+        """Return its cells. total: the change that it is a share of, 0 for none."""
+        times = {"before": self.before, "after": self.after, "change": self.change}
+        return {
+            **{name: None if t is None else float(scale(t)) for name, t in times.items()},
+            "of_change": self.change / total if total else None,
+            **comparison_cells(self.comparison),
+            "status": self.status if any(self.leaves) else None,
+            "rows_before": self.leaves[0] if any(self.leaves) else None,
+            "rows_after": self.leaves[1] if any(self.leaves) else None,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Waterfall:
@@ -90,6 +102,23 @@ class Waterfall:
     hidden: Part | None
     unaccounted: Change
     total: Change
+
+    def closing(self, shown: Sequence[Part]) -> list[Part]:
+        """Return the sum of what is not shown, unaccounted time, and the total."""
+        known = {id(part) for part in shown}
+        left = [part for part in self.parts if part.depth == 0 and id(part) not in known]
+        left += [] if self.hidden is None else [self.hidden]
+        tail: list[Part] = []
+        if left:
+            count = sum(sum(part.leaves) for part in left)
+            times = [
+                sum(getattr(part, side) or 0.0 for part in left) for side in ("before", "after")
+            ]
+            tail.append(Part(f"({count} rows not shown)", times[0], times[1], (0, 0)))
+        return tail + [
+            Part(change.name, change.before, change.after, (0, 0), change.comparison)
+            for change in (self.unaccounted, self.total)
+        ]
 
 
 @dataclass(slots=True)
@@ -271,7 +300,10 @@ def headline(
         by = _size(diff.total.change, scale, decimals).lstrip("+-")
         first = f"{name} takes {by} {longer}: {moved} ({sizes})."
     sentences = [first[:1].upper() + first[1:] if name == "the method" else first]
-    backends = [_backends(profile) for profile in (diff.sides.before, diff.sides.after)]
+    backends = []
+    for profile in (diff.sides.before, diff.sides.after):
+        calls = [row for row in profile.rows if row.depth == 0 and row.kind == "delegate"]
+        backends.append(" and ".join(sorted(set(map(operator_of, calls)))) or "kernels")
     if backends[0] != backends[1]:
         sentences.append(f"It ran on {backends[0]} before, on {backends[1]} after.")
     changed = (Verdict.REGRESSED, Verdict.IMPROVED)
@@ -302,12 +334,6 @@ def _size(ticks: float, scale: Scale, decimals: int) -> str:
     """Return a change with its sign and unit."""
     text = format_durations([float(scale(ticks))], scale.unit, decimals)[0]
     return f"{'+' if ticks > 0 else ''}{text} {scale.unit}"
-
-
-def _backends(profile: MethodProfile) -> str:
-    heads = [row for row in profile.rows if row.depth == 0]
-    found = sorted({operator_of(row) for row in heads if row.kind == "delegate"})
-    return " and ".join(found) or "kernels"
 
 
 def waterfall_table(
@@ -346,7 +372,7 @@ def parts_table(
         shown = parts[:limit]
     else:
         shown = _largest(parts, limit)
-    everything = [*shown, *_closing(found, shown)]
+    everything = [*shown, *found.closing(shown)]
     is_sure = diff.verdict in (Verdict.REGRESSED, Verdict.IMPROVED)
     total = found.total.change if is_sure else 0.0  # no share of what may be noise
     return Table.of_cells(
@@ -363,41 +389,12 @@ def parts_table(
             *(Column(name, Kind.FLOAT, priority=9) for name in ("ratio", "low", "high")),
             *(Column(name, Kind.COUNT, priority=8) for name in ("rows_before", "rows_after")),
         ),
-        [{"method": diff.method, by: p.name, **_cells(p, total, scale)} for p in everything],
+        [{"method": diff.method, by: p.name, **p.cells(total, scale)} for p in everything],
         title=f"{diff_title(diff, scale)} · by {by}",
         notes=(*interval_note(part.comparison for part in everything), *diff.notes),
         depth=[part.depth for part in everything],
         breaks=frozenset({len(shown)}),
     )
-
-
-def _cells(part: Part, total: float, scale: Scale) -> dict[str, Any]:
-    """Return the cells of a part. total: the change that it is a share of, 0 for none."""
-    times = {"before": part.before, "after": part.after, "change": part.change}
-    return {
-        **{name: None if t is None else float(scale(t)) for name, t in times.items()},
-        "of_change": part.change / total if total else None,
-        **comparison_cells(part.comparison),
-        "status": part.status if any(part.leaves) else None,
-        "rows_before": part.leaves[0] if any(part.leaves) else None,
-        "rows_after": part.leaves[1] if any(part.leaves) else None,
-    }
-
-
-def _closing(found: Waterfall, shown: Sequence[Part]) -> list[Part]:
-    """Return the sum of what is not shown, unaccounted time, and the total."""
-    known = {id(part) for part in shown}
-    left = [part for part in found.parts if part.depth == 0 and id(part) not in known]
-    left += [] if found.hidden is None else [found.hidden]
-    tail: list[Part] = []
-    if left:
-        count = sum(sum(part.leaves) for part in left)
-        times = [sum(getattr(part, side) or 0.0 for part in left) for side in ("before", "after")]
-        tail.append(Part(f"({count} rows not shown)", times[0], times[1], (0, 0)))
-    return tail + [
-        Part(change.name, change.before, change.after, (0, 0), change.comparison)
-        for change in (found.unaccounted, found.total)
-    ]
 
 
 def _largest(parts: Sequence[Part], limit: int | None) -> list[Part]:

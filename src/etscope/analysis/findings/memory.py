@@ -71,7 +71,13 @@ def _largest_at_peak(plan: MemoryPlan, profile: MethodProfile | None) -> Finding
         return None
     made = "an input" if value.role == "input" else value.role
     if value.op is not None:
-        made = f"made by {value.op} (instruction {value.first}){_where(profile, value.first)}"
+        made = f"made by {value.op} (instruction {value.first})"
+        for row in () if profile is None else profile.rows:
+            if row.depth == 0 and row.instruction_id == value.first:
+                module, source = row.attribution.module, row.attribution.source
+                made += f", in {module}" if module else ""
+                made += f", at {source}" if source else ""
+                break
     sentence = (
         f"Planned memory has its peak, {format_bytes(plan.peak_bytes)}, at instruction {at} "
         f"({plan.labels[at]}): the largest tensor there is {value.tensor}, "
@@ -105,16 +111,6 @@ def weights_findings(plan: MemoryPlan, parts: Sequence[FilePart]) -> Iterator[Fi
     yield Finding(
         "weights", Severity.FACT, sentence, plan.method, quantity, Place("memory"), command
     )
-
-
-def _where(profile: MethodProfile | None, instruction: int) -> str:
-    """The module and line of an instruction, as far as its runs tell them."""
-    for row in () if profile is None else profile.rows:
-        if row.depth == 0 and row.instruction_id == instruction:
-            module, source = row.attribution.module, row.attribution.source
-            parts = [f"in {module}" if module else "", f"at {source}" if source else ""]
-            return "".join(f", {part}" for part in parts if part)
-    return ""
 
 
 def _duplicates(program: Program, plan: MemoryPlan) -> Finding | None:

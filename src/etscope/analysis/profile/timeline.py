@@ -68,6 +68,29 @@ class EventSpans:
     event: Ints
     run: Ints
 
+    def of_run(self, run: int, limit: int) -> RunSpans:
+        """Return the spans of a run, the longest `limit` of them."""
+        timeline = self.timeline
+        kept = own = np.flatnonzero(self.run == run)
+        duration = timeline.end - timeline.start
+        if len(kept) > limit:
+            # What holds a kept span is as long, so that no parent is missing.
+            kept = np.sort(own[np.argsort(-duration[own], kind="stable")[:limit]])
+        start, end = timeline.start[kept], timeline.end[kept]
+        used, track = np.unique(timeline.track[kept], return_inverse=True)
+        tracks = [timeline.tracks[number] for number in used.tolist()]
+        return RunSpans(
+            run=run,
+            tracks=tuple((found.name, found.note) for found in tracks),
+            events=self.events,
+            track=track.astype(np.int64),
+            start=start - (start.min() if len(start) else 0),
+            duration=duration[kept],
+            level=_levels(track, start, end),
+            event=self.event[kept],
+            left_out=len(own) - len(kept),
+        )
+
 
 def timeline(trace: Trace, source: TimeScale = TimeScale.NS) -> Timeline:
     """Return all profiling events of the dump as spans.
@@ -218,30 +241,7 @@ def loading_runs(trace: Trace) -> list[int]:
 def run_spans(trace: Trace, runs: Sequence[int], limit: int) -> list[RunSpans]:
     """Return the spans of each of these runs of the dump, the longest `limit` of them."""
     spans = event_spans(trace, runs)
-    return [_spans_of(spans, run, limit) for run in runs]
-
-
-def _spans_of(spans: EventSpans, run: int, limit: int) -> RunSpans:
-    timeline = spans.timeline
-    kept = own = np.flatnonzero(spans.run == run)
-    duration = timeline.end - timeline.start
-    if len(kept) > limit:
-        # What holds a kept span is as long, so that no parent is missing.
-        kept = np.sort(own[np.argsort(-duration[own], kind="stable")[:limit]])
-    start, end = timeline.start[kept], timeline.end[kept]
-    used, track = np.unique(timeline.track[kept], return_inverse=True)
-    tracks = [timeline.tracks[number] for number in used.tolist()]
-    return RunSpans(
-        run=run,
-        tracks=tuple((found.name, found.note) for found in tracks),
-        events=spans.events,
-        track=track.astype(np.int64),
-        start=start - (start.min() if len(start) else 0),
-        duration=duration[kept],
-        level=_levels(track, start, end),
-        event=spans.event[kept],
-        left_out=len(own) - len(kept),
-    )
+    return [spans.of_run(run, limit) for run in runs]
 
 
 def _levels(track: npt.NDArray[np.intp], start: Ints, end: Ints) -> Ints:

@@ -145,6 +145,43 @@ class _Request:
     def paths(self, name: str) -> tuple[Path, ...]:
         return tuple(Path(path).expanduser() for path in self.options.get(name, ()))
 
+    def launcher(self) -> Launcher:
+        from etscope.etdb.protocol.launch import Local, Remote, SshServer, remote_address
+
+        unexpected = self.words[1 if self.kind == "remote" else 0 :]
+        if unexpected:
+            raise UsageError(
+                f"what is {unexpected[0]!r}?", hint="files of inputs are given with --inputs FILE"
+            )
+        if self.kind == "runtime":
+            (server,) = self.paths("server")[-1:] or (None,)
+            return Local(
+                server=server,
+                program=None,
+                data=self.paths("data"),
+                libraries=self.paths("library"),
+            )
+        if self.kind == "remote":
+            if not self.words:
+                raise UsageError("target remote where?", hint="target remote HOST:PORT")
+            return Remote(*remote_address(self.words[0]))
+        host = self.kind.partition(":")[2]
+        if not host:
+            raise UsageError("target ssh of which host?", hint="target ssh:HOST")
+        options: dict[str, Any] = {
+            name.replace("-", "_"): self.one(name)
+            for name in ("user", "port", "identity", "config", "known-hosts", "folder")
+            if self.one(name) is not None
+        }
+        if "port" in options:
+            options["port"] = whole(options["port"], what="a port")
+        given: dict[str, Any] = {"options": options}
+        if (server_there := self.one("server")) is not None:
+            given["command"] = server_there
+        if pushed := self.paths("push"):
+            given["push"] = pushed[-1]
+        return SshServer(host, **given)
+
 
 def _parse(rest: str) -> _Request:
     """Parse the arguments of `target`. Raises `UsageError` with the known kinds or options."""
@@ -179,7 +216,7 @@ def _parse(rest: str) -> _Request:
 def _begin_runtime(debugger: Debugger, request: _Request) -> Output:
     from etscope.etdb.targets.runtime import RuntimeTarget
 
-    launcher = _launcher(request)
+    launcher = request.launcher()
     paths, seed = request.options.get("inputs", []), request.one("seed")
     if paths and seed is not None:
         raise UsageError("inputs are of a file, or made of a seed")
@@ -205,44 +242,6 @@ def _begin_runtime(debugger: Debugger, request: _Request) -> Output:
             f"{counted(len(found.runs), 'call')}, each in the state that the one before left"
         )
     return output if found.seed is None else output.say(f"inputs are generated: seed {found.seed}")
-
-
-def _launcher(request: _Request) -> Launcher:
-    from etscope.etdb.protocol.launch import Local, Remote, SshServer, remote_address
-
-    unexpected = request.words[1 if request.kind == "remote" else 0 :]
-    if unexpected:
-        raise UsageError(
-            f"what is {unexpected[0]!r}?", hint="files of inputs are given with --inputs FILE"
-        )
-    if request.kind == "runtime":
-        (server,) = request.paths("server")[-1:] or (None,)
-        return Local(
-            server=server,
-            program=None,
-            data=request.paths("data"),
-            libraries=request.paths("library"),
-        )
-    if request.kind == "remote":
-        if not request.words:
-            raise UsageError("target remote where?", hint="target remote HOST:PORT")
-        return Remote(*remote_address(request.words[0]))
-    host = request.kind.partition(":")[2]
-    if not host:
-        raise UsageError("target ssh of which host?", hint="target ssh:HOST")
-    options: dict[str, Any] = {
-        name.replace("-", "_"): request.one(name)
-        for name in ("user", "port", "identity", "config", "known-hosts", "folder")
-        if request.one(name) is not None
-    }
-    if "port" in options:
-        options["port"] = whole(options["port"], what="a port")
-    given: dict[str, Any] = {"options": options}
-    if (server_there := request.one("server")) is not None:
-        given["command"] = server_there
-    if pushed := request.paths("push"):
-        given["push"] = pushed[-1]
-    return SshServer(host, **given)
 
 
 def read_inputs(*paths: str) -> TensorFile | Calls:

@@ -130,11 +130,8 @@ def read_ptd(data_or_path: BytesLike | PathLike) -> ExternalData:
         for before, after in pairwise(filled):
             if before.offset + before.size > after.offset:
                 raise FormatError("two of its segments overlap", offset=after.offset)
-        named = [_read_entry(table, segments) for table in root.tables(4 if is_old else 2)]
-        if is_old:
-            named += [_read_old_tensor(table, segments) for table in root.tables(2)]
         entries: dict[str, ExternalEntry] = {}
-        for entry in named:
+        for entry in _read_entries(root, segments, is_old):
             if entry.key in entries:
                 raise FormatError(f"the key {entry.key!r} is there twice")
             entries[entry.key] = entry
@@ -169,17 +166,17 @@ def _read_header(source: Source) -> tuple[int, int, int]:
     return tables + tables_size, base, base + data_size
 
 
-def _read_entry(table: FlatTable, segments: list[Span]) -> ExternalEntry:
-    key, layout = table.string(0) or "", table.table(2)
-    blob = _segment(table, table.integer(1, UINT32), segments)
-    return ExternalEntry(key, blob) if layout is None else _tensor(key, blob, layout, 0)
-
-
-def _read_old_tensor(table: FlatTable, segments: list[Span]) -> ExternalEntry:
-    """Read an entry of ExecuTorch 0.5 and 0.6: a tensor somewhere in a segment."""
-    segment, start = _segment(table, table.integer(4, UINT32), segments), table.integer(5, UINT64)
-    blob = Span(segment.offset + start, max(segment.size - start, 0))
-    return _tensor(table.string(0) or "", blob, table, 1)
+def _read_entries(root: FlatTable, segments: list[Span], is_old: bool) -> Iterator[ExternalEntry]:
+    for table in root.tables(4 if is_old else 2):
+        key, layout = table.string(0) or "", table.table(2)
+        blob = _segment(table, table.integer(1, UINT32), segments)
+        yield ExternalEntry(key, blob) if layout is None else _tensor(key, blob, layout, 0)
+    # ExecuTorch 0.5 and 0.6 list tensors too: each is somewhere in a segment.
+    for table in root.tables(2) if is_old else ():
+        segment = _segment(table, table.integer(4, UINT32), segments)
+        start = table.integer(5, UINT64)
+        blob = Span(segment.offset + start, max(segment.size - start, 0))
+        yield _tensor(table.string(0) or "", blob, table, 1)
 
 
 def _segment(table: FlatTable, index: int, segments: list[Span]) -> Span:

@@ -17,7 +17,7 @@ from etscope.analysis.comparison.beside import Facts, beside
 from etscope.analysis.comparison.changes import MethodDiff
 from etscope.analysis.comparison.diff import check_comparable, diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table, shown_changes
-from etscope.analysis.comparison.graph_pairs import GraphPair, pair_graphs
+from etscope.analysis.comparison.graph_pairs import pair_graphs
 from etscope.analysis.comparison.program_report import program_diff_report
 from etscope.analysis.comparison.programs import Side, diff_programs
 from etscope.analysis.comparison.waterfall import GROUPINGS, headline, parts_table, waterfall
@@ -202,21 +202,20 @@ def program_documents(programs: Sequence[ComparedProgram | None]) -> list[Json]:
                 "identical": diff.identical,
                 "summary": list(report.summary),
                 "sections": [section_document(section) for section in report.sections],
-                "graphs": [_graph_pair(pair) for pair in pairs],
+                "graphs": [
+                    {
+                        "key": pair.after.key,
+                        "title": pair.after.title,
+                        "a": [node.before for node in pair.nodes],
+                        "b": [node.after for node in pair.nodes],
+                        "status": [node.status for node in pair.nodes],
+                        "what": [list(node.what) for node in pair.nodes],
+                    }
+                    for pair in pairs
+                ],
             }
         )
     return found
-
-
-def _graph_pair(pair: GraphPair) -> Json:
-    return {
-        "key": pair.after.key,
-        "title": pair.after.title,
-        "a": [node.before for node in pair.nodes],
-        "b": [node.after for node in pair.nodes],
-        "status": [node.status for node in pair.nodes],
-        "what": [list(node.what) for node in pair.nodes],
-    }
 
 
 # -- Runs of stored documents.

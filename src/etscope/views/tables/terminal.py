@@ -182,6 +182,19 @@ class _Style(NamedTuple):
     bars: str  # a cell, from its first part to all of it
     guides: Guides
 
+    @classmethod
+    def of(cls, out: TextIO, color: bool | None) -> _Style:
+        if color is None:
+            # https://no-color.org and https://force-color.org: set to a non-empty text
+            is_terminal = out.isatty() and os.environ.get("TERM") != "dumb"
+            forced = bool(os.environ.get("FORCE_COLOR"))
+            color = not os.environ.get("NO_COLOR") and (forced or is_terminal)
+        try:
+            "─…█▏└├│".encode(getattr(out, "encoding", None) or "utf-8")
+        except (UnicodeEncodeError, LookupError):
+            return cls(color, "-", "~", "#", ASCII_LINES)
+        return cls(color, "─", "…", "▏▎▍▌▋▊▉█", LINES)
+
     def paint(self, text: str, code: str) -> str:
         return f"{code}{text}\x1b[0m" if self.color and code and text else text
 
@@ -231,7 +244,7 @@ def write(
     with FORCE_COLOR.
     """
     width = _output_width(out) if width is None else width
-    write_joined(out, (f"{line}\n" for line in _lines(table, width, _style(out, color))))
+    write_joined(out, (f"{line}\n" for line in _lines(table, width, _Style.of(out, color))))
 
 
 def write_sentences(sentences: Sequence[str], out: TextIO, *, width: int | None = None) -> None:
@@ -381,19 +394,6 @@ def _wrapped(text: str, width: int | None) -> list[str]:
     if text and width is None:
         return [text]
     return textwrap.wrap(text, max(width or 0, 20), break_on_hyphens=False)
-
-
-def _style(out: TextIO, color: bool | None) -> _Style:
-    if color is None:
-        # https://no-color.org and https://force-color.org: set to a non-empty text
-        is_terminal = out.isatty() and os.environ.get("TERM") != "dumb"
-        forced = bool(os.environ.get("FORCE_COLOR"))
-        color = not os.environ.get("NO_COLOR") and (forced or is_terminal)
-    try:
-        "─…█▏└├│".encode(getattr(out, "encoding", None) or "utf-8")
-    except (UnicodeEncodeError, LookupError):
-        return _Style(color, "-", "~", "#", ASCII_LINES)
-    return _Style(color, "─", "…", "▏▎▍▌▋▊▉█", LINES)
 
 
 def _output_width(out: TextIO) -> int | None:

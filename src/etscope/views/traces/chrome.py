@@ -11,7 +11,6 @@ Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-P
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any, TextIO
 
 from etscope.model.timeline import Timeline
@@ -29,11 +28,13 @@ def write(timeline: Timeline, out: TextIO) -> None:
     about = {"origin_ns": str(lanes.origin_ns), "title": timeline.title}
     out.write(f'{{"displayTimeUnit": "{unit}",\n"otherData": {dumps(about)},\n')
     out.write('"traceEvents": [\n')
-    write_joined(out, chain(_metadata(timeline, lanes), _events(timeline, lanes)), ",\n")
+    write_joined(out, _events(timeline, lanes), ",\n")
     out.write("\n]}\n")
 
 
-def _metadata(timeline: Timeline, lanes: NestedSpans) -> Iterator[str]:
+def _events(timeline: Timeline, lanes: NestedSpans) -> Iterator[str]:
+    """The names of the lanes, then the spans by start, a parent before its children."""
+
     def record(what: str, tid: int, **args: Any) -> str:
         return dumps({"ph": "M", "name": what, "pid": _PID, "tid": tid, "args": args})
 
@@ -41,10 +42,6 @@ def _metadata(timeline: Timeline, lanes: NestedSpans) -> Iterator[str]:
     for index, label in enumerate(lanes.labels):
         yield record("thread_name", index + 1, name=label)
         yield record("thread_sort_index", index + 1, sort_index=index)
-
-
-def _events(timeline: Timeline, lanes: NestedSpans) -> Iterator[str]:
-    """The spans by start, a parent before its children."""
     order = lanes.event_span[~lanes.event_is_end]
     columns = (
         lanes.lane[order],
