@@ -263,7 +263,7 @@ def _checked(
 def _program_of(model: Any, method: str | None, seed: int) -> tuple[Source, str | None]:
     """One method of the model, with its inputs; and the method's name where it has yet to be
     exported. An ETRecord's exported programs are a model of several methods."""
-    source = _record_source(str(model)) if _is_record(model) else open_model(model, seed=seed)
+    source = _record_source(model) or open_model(model, seed=seed)
     if not isinstance(source.model, Mapping):
         return source, method
     name = method or ("forward" if "forward" in source.model else next(iter(source.model)))
@@ -275,20 +275,21 @@ def _program_of(model: Any, method: str | None, seed: int) -> tuple[Source, str 
     return replace(source, model=source.model[name], inputs=inputs), None
 
 
-def _is_record(model: Any) -> bool:
-    if not isinstance(model, (str, Path)):
-        return False
-    try:
-        return Path(model).is_file() and identify(model) == ETRECORD
-    except FormatError:
-        return False
-
-
-def _record_source(path: str) -> Source:
+def _record_source(model: Any) -> Source | None:
+    """The exported programs of an ETRecord; None for what is none."""
     from etscope.bridge.subprograms import nested
     from etscope.etrecord import parse_etrecord
     from etscope.export import Source
 
+    if not isinstance(model, (str, Path)) or not Path(model).is_file():
+        return None
+    try:
+        kind = identify(model)
+    except FormatError:
+        return None
+    if kind != ETRECORD:
+        return None
+    path = str(model)
     record = parse_etrecord(path)
     programs = record.exported_programs
     if not programs:

@@ -304,7 +304,7 @@ class ETRecord:
         Raises `RecordError` when the edge program or the ExecuTorch program is missing, or for a
         program that cannot be serialized; then nothing is written.
         """
-        write_archive(_record_parts(self), path)
+        write_archive(self._parts(), path)
 
     def copy(self) -> ETRecord:
         """Copy the graphs into a new record, without the ExecuTorch program: for exporting the same
@@ -320,6 +320,90 @@ class ETRecord:
         copied._edge_method = self._edge_method
         copied.taps = self.taps
         return copied
+
+    def _parts(self) -> Iterator[NewMember]:
+        """Yield all members, each made when its turn comes.
+
+        Attributes that are still only in the file that the record came from are copied as they are.
+        """
+        file = self._unread("edge_dialect_program")
+        edge_methods = list(self.edge_programs if file is None else file.edge_methods)
+        if not edge_methods or not self._debug_handle_map:
+            raise RecordError(
+                "ETRecord must contain edge dialect program and executorch program to be saved"
+            )
+        yield NewMember(IDENTIFIER, b"")
+        yield from self._exported_parts(edge_methods)
+        graph_hashes: dict[str, str] = {}
+        for part in self._graph_parts("edge_dialect_program"):
+            name = part.name.removeprefix(EDGE + "/")
+            if not name.endswith(SIBLINGS):
+                graph_hashes[name] = hashlib.sha256(part.data).hexdigest()
+            yield part
+        yield from self._graph_parts("graph_map")
+        for field, member in {**_JSON_MEMBERS, **_TENSOR_MEMBERS}.items():
+            file = self._unread(field)
+            content = getattr(self, field) if file is None else None
+            if file is not None:
+                yield from _copied(file, (member,))
+            elif content is not None and field in _JSON_MEMBERS:
+                yield _json_part(member, content)
+            elif content is not None:
+                yield NewMember(member, bridge("an ETRecord").save_tensors(content))
+        yield from self._own_parts(graph_hashes)
+
+    def _exported_parts(self, edge_methods: list[str]) -> Iterator[NewMember]:
+        file = self._unread("exported_program")
+        if file is not None:
+            yield from _copied_graphs(file, "exported_program")
+            yield from _copied(file, (EXPORT_GRAPH_ID, EXPORT_GRAPH_IDS))
+            return
+        further = self.exported_programs
+        main = self.exported_program
+        if main is not None and (self._exported_method == "forward" or len(edge_methods) == 1):
+            del further[self._exported_method]
+            yield from _program_parts(main, EXPORTED, EXPORTED)
+        for method, program in further.items():
+            base, json_member = (f"{OWN_EXPORTED}{method}{end}" for end in (OWN_BASE, OWN_JSON))
+            yield from _program_parts(program, base, json_member)
+        if self.export_graph_id is not None:
+            yield NewMember(EXPORT_GRAPH_ID, json.dumps(self.export_graph_id).encode())
+        if further:
+            ids = {method: id(program.graph) for method, program in further.items()}
+            yield _json_part(EXPORT_GRAPH_IDS, ids)
+
+    def _graph_parts(self, field: str) -> Iterator[NewMember]:
+        """Yield the members of the edge programs or of the extra programs."""
+        file = self._unread(field)
+        if file is not None:
+            yield from _copied_graphs(file, field)
+        elif field == "edge_dialect_program":
+            for method, program in self.edge_programs.items():
+                yield from _program_parts(program, f"{EDGE}/{method}", f"{EDGE}/{method}")
+        else:
+            for name, program in (self.graph_map or {}).items():
+                member = name if "/" in name else f"{name}/forward"
+                yield from _program_parts(program, member, member)
+
+    def _own_parts(self, graph_hashes: Mapping[str, str]) -> Iterator[NewMember]:
+        """Yield the program, its fingerprints, its taps, and the cuts of a slimmed file."""
+        file = self._file
+        buffer = self.program_buffer()
+        if buffer is not None:
+            fingerprints = _program_fingerprints(buffer, graph_hashes)
+            yield NewMember(PROGRAM_BUFFER, buffer)
+            yield _json_part(FINGERPRINTS, fingerprints_to_json(fingerprints))
+        elif file is not None:
+            yield from _copied(file, (FINGERPRINTS,))
+        if self.taps:
+            yield _json_part(TAPS, taps_to_json(self.taps))
+        if file is not None and file.cuts:
+            cuts = {
+                _current_member(file, name): file.cuts.get(file.graph_members[name], ())
+                for name in file.graph_names
+                if self._unread(field_of(name)) is not None
+            }
+            yield _json_part(SLIMMED, slimmed_to_json(cuts))
 
 
 def generate_etrecord(
@@ -463,94 +547,6 @@ def _tensors(values: list[Any]) -> list[Any]:
 
 # Larger JSON holds the blobs of delegates: it takes long to deflate and hardly shrinks.
 _MAX_DEFLATED = 64 << 20
-
-
-def _record_parts(record: ETRecord) -> Iterator[NewMember]:
-    """Yield all members, each made when its turn comes.
-
-    Attributes that are still only in the file that the record came from are copied as they are.
-    """
-    file = record._unread("edge_dialect_program")
-    edge_methods = list(record.edge_programs if file is None else file.edge_methods)
-    if not edge_methods or not record._debug_handle_map:
-        raise RecordError(
-            "ETRecord must contain edge dialect program and executorch program to be saved"
-        )
-    yield NewMember(IDENTIFIER, b"")
-    yield from _exported_parts(record, edge_methods)
-    graph_hashes: dict[str, str] = {}
-    for part in _graph_parts(record, "edge_dialect_program"):
-        name = part.name.removeprefix(EDGE + "/")
-        if not name.endswith(SIBLINGS):
-            graph_hashes[name] = hashlib.sha256(part.data).hexdigest()
-        yield part
-    yield from _graph_parts(record, "graph_map")
-    for field, member in {**_JSON_MEMBERS, **_TENSOR_MEMBERS}.items():
-        file = record._unread(field)
-        content = getattr(record, field) if file is None else None
-        if file is not None:
-            yield from _copied(file, (member,))
-        elif content is not None and field in _JSON_MEMBERS:
-            yield _json_part(member, content)
-        elif content is not None:
-            yield NewMember(member, bridge("an ETRecord").save_tensors(content))
-    yield from _own_parts(record, graph_hashes)
-
-
-def _exported_parts(record: ETRecord, edge_methods: list[str]) -> Iterator[NewMember]:
-    file = record._unread("exported_program")
-    if file is not None:
-        yield from _copied_graphs(file, "exported_program")
-        yield from _copied(file, (EXPORT_GRAPH_ID, EXPORT_GRAPH_IDS))
-        return
-    further = record.exported_programs
-    main = record.exported_program
-    if main is not None and (record._exported_method == "forward" or len(edge_methods) == 1):
-        del further[record._exported_method]
-        yield from _program_parts(main, EXPORTED, EXPORTED)
-    for method, program in further.items():
-        base, json_member = (f"{OWN_EXPORTED}{method}{end}" for end in (OWN_BASE, OWN_JSON))
-        yield from _program_parts(program, base, json_member)
-    if record.export_graph_id is not None:
-        yield NewMember(EXPORT_GRAPH_ID, json.dumps(record.export_graph_id).encode())
-    if further:
-        ids = {method: id(program.graph) for method, program in further.items()}
-        yield _json_part(EXPORT_GRAPH_IDS, ids)
-
-
-def _graph_parts(record: ETRecord, field: str) -> Iterator[NewMember]:
-    """Yield the members of the edge programs or of the extra programs."""
-    file = record._unread(field)
-    if file is not None:
-        yield from _copied_graphs(file, field)
-    elif field == "edge_dialect_program":
-        for method, program in record.edge_programs.items():
-            yield from _program_parts(program, f"{EDGE}/{method}", f"{EDGE}/{method}")
-    else:
-        for name, program in (record.graph_map or {}).items():
-            member = name if "/" in name else f"{name}/forward"
-            yield from _program_parts(program, member, member)
-
-
-def _own_parts(record: ETRecord, graph_hashes: Mapping[str, str]) -> Iterator[NewMember]:
-    """Yield the program, its fingerprints, its taps, and the cuts of a slimmed file."""
-    file = record._file
-    buffer = record.program_buffer()
-    if buffer is not None:
-        fingerprints = _program_fingerprints(buffer, graph_hashes)
-        yield NewMember(PROGRAM_BUFFER, buffer)
-        yield _json_part(FINGERPRINTS, fingerprints_to_json(fingerprints))
-    elif file is not None:
-        yield from _copied(file, (FINGERPRINTS,))
-    if record.taps:
-        yield _json_part(TAPS, taps_to_json(record.taps))
-    if file is not None and file.cuts:
-        cuts = {
-            _current_member(file, name): file.cuts.get(file.graph_members[name], ())
-            for name in file.graph_names
-            if record._unread(field_of(name)) is not None
-        }
-        yield _json_part(SLIMMED, slimmed_to_json(cuts))
 
 
 def _program_fingerprints(buffer: bytes, graph_hashes: Mapping[str, str]) -> Fingerprints:

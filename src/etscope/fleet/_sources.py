@@ -37,6 +37,15 @@ class Record:
     path: str
     program_sha256: str | None
 
+    def matches(self, dump: ETDump) -> bool:
+        """Return whether all methods that ran have its instructions."""
+        trace = Trace(dump, record=open_record(self.path))
+        blocks = [block for block in trace.blocks if block.executions]
+        return bool(blocks) and all(
+            (method := trace.method_of(block)) is not None and trace.doubt(block, method) is None
+            for block in blocks
+        )
+
 
 def records_in(folder: str | os.PathLike[str]) -> tuple[Record, ...]:
     """All ETRecords below a folder. Raises `MissingDataError` when there is none."""
@@ -89,23 +98,13 @@ def matching_record(
     if key not in _found:
         while len(_found) >= _REMEMBERED:
             _found.pop(next(iter(_found)), None)
-        matches = [record for record in records if _matches(dump, record)]
+        matches = [record for record in records if record.matches(dump)]
         programs = {record.program_sha256 or record.path for record in matches}
         _found[key] = matches[0] if len(programs) == 1 else None
     return _found[key]
 
 
 _found: dict[tuple[str, tuple[Record, ...]], Record | None] = {}
-
-
-def _matches(dump: ETDump, record: Record) -> bool:
-    """Return whether all methods that ran have the record's instructions."""
-    trace = Trace(dump, record=open_record(record.path))
-    blocks = [block for block in trace.blocks if block.executions]
-    return bool(blocks) and all(
-        (method := trace.method_of(block)) is not None and trace.doubt(block, method) is None
-        for block in blocks
-    )
 
 
 # -- Dumps.

@@ -122,7 +122,7 @@ class Block:
     @cached_property
     def keys(self) -> tuple[EventKey, ...]:
         """The block's events in upstream's order: grouped by instruction, first seen first."""
-        return tuple(_event_keys(self.dump, self.rows[self.first[0] :][: self.length]))
+        return tuple(self._event_keys())
 
     @cached_property
     def outputs(self) -> tuple[int, ...]:
@@ -159,7 +159,7 @@ class Block:
     @cached_property
     def ticks(self) -> Ints:
         """Elapsed times, as `starts`. Raises `FormatError` when one is negative or too long."""
-        return self._by_key(_elapsed(self.dump, self.profile_rows))
+        return self._by_key(self._elapsed())
 
     def _by_key(self, profiled: npt.NDArray[Any]) -> Ints:
         values = np.zeros((len(self.keys), len(self.runs)), dtype=np.int64)
@@ -243,6 +243,65 @@ class Block:
             if next_end < len(after):
                 found[index] = after[next_end][1]
         return tuple(found)
+
+    def _elapsed(self) -> npt.NDArray[np.int64]:
+        """End minus start in ticks; a 32-bit clock that wrapped in between is put right."""
+        dump, rows = self.dump, self.profile_rows
+        start, end = dump.start[rows], dump.end[rows]
+        wrapped = start > end
+        elapsed = (end - start).astype(np.int64)  # unsigned: wraps around as 64 bits
+        if wrapped.any():
+            broken = wrapped & ((start >= _UINT32) | (end >= _UINT32))
+            if broken.any():
+                raise _bad_times(
+                    dump, int(rows[broken][0]), "ends before it starts, and is on no 32-bit clock"
+                )
+            elapsed[wrapped] += _UINT32
+        if (elapsed < 0).any():
+            raise _bad_times(dump, int(rows[elapsed < 0][0]), "takes longer than any clock runs")
+        return elapsed
+
+    def _event_keys(self) -> Iterator[EventKey]:
+        """Yield the keys of one run's events. Small: a run's sequence, not the dump."""
+        dump, rows = self.dump, self.rows[self.first[0] :][: self.length]
+        columns = (
+            dump.instruction_id,
+            dump.chain_index,
+            dump.delegate_id_int,
+            dump.delegate_id_str,
+        )
+        signatures = zip(*(column[rows].tolist() for column in columns), strict=True)
+        outputs = _holds_output(dump, rows).tolist()
+        groups: dict[tuple[int, int, int, int], list[int]] = {}
+        for position, signature in enumerate(signatures):
+            if not outputs[position]:
+                groups.setdefault(signature, []).append(position)
+        kinds = dump.kind[rows].tolist()
+        names = [dump.strings[name] if name >= 0 else "" for name in dump.name[rows].tolist()]
+        for (instruction, chain, id_int, id_str), positions in groups.items():
+            delegate_id: int | str | None = id_int if id_int >= 0 else None
+            if delegate_id is None and id_str >= 0:
+                delegate_id = dump.strings[id_str] or None
+            profile = [p for p in positions if kinds[p] == EventKind.PROFILE]
+            debug = tuple(p for p in positions if kinds[p] == EventKind.DEBUG)
+            # The identifier, or the name that debug data gives, stands before the profile's name.
+            name = names[debug[0]] if debug else ""
+            if delegate_id is not None:
+                name = str(delegate_id)
+            seen: dict[str, int] = {}
+            for event, values in _with_debug(profile, debug, names):
+                own = name or ("" if event is None else names[event])
+                occurrence = seen.get(own, 0)
+                seen[own] = occurrence + 1
+                yield EventKey(
+                    name=own,
+                    instruction_id=None if instruction == -1 else instruction,
+                    chain_index=chain,
+                    delegate_id=delegate_id,
+                    profile=event,
+                    debug=values,
+                    occurrence=occurrence,
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,43 +486,6 @@ def find_blocks(dump: ETDump) -> tuple[Block, ...]:
     )
 
 
-def _event_keys(dump: ETDump, rows: Ints) -> Iterator[EventKey]:
-    """Yield the keys of one run's events. Small: a run's sequence, not the dump."""
-    columns = (dump.instruction_id, dump.chain_index, dump.delegate_id_int, dump.delegate_id_str)
-    signatures = zip(*(column[rows].tolist() for column in columns), strict=True)
-    outputs = _holds_output(dump, rows).tolist()
-    groups: dict[tuple[int, int, int, int], list[int]] = {}
-    for position, signature in enumerate(signatures):
-        if not outputs[position]:
-            groups.setdefault(signature, []).append(position)
-    kinds = dump.kind[rows].tolist()
-    names = [dump.strings[name] if name >= 0 else "" for name in dump.name[rows].tolist()]
-    for (instruction, chain, id_int, id_str), positions in groups.items():
-        delegate_id: int | str | None = id_int if id_int >= 0 else None
-        if delegate_id is None and id_str >= 0:
-            delegate_id = dump.strings[id_str] or None
-        profile = [p for p in positions if kinds[p] == EventKind.PROFILE]
-        debug = tuple(p for p in positions if kinds[p] == EventKind.DEBUG)
-        # The identifier, or the name that debug data gives, stands before the profile's name.
-        name = names[debug[0]] if debug else ""
-        if delegate_id is not None:
-            name = str(delegate_id)
-        seen: dict[str, int] = {}
-        for event, values in _with_debug(profile, debug, names):
-            own = name or ("" if event is None else names[event])
-            occurrence = seen.get(own, 0)
-            seen[own] = occurrence + 1
-            yield EventKey(
-                name=own,
-                instruction_id=None if instruction == -1 else instruction,
-                chain_index=chain,
-                delegate_id=delegate_id,
-                profile=event,
-                debug=values,
-                occurrence=occurrence,
-            )
-
-
 def _holds_output(dump: ETDump, rows: Ints) -> npt.NDArray[np.bool_]:
     """Mask of the debug events that hold an output of the program.
 
@@ -492,23 +514,6 @@ def _with_debug(
         # What was logged after the last pass ended is the last pass's.
         by_pass.setdefault(min(bisect_left(ends, position), len(ends) - 1), []).append(position)
     return [(event, tuple(by_pass.get(bisect_left(ends, event), ()))) for event in profile]
-
-
-def _elapsed(dump: ETDump, rows: Ints) -> npt.NDArray[np.int64]:
-    """End minus start in ticks; a 32-bit clock that wrapped in between is put right."""
-    start, end = dump.start[rows], dump.end[rows]
-    wrapped = start > end
-    elapsed = (end - start).astype(np.int64)  # unsigned: wraps around as 64 bits
-    if wrapped.any():
-        broken = wrapped & ((start >= _UINT32) | (end >= _UINT32))
-        if broken.any():
-            raise _bad_times(
-                dump, int(rows[broken][0]), "ends before it starts, and is on no 32-bit clock"
-            )
-        elapsed[wrapped] += _UINT32
-    if (elapsed < 0).any():
-        raise _bad_times(dump, int(rows[elapsed < 0][0]), "takes longer than any clock runs")
-    return elapsed
 
 
 def _bad_times(dump: ETDump, row: int, why: str) -> FormatError:

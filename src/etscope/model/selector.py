@@ -143,7 +143,8 @@ class _Parser:
         if not pattern:
             self._fail(f"nothing after {key}:")
         wanted = key.lower()
-        test = _TESTS.get(wanted, _by_glob)(pattern)
+        by = _TESTS.get(wanted)
+        test = _glob(pattern).match if by is None else by(pattern)
         return lambda fields: any(map(test, fields.get(wanted, ())))
 
     def _fail(self, why: str) -> None:
@@ -158,10 +159,6 @@ def _glob(pattern: str) -> re.Pattern[str]:
 
 # A test of a value, true or false as Python takes it: the pattern is compiled once.
 _Matches = Callable[[str], object]
-
-
-def _by_glob(pattern: str) -> _Matches:
-    return _glob(pattern).match
 
 
 def _by_op(pattern: str) -> _Matches:

@@ -348,7 +348,19 @@ def _diff_tensors(a: _Side, b: _Side, index: int, max_samples: int) -> TensorDat
         fields,
     )
     if data_a is not None and data_b is not None and bytes_a != bytes_b:
-        _compare_elements(found, data_a, data_b, max_samples)
+        # Of tensors of unlike sizes, the first elements are compared.
+        count = min(data_a.size, data_b.size)
+        one, other = (data.reshape(-1)[:count].astype(np.float64) for data in (data_a, data_b))
+        differ = np.flatnonzero((one != other) & ~(np.isnan(one) & np.isnan(other)))
+        with np.errstate(invalid="ignore"):
+            distance = np.abs(one[differ] - other[differ])
+        found.num_elements, found.num_differing = count, len(differ)
+        if len(differ):
+            found.max_abs_diff, found.mean_abs_diff = float(distance.max()), float(distance.mean())
+        for flat in differ[:max_samples].tolist():
+            place = tuple(int(at) for at in np.unravel_index(flat, data_a.shape))
+            element = ElementDiff(flat, place, float(one[flat]), float(other[flat]))
+            found.element_diffs.append(element)
     return found
 
 
@@ -360,26 +372,6 @@ def _stored(data: np.ndarray[Any, Any]) -> bytes:
     """The bytes of a tensor in memory order."""
     order = sorted(range(data.ndim), key=lambda dim: -data.strides[dim])
     return bytes(data.transpose(order).tobytes())
-
-
-def _compare_elements(
-    found: TensorDataDiff,
-    a: np.ndarray[Any, Any],
-    b: np.ndarray[Any, Any],
-    max_samples: int,
-) -> None:
-    """Count and list the elements that differ; of tensors of unlike sizes, the first ones."""
-    count = min(a.size, b.size)
-    left, right = (one.reshape(-1)[:count].astype(np.float64) for one in (a, b))
-    differ = np.flatnonzero((left != right) & ~(np.isnan(left) & np.isnan(right)))
-    with np.errstate(invalid="ignore"):
-        distance = np.abs(left[differ] - right[differ])
-    found.num_elements, found.num_differing = count, len(differ)
-    if len(differ):
-        found.max_abs_diff, found.mean_abs_diff = float(distance.max()), float(distance.mean())
-    for flat in differ[:max_samples].tolist():
-        place = tuple(int(one) for one in np.unravel_index(flat, a.shape))
-        found.element_diffs.append(ElementDiff(flat, place, float(left[flat]), float(right[flat])))
 
 
 def _diff_values(a: _Side, b: _Side, index: int) -> EValueDiff | None:

@@ -181,6 +181,23 @@ class RunFiles:
             return found
         return replace(found, debug_buffer=None, values=values, values_buffer=own_buffer)
 
+    def saved(
+        self, facts: Sequence[FileFact], record: RecordFile | None
+    ) -> tuple[list[Section], list[str]]:
+        """Return the sections of run.json and notes; no sections when it is of another program."""
+        if self.facts is None:
+            return [], []
+        saved = read_run_json(self.facts)
+        with reading(RUN_JSON, saved.path):
+            ran = saved.text("program_sha256")
+        known = {fact.sha256 for fact in facts if fact.role == "program"}
+        if record is not None and record.fingerprints is not None:
+            known.add(record.fingerprints.program_sha256)
+        is_bundle = self.program is not None and self.program.suffix == ".bpte"
+        if ran is not None and known and ran not in known and not is_bundle:
+            return [], ["The run.json beside the dump is of another program: it was not used."]
+        return saved_sections(saved), []
+
 
 def runs_of_files(
     paths: Sequence[PathLike],
@@ -423,7 +440,7 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
     )
     notes = _verify(trace, options)
     trace.check_debug_buffer()
-    sections, saved_notes = _saved(files, facts, record)
+    sections, saved_notes = files.saved(facts, record)
     numerics: Numerics | None = None
     note: str | None = "They were not asked for (--no-numerics)."
     if options.numerics is not False:
@@ -455,24 +472,6 @@ def _verify(trace: Trace, options: ReportOptions) -> list[str]:
     for text in texts:
         warnings.warn(text.removesuffix("."), EtscopeWarning, stacklevel=2)
     return [text[:1].upper() + text[1:] for text in texts]
-
-
-def _saved(
-    files: RunFiles, facts: Sequence[FileFact], record: RecordFile | None
-) -> tuple[list[Section], list[str]]:
-    """Return the sections of run.json and notes; no sections when it is of another program."""
-    if files.facts is None:
-        return [], []
-    saved = read_run_json(files.facts)
-    with reading(RUN_JSON, saved.path):
-        ran = saved.text("program_sha256")
-    known = {fact.sha256 for fact in facts if fact.role == "program"}
-    if record is not None and record.fingerprints is not None:
-        known.add(record.fingerprints.program_sha256)
-    is_bundle = files.program is not None and files.program.suffix == ".bpte"
-    if ran is not None and known and ran not in known and not is_bundle:
-        return [], ["The run.json beside the dump is of another program: it was not used."]
-    return saved_sections(saved), []
 
 
 # -- numerics

@@ -159,7 +159,7 @@ def sensitivity(
         )
         state = open_variants(folder, given, resume=resume)
         variants = _Variants(subject, groups, references, found_metric, state, isolation, progress)
-        return _analysed(variants, tolerance, pairs, rounds)
+        return variants.analysed(tolerance, pairs, rounds)
 
 
 # -- Errors and times of one program.
@@ -366,70 +366,68 @@ class _Variants:
 
         return self.state.result(name, attempt, report)
 
+    def analysed(self, tolerance: float | None, pairs: bool, rounds: int) -> Sensitivity:
+        """Measure the int8 model, the float one and each part; search for a set that reaches the
+        tolerance, if there is one."""
+        metric, groups, references = self.metric, self.groups, self.references
+        int8 = self.of(_NOTHING)
+        if int8.failure is not None:
+            verb = "lowered" if int8.failure == LOWER else "run"
+            raise MissingDataError(f"the int8 model cannot be {verb}: {int8.detail}")
+        full = self.in_float()
+        keys = [frozenset([index]) for index in range(len(groups))]
+        keys += neighbours(groups) if pairs and len(groups) > 1 else []
+        known = {key: self.of(key) for key in keys}
+        if all(one.failure is not None for one in known.values()):
+            reasons = dict.fromkeys(one.detail for one in known.values())
+            raise MissingDataError(
+                f"none of {len(known)} variants could be measured: {'; '.join(reasons)[:600]}"
+            )
+        programs: dict[Any, Path] = {"int8": self.path(_NOTHING)}
+        programs.update((key, self.path(key)) for key, v in known.items() if v.failure is None)
+        if full.failure is None:
+            programs["float"] = self.path("float")
+        times = timed(programs, references, rounds)
 
-# -- The analysis.
+        asked: dict[Key, Variant] = dict(known)
+        chosen = confirmed = None
+        final_times: Mapping[str, Any] = {}
+        if tolerance is not None:
 
+            def attempt(key: Key) -> Variant:
+                asked[key] = self.of(key)
+                return asked[key]
 
-def _analysed(
-    variants: _Variants, tolerance: float | None, pairs: bool, rounds: int
-) -> Sensitivity:
-    """Measure the int8 model, the float one and each part; with a tolerance search for a set."""
-    metric, groups, references = variants.metric, variants.groups, variants.references
-    int8 = variants.of(_NOTHING)
-    if int8.failure is not None:
-        verb = "lowered" if int8.failure == LOWER else "run"
-        raise MissingDataError(f"the int8 model cannot be {verb}: {int8.detail}")
-    full = variants.in_float()
-    keys = [frozenset([index]) for index in range(len(groups))]
-    keys += neighbours(groups) if pairs and len(groups) > 1 else []
-    known = {key: variants.of(key) for key in keys}
-    if all(one.failure is not None for one in known.values()):
-        reasons = dict.fromkeys(one.detail for one in known.values())
-        raise MissingDataError(
-            f"none of {len(known)} variants could be measured: {'; '.join(reasons)[:600]}"
+            def cost(key: Key) -> float:
+                return float(np.median(times[key])) if key in times else math.inf
+
+            chosen = GroupSearch(metric, tolerance, int8, len(groups), known, attempt, cost).run()
+            if chosen:
+                confirmed = self.exported(chosen, tolerance)
+                final = {name: programs[name] for name in ("int8", "float") if name in programs}
+                final["chosen"] = self.path(chosen, chosen=True)
+                final_times = timed(final, references, rounds)
+        working = [key for key, one in asked.items() if one.failure is None]
+        best = min(working, key=lambda key: (metric.badness(asked[key].error), len(key)))
+        if metric.badness(asked[best].error) >= metric.badness(int8.error):
+            best = _NOTHING
+        return Sensitivity(
+            metric=metric,
+            tolerance=tolerance,
+            samples=len(references.inputs),
+            groups=tuple(groups),
+            int8=int8,
+            full=full,
+            variants=asked,
+            chosen=chosen,
+            best=best,
+            confirmed=confirmed,
+            times=times,
+            final_times=final_times,
         )
-    programs: dict[Any, Path] = {"int8": variants.path(_NOTHING)}
-    programs.update((key, variants.path(key)) for key, v in known.items() if v.failure is None)
-    if full.failure is None:
-        programs["float"] = variants.path("float")
-    times = timed(programs, references, rounds)
 
-    asked: dict[Key, Variant] = dict(known)
-    chosen = confirmed = None
-    final_times: Mapping[str, Any] = {}
-    if tolerance is not None:
 
-        def attempt(key: Key) -> Variant:
-            asked[key] = variants.of(key)
-            return asked[key]
-
-        def cost(key: Key) -> float:
-            return float(np.median(times[key])) if key in times else math.inf
-
-        chosen = GroupSearch(metric, tolerance, int8, len(groups), known, attempt, cost).run()
-        if chosen:
-            confirmed = variants.exported(chosen, tolerance)
-            final = {name: programs[name] for name in ("int8", "float") if name in programs}
-            final["chosen"] = variants.path(chosen, chosen=True)
-            final_times = timed(final, references, rounds)
-    working = [key for key, one in asked.items() if one.failure is None]
-    best = min(working, key=lambda key: (metric.badness(asked[key].error), len(key)))
-    if metric.badness(asked[best].error) >= metric.badness(int8.error):
-        best = _NOTHING
-    return Sensitivity(
-        metric=metric,
-        tolerance=tolerance,
-        samples=len(references.inputs),
-        groups=tuple(groups),
-        int8=int8,
-        full=full,
-        variants=asked,
-        chosen=chosen,
-        best=best,
-        confirmed=confirmed,
-        times=times,
-        final_times=final_times,
-    )
+# -- The search for a small set.
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,6 +224,16 @@ class NamedView:
     view: GraphView
     names: Mapping[str, str]
 
+    def by_box(self) -> list[ViewNode]:
+        """The nodes box by box, in order of first use, so that each box is contiguous."""
+        first: dict[tuple[str, ...], int] = {}
+        order: dict[str, tuple[int, ...]] = {}
+        for position, node in enumerate(self.view.nodes):
+            *boxes, _ = self.names[node.key].split("/")
+            around = [tuple(boxes[: depth + 1]) for depth in range(len(boxes))]
+            order[node.key] = (*(first.setdefault(box, position) for box in around), position)
+        return sorted(self.view.nodes, key=lambda node: order[node.key])
+
 
 def named(view: GraphView) -> NamedView:
     """The view with names for TensorBoard."""
@@ -375,7 +385,7 @@ def run_metadata(named: NamedView, profile: Profile) -> Any:
     metadata = RunMetadata()
     devices: dict[str, Any] = {}
     clock = 1.0  # the tab ignores a start of 0
-    for placed in _by_box(named):
+    for placed in named.by_box():
         duration = profile.values.get(placed.key)
         memory = profile.memory.get(placed.key)
         if duration is None and memory is None:
@@ -397,17 +407,6 @@ def run_metadata(named: NamedView, profile: Profile) -> Any:
                 described = stats.output.add(slot=slot).tensor_description
                 _set_shape(described.shape, value.tensor)
     return metadata
-
-
-def _by_box(named: NamedView) -> list[ViewNode]:
-    """The nodes box by box, in order of first use, so that each box is contiguous."""
-    first: dict[tuple[str, ...], int] = {}
-    order: dict[str, tuple[int, ...]] = {}
-    for position, node in enumerate(named.view.nodes):
-        *boxes, _ = named.names[node.key].split("/")
-        around = [tuple(boxes[: depth + 1]) for depth in range(len(boxes))]
-        order[node.key] = (*(first.setdefault(box, position) for box in around), position)
-    return sorted(named.view.nodes, key=lambda node: order[node.key])
 
 
 def _set_shape(shape: Any, spec: TensorSpec) -> None:

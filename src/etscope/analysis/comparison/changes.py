@@ -58,6 +58,21 @@ class Change:
     def verdict(self) -> Verdict | None:
         return None if self.comparison is None else self.comparison.verdict
 
+    def in_words(self, scale: Scale) -> str:
+        """Return its times, its verdict and the reason for it."""
+        times = [
+            format_duration(None if ticks is None else float(scale(ticks)), scale.unit) or "?"
+            for ticks in (self.before, self.after)
+        ]
+        text = f"{times[0]} -> {times[1]} {scale.unit}"
+        comparison = self.comparison
+        if comparison is None:
+            return text
+        text = f"{comparison.verdict.value}: {text}"
+        if comparison.relative is not None and not comparison.is_unbounded:
+            text += f" ({percent(comparison.relative)}, {interval(comparison)})"
+        return f"{text}; {comparison.reason}" if comparison.reason else text
+
 
 @dataclass(frozen=True, slots=True)
 class Sides:

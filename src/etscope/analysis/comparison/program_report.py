@@ -38,8 +38,7 @@ def program_diff_report(diff: ProgramDiff) -> Report:
         *_interface(diff),
         _size(diff),
         _weights(diff),
-        _operators(diff),
-        _instructions(diff),
+        *_instructions(diff),
         _delegates(diff),
         *_memory(diff),
         rows(
@@ -320,8 +319,9 @@ def _weights(diff: ProgramDiff) -> Section:
     )
 
 
-def _operators(diff: ProgramDiff) -> Section:
-    return rows(
+def _instructions(diff: ProgramDiff) -> Iterator[Section]:
+    """Yield the operators by their number, then the instructions one by one."""
+    yield rows(
         "operators",
         "Operators by number of calls",
         (
@@ -338,9 +338,6 @@ def _operators(diff: ProgramDiff) -> Section:
             if one.status != "same"
         ],
     )
-
-
-def _instructions(diff: ProgramDiff) -> Section:
     found = [one for one in diff.instructions if one.status != "same"]
     content = []
     for one in found:
@@ -357,7 +354,7 @@ def _instructions(diff: ProgramDiff) -> Section:
                 "; ".join(one.what) or None,
             )
         )
-    return rows(
+    yield rows(
         "instructions",
         "Instructions",
         (

@@ -243,7 +243,7 @@ class _Pairing:
         self._sides = before, after
         self._left = list(range(len(before))), list(range(len(after)))
         self._pairs: dict[int, tuple[int, WeightStatus]] = {}  # by position on the later side
-        self._content = _contents(before, after)
+        self._content = self._numbered()
 
     def changes(self) -> list[WeightChange]:
         before, after = self._sides
@@ -358,30 +358,29 @@ class _Pairing:
             return WeightChange("changed", before, after, sqnr=_sqnr(before, after))
         return WeightChange("changed", before, after)
 
+    def _numbered(self) -> Mapping[int, int]:
+        """Number the weights by content, by `id`: equal numbers are equal bytes of one type. Only
+        weights of one size with the same sample are compared, which for most programs is with one
+        other."""
+        sizes = [{weight.tensor.span.size for weight in side} for side in self._sides]
+        numbers: dict[int, int] = {}
+        known: dict[Hashable, list[tuple[npt.NDArray[np.uint8], int]]] = {}
+        for side in self._sides:
+            for weight in side:
+                data, number = weight.data, len(numbers)
+                if len(data) in sizes[0] & sizes[-1]:
+                    sample = data[:: max(1, len(data) // _SAMPLES)].tobytes()
+                    alike = known.setdefault((weight.tensor.dtype, len(data), sample), [])
+                    found = next((n for other, n in alike if _is_equal(data, other)), None)
+                    if found is None:
+                        alike.append((data, number))
+                    number = number if found is None else found
+                numbers[id(weight)] = number
+        return numbers
+
 
 def _by_reader(weight: Weight) -> Hashable | None:
     return None if weight.module is None else (weight.module, weight.operator, weight.part)
-
-
-def _contents(*sides: Sequence[Weight]) -> Mapping[int, int]:
-    """Number the weights by content, by `id`: equal numbers are equal bytes of one type. Only
-    weights of one size with the same sample are compared, which for most programs is with one
-    other."""
-    sizes = [{weight.tensor.span.size for weight in side} for side in sides]
-    numbers: dict[int, int] = {}
-    known: dict[Hashable, list[tuple[npt.NDArray[np.uint8], int]]] = {}
-    for side in sides:
-        for weight in side:
-            data, number = weight.data, len(numbers)
-            if len(data) in sizes[0] & sizes[-1]:
-                sample = data[:: max(1, len(data) // _SAMPLES)].tobytes()
-                alike = known.setdefault((weight.tensor.dtype, len(data), sample), [])
-                found = next((n for other, n in alike if _is_equal(data, other)), None)
-                if found is None:
-                    alike.append((data, number))
-                number = number if found is None else found
-            numbers[id(weight)] = number
-    return numbers
 
 
 def _is_equal(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> bool:

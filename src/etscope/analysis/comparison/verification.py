@@ -250,7 +250,7 @@ def _compare(
         found = _described(actual)
     except UsageError as error:
         return replace(check, problem=error.message)
-    problem = _difference_of_kind(wanted, found)
+    problem = wanted.difference(found)
     if problem is not None:
         return replace(check, problem=problem)
     if wanted.array is None or found.array is None:
@@ -283,6 +283,23 @@ class _Described:
     shape: tuple[int, ...] = ()
     array: npt.NDArray[Any] | None = None
 
+    def difference(self, actual: _Described) -> str | None:
+        """Why the values cannot be compared, as a sentence; None if they can be."""
+        if actual.kind == "absent":
+            return "the run has no such output"
+        if self.kind == "absent":
+            return "no such output is expected"
+        if self.kind == "none" or actual.kind == "none":
+            side = "expected output" if self.kind == "none" else "run's output"
+            return f"the {side} is None"
+        if self.kind != actual.kind:
+            return f"expected a {self.kind}, the run has a {actual.kind}"
+        if self.dtype != actual.dtype:
+            return f"expected {self.dtype}, the run has {actual.dtype}"
+        if self.shape != actual.shape:
+            return f"expected shape {list(self.shape)}, the run has {list(actual.shape)}"
+        return None
+
 
 def _described(value: Any) -> _Described:
     if value is _ABSENT:
@@ -303,24 +320,6 @@ def _described(value: Any) -> _Described:
         raise UsageError(f"a value of type {type(value).__name__} cannot be compared")
     array = as_numpy(value)
     return _Described("tensor", scalar_type_of(array.dtype).torch_name, array.shape, array)
-
-
-def _difference_of_kind(expected: _Described, actual: _Described) -> str | None:
-    """Why the values cannot be compared, as a sentence; None if they can be."""
-    if actual.kind == "absent":
-        return "the run has no such output"
-    if expected.kind == "absent":
-        return "no such output is expected"
-    if expected.kind == "none" or actual.kind == "none":
-        side = "expected output" if expected.kind == "none" else "run's output"
-        return f"the {side} is None"
-    if expected.kind != actual.kind:
-        return f"expected a {expected.kind}, the run has a {actual.kind}"
-    if expected.dtype != actual.dtype:
-        return f"expected {expected.dtype}, the run has {actual.dtype}"
-    if expected.shape != actual.shape:
-        return f"expected shape {list(expected.shape)}, the run has {list(actual.shape)}"
-    return None
 
 
 def _measured(

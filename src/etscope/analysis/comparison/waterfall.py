@@ -120,6 +120,19 @@ class Waterfall:
             for change in (self.unaccounted, self.total)
         ]
 
+    def largest(self, limit: int | None) -> list[Part]:
+        """Return the parts of the largest changes with the modules around them, in their order."""
+        if limit is None:
+            return list(self.parts)
+        above: list[Part] = []
+        around: dict[int, list[Part]] = {}
+        for part in self.parts:
+            above[part.depth :] = [part]
+            around[id(part)] = list(above)
+        largest = sorted(self.parts, key=lambda part: -abs(part.change))[:limit]
+        wanted = {id(one) for part in largest for one in around[id(part)]}
+        return [part for part in self.parts if id(part) in wanted]
+
 
 @dataclass(slots=True)
 class _Leaves:
@@ -366,12 +379,11 @@ def parts_table(
 ) -> Table:
     """Return the table of a waterfall of `diff`: `change` adds up to the total's. See
     `waterfall_table`."""
-    by, parts = found.by, list(found.parts)
+    by = found.by
     if sort.removeprefix("-") == "time" and by != "module":
-        parts.sort(key=lambda part: -(part.after or 0.0))
-        shown = parts[:limit]
+        shown = sorted(found.parts, key=lambda part: -(part.after or 0.0))[:limit]
     else:
-        shown = _largest(parts, limit)
+        shown = found.largest(limit)
     everything = [*shown, *found.closing(shown)]
     is_sure = diff.verdict in (Verdict.REGRESSED, Verdict.IMPROVED)
     total = found.total.change if is_sure else 0.0  # no share of what may be noise
@@ -395,17 +407,3 @@ def parts_table(
         depth=[part.depth for part in everything],
         breaks=frozenset({len(shown)}),
     )
-
-
-def _largest(parts: Sequence[Part], limit: int | None) -> list[Part]:
-    """Return the parts of the largest changes with the modules around them, in their order."""
-    if limit is None:
-        return list(parts)
-    above: list[Part] = []
-    around: dict[int, list[Part]] = {}
-    for part in parts:
-        above[part.depth :] = [part]
-        around[id(part)] = list(above)
-    largest = sorted(parts, key=lambda part: -abs(part.change))[:limit]
-    wanted = {id(one) for part in largest for one in around[id(part)]}
-    return [part for part in parts if id(part) in wanted]

@@ -75,8 +75,7 @@ def node_info(
     found = [
         _facts(linked, place),
         _times(place, times, scale),
-        _arguments(place),
-        _outputs(place),
+        *_values(place),
         users,
         rows(
             "modules",
@@ -159,7 +158,8 @@ def _times(place: PlacedNode, times: NodeTimes | None, scale: Scale | None) -> S
     )
 
 
-def _arguments(place: PlacedNode) -> Section:
+def _values(place: PlacedNode) -> Iterator[Section]:
+    """Yield the arguments, then the outputs."""
     graph = place.graph
     content = []
     for position, (name, text) in enumerate(place.node.arguments):
@@ -172,7 +172,7 @@ def _arguments(place: PlacedNode) -> Section:
                 weights += [graph.parameters[node.name]] if node.name in graph.parameters else []
         cells = [", ".join(filter(None, texts)) or None for texts in (tensors, makers, weights)]
         content.append((name or str(position), text, *cells))
-    return rows(
+    yield rows(
         "arguments",
         "Arguments",
         (
@@ -184,10 +184,7 @@ def _arguments(place: PlacedNode) -> Section:
         ),
         content,
     )
-
-
-def _outputs(place: PlacedNode) -> Section:
-    return rows(
+    yield rows(
         "outputs",
         "Outputs",
         (

@@ -49,6 +49,32 @@ class PlacedNode:
             return self.node.target not in _branches(self.graph)
         return self.node.name in self.graph.parameters
 
+    def cells(self, linked: LinkedGraph) -> Mapping[str, Any]:
+        """The cells that need no times. linked: the graph of the node."""
+        node = self.node
+        line = user_line(node.stack_trace)
+        users = self.graph.users[node.name]
+        outputs = [text for value in node.outputs if (text := tensor_text(value.tensor))]
+        return {
+            "node": node.name,
+            "kind": node.kind,
+            "op": node.op or node.kind,
+            "output": short_outputs(node),
+            "outputs": outputs,
+            "instructions": list(linked.instructions.get(id(node), ())),
+            "handle": node.debug_handle,
+            "backend": self.backend or linked.backends.get(id(node)),
+            "module": module_path(node),
+            "module_type": module_type(node),
+            "source": None if line is None else short_lines([line]),
+            "source_path": None if line is None else str(line),
+            "users": len(users),
+            "used_by": list(users),
+            "inputs": list(node.inputs),
+            "target": node.target,
+            "graph": self.graph.name,
+        }
+
 
 def placed_nodes(
     graph: Graph, depth: int = 0, backend: str | None = None, *, into_delegates: bool = True
@@ -188,7 +214,7 @@ def _table(
     rows = []
     total = 0.0 if times is None else float(times.profile.total.mean())
     for place in places:
-        cells = {**_identity(linked, place), "avg": None, "share": None, "nodes": None}
+        cells = {**place.cells(linked), "avg": None, "share": None, "nodes": None}
         time = None if times is None else times.at.get(id(place.node))
         if times is not None and time is not None and scale is not None:
             cells["avg"] = float(scale(time.avg))
@@ -202,32 +228,6 @@ def _table(
         title=f"{short_name(linked.name)} · {graph.dialect} · {len(graph.nodes):,} nodes",
         depth=[place.depth for place in places],
     )
-
-
-def _identity(linked: LinkedGraph, place: PlacedNode) -> Mapping[str, Any]:
-    node = place.node
-    line = user_line(node.stack_trace)
-    users = place.graph.users[node.name]
-    outputs = [text for value in node.outputs if (text := tensor_text(value.tensor))]
-    return {
-        "node": node.name,
-        "kind": node.kind,
-        "op": node.op or node.kind,
-        "output": short_outputs(node),
-        "outputs": outputs,
-        "instructions": list(linked.instructions.get(id(node), ())),
-        "handle": node.debug_handle,
-        "backend": place.backend or linked.backends.get(id(node)),
-        "module": module_path(node),
-        "module_type": module_type(node),
-        "source": None if line is None else short_lines([line]),
-        "source_path": None if line is None else str(line),
-        "users": len(users),
-        "used_by": list(users),
-        "inputs": list(node.inputs),
-        "target": node.target,
-        "graph": place.graph.name,
-    }
 
 
 def short_outputs(node: Node) -> str | None:

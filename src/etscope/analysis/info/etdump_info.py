@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -68,6 +67,35 @@ def _facts(dump: ETDump, values: LoggedValues) -> Section:
 
 
 def _blocks(blocks: Sequence[Block]) -> Section:
+    content = []
+    for block in blocks:
+        delegated = [key for key in block.keys if key.delegate_id is not None]
+        calls = {key.instruction_id for key in block.keys if key.name == "DELEGATE_CALL"}
+        calls |= {key.instruction_id for key in delegated}
+        id_kinds = {"numbers" if isinstance(key.delegate_id, int) else "texts" for key in delegated}
+        framework = {
+            key.name: position
+            for position, key in reversed(list(enumerate(block.keys)))
+            if key.is_framework and key.profile is not None
+        }
+        # The event that spans the run: the method's execution, else its loading.
+        index = next((framework[n] for n in (EXECUTE, *LOAD_EVENTS) if n in framework), None)
+        samples = None if index is None else block.ticks[index] / _TICKS_PER_MS
+        content.append(
+            (
+                block.name,
+                block.bundled_input_index if block.bundled_input_index >= 0 else None,
+                len(block.runs),
+                block.length,
+                sum(key.name.startswith(KERNEL_PREFIX) for key in block.keys),
+                len(calls),
+                len(delegated),
+                " and ".join(sorted(id_kinds)) or None,
+                None if index is None else block.keys[index].name,
+                None if samples is None else float(samples[0]),
+                None if samples is None else float(np.median(samples)),
+            )
+        )
     return rows(
         "blocks",
         "Blocks: runs that logged the same events",
@@ -84,36 +112,8 @@ def _blocks(blocks: Sequence[Block]) -> Section:
             Column("first", Kind.DURATION, "ms"),
             Column("p50", Kind.DURATION, "ms"),
         ),
-        [_block_row(block) for block in blocks],
+        content,
         notes=(_CLOCK,),
-    )
-
-
-def _block_row(block: Block) -> Sequence[Any]:
-    delegated = [key for key in block.keys if key.delegate_id is not None]
-    calls = {key.instruction_id for key in block.keys if key.name == "DELEGATE_CALL"}
-    calls |= {key.instruction_id for key in delegated}
-    id_kinds = {"numbers" if isinstance(key.delegate_id, int) else "texts" for key in delegated}
-    framework = {
-        key.name: position
-        for position, key in reversed(list(enumerate(block.keys)))
-        if key.is_framework and key.profile is not None
-    }
-    # The event that spans the run: the method's execution, else its loading.
-    index = next((framework[n] for n in (EXECUTE, *LOAD_EVENTS) if n in framework), None)
-    samples = None if index is None else block.ticks[index] / _TICKS_PER_MS
-    return (
-        block.name,
-        block.bundled_input_index if block.bundled_input_index >= 0 else None,
-        len(block.runs),
-        block.length,
-        sum(key.name.startswith(KERNEL_PREFIX) for key in block.keys),
-        len(calls),
-        len(delegated),
-        " and ".join(sorted(id_kinds)) or None,
-        None if index is None else block.keys[index].name,
-        None if samples is None else float(samples[0]),
-        None if samples is None else float(np.median(samples)),
     )
 
 

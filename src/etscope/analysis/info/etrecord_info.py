@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from etscope.analysis.graphs.graph_names import short_name
@@ -46,8 +46,7 @@ def etrecord_sections(
     found = (
         _facts(record),
         _graphs(record, graphs),
-        _methods(record),
-        _delegates(record),
+        *_methods(record),
         members,
     )
     return tuple(section for section in found if len(section.table))
@@ -139,11 +138,12 @@ def _graphs(record: RecordFile, graphs: Mapping[str, Graph]) -> Section:
     )
 
 
-def _methods(record: RecordFile) -> Section:
+def _methods(record: RecordFile) -> Iterator[Section]:
+    """Yield the methods, then the delegates that they call."""
     known = {} if record.fingerprints is None else record.fingerprints.methods
     handles, delegates = record.debug_handle_map or {}, record.delegate_map or {}
     methods = dict.fromkeys((*record_methods(record), *known))
-    return rows(
+    yield rows(
         "methods",
         "Methods",
         (
@@ -163,18 +163,15 @@ def _methods(record: RecordFile) -> Section:
         ],
         notes=() if known else ("This record does not say how many instructions a method has.",),
     )
-
-
-def _delegates(record: RecordFile) -> Section:
     content: dict[tuple[str, str], list[int]] = {}
-    for method, entries in (record.delegate_map or {}).items():
-        handles = (record.debug_handle_map or {}).get(method, {})
+    for method, entries in delegates.items():
+        of_method = handles.get(method, {})
         for instruction, entry in entries.items():
             sums = content.setdefault((method, entry.name), [0, 0, 0])
             sums[0] += 1
-            sums[1] += len(set(handles.get(instruction, ())))
+            sums[1] += len(set(of_method.get(instruction, ())))
             sums[2] += len(entry.identifiers)
-    return rows(
+    yield rows(
         "delegates",
         "Delegates",
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +54,8 @@ def program_sections(
     )
     found = (
         _facts(program, plans),
-        _methods(program, plans),
-        _signature(program),
-        _operators(program),
-        _delegates(program),
+        *_methods(program, plans),
+        *_calls(program),
         summary_section(plans),
         peak_section(plans),
         named_data,
@@ -166,8 +164,10 @@ def _span_bytes(spans: Iterable[Span]) -> int:
     return sum({span.offset: span.size for span in spans}.values())
 
 
-def _methods(program: Program, plans: Mapping[str, MemoryPlan]) -> Section:
-    def row(method: Method) -> Sequence[Any]:
+def _methods(program: Program, plans: Mapping[str, MemoryPlan]) -> Iterator[Section]:
+    """Yield the methods, then their inputs and outputs."""
+
+    def counts(method: Method) -> Sequence[Any]:
         kinds = Counter(type(instruction) for instruction in method.instructions)
         return (
             method.name,
@@ -178,7 +178,7 @@ def _methods(program: Program, plans: Mapping[str, MemoryPlan]) -> Section:
             plans[method.name].peak_bytes,
         )
 
-    return rows(
+    yield rows(
         "methods",
         "Methods",
         (
@@ -191,24 +191,22 @@ def _methods(program: Program, plans: Mapping[str, MemoryPlan]) -> Section:
             Column("planned", Kind.BYTES, title="planned memory", priority=1),
             Column("peak", Kind.BYTES, title="of it alive at once", priority=1),
         ),
-        map(row, program.methods),
+        map(counts, program.methods),
     )
 
-
-def _signature(program: Program) -> Section:
-    def row(method: Method, role: str, position: int, index: int) -> Sequence[Any]:
+    def typed(method: Method, role: str, position: int, index: int) -> Sequence[Any]:
         value = method.values[index]
         name = f"{role} {position}"
         if isinstance(value, TensorValue):
             return (method.name, name, str(value), value.nbytes)
         return (method.name, name, value.kind.value, None)
 
-    return rows(
+    yield rows(
         "signature",
         "Inputs and outputs",
         (Column("method"), Column("value"), Column("type"), Column("bytes", Kind.BYTES)),
         [
-            row(method, role, position, index)
+            typed(method, role, position, index)
             for method in program.methods
             for role, indices in (("input", method.inputs), ("output", method.outputs))
             for position, index in enumerate(indices)
@@ -216,34 +214,32 @@ def _signature(program: Program) -> Section:
     )
 
 
-def _operators(program: Program) -> Section:
-    calls = Counter(
+def _calls(program: Program) -> Iterator[Section]:
+    """Yield the operators, then the delegates, with the number of their calls."""
+    kernels = Counter(
         (method.name, method.operators[instruction.operator].full_name)
         for method in program.methods
         for instruction in method.instructions
         if isinstance(instruction, KernelCall)
     )
-    return rows(
+    yield rows(
         "operators",
         "Operators that the runtime must have",
         (Column("method"), Column("operator"), Column("calls", Kind.COUNT)),
         [
             (method.name, name, count)
             for method in program.methods
-            for (owner, name), count in calls.most_common()
+            for (owner, name), count in kernels.most_common()
             if owner == method.name
         ],
     )
-
-
-def _delegates(program: Program) -> Section:
     calls = Counter(
         (method.name, instruction.delegate)
         for method in program.methods
         for instruction in method.instructions
         if isinstance(instruction, DelegateCall)
     )
-    return rows(
+    yield rows(
         "delegates",
         "Delegates",
         (

@@ -92,6 +92,14 @@ class Metric:
             return math.inf
         return number if self.better == "lower" else -number
 
+    def worse(self, one: float | None, other: float | None) -> float | None:
+        """The worse of two numbers: a number rather than NaN, and NaN rather than None."""
+        if one is None or other is None:
+            return one if other is None else other
+        if math.isnan(one) or math.isnan(other):
+            return one if math.isnan(other) else other
+        return max(one, other, key=self.badness)
+
 
 def largest_ulp_distance(reference: Array, value: Array) -> float:
     """The largest distance in units in the last place, of the value's own float type.

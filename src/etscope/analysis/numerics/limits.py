@@ -101,7 +101,7 @@ def judge(
             in_float64 = _numbers(exact)
             rounding = np.where(numbers == in_float64, 0.0, numbers - in_float64)
             rounded = numbers + factor * rounding
-        limit = _worse(metric, limit, measure(metric, expected, _as(rounded, expected.dtype)))
+        limit = metric.worse(limit, measure(metric, expected, _as(rounded, expected.dtype)))
     excess, share = _excess(numbers, _numbers(found), (allowed, rounded))
     wrong = bool(new_nan(local, value)) or exceeds(metric, error, limit)
     return Judged(error, noise, limit, excess, share, wrong)
@@ -181,14 +181,6 @@ def _as(numbers: _Float64, dtype: np.dtype[Any]) -> _Array:
         return numbers
     with np.errstate(over="ignore", invalid="ignore"):
         return numbers.astype(dtype)
-
-
-def _worse(metric: Metric, one: float | None, other: float | None) -> float | None:
-    if one is None or other is None:
-        return one if other is None else other
-    if math.isnan(one) or math.isnan(other):
-        return one if math.isnan(other) else other
-    return max(one, other, key=metric.badness)
 
 
 def _excess(

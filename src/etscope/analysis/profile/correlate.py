@@ -157,6 +157,15 @@ class Attribution:
         innermost = innermost or innermost_lines_of(self.inherited)
         return tuple(dict.fromkeys((*self.lines, *innermost)))
 
+    def told_name(self, name: str) -> str:
+        """Name an event that its backend has no name for by its operator, if that is known:
+        "hardswish (Invalid Unary Op) #1" of XNNPACK's "Invalid Unary Op #1"."""
+        operators = {stem(op) for op in self.op_types}
+        if not name.startswith("Invalid ") or len(operators) != 1:
+            return name
+        kind, mark, number = name.partition(" #")
+        return f"{operators.pop()} ({kind}){mark}{number}"
+
 
 UNATTRIBUTED = Attribution()
 

@@ -27,7 +27,6 @@ from etscope.model.event_table import (
     EventKey,
     framework_ticks,
 )
-from etscope.model.graph import stem
 
 Ticks = npt.NDArray[np.int64]
 Attribute = Callable[[EventKey], Attribution]
@@ -201,16 +200,6 @@ def load_ticks(blocks: Sequence[Block]) -> dict[str, Ticks]:
     return {name: ticks for name, ticks in found.items() if len(ticks)}
 
 
-def _told_name(name: str, attribution: Attribution) -> str:
-    """Name an event that its backend has no name for by its operator, if that is known:
-    "hardswish (Invalid Unary Op) #1" of XNNPACK's "Invalid Unary Op #1"."""
-    operators = {stem(op) for op in attribution.op_types}
-    if not name.startswith("Invalid ") or len(operators) != 1:
-        return name
-    kind, mark, number = name.partition(" #")
-    return f"{operators.pop()} ({kind}){mark}{number}"
-
-
 class _Sum:
     """Ticks and calls of one event, added up over its occurrences in each run."""
 
@@ -231,7 +220,7 @@ def _instruction_rows(
         attribution = attribute(key)
         fields: dict[str, Any] = {"name": key.name, "attribution": attribution, **more}
         if kind == "delegated":
-            fields["name"] = _told_name(key.name, attribution)
+            fields["name"] = attribution.told_name(key.name)
         return Row(
             kind=kind,
             ticks=entry.ticks,

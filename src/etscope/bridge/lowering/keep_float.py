@@ -93,8 +93,34 @@ class KeepFloat:
             if not self.matched.get(selector.text):
                 raise UsageError(
                     f"nothing that would be quantised is picked by {selector.text!r}",
-                    hint=_hint(selector, self.units),
+                    hint=self._hint(selector),
                 )
+
+    def _hint(self, selector: Selector) -> str:
+        keys = ("name", "op", "module", "type", "file")
+        found: dict[str, dict[str, None]] = {key: {} for key in keys}
+        for unit in self.units:
+            for node in unit.nodes:
+                fields: Fields = fields_of_node(node)
+                for key, texts in found.items():
+                    texts.update(dict.fromkeys(_short(key, text) for text in fields.get(key, ())))
+        near: dict[str, None] = {}
+        for word in _WORD.finditer(selector.text):
+            key, pattern = word["key"] or "name", word["pattern"]
+            known = [text for one in {key, "name", "op", "module"} for text in found.get(one, ())]
+            by_lower = {text.lower(): text for text in known}
+            for text in get_close_matches(pattern.lower(), by_lower, n=3):
+                near[by_lower[text]] = None
+        if near:
+            return f"near names: {', '.join(near)}"
+        if not self.units:
+            return "the quantizer finds nothing to quantise in this model"
+        modules, ops = list(found["module"] or found["name"]), found["op"]
+        more = ", …" if len(modules) > _LISTED else ""
+        return (
+            f"it quantises operators {', '.join(ops)}, in {', '.join(modules[:_LISTED])}{more}; "
+            "a batch norm is a part of the convolution before it"
+        )
 
 
 def quantizable(module: GraphModule, quantizer: Any) -> list[Unit]:
@@ -161,32 +187,6 @@ def _as_node(node: Node) -> model.Node:
 
 _WORD = re.compile(r"""(?:\b(?P<key>[a-z]+):)?(?P<pattern>[^\s()"':]+)""")
 _LISTED = 8
-
-
-def _hint(selector: Selector, units: Sequence[Unit]) -> str:
-    found: dict[str, dict[str, None]] = {"name": {}, "op": {}, "module": {}, "type": {}, "file": {}}
-    for unit in units:
-        for node in unit.nodes:
-            fields: Fields = fields_of_node(node)
-            for key, texts in found.items():
-                texts.update(dict.fromkeys(_short(key, text) for text in fields.get(key, ())))
-    near: dict[str, None] = {}
-    for word in _WORD.finditer(selector.text):
-        key, pattern = word["key"] or "name", word["pattern"]
-        known = [text for one in {key, "name", "op", "module"} for text in found.get(one, ())]
-        by_lower = {text.lower(): text for text in known}
-        for text in get_close_matches(pattern.lower(), by_lower, n=3):
-            near[by_lower[text]] = None
-    if near:
-        return f"near names: {', '.join(near)}"
-    if not units:
-        return "the quantizer finds nothing to quantise in this model"
-    modules, ops = list(found["module"] or found["name"]), found["op"]
-    more = ", …" if len(modules) > _LISTED else ""
-    return (
-        f"it quantises operators {', '.join(ops)}, in {', '.join(modules[:_LISTED])}{more}; "
-        "a batch norm is a part of the convolution before it"
-    )
 
 
 def _short(key: str, text: str) -> str:

@@ -251,9 +251,7 @@ def _wide_call(
         tensor, step = args[0], args[1]
         moves = torch.rand(tensor.shape, generator=jitter, dtype=torch.float64) - 0.5
         args = ((tensor + moves * step).to(tensor.dtype), *args[1:])
-    scales = _computed_scales(node, args)
-    if scales is not None:
-        args = (_past_ties(args[0], scales), *args[1:])
+    args = _past_ties(node, args)
 
     def widened(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.double() if tensor.is_floating_point() else tensor
@@ -279,9 +277,9 @@ def _wide_call(
         return node.target(*narrowed[0], **narrowed[1])
 
 
-def _computed_scales(node: Node, args: tuple[Any, ...]) -> torch.Tensor | None:
-    """The scale of each element where a node quantises by scales that the graph computes, which
-    stand for blocks of elements; None for other nodes."""
+def _past_ties(node: Node, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Where a node quantises by scales that the graph computes, which stand for blocks of elements,
+    mirror the numbers that are next to the middle between two steps at it."""
     operator = str(getattr(node.target, "_op", node.target))
     if operator == "torchao.quantize_affine.default":
         tensor, block, scales = args[0], args[1], args[2]
@@ -289,23 +287,18 @@ def _computed_scales(node: Node, args: tuple[Any, ...]) -> torch.Tensor | None:
         tensor, scales = args[0], args[1]
         block = [*[1] * (tensor.dim() - 1), tensor.shape[-1]]
     else:
-        return None
+        return args
     blocks = [size // part for size, part in zip(tensor.shape, block, strict=True)]
     scales = scales.reshape(blocks)
     for axis, part in enumerate(block):
         scales = scales.repeat_interleave(part, axis)
-    return torch.as_tensor(scales)
-
-
-def _past_ties(tensor: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """Mirror the numbers that are next to the middle between two steps at it."""
     steps = tensor.double() / scales.double()
     if not steps.numel():
-        return tensor
+        return args
     beyond = steps.floor() + 0.5 - steps
     nearest = _NEAR * torch.finfo(torch.float32).eps * steps.abs().max()
     moved = torch.where(beyond.abs() < nearest, tensor + 2 * beyond * scales, tensor.double())
-    return moved.to(tensor.dtype)
+    return moved.to(tensor.dtype), *args[1:]
 
 
 __all__ = ["DeviceValues", "Memory", "Recomputed", "flat_inputs", "recompute"]

@@ -277,6 +277,30 @@ class _GraphView:
         taken = replace(table.take(rows), title="Elements", notes=(), depth=None)
         return taken.select(default_columns(taken))
 
+    def describe_module(self, module: str) -> Output:
+        graph = self.linked.graph
+        inside = [
+            n
+            for n in self.calls
+            if (path := module_path(n)) is not None
+            and (path == module or path.startswith(f"{module}.") or not module)
+        ]
+        parent = module.rpartition(".")[0] if module else ""
+        output = Output().say(f"module {module or '(root)'}, {operators(len(inside))}")
+        output.say(f"parent module: {parent or '(root)'}" if module else "the root")
+        names = {n.name for n in inside}
+        read = dict.fromkeys(v for n in inside for v in n.inputs if v in graph.by_name)
+        inputs = [v for v in read if graph.by_name[v].name not in names]
+        outputs = [
+            n.name
+            for n in inside
+            if n.name in graph.users and any(user not in names for user in graph.users[n.name])
+        ]
+        output.table(self.elements(inside))
+        output.table(_value_table(self.linked, "Inputs", inputs))
+        output.table(_value_table(self.linked, "Outputs", outputs))
+        return output.table(self.summary("selection", [(module or "(root)", inside)]))
+
 
 def _graph_view(debugger: Debugger) -> _GraphView:
     linked = debugger.linked()
@@ -310,7 +334,7 @@ def _describe(view: _GraphView, name: str) -> Output:
     plain = name.removeprefix("[Sub Module] ")
     modules = {path for node in calls if (path := module_path(node)) is not None}
     if any(path == plain or path.startswith(f"{plain}.") for path in modules):
-        return _describe_module(view, plain)
+        return view.describe_module(plain)
     of_op = [n for n in calls if name in (n.op, n.target)]
     if of_op:
         output = Output().table(view.summary("selection", [(name, of_op)]))
@@ -343,31 +367,6 @@ def _describe(view: _GraphView, name: str) -> Output:
         f"{short_name(linked.name)} has nothing that is called {name!r}",
         hint=f"did you mean {' or '.join(close)}?" if close else "info ops, info modules",
     )
-
-
-def _describe_module(view: _GraphView, module: str) -> Output:
-    graph = view.linked.graph
-    inside = [
-        n
-        for n in view.calls
-        if (path := module_path(n)) is not None
-        and (path == module or path.startswith(f"{module}.") or not module)
-    ]
-    parent = module.rpartition(".")[0] if module else ""
-    output = Output().say(f"module {module or '(root)'}, {operators(len(inside))}")
-    output.say(f"parent module: {parent or '(root)'}" if module else "the root")
-    names = {n.name for n in inside}
-    read = dict.fromkeys(v for n in inside for v in n.inputs if v in graph.by_name)
-    inputs = [v for v in read if graph.by_name[v].name not in names]
-    outputs = [
-        n.name
-        for n in inside
-        if n.name in graph.users and any(user not in names for user in graph.users[n.name])
-    ]
-    output.table(view.elements(inside))
-    output.table(_value_table(view.linked, "Inputs", inputs))
-    output.table(_value_table(view.linked, "Outputs", outputs))
-    return output.table(view.summary("selection", [(module or "(root)", inside)]))
 
 
 def _value_table(linked: LinkedGraph, title: str, names: Iterable[str]) -> Table:

@@ -464,6 +464,44 @@ class StopCriteria:
     passed: Callable[[Sequence[Stop]], None]
     probe: Reason
 
+    def last_before(self, target: Target, start: int) -> list[int]:
+        """The last stop before `start` with a reason, as a list of one or none, in a run that keeps
+        no values. Each step back would repeat the run, so it is searched in one forward run from
+        the last stop that is certain. Raises `KeyboardInterrupt`."""
+        certain = (s.position for s in reversed(target.stops[:start]) if self.certain(s))
+        position = next(certain, -1)
+        last = [position] if position >= 0 else []
+        if self.decides:
+            return last
+        while (found := target.go(position, self.wanted, self.watches)) is not None:
+            if target.interrupted:
+                raise KeyboardInterrupt
+            if found >= start:
+                break
+            if self.probe(target.stops[found]) is not None:
+                last = [found]
+            position = found
+        return last
+
+    def next_after(
+        self, target: Target, start: int, reason: Reason
+    ) -> tuple[int | None, str | None]:
+        """Go on from `start` to the next stop with a reason; see `walk`."""
+        position = start
+        try:
+            while (found := target.go(position, self.wanted, self.watches)) is not None:
+                self.passed(target.stops[position + 1 : found])
+                position = found
+                why = reason(target.stops[position])
+                if why is not None or target.interrupted:
+                    return position, why if why is not None else INTERRUPTED
+        except KeyboardInterrupt:
+            if target.keeps_values or position < 0:
+                raise
+            return _stay(target, position)
+        self.passed(target.stops[position + 1 :])
+        return None, None
+
 
 def stop_criteria(debugger: Debugger, own: Reason | None) -> StopCriteria:
     """Combine the stops of `own` with those where a breakpoint may be hit. Conditions that a target
@@ -520,13 +558,13 @@ def walk(
     start when going back.
     """
     if direction == FORWARD:
-        return _walk_forward(target, start, reason, criteria)
+        return criteria.next_after(target, start, reason)
     if target.keeps_values:
         positions: Iterable[int] = range(start - 1, -1, -1)
     else:
         before = min(start, len(target.stops) - 1)
         try:
-            positions = _last_position(target, start, criteria)
+            positions = criteria.last_before(target, start)
         except KeyboardInterrupt:
             return _stay(target, before)
     for position in positions:
@@ -539,46 +577,7 @@ def walk(
     return None, None
 
 
-def _walk_forward(
-    target: Target, start: int, reason: Reason, criteria: StopCriteria
-) -> tuple[int | None, str | None]:
-    position = start
-    try:
-        while (found := target.go(position, criteria.wanted, criteria.watches)) is not None:
-            criteria.passed(target.stops[position + 1 : found])
-            position = found
-            why = reason(target.stops[position])
-            if why is not None or target.interrupted:
-                return position, why if why is not None else INTERRUPTED
-    except KeyboardInterrupt:
-        if target.keeps_values or position < 0:
-            raise
-        return _stay(target, position)
-    criteria.passed(target.stops[position + 1 :])
-    return None, None
-
-
 def _stay(target: Target, position: int) -> tuple[int | None, str]:
     """After Ctrl-C, return to a stop, or stay where another Ctrl-C leaves the run."""
     target.reach(position)
     return target.position, INTERRUPTED
-
-
-def _last_position(target: Target, start: int, criteria: StopCriteria) -> list[int]:
-    """The last stop before `start` with a reason, as a list of one or none, in a run that keeps no
-    values. Each step back would repeat the run, so it is searched in one forward run from the last
-    stop that is certain. Raises `KeyboardInterrupt`."""
-    certain = (s.position for s in reversed(target.stops[:start]) if criteria.certain(s))
-    position = next(certain, -1)
-    last = [position] if position >= 0 else []
-    if criteria.decides:
-        return last
-    while (found := target.go(position, criteria.wanted, criteria.watches)) is not None:
-        if target.interrupted:
-            raise KeyboardInterrupt
-        if found >= start:
-            break
-        if criteria.probe(target.stops[found]) is not None:
-            last = [found]
-        position = found
-    return last

@@ -97,7 +97,7 @@ def target(debugger: Debugger, rest: str) -> Output:
     --server PATH, and --traced, which keeps a dump from the start, so that the run need not be
     repeated to write the core of a crash.
     """
-    request = _parse(rest)
+    request = _Request.parse(rest)
     if request.kind == "":
         one = debugger.target
         text = "no target" if one is None else f"{one.kind}, {one.method or 'method'}"
@@ -182,35 +182,37 @@ class _Request:
             given["push"] = pushed[-1]
         return SshServer(host, **given)
 
-
-def _parse(rest: str) -> _Request:
-    """Parse the arguments of `target`. Raises `UsageError` with the known kinds or options."""
-    words = _split(rest)
-    if not words:
-        return _Request("")
-    kind = words.pop(0)
-    plain = "ssh" if kind.startswith("ssh:") else kind
-    if plain not in ("live", "recorded", *_OPTIONS) or kind == "ssh":
-        raise UsageError(f"there is no target {kind!r}", hint=f"targets are: {_KINDS}")
-    known = _OPTIONS.get(plain, ("inputs",) if plain == "live" else ())
-    request = _Request(kind)
-    while words:
-        word = words.pop(0)
-        if not word.startswith("--"):
-            request.words.append(word)
-            continue
-        name, equals, value = word[2:].partition("=")
-        if name not in known:
-            options = ", ".join(f"--{one}" for one in known) or "none"
-            raise UsageError(f"target {plain} has no option --{name}", hint=f"there are: {options}")
-        if not equals and name not in _FLAGS:
-            if not words:
-                raise UsageError(f"--{name} of what?")
-            value = words.pop(0)
-        if name in request.options and name not in _REPEATED:
-            raise UsageError(f"--{name} is given twice")
-        request.options.setdefault(name, []).append(value)
-    return request
+    @classmethod
+    def parse(cls, rest: str) -> _Request:
+        """Parse the arguments of `target`. Raises `UsageError` with the known kinds or options."""
+        words = _split(rest)
+        if not words:
+            return cls("")
+        kind = words.pop(0)
+        plain = "ssh" if kind.startswith("ssh:") else kind
+        if plain not in ("live", "recorded", *_OPTIONS) or kind == "ssh":
+            raise UsageError(f"there is no target {kind!r}", hint=f"targets are: {_KINDS}")
+        known = _OPTIONS.get(plain, ("inputs",) if plain == "live" else ())
+        request = cls(kind)
+        while words:
+            word = words.pop(0)
+            if not word.startswith("--"):
+                request.words.append(word)
+                continue
+            name, equals, value = word[2:].partition("=")
+            if name not in known:
+                options = ", ".join(f"--{one}" for one in known) or "none"
+                raise UsageError(
+                    f"target {plain} has no option --{name}", hint=f"there are: {options}"
+                )
+            if not equals and name not in _FLAGS:
+                if not words:
+                    raise UsageError(f"--{name} of what?")
+                value = words.pop(0)
+            if name in request.options and name not in _REPEATED:
+                raise UsageError(f"--{name} is given twice")
+            request.options.setdefault(name, []).append(value)
+        return request
 
 
 def _begin_runtime(debugger: Debugger, request: _Request) -> Output:

@@ -314,7 +314,7 @@ class DebuggerApp(App[int]):
         self._leaves = {}
         tree.root.expand()
         groups: dict[str, Any] = {"": tree.root}
-        for path, name in _operators(self._session):
+        for path, name in self._operators():
             place = _group(groups, path)
             self._leaves[name] = place.add_leaf(Text(visible(name)), data=name)
 
@@ -339,7 +339,7 @@ class DebuggerApp(App[int]):
         shown = [lines[0], *lines[first : first + max(height - 1, 1)]]
         source.update(_cut("\n".join(shown), source.content_size.width))
         values = self.query_one("#values", Static)
-        text = _or_error(lambda: _value_text(self._session, stop))
+        text = _or_error(lambda: self._value_text(stop))
         values.update(_cut(text, values.content_size.width))
         leaf = None if stop is None else self._leaves.get(stop.node or stop.name)
         if leaf is not None:
@@ -351,6 +351,35 @@ class DebuggerApp(App[int]):
             self.call_after_refresh(tree.move_cursor, leaf)
             self.call_after_refresh(tree.scroll_to_node, leaf)
 
+    def _operators(self) -> Iterator[tuple[str, str]]:
+        """Module and name of all operators, in order of execution."""
+        debugger = self._session.debugger
+        try:
+            nodes = list(debugger.files.edge(debugger.method).graph.walk())
+        except EtscopeError:
+            target = debugger.target
+            for stop in target.stops if target is not None else ():
+                if stop.loop_pass == 0:
+                    yield stop.module or "", stop.node or stop.name
+            return
+        for node in nodes:
+            if is_operator(node):
+                yield module_path(node) or "", node.name
+
+    def _value_text(self, stop: Stop | None) -> str:
+        """Outputs of a stop, and the displays."""
+        if stop is None:
+            return ""
+        debugger = self._session.debugger
+        lines = stop_lines(debugger, stop)
+        target = debugger.some_target()
+        for number, value in enumerate(target.device_values(stop.position)):
+            head, *rest = value_lines(value)
+            lines += [f"${number} = {head}", *rest]
+        for number, expression in debugger.displays.items():
+            lines += display_lines(debugger, number, expression)
+        return "\n".join(map(visible, lines))
+
 
 def _group(groups: dict[str, Any], path: str) -> Any:
     """The tree's branch of a module; creates it and those around it."""
@@ -358,37 +387,6 @@ def _group(groups: dict[str, Any], path: str) -> Any:
         above, _, name = path.rpartition(".")
         groups[path] = _group(groups, above).add(Text(visible(name)))
     return groups[path]
-
-
-def _operators(session: Session) -> Iterator[tuple[str, str]]:
-    """Module and name of all operators, in order of execution."""
-    debugger = session.debugger
-    try:
-        nodes = list(debugger.files.edge(debugger.method).graph.walk())
-    except EtscopeError:
-        target = debugger.target
-        for stop in target.stops if target is not None else ():
-            if stop.loop_pass == 0:
-                yield stop.module or "", stop.node or stop.name
-        return
-    for node in nodes:
-        if is_operator(node):
-            yield module_path(node) or "", node.name
-
-
-def _value_text(session: Session, stop: Stop | None) -> str:
-    """Outputs of a stop, and the displays."""
-    if stop is None:
-        return ""
-    debugger = session.debugger
-    lines = stop_lines(debugger, stop)
-    target = debugger.some_target()
-    for number, value in enumerate(target.device_values(stop.position)):
-        head, *rest = value_lines(value)
-        lines += [f"${number} = {head}", *rest]
-    for number, expression in debugger.displays.items():
-        lines += display_lines(debugger, number, expression)
-    return "\n".join(map(visible, lines))
 
 
 def _cut(text: str, width: int) -> Text:

@@ -38,6 +38,46 @@ class TensorRef:
     strides: tuple[int, ...]
     offset: int
 
+    def view(self, data: memoryview) -> npt.NDArray[Any]:
+        """The tensor in the bytes of a debug buffer; see `DebugBuffer.tensor`."""
+        dtype, sizes = self.scalar_type.numpy_dtype, self.sizes
+        if any(size < 0 for size in sizes):
+            raise FormatError(f"a tensor has a negative size: {sizes}")
+        numel = math.prod(sizes)
+        tensor: npt.NDArray[Any]
+        if numel == 0:
+            try:
+                tensor = np.zeros(sizes, dtype)
+            except ValueError as error:  # numpy multiplies the sizes that are not 0
+                raise FormatError(f"a tensor without elements has the sizes {sizes}") from error
+            tensor.flags.writeable = False
+            return tensor
+
+        needed = self.scalar_type.nbytes(numel)
+        if self.offset < 0 or self.offset + needed > len(data):
+            raise FormatError(
+                f"a tensor at offset {self.offset:,} needs {needed:,} bytes "
+                f"({self.scalar_type.torch_name} {sizes}), but the debug buffer has {len(data):,}",
+                hint="is this the debug buffer that was written with this ETDump?",
+            )
+        stored = data[self.offset : self.offset + needed]
+        if self.scalar_type.values_per_unit > 1:
+            return np.frombuffer(stored, dtype)
+
+        if not self.strides:  # contiguous
+            return np.frombuffer(stored, dtype).reshape(sizes)
+        last = sum((size - 1) * stride for size, stride in zip(sizes, self.strides, strict=True))
+        if min(self.strides) < 0 or last >= numel:
+            raise FormatError(
+                f"a tensor of sizes {sizes} has strides {self.strides}, which lead outside of it"
+            )
+        # A dimension of one element may have any stride: it is never used, but numpy multiplies it.
+        strides = tuple(
+            dtype.itemsize * stride if stride <= numel else 0 for stride in self.strides
+        )
+        tensor = np.ndarray(sizes, dtype, stored, strides=strides)
+        return tensor
+
 
 DebugValue = TensorRef | tuple[TensorRef, ...] | bool | int | float | None
 
@@ -144,42 +184,4 @@ class DebugBuffer:
         not describe bytes of this buffer.
         """
         with reading("debug buffer", self.path):
-            return _tensor_view(self.source.buffer, ref)
-
-
-def _tensor_view(data: memoryview, ref: TensorRef) -> npt.NDArray[Any]:
-    dtype, sizes = ref.scalar_type.numpy_dtype, ref.sizes
-    if any(size < 0 for size in sizes):
-        raise FormatError(f"a tensor has a negative size: {sizes}")
-    numel = math.prod(sizes)
-    tensor: npt.NDArray[Any]
-    if numel == 0:
-        try:
-            tensor = np.zeros(sizes, dtype)
-        except ValueError as error:  # numpy multiplies the sizes that are not 0
-            raise FormatError(f"a tensor without elements has the sizes {sizes}") from error
-        tensor.flags.writeable = False
-        return tensor
-
-    needed = ref.scalar_type.nbytes(numel)
-    if ref.offset < 0 or ref.offset + needed > len(data):
-        raise FormatError(
-            f"a tensor at offset {ref.offset:,} needs {needed:,} bytes "
-            f"({ref.scalar_type.torch_name} {sizes}), but the debug buffer has {len(data):,}",
-            hint="is this the debug buffer that was written with this ETDump?",
-        )
-    stored = data[ref.offset : ref.offset + needed]
-    if ref.scalar_type.values_per_unit > 1:
-        return np.frombuffer(stored, dtype)
-
-    if not ref.strides:  # contiguous
-        return np.frombuffer(stored, dtype).reshape(sizes)
-    last = sum((size - 1) * stride for size, stride in zip(sizes, ref.strides, strict=True))
-    if min(ref.strides) < 0 or last >= numel:
-        raise FormatError(
-            f"a tensor of sizes {sizes} has strides {ref.strides}, which lead outside of it"
-        )
-    # A dimension of one element may have any stride: it is never used, but numpy multiplies it.
-    strides = tuple(dtype.itemsize * stride if stride <= numel else 0 for stride in ref.strides)
-    tensor = np.ndarray(sizes, dtype, stored, strides=strides)
-    return tensor
+            return ref.view(self.source.buffer)

@@ -97,6 +97,51 @@ class ReportInput:
     numerics_note: str | None = None
     views: Sequence[GraphView] | None = None
 
+    @property
+    def own_record(self) -> RecordView | None:
+        return self.record if self.trace is None else self.trace.record
+
+    @property
+    def own_program(self) -> Program | None:
+        """The program of the run: the one that was given, or that its record stores."""
+        if self.trace is not None:
+            return self.trace.recorded_program
+        if self.program is not None or self.record is None:
+            return self.program
+        stored = self.record.program_view()
+        return None if stored is None else read_pte(stored)
+
+    def graph_views(self, program: Program | None) -> tuple[GraphView, ...]:
+        if self.views is not None:
+            return tuple(self.views)
+        record = self.own_record
+        if record is None and program is None:
+            return ()
+        try:
+            views = graph_views(record, self.trace, program)
+            return views if self.numerics is None else with_errors(views, self.numerics)
+        except MissingDataError:  # a record without graphs and without a program
+            return ()
+
+    def gaps(self, program: Program | None, *, has_times: bool) -> list[str]:
+        """Notes on what is not known of the run. program: its own; has_times: of its methods."""
+        notes = []
+        if self.trace is not None and self.own_record is None:
+            notes.append(
+                "No ETRecord was given: modules, lines of Python and graphs of the model are not "
+                "known."
+            )
+        if self.trace is not None and not has_times:
+            notes.append(
+                "The dump holds no Method::execute event: there are no times. Run the method with "
+                "the event tracer on."
+            )
+        if program is None:
+            notes.append("No program was given: its memory plan is not known.")
+        if self.trace is not None and self.trace.forced:
+            notes.append("Whether the files belong together was not checked.")
+        return [note for note in notes if note not in self.notes]
+
 
 # -- The document.
 
@@ -113,9 +158,9 @@ def document_of(inputs: Sequence[ReportInput], title: str | None = None) -> Json
         ]
         for found in inputs
     ]
-    programs = [_program(found) for found in inputs]
+    programs = [found.own_program for found in inputs]
     graphs = [
-        [ShownGraph(view) for view in _views(found, program)]
+        [ShownGraph(view) for view in found.graph_views(program)]
         for found, program in zip(inputs, programs, strict=True)
     ]
     plans = [{} if program is None else memory_plans(program) for program in programs]
@@ -144,7 +189,7 @@ def document_of(inputs: Sequence[ReportInput], title: str | None = None) -> Json
                 None
                 if program is None
                 else ComparedProgram(
-                    Side(found.name, program, _record(found)),
+                    Side(found.name, program, found.own_record),
                     [graph.view for graph in shown],
                     has_run=found.trace is not None,
                 )
@@ -152,20 +197,6 @@ def document_of(inputs: Sequence[ReportInput], title: str | None = None) -> Json
             ]
         ),
     }
-
-
-def _record(found: ReportInput) -> RecordView | None:
-    return found.record if found.trace is None else found.trace.record
-
-
-def _program(found: ReportInput) -> Program | None:
-    """The program of a run: the one that was given, or that its record stores."""
-    if found.trace is not None:
-        return found.trace.recorded_program
-    if found.program is not None or found.record is None:
-        return found.program
-    stored = found.record.program_view()
-    return None if stored is None else read_pte(stored)
 
 
 def _run(
@@ -177,7 +208,7 @@ def _run(
     plans: Mapping[str, MemoryPlan],
 ) -> Json:
     lines = Lines()
-    trace, record = found.trace, _record(found)
+    trace, record = found.trace, found.own_record
     numerics = found.numerics
     metric = None if numerics is None else numerics.metric
     run_nodes = {
@@ -211,7 +242,7 @@ def _run(
         "name": found.name,
         "unit": found.scale.unit,
         "files": [asdict(file) for file in found.files],
-        "notes": [*found.notes, *_notes(found, record, program, methods)],
+        "notes": [*found.notes, *found.gaps(program, has_times=bool(methods))],
         "findings": findings_documents(found, methods, known),
         "summary": [section_document(section) for section in sections],
         "methods": _method_documents(found, methods, graphs, lines),
@@ -248,19 +279,6 @@ def findings_documents(
     return [{**one.plain(files), "methodIndex": index} for index, one in told]
 
 
-def _views(found: ReportInput, program: Program | None) -> tuple[GraphView, ...]:
-    if found.views is not None:
-        return tuple(found.views)
-    record = _record(found)
-    if record is None and program is None:
-        return ()
-    try:
-        views = graph_views(record, found.trace, program)
-        return views if found.numerics is None else with_errors(views, found.numerics)
-    except MissingDataError:  # a record without graphs and without a program
-        return ()
-
-
 def _method_documents(
     found: ReportInput, methods: Sequence[ShownMethod], graphs: Sequence[ShownGraph], lines: Lines
 ) -> list[Json]:
@@ -286,29 +304,6 @@ def _method_documents(
             )
         documents.append(document)
     return documents
-
-
-def _notes(
-    found: ReportInput,
-    record: RecordView | None,
-    program: Program | None,
-    methods: Sequence[ShownMethod],
-) -> list[str]:
-    notes = []
-    if found.trace is not None and record is None:
-        notes.append(
-            "No ETRecord was given: modules, lines of Python and graphs of the model are not known."
-        )
-    if found.trace is not None and not methods:
-        notes.append(
-            "The dump holds no Method::execute event: there are no times. Run the method with the "
-            "event tracer on."
-        )
-    if program is None:
-        notes.append("No program was given: its memory plan is not known.")
-    if found.trace is not None and found.trace.forced:
-        notes.append("Whether the files belong together was not checked.")
-    return [note for note in notes if note not in found.notes]
 
 
 # -- The sections of the summary: how long the methods took, and what the files hold.

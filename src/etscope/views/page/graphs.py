@@ -58,6 +58,18 @@ class ShownGraph:
             for row in rows
         ]
 
+    def calls_with_time(self) -> dict[int, int]:
+        """Map each node whose time is part of a call's time to the nearest call with a time."""
+        view = self.view
+        found = {}
+        for key, time in view.times.items():
+            call = view.by_key[key].call if time.inside else None
+            while call is not None and call not in view.times:
+                call = view.by_key[call].call
+            if call is not None:
+                found[self.index[key]] = self.index[call]
+        return found
+
 
 def graph_document(
     shown: ShownGraph,
@@ -148,7 +160,7 @@ def _measures(
     view = shown.view
     found = []
     if view.times:
-        in_groups = GroupValues(groups, group_of, _calls_with_time(shown))
+        in_groups = GroupValues(groups, group_of, shown.calls_with_time())
         shared = sorted(shown.index[key] for key, time in view.times.items() if len(time.keys) > 1)
         for name in STATISTICS:
             values: list[Any] = [None] * len(view.nodes)
@@ -196,19 +208,6 @@ def _measure(column: Column, nodes: Sequence[Any], groups: Sequence[Any]) -> Jso
         "groups": finite(groups),
         "shared": [],
     }
-
-
-def _calls_with_time(shown: ShownGraph) -> dict[int, int]:
-    """Map each node whose time is part of a call's time to the nearest call with a time."""
-    view = shown.view
-    found = {}
-    for key, time in view.times.items():
-        call = view.by_key[key].call if time.inside else None
-        while call is not None and call not in view.times:
-            call = view.by_key[call].call
-        if call is not None:
-            found[shown.index[key]] = shown.index[call]
-    return found
 
 
 # -- Boxes: modules, lowered modules and branches.

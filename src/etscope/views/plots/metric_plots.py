@@ -110,8 +110,7 @@ def error_figure(
         )
     _label_axes(axes, points, metric, title)
     named = _worst_points(points, metric)[:worst]
-    _number_points(axes, named, scale)
-    _write_notes(figure, named, missing)
+    _name_points(axes, named, scale, missing)
     return figure
 
 
@@ -244,7 +243,8 @@ def _label_axes(axes: Any, points: list[_Point], metric: str, title: str | None)
         axes.legend(loc="best", fontsize=9)
 
 
-def _number_points(axes: Any, named: list[_Point], scale: _Scale) -> None:
+def _name_points(axes: Any, named: list[_Point], scale: _Scale, missing: int) -> None:
+    """Number the points, name them below the plot, and count the rows without a value."""
     for number, point in enumerate(named, start=1):
         axes.annotate(
             str(number),
@@ -256,16 +256,12 @@ def _number_points(axes: Any, named: list[_Point], scale: _Scale) -> None:
             fontsize=9,
             fontweight="bold",
         )
-
-
-def _write_notes(figure: Any, named: list[_Point], missing: int) -> None:
-    """Name the numbered points below the plot, and count the rows without a value."""
     cells = [
         (str(number), f"{point.value:.3g}", f"#{point.instruction}", point.op)
         for number, point in enumerate(named, start=1)
     ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    room = int(figure.get_figwidth() * _CHARACTERS)
+    room = int(axes.figure.get_figwidth() * _CHARACTERS)
     lines: list[str] = []
     for texts, point in zip(cells, named, strict=True):
         # One line of at most `room` characters; the end of a long path is the specific part.
@@ -280,7 +276,7 @@ def _write_notes(figure: Any, named: list[_Point], missing: int) -> None:
     if missing:
         lines.append(f"without a value: {missing} row{'s' if missing > 1 else ''}")
     if lines:
-        figure.supxlabel(
+        axes.figure.supxlabel(
             "\n".join(lines), x=0.01, ha="left", fontsize=8, family="monospace", parse_math=False
         )
 

@@ -15,11 +15,11 @@ from itertools import chain
 from typing import IO
 from xml.sax.saxutils import escape, quoteattr
 
-from etscope.analysis.comparison.changes import Change, Diff, MethodDiff, interval, percent
+from etscope.analysis.comparison.changes import Diff, MethodDiff
 from etscope.analysis.comparison.compare_samples import Verdict
 from etscope.analysis.profile.correlate import UNATTRIBUTED
 from etscope.analysis.profile.scale import Scale
-from etscope.units import TimeScale, format_duration, scale_factor
+from etscope.units import TimeScale, scale_factor
 from etscope.views.tables.cells import visible
 
 
@@ -74,7 +74,7 @@ def _cases(method: MethodDiff, scale: Scale, per_op: bool, strict: bool) -> Iter
         if seen[name] > 1:  # readers take cases of one name for repeats of one case
             name += f" ({seen[name]})"
 
-        text = _times_and_verdict(change, scale)
+        text = change.in_words(scale)
         if origin.source:
             text = f"{text}; {origin.source}"
         verdict = Verdict.CANNOT_TELL if change.comparison is None else change.comparison.verdict
@@ -99,21 +99,6 @@ def _cases(method: MethodDiff, scale: Scale, per_op: bool, strict: bool) -> Iter
         lines.append(f"      <system-out>{body}</system-out>\n")
         lines.append("    </testcase>\n")
         yield kind, "".join(lines)
-
-
-def _times_and_verdict(change: Change, scale: Scale) -> str:
-    times = [
-        format_duration(None if ticks is None else float(scale(ticks)), scale.unit) or "?"
-        for ticks in (change.before, change.after)
-    ]
-    text = f"{times[0]} -> {times[1]} {scale.unit}"
-    comparison = change.comparison
-    if comparison is None:
-        return text
-    text = f"{comparison.verdict.value}: {text}"
-    if comparison.relative is not None and not comparison.is_unbounded:
-        text += f" ({percent(comparison.relative)}, {interval(comparison)})"
-    return f"{text}; {comparison.reason}" if comparison.reason else text
 
 
 def _counts(cases: Iterable[_Case]) -> dict[str, str]:

@@ -225,6 +225,36 @@ class _Cells(NamedTuple):
             turn=turn,
         )
 
+    def strip(self, width: int, style: _Style) -> _Strip:
+        """The cells in `width`: numbers to the right, texts to the left and cut."""
+        kind = self.column.kind
+        numbers = is_number(kind)
+        code = _DIM if kind in (Kind.INT, Kind.PATH) else ""
+        cut = cut_start if kind is Kind.PATH else cut_middle
+        prefixes = self.prefixes or [""] * len(self.texts)
+        padded: list[str] = []
+        for prefix, text in zip(prefixes, self.texts, strict=True):
+            if not numbers:
+                text = cut(text, width - len(prefix), style.cut)
+            space = " " * (width - len(prefix) - cell_width(text))
+            text = style.paint(prefix, _DIM) + style.paint(text, code)
+            padded.append(space + text if numbers else text + space)
+
+        # The label, on as many lines as its words need.
+        lines = [""]
+        for word in visible(self.column.label).split():
+            longer = f"{lines[-1]} {word}".strip()
+            if cell_width(longer) <= width or not lines[-1]:
+                lines[-1] = longer
+            else:
+                lines.append(word)
+        lines = [cut_middle(line, width, style.cut) for line in lines]
+        head = [
+            " " * (width - cell_width(line)) + line if numbers else line.ljust(width)
+            for line in lines
+        ]
+        return _Strip(head, padded, width)
+
 
 class _Strip(NamedTuple):
     """A column after layout: the lines of its head and its cells, all padded to `width`."""
@@ -277,7 +307,7 @@ def _lines(table: Table, width: int | None, style: _Style) -> Iterator[str]:
             extents[i] = extents[i]._replace(cells=max(map(cell_width, cut), default=0))
     layout = lay_out(extents, room)
 
-    strips = [_strip(columns[i], size, style) for i, size in layout.widths.items()]
+    strips = [columns[i].strip(size, style) for i, size in layout.widths.items()]
     if share is not None:
         strips.insert(share + 1, _share_bars(table, share, style))
     rule = style.paint(style.rule * (sum(s.width for s in strips) + GAP * (len(strips) - 1)), _DIM)
@@ -331,36 +361,6 @@ def _command_lines(command: str, width: int | None) -> list[str]:
         else:
             lines[-1:] = [longer]
     return lines
-
-
-def _strip(cells: _Cells, width: int, style: _Style) -> _Strip:
-    """The column's cells in `width`: numbers to the right, texts to the left and cut."""
-    kind = cells.column.kind
-    numbers = is_number(kind)
-    code = _DIM if kind in (Kind.INT, Kind.PATH) else ""
-    cut = cut_start if kind is Kind.PATH else cut_middle
-    prefixes = cells.prefixes or [""] * len(cells.texts)
-    padded: list[str] = []
-    for prefix, text in zip(prefixes, cells.texts, strict=True):
-        if not numbers:
-            text = cut(text, width - len(prefix), style.cut)
-        space = " " * (width - len(prefix) - cell_width(text))
-        text = style.paint(prefix, _DIM) + style.paint(text, code)
-        padded.append(space + text if numbers else text + space)
-
-    # The label, on as many lines as its words need.
-    lines = [""]
-    for word in visible(cells.column.label).split():
-        longer = f"{lines[-1]} {word}".strip()
-        if cell_width(longer) <= width or not lines[-1]:
-            lines[-1] = longer
-        else:
-            lines.append(word)
-    lines = [cut_middle(line, width, style.cut) for line in lines]
-    head = [
-        " " * (width - cell_width(line)) + line if numbers else line.ljust(width) for line in lines
-    ]
-    return _Strip(head, padded, width)
 
 
 def _share_to_draw(table: Table, extents: Sequence[Extent], width: int | None) -> int | None:
