@@ -103,6 +103,18 @@ class Side:
     def attributions(self) -> Mapping[str, Sequence[Attribution]]:
         return {name: run.attributions() for name, run in self.nodes.items()}
 
+    def alive_at_peak(
+        self, method: str, *, with_modules: bool
+    ) -> Iterator[tuple[str, str, str, str, int]]:
+        """Yield the tensors alive at the peak of a method: each as text, its role, the operator
+        that makes it, its module and its bytes."""
+        plan = self.plans[method]
+        places = plan.places(self.attributions[method]) if with_modules else {}
+        for instruction in plan.peak_instructions[:1]:
+            for value in plan.live_at(instruction):
+                module = places.get(value.value, (None, None))[0] or ""
+                yield str(value.tensor), value.role, value.op or "", module, value.nbytes
+
     @cached_property
     def kernels(self) -> frozenset[str]:
         """The kernels that an app has to register: "aten::add.out". The runtime has others."""
@@ -141,6 +153,50 @@ class Side:
             return Counter()
         return Counter(node.kind or "unknown" for node in nodes)
 
+    def digest(self, delegate: Delegate) -> bytes:
+        """Hash a delegate's data. XNNPACK's has names of weights that are hashes of them, which do
+        not count: weights are compared by themselves."""
+        data: bytes | memoryview = self.program.blob(delegate.blob)
+        if self.program.named_data and is_xnnpack(self.program.blob(delegate.blob)):
+            data = bytes(data)
+            for entry in self.program.named_data:
+                key = entry.key.encode()
+                data = data.replace(key, bytes(len(key)))
+        return sha256(data).digest()
+
+    def calls(self) -> Iterator[tuple[tuple[str, str, str | None], int]]:
+        """Yield the number of calls by method, operator, and the backend that it is inside of."""
+        for method in self.program.methods:
+            counts: Counter[tuple[str, str, str | None]] = Counter()
+            for instruction in method.instructions:
+                if isinstance(instruction, KernelCall):
+                    counts[method.name, method.operators[instruction.operator].full_name, None] += 1
+            for delegate, inside in zip(method.delegates, self.inside[method.name], strict=True):
+                for operator, count in inside.items():
+                    counts[method.name, operator, delegate.backend_id] += count
+            yield from counts.items()
+
+    def signature(self, method: str, what: str) -> list[str]:
+        """The inputs or outputs of a method as text. what: "input" or "output"."""
+        found = self.methods[method]
+        indices = found.inputs if what == "input" else found.outputs
+        return [value_text(found.values[index], found.values) for index in indices]
+
+    def facts(self) -> dict[str, str]:
+        """Facts of the whole program by name."""
+        program = self.program
+        unclaimed = [part for part in self.parts if part.kind == "named data"]
+        return {
+            "schema version": str(program.version),
+            "constants": "inside the tables" if program.constants is None else "in a segment",
+            "mutable data segments": str(len(program.mutable_data)),
+            "named data": ", ".join(sorted(part.label or "" for part in unclaimed)) or "none",
+            "weights in a .ptd file": ", ".join(sorted(self.external)) or "none",
+            "stack traces": "stored"
+            if any(chain.traces_at for method in program.methods for chain in method.chains)
+            else "not stored",
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class SizeChange:
@@ -156,6 +212,14 @@ class SizeChange:
     @property
     def change(self) -> int:
         return self.after - self.before
+
+    @property
+    def dtype(self) -> str | None:
+        """The element types as text: "float32 → int8", "float32" for both sides or the only one."""
+        one, other = (", ".join(sorted(side)) for side in self.dtypes)
+        if one == other or not one or not other:
+            return one or other or None
+        return f"{one} → {other}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +352,7 @@ class ProgramDiff:
     def operators(self) -> tuple[OperatorChange, ...]:
         """The operators of all methods, whether their number differs or not: kernels, and those
         inside delegates."""
-        counts = [dict(_operators(side)) for side in self.sides]
+        counts = [dict(side.calls()) for side in self.sides]
         return tuple(
             OperatorChange(*key, counts[0].get(key, 0), counts[1].get(key, 0))
             for key in sorted(
@@ -311,7 +375,7 @@ class ProgramDiff:
             for name in self.shared
             for what in ("input", "output")
             for position, (one, other) in enumerate(
-                zip_longest(*(_signature(side.methods[name], what) for side in self.sides))
+                zip_longest(*(side.signature(name, what) for side in self.sides))
             )
             if one != other
         )
@@ -358,7 +422,7 @@ class ProgramDiff:
     @cached_property
     def facts(self) -> tuple[ValueChange, ...]:
         """Facts of the whole programs that differ."""
-        found = [_facts(side) for side in self.sides]
+        found = [side.facts() for side in self.sides]
         return tuple(
             ValueChange("", name, found[0][name], found[1][name])
             for name in found[0]
@@ -424,25 +488,13 @@ def _delegates(side: Side, method: str) -> list[_Delegate]:
             of=one,
             backend_id=one.backend_id,
             options=one.compile_specs,
-            digest=_digest(side.program, one),
+            digest=side.digest(one),
             inside=frozenset(inside.items()),
         )
         for one, inside in zip(
             () if found is None else found.delegates, side.inside.get(method, ()), strict=True
         )
     ]
-
-
-def _digest(program: Program, delegate: Delegate) -> bytes:
-    """Hash a delegate's data. XNNPACK's has names of weights that are hashes of them, which do not
-    count: weights are compared by themselves."""
-    data: bytes | memoryview = program.blob(delegate.blob)
-    if program.named_data and is_xnnpack(program.blob(delegate.blob)):
-        data = bytes(data)
-        for entry in program.named_data:
-            key = entry.key.encode()
-            data = data.replace(key, bytes(len(key)))
-    return sha256(data).digest()
 
 
 def _options(delegate: _Delegate | None) -> Mapping[str, str]:
@@ -471,24 +523,6 @@ def _merged(
         i, j = one + 1, other + 1
 
 
-def _operators(side: Side) -> Iterator[tuple[tuple[str, str, str | None], int]]:
-    """Yield the number of calls by method, operator, and the backend that it is inside of."""
-    for method in side.program.methods:
-        counts: Counter[tuple[str, str, str | None]] = Counter()
-        for instruction in method.instructions:
-            if isinstance(instruction, KernelCall):
-                counts[method.name, method.operators[instruction.operator].full_name, None] += 1
-        for delegate, inside in zip(method.delegates, side.inside[method.name], strict=True):
-            for operator, count in inside.items():
-                counts[method.name, operator, delegate.backend_id] += count
-        yield from counts.items()
-
-
-def _signature(method: Method, what: str) -> list[str]:
-    indices = method.inputs if what == "input" else method.outputs
-    return [value_text(method.values[index], method.values) for index in indices]
-
-
 def value_text(value: Value, values: Sequence[Value]) -> str:
     """A value as text: "float32[1, 3]", "2", "[1, 1]", "[float32[2], None]"."""
     match value:
@@ -508,21 +542,6 @@ def value_text(value: Value, values: Sequence[Value]) -> str:
                 for one in listed
             )
             return f"[{', '.join(texts)}]"
-
-
-def _facts(side: Side) -> dict[str, str]:
-    program = side.program
-    unclaimed = [part for part in side.parts if part.kind == "named data"]
-    return {
-        "schema version": str(program.version),
-        "constants": "inside the tables" if program.constants is None else "in a segment",
-        "mutable data segments": str(len(program.mutable_data)),
-        "named data": ", ".join(sorted(part.label or "" for part in unclaimed)) or "none",
-        "weights in a .ptd file": ", ".join(sorted(side.external)) or "none",
-        "stack traces": "stored"
-        if any(chain.traces_at for method in program.methods for chain in method.chains)
-        else "not stored",
-    }
 
 
 class _Instructions:
