@@ -70,8 +70,8 @@ _TYPES = {
 
 
 # The times of an execution that add up, as `InstructionRows.leaves` of a profile: the calls of
-# kernels, and those of delegates, divided into the events inside and the rest where these add up to
-# the call.
+# kernels, the runtime's own instructions (jumps and moves), and those of delegates, divided into
+# the events inside and the rest where these add up to the call.
 _LEAVES = r"""
 CREATE VIEW leaves AS
 WITH
@@ -99,6 +99,8 @@ UNION ALL BY NAME
 SELECT * FROM events ANTI JOIN (FROM events WHERE kind = 'call')
     USING (dump_id, run, iteration, instruction_id)
 WHERE kind = 'kernel' AND iteration IS NOT NULL
+UNION ALL BY NAME
+SELECT * FROM events WHERE kind = 'control' AND iteration IS NOT NULL
 UNION ALL BY NAME
 SELECT * EXCLUDE (inside_ns, is_split) FROM calls WHERE NOT is_split
 UNION ALL BY NAME

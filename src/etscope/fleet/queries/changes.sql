@@ -46,7 +46,7 @@ WITH
             SELECT *, true AS adds FROM leaves
             UNION ALL BY NAME
             SELECT *, false AS adds FROM events
-            WHERE kind IN ('execute', 'call', 'delegate') AND iteration IS NOT NULL
+            WHERE kind IN ('execute', 'call', 'delegate', 'control') AND iteration IS NOT NULL
         ) JOIN sides USING (dump_id)
         WHERE NOT own_clock AND model GLOB $model AND device GLOB $device
     ),

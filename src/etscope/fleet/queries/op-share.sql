@@ -3,7 +3,7 @@
 -- param device text = *: shell pattern of devices
 -- column model: what ran
 -- column op: the operator, a delegate's backend where its call is not divided, or "(the rest)"
--- column kind: kernel, delegated (inside a delegate), rest (of a delegate's call), delegate or other
+-- column kind: kernel, delegated (inside a delegate), rest (of a delegate's call), control, delegate or other
 -- column calls: over all runs
 -- column total_ms: over all runs
 -- column share: of all executions; the shares of a model add up to 1

@@ -5,7 +5,7 @@
 -- column device: where it ran
 -- column model: what ran
 -- column op: the operator; a delegate's backend where its call cannot be divided
--- column kind: kernel, delegated (inside a delegate), rest (of a delegate's call), or delegate
+-- column kind: kernel, delegated (inside a delegate), rest (of a delegate's call), control, or delegate
 -- column calls: over all runs
 -- column total_ms: over all runs
 -- column mean_us: of a call
