@@ -8,7 +8,6 @@ import pytest
 from etscope import Inspector
 from etscope.analysis.profile.correlate import Attribution
 from etscope.analysis.profile.module_times import module_times
-from etscope.analysis.profile.profile import _told_name
 from etscope.analysis.profile.profile_table import GROUPINGS, grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
@@ -248,9 +247,9 @@ def test_a_dump_without_runs_has_no_profile() -> None:
 def test_an_event_without_a_name_is_called_by_its_operator() -> None:
     node = Node("aten_hardswish_default", "call_function", "", "aten.hardswish.default")
     name = "Invalid Unary Op #2"
-    assert _told_name(name, Attribution(nodes=(node,))) == "hardswish (Invalid Unary Op) #2"
-    assert _told_name(name, Attribution()) == name
-    assert _told_name("HardSwish (NC) #1", Attribution(nodes=(node,))) == "HardSwish (NC) #1"
+    assert Attribution(nodes=(node,)).told_name(name) == "hardswish (Invalid Unary Op) #2"
+    assert Attribution().told_name(name) == name
+    assert Attribution(nodes=(node,)).told_name("HardSwish (NC) #1") == "HardSwish (NC) #1"
 
 
 @pytest.mark.parametrize("name", [*NAMES[:4], "recurrent_xnnpack", "llama_xnnpack", BERT])
