@@ -278,8 +278,8 @@ def _wide_call(
 
 
 def _past_ties(node: Node, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Where a node quantises by scales that the graph computes, which stand for blocks of elements,
-    mirror the numbers that are next to the middle between two steps at it."""
+    """Mirror the numbers that are next to the middle between two steps at it, for a node that
+    quantises by scales that the graph computes, which stand for blocks of elements."""
     operator = str(getattr(node.target, "_op", node.target))
     if operator == "torchao.quantize_affine.default":
         tensor, block, scales = args[0], args[1], args[2]
