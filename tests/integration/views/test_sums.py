@@ -91,7 +91,7 @@ def top_rows(table: Table) -> float:
     """The sum of a table of averages without its total, and without rows inside others."""
     depth = table.depth or [0] * len(table)
     rows = zip(table.values["avg"][:-1], depth[:-1], strict=True)
-    return sum(average for average, level in rows if not level)
+    return sum(average or 0 for average, level in rows if not level)
 
 
 def leaf_rows(table: Table) -> float:
@@ -192,7 +192,7 @@ def pages(name: str, profile: MethodProfile) -> Sums:
     method = next(one for one in run["methods"] if one["name"] == profile.method)
     averages, depth = method["rows"]["values"]["avg"], method["rows"]["depth"]
     rows = zip(averages[:-1], depth[:-1], strict=True)
-    yield "page's rows", 1e6 * sum(average for average, level in rows if not level)
+    yield "page's rows", 1e6 * sum(average or 0 for average, level in rows if not level)
     roots = [one["total"] for one in method["modules"] if one["parent"] is None]
     yield "page's modules", 1e6 * (averages[-2] + sum(roots))
     for graph in run["graphs"]:

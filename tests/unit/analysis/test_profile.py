@@ -171,6 +171,26 @@ def test_a_limit_counts_what_ran_inside_a_delegate() -> None:
     assert sum(table.values["avg"][1:4]) * 1e6 == pytest.approx(sum(leaves[-3:]))
 
 
+def test_a_line_says_how_many_groups_are_not_shown() -> None:
+    (profile,) = open_trace("transformer", program=True).profiles()
+    leaves = [leaf for group in profile.instructions for leaf in group.leaves]
+
+    def cut(by: str, limit: int, selector: str | None = None) -> str:
+        table = grouped_table(profile, MS, by, limit=limit, keep=row_filter(selector))
+        assert len(table) == limit + 3
+        return str(table.values[by][limit])
+
+    for by, noun in (*((by, "group") for by in GROUPINGS), ("module", "module")):
+        whole = len(grouped_table(profile, MS, by)) - 2
+        assert cut(by, 1) == f"({whole - 1} {noun}s not shown)"
+        assert cut(by, whole - 1) == f"(1 {noun} not shown)"
+    kernels = sum(leaf.kind == "kernel" for leaf in leaves)
+    assert cut("type", 1, "kind:kernel") == f"({len(leaves) - kernels} rows not shown)"
+    assert cut("type", 0, "kind:kernel") == f"(1 group and {len(leaves) - kernels} rows not shown)"
+    tree = grouped_table(profile, MS, "module", limit=2)
+    assert tree.values["avg"][2] is None  # the root, which is shown, has the time of all
+
+
 def test_modules_inside_a_delegate_need_the_program() -> None:
     without = profile_table(open_trace("cnn_xnnpack").profiles()[0], MS)
     given = profile_table(open_trace("cnn_xnnpack", program=True).profiles()[0], MS)

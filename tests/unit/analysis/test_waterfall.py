@@ -114,6 +114,19 @@ def test_the_table_adds_up_however_little_is_shown(by: str, limit: int | None) -
         assert sum(tops) == pytest.approx(rows[-1][0])
 
 
+@pytest.mark.parametrize("by", GROUPINGS)
+def test_a_line_says_how_many_groups_are_not_shown(by: str) -> None:
+    diff = diff_profiles(profile_of("transformer_portable"), profile_of("transformer"))
+    parts = len(waterfall(diff, by).parts)
+
+    table = waterfall_table(diff, MS, by, limit=1)
+
+    shown = min(table.breaks)
+    noun = "module" if by == "module" else "group"
+    cut = parts - shown
+    assert table.values[by][shown] == f"({cut} {noun}{'' if cut == 1 else 's'} not shown)"
+
+
 def test_what_only_one_side_has_ranks_by_its_time() -> None:
     diff = diff_profiles(many(profile_of("cnn_portable"), 1), many(profile_of("cnn_xnnpack"), 2))
 

@@ -201,6 +201,14 @@ def test_several_dumps_add_up_across_backends(
         for n in (2, 3):
             changes = sum(row[f"change_{n}"] or 0.0 for row in tops[:-1])
             assert changes == pytest.approx(tops[-1][f"change_{n}"]), (limit, n)
+        if limit:
+            names = [row[by or "event"] for row in tops]
+            left_out = [name for name in names if "not shown" in name]
+            assert len(left_out) == 1 or by == "type"  # of which there are three
+            noun = {None: "rows", "module": "modules?"}.get(by, "groups?")
+            number = "" if by is None else r"\d+ "
+            pattern = rf"\({number}{noun} not shown\)"
+            assert all(re.fullmatch(pattern, name) for name in left_out), left_out
     _, out, _ = run(capsys, *runs, *options, *grouping)
     assert "XnnpackBackend after" in out and "Dump 3, " in out
 

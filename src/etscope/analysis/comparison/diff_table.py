@@ -15,6 +15,7 @@ from etscope.analysis.comparison.changes import (
 )
 from etscope.analysis.comparison.waterfall import headline
 from etscope.analysis.profile.correlate import UNATTRIBUTED
+from etscope.analysis.profile.profile_table import not_shown
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import UsageError
 from etscope.model.table import Column, Kind, Table, grouped
@@ -175,7 +176,7 @@ def _leaves(group: Sequence[Change]) -> Sequence[Change]:
 def _not_shown(changes: Sequence[Change], depth: int = 0) -> Change:
     adding = [change for change in changes if change.adds or depth]
     return Change(
-        name=f"({len(changes)} {'row' if len(changes) == 1 else 'rows'} not shown)",
+        name=not_shown(row=len(changes)),
         kind="hidden",
         status="same",
         before=sum(change.before or 0.0 for change in adding),

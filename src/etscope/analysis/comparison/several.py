@@ -17,6 +17,7 @@ from etscope.analysis.comparison.diff import Keep
 from etscope.analysis.comparison.diff_table import known_order
 from etscope.analysis.comparison.waterfall import Part, headline, waterfall
 from etscope.analysis.profile.correlate import UNATTRIBUTED
+from etscope.analysis.profile.profile_table import group_noun, not_shown
 from etscope.analysis.profile.scale import Scale
 from etscope.model.table import Column, Kind, Table
 
@@ -94,7 +95,11 @@ def several_table(
     later = {number: diff for number, (_, diff) in enumerate(dumps, 1) if diff is not None}
     tops = _lines(later, by, keep)
     shown = list(_shown(tops, sort, limit))
-    closing = list(_closing(later, [line for line in shown if line.depth == 0]))
+    cut = len(list(_shown(tops, sort, None))) - len(shown)
+    name = not_shown(**{group_noun(by): cut}) if by and cut else "(rows not shown)"
+    closing = list(_closing(later, [line for line in shown if line.depth == 0], name))
+    if by and cut and closing[0].name != name:  # modules: those around them have their times
+        closing.insert(0, _Line(name))
     everything = [*shown, *closing]
     method = next((diff.method for diff in later.values() if diff.method), None)
     verdicts = ", ".join(f"dump {number} {one.verdict.value}" for number, one in later.items())
@@ -168,9 +173,9 @@ def _shown(tops: Sequence[_Line], sort: str, limit: int | None) -> Iterator[_Lin
     yield from everything if limit is None else below(tops, {id(leaf) for leaf in leaves[:limit]})
 
 
-def _closing(later: dict[int, MethodDiff], tops: Sequence[_Line]) -> Iterator[_Line]:
-    """Yield the sum of what is not shown, unaccounted time, and the total."""
-    rest = _Line("(rows not shown)")
+def _closing(later: dict[int, MethodDiff], tops: Sequence[_Line], name: str) -> Iterator[_Line]:
+    """Yield the sum of what is not shown, called `name`, unaccounted time, and the total."""
+    rest = _Line(name)
     for number, diff in later.items():
         adding = [
             part

@@ -28,7 +28,13 @@ from etscope.analysis.comparison.changes import (
 from etscope.analysis.comparison.compare_samples import Comparison, Verdict, compare_all
 from etscope.analysis.profile.module_times import NO_MODULE
 from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row, Ticks
-from etscope.analysis.profile.profile_table import LACKS_PROGRAM, group_name, lacks_program
+from etscope.analysis.profile.profile_table import (
+    LACKS_PROGRAM,
+    group_name,
+    group_noun,
+    lacks_program,
+    not_shown,
+)
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import UsageError
 from etscope.model.table import Column, Kind, Table
@@ -108,13 +114,17 @@ class Waterfall:
         known = {id(part) for part in shown}
         left = [part for part in self.parts if part.depth == 0 and id(part) not in known]
         left += [] if self.hidden is None else [self.hidden]
+        cut = len(self.parts) - len(shown)
+        rows = 0 if self.hidden is None else sum(self.hidden.leaves)
+        name = not_shown(**{group_noun(self.by): cut}, row=rows)
         tail: list[Part] = []
         if left:
-            count = sum(sum(part.leaves) for part in left)
             times = [
                 sum(getattr(part, side) or 0.0 for part in left) for side in ("before", "after")
             ]
-            tail.append(Part(f"({count} rows not shown)", times[0], times[1], (0, 0)))
+            tail.append(Part(name, times[0], times[1], (0, 0)))
+        elif cut:  # modules whose times the modules around them have
+            tail.append(Part(name, None, None, (0, 0)))
         return tail + [
             Part(change.name, change.before, change.after, (0, 0), change.comparison)
             for change in (self.unaccounted, self.total)
@@ -162,7 +172,7 @@ def waterfall(diff: MethodDiff, by: str, keep: Keep | None = None) -> Waterfall:
     hidden = None
     if any(one.rows for one in left):
         count = sum(len(one.rows) for one in left)
-        hidden = _part(diff, f"({count} rows not shown)", left[0], left[1])
+        hidden = _part(diff, not_shown(row=count), left[0], left[1])
     own.sort(key=lambda part: -abs(part.change))
     parts = own
     if by == "module":

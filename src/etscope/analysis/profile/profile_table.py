@@ -226,20 +226,31 @@ def _measures(rows: Sequence[Row], scale: Scale, sort: str) -> dict[int, float] 
     return {id(row): value for row, value in zip(rows, measures, strict=True)}
 
 
-def closing_rows(profile: MethodProfile, hidden: Sequence[Row]) -> list[Row]:
-    """Return the closing rows: the sum of hidden rows, unaccounted time, and the total."""
+def closing_rows(
+    profile: MethodProfile, hidden: Sequence[Row], name: str | None = None
+) -> list[Row]:
+    """Return the closing rows: the sum of hidden rows, unaccounted time, and the total. name: what
+    the hidden rows are called, if not "rows"."""
     ones = np.ones_like(profile.total)
-    tail = [_hidden(hidden)] if hidden else []
+    tail = [_hidden(hidden, name=name)] if hidden else []
     tail.append(Row("unaccounted", "unaccounted", profile.unaccounted, ones))
     tail.append(Row("total", EXECUTE, profile.total, ones))
     return tail
 
 
-def _hidden(rows: Sequence[Row], depth: int = 0) -> Row:
+def _hidden(rows: Sequence[Row], depth: int = 0, name: str | None = None) -> Row:
     ticks: Ticks = np.sum([row.ticks for row in rows], axis=0)
     calls: Ticks = np.sum([row.calls for row in rows], axis=0)
-    noun = "row" if len(rows) == 1 else "rows"
-    return Row("hidden", f"({len(rows)} {noun} not shown)", ticks, calls, depth=depth)
+    return Row("hidden", name or not_shown(row=len(rows)), ticks, calls, depth=depth)
+
+
+def not_shown(**counts: int) -> str:
+    """Return the name of a line for what a table leaves out: "(28 groups and 1 row not shown)".
+
+    counts: how many, by the noun.
+    """
+    named = [f"{n:,} {noun}{'' if n == 1 else 's'}" for noun, n in counts.items() if n]
+    return f"({' and '.join(named)} not shown)"
 
 
 def profile_title(profile: MethodProfile, scale: Scale) -> str:
@@ -274,28 +285,23 @@ def grouped_table(
     """Roll leaves up by "op", "type", "module", "source" or "delegate", longest first.
 
     A leaf counts for what all its nodes have in common: for "module" the innermost module that
-    holds them all.
+    holds them all. limit: the most groups to show; a line says how many are left out.
     """
     instructions = profile.instructions
     leaves = [(group, leaf) for group in instructions for leaf in group.kept(keep)]
-    if by == "module":
-        groups, depth = _module_tree(leaves)
-    elif by in GROUPINGS:
-        table: dict[str, list[Row]] = {}
-        for group, leaf in leaves:
-            table.setdefault(group_name(group, leaf, by), []).append(leaf)
-        groups = sorted(table.items(), key=lambda item: _mean(item[1]), reverse=True)
-        depth = [0] * len(groups)
-    else:
-        known = ", ".join((*GROUPINGS, "module"))
-        raise UsageError(f"cannot group by {by!r}", hint=f"group by one of: {known}")
+    groups, depth = _groups(leaves, by)
+    every = [leaf for group in instructions for leaf in group.leaves]
+    cut = 0 if limit is None else len(groups[limit:])
     groups, depth = groups[:limit], depth[:limit]
+    name = not_shown(**{group_noun(by): cut}, row=len(every) - len(leaves))
     counted = {id(leaf) for _, rows in groups for leaf in rows}
-    hidden = [leaf for group in instructions for leaf in group.leaves if id(leaf) not in counted]
-    tail = [(row.name, [row]) for row in closing_rows(profile, hidden)]
+    hidden = [leaf for leaf in every if id(leaf) not in counted]
+    tail = [(row.name, [row]) for row in closing_rows(profile, hidden, name)]
+    if cut and not hidden:  # modules whose time the modules around them have
+        tail.insert(0, (name, []))
     total = float(profile.total.mean())
     everything = [*groups, *tail]
-    means = [_mean(rows) for _, rows in everything]
+    means = [_mean(rows) if rows else None for _, rows in everything]
     return Table.of(
         {
             Column("method", priority=9): [profile.method] * len(everything),
@@ -305,16 +311,42 @@ def grouped_table(
                 *([None] * len(tail)),
             ],
             Column("calls", Kind.FLOAT, priority=3): [
-                sum(float(row.calls.mean()) for row in rows) for _, rows in everything
+                sum(float(row.calls.mean()) for row in rows) if rows else None
+                for _, rows in everything
             ],
-            Column("avg", Kind.DURATION, scale.unit): [float(scale(mean)) for mean in means],
-            Column("share", Kind.SHARE): [mean / total if total else None for mean in means],
+            Column("avg", Kind.DURATION, scale.unit): [
+                None if mean is None else float(scale(mean)) for mean in means
+            ],
+            Column("share", Kind.SHARE): [
+                mean / total if total and mean is not None else None for mean in means
+            ],
         },
         title=f"{profile_title(profile, scale)} · by {by}",
         notes=tuple(_notes(profile, profile.rows)),
         depth=[*depth, *([0] * len(tail))],
         breaks=frozenset({len(groups)}),
     )
+
+
+def group_noun(by: str) -> str:
+    """Return what the rows of a roll-up are called: "module" or "group"."""
+    return "module" if by == "module" else "group"
+
+
+def _groups(
+    leaves: Sequence[tuple[InstructionRows, Row]], by: str
+) -> tuple[list[tuple[str, list[Row]]], list[int]]:
+    """Return the groups with their leaves, and their depths; see `grouped_table`."""
+    if by == "module":
+        return _module_tree(leaves)
+    if by not in GROUPINGS:
+        known = ", ".join((*GROUPINGS, "module"))
+        raise UsageError(f"cannot group by {by!r}", hint=f"group by one of: {known}")
+    table: dict[str, list[Row]] = {}
+    for group, leaf in leaves:
+        table.setdefault(group_name(group, leaf, by), []).append(leaf)
+    groups = sorted(table.items(), key=lambda item: _mean(item[1]), reverse=True)
+    return groups, [0] * len(groups)
 
 
 def group_name(group: InstructionRows, leaf: Row, by: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -220,7 +221,11 @@ def _graph_table(
     }
     if tree:
         table = module_tree(linked, **options)
-        table = table.take(range(len(table))[: view.limit])
+        whole = table
+        table = whole.take(range(len(whole))[: view.limit])
+        if cut := len(whole) - len(table):
+            note = f"{cut:,} more {'module is' if cut == 1 else 'modules are'} not shown."
+            table = replace(table, notes=(*table.notes, note))
     else:
         table = node_table(linked, sort=view.sort, limit=view.limit, **options)
     if view.select is not None and view.limit != 0 and not len(table):
