@@ -195,6 +195,8 @@ def test_runs_that_differ_are_told() -> None:
     noise = np.random.default_rng(3).normal(1.0, 0.01, 40)
     assert told(noise) == []
     assert told(np.concatenate([[3.0], noise])) == ["first-run"]
+    assert told(np.concatenate([[3.0], noise]) / 100) == ["first-run"]
+    assert told(np.concatenate([[3.0], noise]) / 1000) == []  # 3 us, of 1 us
     assert told(noise[:4]) == []
     assert told(noise[:1]) == ["measured-once"]
     assert told(noise * np.where(np.arange(40) % 2, 1.0, 1.5)) == ["two-speeds"]
@@ -202,6 +204,25 @@ def test_runs_that_differ_are_told() -> None:
     spiked = noise.copy()
     spiked[[7, 23]] = 6.0
     assert told(spiked) == ["slow-runs"]
+
+
+@pytest.mark.parametrize("events", [1, 2])
+def test_one_event_of_a_coarse_clock_is_one(events: int) -> None:
+    ones = np.ones(3, dtype=np.int64)
+    inner = [
+        Row("delegated", f"Sigmoid #{i}", 2000 * ones, ones, 0, delegate_id=i, depth=1)
+        for i in range(events)
+    ]
+    rest = Row("unaccounted", "(rest)", 7001 * ones, ones, 0, depth=1)
+    head = Row("delegate", "XnnpackBackend", (2000 * events + 7001) * ones, ones, 0)
+    rows = (head, *inner, rest)
+    profile = MethodProfile("forward", np.arange(3), head.ticks, rows, {}, traced=False)
+
+    found = TimeFindings(profile, MS).delegate_rest()
+
+    assert found is not None
+    expected = "its one event" if events == 1 else "each of 2 events"
+    assert f"so that {expected} can be up to 1 us too short" in found.sentence
 
 
 def test_runs_that_differ_are_told_with_what_they_had() -> None:

@@ -21,6 +21,7 @@ from etscope.analysis.comparison.compare_samples import (
 from etscope.analysis.findings import thresholds
 from etscope.analysis.findings.time import TimeFindings
 from etscope.model.finding import Finding, Place, Quantity, Severity
+from etscope.units import TimeScale, scale_factor
 
 Floats = npt.NDArray[np.float64]
 _MORE_RUNS = ("run", "--warmup", "10", "--iterations", "100")
@@ -77,6 +78,10 @@ def _first_run(time: TimeFindings, totals: Floats) -> Finding | None:
     first, others = float(totals[0]), totals[1:]
     median = float(np.median(others))
     if first < thresholds.FIRST_RUN_RATIO * median or first <= float(others.max()):
+        return None
+    source = time.scale.source
+    is_time = source is not TimeScale.CYCLES
+    if is_time and first / scale_factor(source, TimeScale.US) < thresholds.FIRST_RUN_LEAST_US:
         return None
     sentence = (
         f"The first run took {time.text(first)}, {first / median:.1f} times the median of the "

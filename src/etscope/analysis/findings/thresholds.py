@@ -16,6 +16,7 @@ OUTLIER_SHARE = 0.02  # of an average that one run makes
 # A first run this much longer than the median of the others is one by itself: caches and memory
 # are filled. Less is within what runs of a phone vary by.
 FIRST_RUN_RATIO = 1.5
+FIRST_RUN_LEAST_US = 20.0  # a shorter first run is long by caches alone
 FIRST_RUN_FEWEST = 3  # runs: of two, either may be the odd one
 # A drift must be this large between the halves, and be sure to this confidence: one report in a
 # thousand may say it falsely.

@@ -389,9 +389,11 @@ class TimeFindings:
             sentence = f"No event explains {self.with_share(ticks)} of the {calls}"
             if coarse:
                 lost = len(events) * step
-                sentence += (
-                    f": the delegate logs whole microseconds, so that each of {len(events):,} "
-                    f"events can be up to 1 us too short, together up to {self.text(lost)}"
+                sentence += ": the delegate logs whole microseconds, so that " + (
+                    f"each of {len(events):,} events can be up to 1 us too short, together up to "
+                    f"{self.text(lost)}"
+                    if len(events) > 1
+                    else "its one event can be up to 1 us too short"
                 )
             return self.finding(
                 "delegate-rest", Severity.UNKNOWN, sentence + ".", rest, "kind:unaccounted"
