@@ -254,6 +254,15 @@ def test_statistics_are_those_of_the_inspector() -> None:
         assert table.values[name][:-2] == pytest.approx([getattr(c, name) for c in calls])
 
 
+def test_a_dump_alone_does_not_name_its_method() -> None:
+    files = artifacts("cnn_portable")
+    (profile,) = Trace(read_etdump(files.etdump)).profiles()
+    assert profile_table(profile, MS).title.startswith("unnamed method · ")
+    assert profile_table(open_trace("cnn_portable").profiles()[0], MS).title.startswith(
+        "forward · "
+    )
+
+
 def test_a_dump_without_runs_has_no_profile() -> None:
     trace = Trace(read_etdump(artifacts("empty_blocks").folder / "only.etdp"))
 

@@ -256,7 +256,7 @@ def not_shown(**counts: int) -> str:
 def profile_title(profile: MethodProfile, scale: Scale) -> str:
     """Return the method, its number of runs, and the times of loading, the first run and p50."""
     runs = len(profile.runs)
-    name = " or ".join((profile.method or "method", *profile.alternatives))
+    name = " or ".join((profile.method or "unnamed method", *profile.alternatives))
     parts = [name, f"{runs} {'run' if runs == 1 else 'runs'}"]
     samples = scale(profile.total)
     if LOAD_METHOD in profile.load:
