@@ -65,7 +65,10 @@ export interface ComparisonDoc {
    * `row_a` and `row_b` are rows of the methods. The changes of what stands at depth 0 add up.
    */
   table: TableDoc | null;
-  /** The changes by module (a tree), operator, kind and line; the first column names the group. */
+  /**
+   * The changes by module (a tree), operator, kind, line and backend; the first column names the
+   * group.
+   */
   sums: TableDoc[];
 }
 

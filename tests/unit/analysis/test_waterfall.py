@@ -141,6 +141,23 @@ def test_what_only_one_side_has_ranks_by_its_time() -> None:
     assert changes == sorted(changes, reverse=True)
 
 
+def test_sums_by_delegate_are_of_all_calls_of_a_backend() -> None:
+    """The number of a call is another in another export: a backend is one group."""
+    portable, lowered = (
+        many(profile_of("transformer_portable"), 1),
+        many(profile_of("transformer"), 2),
+    )
+
+    found = {
+        part.name: part for part in waterfall(diff_profiles(portable, lowered), "delegate").own
+    }
+
+    assert found.keys() == {"(not delegated)", "XnnpackBackend"}
+    assert found["XnnpackBackend"].status == "added"
+    calls = sum(group.head.kind == "delegate" for group in lowered.instructions)
+    assert calls > 1 and found["XnnpackBackend"].leaves[1] > calls
+
+
 def test_another_dtype_is_the_same_operator() -> None:
     diff = diff_profiles(
         many(profile_of("cnn_xnnpack"), 1), many(profile_of("cnn_xnnpack_int8"), 2)

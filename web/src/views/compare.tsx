@@ -18,7 +18,7 @@ import { ColumnChooser, CsvButton, FilterBox, Segments, Select, useFilter } from
 import { sortKey } from "./events";
 import { Programs } from "./programs";
 
-const SHAPES = ["rows", "module", "op", "type", "source", "icicle"] as const;
+const SHAPES = ["rows", "module", "op", "type", "source", "delegate", "icicle"] as const;
 
 const what = control("compare.what", "times", ["times", "programs"]);
 /** "run:method" of each side; "" until the reader chooses. */
@@ -120,6 +120,7 @@ function Times({ choice }: { choice: ComponentChildren }) {
               ["op", "operator"],
               ["type", "kind"],
               ["source", "line"],
+              ["delegate", "backend"],
               ["icicle", "icicle"],
             ]}
             onChange={(next) => (shape.value = next)}

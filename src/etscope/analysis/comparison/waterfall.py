@@ -41,7 +41,7 @@ from etscope.model.table import Column, Kind, Table
 from etscope.units import duration_decimals, format_durations
 
 Keep = Callable[[Row], bool]
-GROUPINGS = ("module", "op", "type", "source")
+GROUPINGS = ("module", "op", "type", "source", "delegate")
 # Columns that are shown by default, behind that of the groups.
 SHOWN = (
     "before", "after", "change", "of_change", "relative", "interval", "verdict", "status",
@@ -157,7 +157,7 @@ class _Leaves:
 
 
 def waterfall(diff: MethodDiff, by: str, keep: Keep | None = None) -> Waterfall:
-    """Add up the leaves of both sides by "module", "op", "type" or "source".
+    """Add up the leaves of both sides by "module", "op", "type", "source" or "delegate".
 
     keep: selects the leaves; the others are in `hidden`. Raises `UsageError` for another grouping.
     """
@@ -198,8 +198,12 @@ def _grouped(profile: MethodProfile, by: str, keep: Keep | None) -> tuple[_Group
             if by == "module":
                 path = leaf.attribution.module
                 name = NO_MODULE if path is None else path or _ROOT
+            elif by == "op":
+                name = operator_name(call, leaf)
+            elif by == "delegate" and call.head.kind == "delegate":
+                name = operator_of(call.head)  # the number of a call is another in another export
             else:
-                name = operator_name(call, leaf) if by == "op" else group_name(call, leaf, by)
+                name = group_name(call, leaf, by)
             groups.setdefault(name, _Leaves()).rows.append(leaf)
     return groups, left
 

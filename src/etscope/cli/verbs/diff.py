@@ -92,8 +92,8 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
     help="Leave out the first N runs of each dump.",
 )  # fmt: skip
 @click.option(
-    "--by", type=click.Choice(("module", "op", "type", "source")),
-    help="Add up the changes by module, operator of the model, kind, or line.",
+    "--by", type=click.Choice(("module", "op", "type", "source", "delegate")),
+    help="Add up the changes by module, operator of the model, kind, line, or backend.",
 )  # fmt: skip
 @click.option("--per-op", is_flag=True, help="Report a regressed operator as a finding, too.")
 @click.option("--strict", is_flag=True, help="Exit with 4 when the runs cannot tell.")
