@@ -247,6 +247,62 @@ def test_large_changes_are_factors(change: float, text: str) -> None:
     assert percent(change) == text
 
 
+def one_kernel(times: Sequence[int], others: int = 0) -> MethodProfile:
+    """A method of a kernel "op" that takes these times, a longer one that orders the runs, and
+    `others`, which do not change."""
+    ones = np.ones(len(times), dtype=np.int64)
+    long = 10**8 + 10**6 * np.arange(len(times))
+    rows = [Row("kernel", "op.out", np.array(times), ones, 0), Row("kernel", "long", long, ones, 1)]
+    random = np.random.default_rng(len(times))
+    for number in range(others):
+        ticks = random.normal(1e6, 2e5, len(times)).astype(np.int64)
+        rows.append(Row("kernel", f"other{number}.out", ticks, ones, 2 + number))
+    total = np.sum([row.ticks for row in rows], axis=0)
+    return MethodProfile("forward", np.arange(len(times)), total, tuple(rows), {}, False)
+
+
+def test_relative_has_the_sign_of_the_change_beside_it() -> None:
+    """A run of a thousand times makes the average; the trimmed means fell."""
+    before, after = [1000 + n % 7 for n in range(41)], [900 + n % 7 for n in range(41)]
+    after[20] = 10**6
+    diff = diff_profiles(one_kernel(before), one_kernel(after))
+
+    for table in (diff_table(diff, MS), waterfall_table(diff, MS, "op")):
+        column = "event" if "event" in table.values else "op"
+        row = list(table.values[column]).index("op.out")
+        ends = table.values["before"][row], table.values["after"][row]
+        assert table.values["change"][row] > 0 > table.values["ratio"][row] - 1
+        assert table.values["relative"][row] == percent(ends[1] / ends[0] - 1)
+
+    unknown = diff_profiles(
+        unsteady(profile_of("cnn_portable"), 1), unsteady(profile_of("cnn_portable"), 2)
+    )
+    for table in (diff_table(unknown, MS), waterfall_table(unknown, MS, "op")):
+        of_interval = dict(zip(table.values["interval"], table.values["relative"], strict=True))
+        assert of_interval["unknown"] is None
+
+
+def test_the_correction_is_told_where_it_alone_keeps_from_a_verdict() -> None:
+    random = np.random.default_rng(2)
+    sides = [random.normal(1e6 * factor, 1e5, 21).astype(int).tolist() for factor in (1, 0.83)]
+    alone = diff_profiles(one_kernel(sides[0]), one_kernel(sides[1]))
+    among = diff_profiles(one_kernel(sides[0], 60), one_kernel(sides[1], 60))
+
+    one, other = (
+        next(part for part in waterfall(diff, "op").own if part.name == "op.out").comparison
+        for diff in (alone, among)
+    )
+
+    assert one and other and (one.low, one.high) == (other.low, other.high)
+    assert (one.verdict, other.verdict) == (Verdict.IMPROVED, Verdict.CANNOT_TELL)
+    assert (
+        "tells a change of this row alone, but not after the correction for 62 comparisons"
+        in other.reason
+    )
+    for table in (diff_table(among, MS), waterfall_table(among, MS, "op")):
+        assert any("together, corrected by Holm's method" in note for note in table.notes)
+
+
 def test_dumps_of_one_program_are_noise_for_sums_too() -> None:
     base = profile_of("cnn_portable")
     diff = diff_profiles(many(base, 1), many(base, 2, 1.08))

@@ -222,15 +222,29 @@ def percent(change: float) -> str:
     return f"{change:+.1%}" if change < 9 else f"x{float(f'{1 + change:.3g}'):,.10g}"
 
 
-def comparison_cells(comparison: Comparison | None) -> dict[str, Any]:
-    """Return the cells of a table that show a comparison; those of sizes are None without one.
+def shown_relative(relative: float, before: float | None, after: float | None) -> float:
+    """Return the relative change to show beside the averages `before` and `after`: that of the
+    trimmed means, which are compared; that of the averages where these changed the other way, as
+    when few long runs make one of them."""
+    if not before or after is None or relative * (after - before) >= 0:
+        return relative
+    return after / before - 1
 
-    ratio, low, high: of the times, after / before, and the ends of its interval.
+
+def comparison_cells(
+    comparison: Comparison | None, before: float | None, after: float | None
+) -> dict[str, Any]:
+    """Return the cells of a table that show a comparison; those of sizes are None without one, and
+    `relative` where the interval says nothing.
+
+    before, after: the averages that are shown beside it. ratio, low, high: of the trimmed means,
+    after / before, and the ends of its interval.
     """
     cells: dict[str, Any] = dict.fromkeys(("relative", "interval", "ratio", "low", "high"))
     if comparison is not None and comparison.relative is not None:
+        relative = shown_relative(comparison.relative, before, after)
         cells = {
-            "relative": percent(comparison.relative),
+            "relative": None if comparison.is_unbounded else percent(relative),
             "interval": interval(comparison),
             "ratio": 1 + comparison.relative,
             "low": 1 + (comparison.low or 0.0),
@@ -247,6 +261,16 @@ def interval_note(comparisons: Iterable[Comparison | None]) -> tuple[str, ...]:
     if any(one is not None and one.is_unbounded for one in comparisons):
         return (f'Interval "{UNKNOWN}": {UNBOUNDED}; its ends are more than tenfold apart.',)
     return ()
+
+
+def correction_note(policy: Policy, count: int, noun: str) -> str:
+    """Return the note on the verdicts of a table: of `count` rows, which are called `noun`s."""
+    nouns = noun if count == 1 else f"{noun}s"
+    return (
+        f"Regressed or improved: {policy.in_words()}; of {count:,} {nouns} "
+        "together, corrected by Holm's method. Times are averages over the middle runs, so they "
+        "add up."
+    )
 
 
 def time_text(ticks: float | None, scale: Scale) -> str:

@@ -510,11 +510,11 @@ def _compared(
     with np.errstate(divide="ignore", invalid="ignore"):
         difference = np.log(last / first)
         fast = np.maximum(after.fastest, clocks[:, 1]) / np.maximum(before.fastest, clocks[:, 0])
+    family = policy.dumps * int(judged.sum())
     p = np.full(len(difference), np.nan)
     half = np.full(len(difference), np.nan)
     if judged.any():
-        strictest = policy.alpha / policy.dumps / judged.sum()
-        variance, freedom = _squared_errors(sides, (first, last), noise, strictest)
+        variance, freedom = _squared_errors(sides, (first, last), noise, policy.alpha / family)
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.where(difference == 0, 0.0, difference / np.sqrt(variance))
         p[judged] = np.minimum(policy.dumps * _holm(two_sided_p(t[judged], freedom[judged])), 1.0)
@@ -535,7 +535,7 @@ def _compared(
             continue
         ratio, low, high = np.exp(difference[i] + half[i] * np.array([0.0, -1.0, 1.0])).tolist()
         verdict, reason = _verdict(
-            (ratio, low, high), float(fast[i]), float(p[i]), policy, unsteady
+            (ratio, low, high), float(fast[i]), float(p[i]), policy, unsteady, family
         )
         answer = Comparison(
             verdict,
@@ -554,14 +554,17 @@ def _compared(
 
 
 def _verdict(
-    ratios: Sequence[float], fast: float, p: float, policy: Policy, unsteady: bool
+    ratios: Sequence[float], fast: float, p: float, policy: Policy, unsteady: bool, family: int = 1
 ) -> tuple[Verdict, str]:
-    """The verdict for a ratio and the ends of its interval, and why there is none."""
+    """The verdict for a ratio and the ends of its interval, and why there is none. family: how many
+    are compared together, for which p is corrected, but not the interval."""
     ratio, low, high = ratios
     least = policy.min_effect
     why = "; the times are not steady within a dump" if unsteady else ""
-    if p <= policy.alpha and policy.beyond(ratio, least):
-        if not (policy.beyond(fast, least) and (fast > 1) == (ratio > 1)):
+    is_large = policy.beyond(ratio, least)
+    did_fastest = policy.beyond(fast, least) and (fast > 1) == (ratio > 1)
+    if p <= policy.alpha and is_large:
+        if not did_fastest:
             return Verdict.CANNOT_TELL, (
                 f"{ratio - 1:+.1%}, but the fastest runs changed by {fast - 1:+.1%}: "
                 "something else may have run on the device"
@@ -572,6 +575,11 @@ def _verdict(
     if _says_nothing(low, high):
         return Verdict.CANNOT_TELL, UNBOUNDED
     interval = f"{low - 1:+.1%} to {high - 1:+.1%}"
+    if family > 1 and is_large and did_fastest and not low <= 1 <= high:
+        return Verdict.CANNOT_TELL, (
+            f"{interval} tells a change of this row alone, but not after the correction for "
+            f"{family:,} comparisons{why}"
+        )
     return Verdict.CANNOT_TELL, f"{interval} is not inside ±{least:.1%}, nor surely outside{why}"
 
 

@@ -9,6 +9,7 @@ from etscope.analysis.comparison.changes import (
     Change,
     MethodDiff,
     comparison_cells,
+    correction_note,
     diff_title,
     interval_note,
     time_text,
@@ -104,9 +105,7 @@ def diff_table(
             f"{time_text(diff.total.firsts[0], scale)} {scale.unit} before, "
             f"{time_text(diff.total.firsts[1], scale)} {scale.unit} after.",
             *diff.notes,
-            f"Regressed or improved: {diff.policy.in_words()}; of {len(diff.operators)} operators "
-            "together, corrected by Holm's method. Times are averages over the middle runs, so "
-            "they add up.",
+            correction_note(diff.policy, len(diff.operators), "operator"),
         ),
         depth=[change.depth for change in everything],
         breaks=frozenset({len(rows)}),
@@ -207,7 +206,7 @@ def _cells(change: Change, diff: MethodDiff, scale: Scale) -> dict[str, Any]:
         "kind": change.kind,
         "status": None if pair is None else change.status,
         **{name: None if v is None else float(scale(v)) for name, v in timed.items()},
-        **comparison_cells(comparison),
+        **comparison_cells(comparison, change.before, change.after),
         "fastest": None if judged is None else 1 + (judged.fastest or 0.0),
         "p": None if judged is None else judged.p,
         "noise_floor": (judged.noise_floor or None) if judged is not None else None,

@@ -57,7 +57,8 @@ class _Line:
         cells = {"method": method, first: self.name, "time_1": time(self.before)}
         for n in range(2, dumps + 1):
             part = self.parts.get(n)
-            judged = comparison_cells(None if part is None else part.comparison)
+            sizes = (None,) * 3 if part is None else (part.comparison, part.before, part.after)
+            judged = comparison_cells(*sizes)
             cells |= {f"{name}_{n}": value for name, value in judged.items()}
             cells[f"time_{n}"] = None if part is None else time(part.after)
             cells[f"change_{n}"] = None if part is None else time(part.change)

@@ -20,6 +20,7 @@ from etscope.analysis.comparison.changes import (
     MethodDiff,
     clock_steps,
     comparison_cells,
+    correction_note,
     diff_title,
     interval,
     interval_note,
@@ -88,7 +89,7 @@ class Part:
         return {
             **{name: None if t is None else float(scale(t)) for name, t in times.items()},
             "of_change": self.change / total if total else None,
-            **comparison_cells(self.comparison),
+            **comparison_cells(self.comparison, self.before, self.after),
             "status": self.status if any(self.leaves) else None,
             "rows_before": self.leaves[0] if any(self.leaves) else None,
             "rows_after": self.leaves[1] if any(self.leaves) else None,
@@ -401,6 +402,7 @@ def parts_table(
     everything = [*shown, *found.closing(shown)]
     is_sure = diff.verdict in (Verdict.REGRESSED, Verdict.IMPROVED)
     total = found.total.change if is_sure else 0.0  # no share of what may be noise
+    judged = sum(part.comparison is not None for part in found.parts)
     return Table.of_cells(
         (
             Column("method", priority=9),
@@ -417,7 +419,11 @@ def parts_table(
         ),
         [{"method": diff.method, by: p.name, **p.cells(total, scale)} for p in everything],
         title=f"{diff_title(diff, scale)} · by {by}",
-        notes=(*interval_note(part.comparison for part in everything), *diff.notes),
+        notes=(
+            *interval_note(part.comparison for part in everything),
+            *diff.notes,
+            correction_note(diff.policy, judged, group_noun(by)),
+        ),
         depth=[part.depth for part in everything],
         breaks=frozenset({len(shown)}),
     )

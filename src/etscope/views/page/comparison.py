@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from etscope.analysis.comparison.beside import Facts, beside
-from etscope.analysis.comparison.changes import MethodDiff
+from etscope.analysis.comparison.changes import MethodDiff, shown_relative
 from etscope.analysis.comparison.diff import check_comparable, diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table, shown_changes
 from etscope.analysis.comparison.graph_pairs import pair_graphs
@@ -161,11 +161,15 @@ def _shown(table: Table, names: Sequence[str]) -> Table:
         else replace(column, title=_TITLES.get(column.name, column.title), priority=0)
         for column in table.select(names).columns
     ]
-    ratios = [None if ratio is None else ratio - 1 for ratio in table.values["ratio"]]
+    cells = (table.values[name] for name in ("relative", "ratio", "before", "after"))
+    relatives = [
+        None if text is None else shown_relative(ratio - 1, before, after)
+        for text, ratio, before, after in zip(*cells, strict=True)
+    ]
     return replace(
         table,
         columns=tuple(columns),
-        values={**{name: table.values[name] for name in names}, "relative": ratios},
+        values={**{name: table.values[name] for name in names}, "relative": relatives},
         notes=(),
     )
 

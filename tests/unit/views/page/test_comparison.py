@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from etscope.analysis.comparison.changes import percent
 from etscope.analysis.comparison.diff import diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table, shown_changes
 from etscope.analysis.comparison.program_report import program_diff_report
@@ -63,8 +64,8 @@ def test_rows_verdicts_and_words_are_those_of_diff(names: tuple[str, str], tmp_p
     values = found["table"]["values"]
     for name in ("event", "verdict", "status", "before", "after", "change", "interval", "module"):
         assert values[name] == list(expected.values[name]), name
-    ratios = [None if one is None else one - 1 for one in expected.values["ratio"]]
-    assert values["relative"] == ratios
+    relatives = [None if one is None else percent(one) for one in values["relative"]]
+    assert relatives == expected.values["relative"]
     sides = [report["runs"][n]["methods"][0]["rows"]["values"]["event"] for n in (0, 1)]
     changes = shown_changes(diff, "change")[0]
     assert len(changes) == len(expected) - 2
