@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -187,6 +188,19 @@ def test_the_headline_says_what_changed_by_how_much_and_whether_it_can_be_told()
     assert faster[1] == "It ran on kernels before, on XnnpackBackend after."
     assert faster[2].startswith("By operator: convolution -")
     assert faster[3].startswith("By module: ")
+
+    parts = many(profile_of("transformer_portable"), 1), many(profile_of("transformer"), 2)
+    heads = {
+        kind: sum(row.ticks[-31:].sum() for row in parts[1].rows if row.kind == kind)
+        for kind in ("delegate", "kernel")
+    }
+    share = re.match(
+        r"It ran on kernels before, partly on XnnpackBackend \((.*)% of its operators' time\)",
+        headline(diff_profiles(*parts), MS)[1],
+    )
+    assert share is not None
+    expected = 100 * heads["delegate"] / sum(heads.values())
+    assert float(share[1]) == pytest.approx(expected, abs=1)
 
     files = artifacts("cnn_xnnpack")
     record = read_etrecord(files.etrecord)

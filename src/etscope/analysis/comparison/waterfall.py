@@ -39,7 +39,7 @@ from etscope.analysis.profile.profile_table import (
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import UsageError
 from etscope.model.table import Column, Kind, Table
-from etscope.units import duration_decimals, format_durations
+from etscope.units import duration_decimals, format_durations, format_share
 
 Keep = Callable[[Row], bool]
 GROUPINGS = ("module", "op", "type", "source", "delegate")
@@ -52,6 +52,7 @@ _NAMED = 3  # parts that a headline names
 _WORTH_NAMING = 0.1  # of the largest change
 # Operators that a quantised model has around each of its own.
 _AROUND = ("quantize", "dequantize", "choose_qparams")
+_ON_KERNELS = 0.05  # of the time: less beside delegates is not said
 _ROOT = "(root)"
 _MORE_RUNS = 100  # that a headline asks for at least
 
@@ -328,12 +329,10 @@ def headline(
         by = _size(diff.total.change, scale, decimals).lstrip("+-")
         first = f"{name} takes {by} {longer}: {moved} ({sizes})."
     sentences = [first[:1].upper() + first[1:] if name == "the method" else first]
-    backends = []
-    for profile in (diff.sides.before, diff.sides.after):
-        calls = [row for row in profile.rows if row.depth == 0 and row.kind == "delegate"]
-        backends.append(" and ".join(sorted(set(map(operator_of, calls)))) or "kernels")
-    if backends[0] != backends[1]:
-        sentences.append(f"It ran on {backends[0]} before, on {backends[1]} after.")
+    profiles = diff.sides.before, diff.sides.after
+    if _backends(profiles[0]) != _backends(profiles[1]):
+        places = [_where(profile, diff.sides.middle(profile)) for profile in profiles]
+        sentences.append(f"It ran {places[0]} before, {places[1]} after.")
     changed = (Verdict.REGRESSED, Verdict.IMPROVED)
     is_sure = verdict in changed
     told = "" if is_sure else ", as far as it can be told"
@@ -353,7 +352,7 @@ def headline(
                 for part in parts
             )
             sentences.append(f"{what}{told}: {', '.join(named)}.")
-    if any(lacks_program(profile) for profile in (diff.sides.before, diff.sides.after)):
+    if any(map(lacks_program, profiles)):
         sentences.append(LACKS_PROGRAM)
     return (*sentences, *diff.beside)
 
@@ -362,6 +361,26 @@ def _size(ticks: float, scale: Scale, decimals: int) -> str:
     """Return a change with its sign and unit."""
     text = format_durations([float(scale(ticks))], scale.unit, decimals)[0]
     return f"{'+' if ticks > 0 else ''}{text} {scale.unit}"
+
+
+def _backends(profile: MethodProfile) -> set[str]:
+    return {operator_of(row) for row in profile.rows if row.kind == "delegate"}
+
+
+def _where(profile: MethodProfile, runs: Ticks) -> str:
+    """Return where the method ran: "on kernels", "on XnnpackBackend", or, if kernels took time too
+    that is worth saying, "partly on XnnpackBackend (85% of the time of its operators)"."""
+    found = " and ".join(sorted(_backends(profile)))
+    if not found:
+        return "on kernels"
+    times = {
+        kind: sum(float(row.ticks[runs].mean()) for row in profile.rows if row.kind == kind)
+        for kind in ("delegate", "kernel")
+    }
+    whole = sum(times.values())
+    if times["kernel"] < _ON_KERNELS * whole or not whole:
+        return f"on {found}"
+    return f"partly on {found} ({format_share(times['delegate'] / whole)} of its operators' time)"
 
 
 def waterfall_table(
