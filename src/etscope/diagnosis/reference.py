@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
+import numpy as np
+
 from etscope.analysis.graphs.linked_graph import method_of_graph
 from etscope.analysis.matching.matching import parts_of
 from etscope.analysis.memory import methods_sharing_state
 from etscope.analysis.numerics.gap import Reference
 from etscope.analysis.numerics.runs import (
+    INPUTS_HINT,
     NO_RECORD_HINT,
     MethodRun,
+    OtherInputsError,
     edge_symbols,
     runs_of,
     sequences,
@@ -27,7 +31,14 @@ from etscope.etrecord import as_etrecord
 from etscope.etrecord.loading import load_recorded, load_to_run
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordFile, RecordView
 from etscope.formats.program.bpte import BundledFile
-from etscope.formats.run_json import SavedCall, call_of_run
+from etscope.formats.program.input_validation import (
+    as_exported,
+    as_program_input,
+    check_count,
+    check_value,
+)
+from etscope.formats.program.pte import Program
+from etscope.formats.run_json import SavedCall, call_of_run, inputs_sha256
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph
 from etscope.optional import require
@@ -229,14 +240,49 @@ def inputs_of_run(
     that `etscope run --save` kept beside the dump, or the record's representative ones. None when
     there are none.
 
-    Raises `NumericGapError` when the run is known to have had others, which were not saved.
+    Raises `NumericGapError` when the run is known to have had others, which were not saved, and
+    `OtherInputsError` when it is known to have had others than those that are given.
     """
     if given is not None:
+        if not trace.forced:
+            _check_given(trace, method, run, given)
         return given
     case_inputs = inputs_of_case(bundle, method, run)
     if case_inputs is not None:
         return case_inputs
     return _inputs_of_call(trace, method, _calls(trace, method)(run))
+
+
+def _check_given(trace: Trace, method: str, run: MethodRun, given: Any) -> None:
+    call = _calls(trace, method)(run)
+    noted = None if call is None or call.inputs is None else call.inputs.fingerprint
+    if call is None or call.inputs is None or noted is None:
+        return
+    from etscope.bridge.reference.local_reference import flat_inputs
+
+    values = _as_taken(trace.recorded_program, method, flat_inputs(given))
+    if values is None or inputs_sha256(values) == noted:
+        return
+    source = call.inputs.source
+    own = "" if source == "given" else f" ({source})"
+    kept = source == "record" or call.inputs.values is not None
+    raise OtherInputsError(
+        f"these are not the inputs that ran: the run is noted to have had others{own}",
+        hint="without --inputs (inputs=), those that ran are taken" if kept else INPUTS_HINT,
+    )
+
+
+def _as_taken(program: Program | None, method: str, given: Sequence[Any]) -> list[Any] | None:
+    """Flat inputs as the program takes them; None where that is not known, or they do not fit: of
+    these the reference says what is wrong."""
+    if program is None:
+        return list(given) if all(isinstance(value, np.ndarray) for value in given) else None
+    values = as_exported(given)
+    found = program.method(method)
+    expected = [found.values[index] for index in found.inputs]
+    if check_count(values, expected) or any(map(check_value, values, expected)):
+        return None
+    return list(map(as_program_input, values, expected))
 
 
 def _calls(trace: Trace, method: str) -> Callable[[MethodRun], SavedCall | None]:

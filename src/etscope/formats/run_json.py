@@ -40,6 +40,7 @@ and other keys are ignored. The last two lines are written by other tools only. 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -89,10 +90,31 @@ class SavedInputs:
     """The inputs of the runs of a method.
 
     source: "given", "record", "case" or "seed N". values: flat, None if they were not saved.
+    sha256: their `inputs_sha256`, as it was noted.
     """
 
     source: str
     values: tuple[Any, ...] | None
+    sha256: str | None = None
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The hash of the inputs that ran; None if neither they nor their hash are known."""
+        if self.sha256 is not None or self.values is None:
+            return self.sha256
+        return inputs_sha256(self.values)
+
+
+def inputs_sha256(inputs: Sequence[Any]) -> str:
+    """Return a hash of the types, shapes and values of inputs, as the program takes them."""
+    digest = hashlib.sha256()
+    for value in inputs:
+        array = np.asarray(value) if isinstance(value, (np.ndarray, int, float)) else None
+        what = repr(value) if array is None else f"{array.dtype.name}{array.shape}"
+        digest.update(what.encode())
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +204,8 @@ def _inputs_of_calls(
                 for key, value in zip(file.names, file.values, strict=True)
                 if key is not None and key.startswith(prefix)
             )
-        found.append(None if source is None else SavedInputs(source, values))
+        sha256 = text_or_none(call.get("inputs_sha256"), "inputs_sha256")
+        found.append(None if source is None else SavedInputs(source, values, sha256))
     return found
 
 

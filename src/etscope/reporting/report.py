@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.comparison.programs import Side
+from etscope.analysis.numerics.runs import OtherInputsError
 from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import (
@@ -442,7 +443,7 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
     trace.check_debug_buffer()
     sections, saved_notes = files.saved(facts, record)
     numerics: Numerics | None = None
-    note: str | None = "They were not asked for (--no-numerics)."
+    note: str | None = "Numeric errors were not asked for (--no-numerics)."
     if options.numerics is not False:
         logged = trace
         if files.values is not None and not trace.refers_to_tensors:
@@ -458,6 +459,7 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
         notes=[*notes, *saved_notes],
         numerics=numerics,
         numerics_note=note,
+        has_values=files.values is not None,
     )
 
 
@@ -491,8 +493,9 @@ def diagnosis(
     try:
         found = _of_one_method(trace, options, bundle)
     except EtscopeError as error:
-        unclear = isinstance(error, _SeveralMethodsError)
-        if options.numerics or (options.inputs is not None and not unclear):
+        # These are told in place of the numbers, also where inputs were given.
+        is_told = isinstance(error, (_SeveralMethodsError, OtherInputsError))
+        if options.numerics or (options.inputs is not None and not is_told):
             raise
         parts = filter(None, (error.message, error.hint))
         return None, " ".join(f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in parts)
@@ -580,7 +583,7 @@ def write_report(
 ) -> None:
     """Write the report on a trace as one HTML file; see `Inspector.report`."""
     numerics: Numerics | None = None
-    note: str | None = "They were not asked for."
+    note: str | None = "Numeric errors were not asked for."
     if options.numerics is not False:
         numerics, note = diagnosis(trace, options, bundle)
     found = ReportInput(

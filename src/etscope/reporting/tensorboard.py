@@ -10,6 +10,7 @@ from typing import Any
 
 from etscope.analysis.graphs.views import graph_views, with_errors
 from etscope.analysis.numerics.rows import Numerics
+from etscope.analysis.numerics.runs import OtherInputsError
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.profile_table import grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
@@ -83,7 +84,7 @@ def numerics_if_known(
         given = None if inputs is None else inputs(method)
         try:
             found.append(numerics_of(trace, method=method, inputs=given, bundle=bundle))
-        except (MissingDataError, MissingDependencyError) as error:
+        except (MissingDataError, MissingDependencyError, OtherInputsError) as error:
             warnings.warn(
                 f"no numeric errors on the graphs of {method}: {error.message}",
                 EtscopeWarning,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -35,6 +34,7 @@ from etscope.formats.run_json import (
     SavedMemory,
     conditions_to_json,
     encode_run_json,
+    inputs_sha256,
 )
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
 from etscope.model.statistics import statistic
@@ -506,7 +506,7 @@ class Run:
                     "iterations": call.iterations,
                     "warmup": call.warmup,
                     "inputs_from": call.inputs_from,
-                    "inputs_sha256": _sha256(call.inputs),
+                    "inputs_sha256": inputs_sha256(call.inputs),
                 }
                 for shown, call in zip(self.calls, first.job.calls, strict=True)
             ],
@@ -538,18 +538,6 @@ def _calls_in_dump(done: Executed) -> tuple[SavedCall, ...]:
 def _tensor_file(stem: str, named: Mapping[str, Any]) -> str:
     arrays = [value for value in named.values() if isinstance(value, np.ndarray)]
     return stem + _TENSOR_FILES[not all(fits_npz(array.dtype) for array in arrays)]
-
-
-def _sha256(inputs: Sequence[Any]) -> str:
-    """A hash of the types, shapes and values of a call's inputs."""
-    digest = hashlib.sha256()
-    for value in inputs:
-        array = np.asarray(value) if isinstance(value, (np.ndarray, int, float)) else None
-        what = repr(value) if array is None else f"{array.dtype.name}{array.shape}"
-        digest.update(what.encode())
-        if array is not None:
-            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
-    return digest.hexdigest()
 
 
 def _copy(source: Path, target: PathLike) -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("executorch.exir")
@@ -124,6 +125,29 @@ def test_no_inputs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_inputs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, _, err = run(capsys, *files("batched_linear"), *inputs(tmp_path, "cnn_portable"))
     assert code in (3, 4) and "float32[" in err
+
+
+def test_inputs_that_did_not_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    made = artifacts("cnn_xnnpack")
+    saved, other = tmp_path / "ran", tmp_path / "other.npz"
+    ran = [made.pte, "--seed", 5, "--debug-level", "intermediate_outputs", "--save", saved]
+    assert main([str(one) for one in ("run", *ran, "--iterations", 1)]) == 0
+    capsys.readouterr()
+    with np.load(saved / "inputs.npz") as kept:
+        np.savez(other, *(kept[name] * 2 + 1 for name in kept.files))
+    dump = [saved / "values.etdp", "-r", made.etrecord, "-b", saved / "debug.bin"]
+    assert run(capsys, *dump, "--inputs", saved / "inputs.npz")[0] == 0
+
+    code, out, err = run(capsys, *dump, "--inputs", other)
+
+    assert (code, out) == (3, "")
+    assert "these are not the inputs that ran: the run is noted to have had others (seed 5)" in err
+    assert "without --inputs" in err
+
+    report = tmp_path / "report.html"
+    arguments = ["report", saved, made.etrecord, "--inputs", other]
+    assert main([str(one) for one in (*arguments, "-o", report)]) == 0
+    assert "wrong is not known. These are not the inputs that ran" in report.read_text()
 
 
 def test_files_that_do_not_belong_together(capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,9 +74,16 @@ def record_of(kind: type[torch.nn.Module], **options: Any) -> Any:
         return export(kind(), INPUTS, **options).record
 
 
+def without_notes(done: Run, record: Any) -> Inspector:
+    """Open a run as a dump whose inputs nobody noted, as without the run.json beside it."""
+    inspected = done.inspector(etrecord=record)
+    inspected.trace.__dict__["known_calls"] = ()
+    return inspected
+
+
 def diagnosed(device: torch.nn.Module, inputs: Any = INPUTS, **options: Any) -> Numerics:
     """What is found in a run of `device` on `inputs` with the record of `Net`."""
-    inspected = ran(device, inputs, **options).inspector(etrecord=record_of(Net, **options))
+    inspected = without_notes(ran(device, inputs, **options), record_of(Net, **options))
     return inspected.diagnose_numerics(inputs=INPUTS)
 
 
@@ -200,10 +207,21 @@ def test_other_inputs_are_in_doubt_when_all_that_reads_them_is_wrong() -> None:
             return torch.sin(x) + torch.tanh(x)
 
     done = ran(Twice(), OTHER_INPUTS)
-    inspected = done.inspector(etrecord=record_of(Twice))
+    inspected = without_notes(done, record_of(Twice))
     (doubt,) = inspected.diagnose_numerics(inputs=INPUTS).doubts
     assert "may not be the inputs that ran" in doubt
     assert not inspected.diagnose_numerics(inputs=OTHER_INPUTS).doubts
+
+
+def test_other_inputs_than_those_that_were_noted_are_refused() -> None:
+    inspected = ran(Net(), OTHER_INPUTS).inspector(etrecord=record_of(Net))
+    assert inspected.diagnose_numerics(inputs=OTHER_INPUTS).is_fine
+    assert inspected.diagnose_numerics(inputs=[OTHER_INPUTS[0].numpy()]).is_fine
+    with pytest.raises(MismatchError, match="not the inputs that ran") as caught:
+        inspected.diagnose_numerics(inputs=INPUTS)
+    assert "without --inputs" in str(caught.value)
+    forced = ran(Net(), OTHER_INPUTS).inspector(etrecord=record_of(Net), verify=False)
+    assert not forced.diagnose_numerics(inputs=INPUTS).is_fine
 
 
 def test_the_tolerance_is_in_the_metric() -> None:

@@ -33,7 +33,9 @@ from etscope.analysis.numerics.rows import (
     RowValues,
 )
 from etscope.analysis.numerics.runs import (
+    INPUTS_HINT,
     MethodRun,
+    OtherInputsError,
     PairedValues,
     check_values,
     chosen_run,
@@ -45,13 +47,12 @@ from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import unfolded as unfolded_indices
 from etscope.analysis.selector_fields import fields_of_value
-from etscope.errors import MismatchError, MissingDataError, NumericGapError
+from etscope.errors import MissingDataError, NumericGapError
 from etscope.model.graph import Graph, Node
 from etscope.model.selector import Selector
 
 DEFAULT_METRIC = "sqnr"
 _NEARLY_ALL = 0.9  # share of elements
-_ADVICE = "give those that ran with inputs= (--inputs)"
 
 _MOST_OUTPUTS = 8
 _FIRST_WRONG = 4
@@ -225,8 +226,8 @@ def diagnose_run(
 ) -> Numerics:
     """`diagnose` a run that has values, with a matcher that other runs share.
 
-    Raises `MissingDataError` if a selector of values picks none, and `MismatchError` if a delegate
-    logged other inputs than these.
+    Raises `MissingDataError` if a selector of values picks none, and `OtherInputsError` if a
+    delegate logged other inputs than these.
     """
     metric = judgement.metric
     logged = logged_run(trace, chosen.block, chosen.position, method)
@@ -458,7 +459,7 @@ def doubts_of_logged_inputs(
     """Return the doubt that other inputs ran, if the trace is forced and there is one: a delegate
     logs its inputs, inputs of the program among them. None if no inputs were logged.
 
-    Raises `MismatchError` for other inputs: correct operators would be called wrong.
+    Raises `OtherInputsError` for other inputs: correct operators would be called wrong.
     """
     compared = dict(_logged_inputs(trace, logged))
     different = []
@@ -475,7 +476,7 @@ def doubts_of_logged_inputs(
     told = "these are not the inputs that ran: a delegate logged others for input "
     told += ", ".join(different)
     if not trace.forced:
-        raise MismatchError(told, hint=_ADVICE)
+        raise OtherInputsError(told, hint=INPUTS_HINT)
     return [told]
 
 
@@ -493,12 +494,12 @@ def doubts_of_inputs(rows: Sequence[NumericsRow]) -> Iterator[str]:
     if len(direct) > 1:
         yield (
             f"these may not be the inputs that ran: all {len(direct)} values that are computed "
-            f"from them are wrong in nearly all elements, and no other is; {_ADVICE}"
+            f"from them are wrong in nearly all elements, and no other is; {INPUTS_HINT}"
         )
     else:
         yield (
             "the wrong value is the only one that is computed from the inputs, and wrong in nearly "
-            f"all elements: if these are not the inputs that ran, that is why; {_ADVICE}"
+            f"all elements: if these are not the inputs that ran, that is why; {INPUTS_HINT}"
         )
 
 

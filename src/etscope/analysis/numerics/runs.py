@@ -12,7 +12,7 @@ from etscope.analysis.matching.logged_run import LoggedRun, logged_run
 from etscope.analysis.matching.matching import Coverage, Matching, Pair, Unpaired, match
 from etscope.analysis.profile.correlate import EDGE_GRAPH, MethodSymbols, method_symbols
 from etscope.analysis.profile.trace import Trace
-from etscope.errors import NumericGapError, UsageError
+from etscope.errors import MismatchError, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE
 from etscope.model.event_table import Block
 from etscope.model.graph import Graph
@@ -24,7 +24,14 @@ RECORD_HINT = (
 
 NO_RECORD_HINT = "pass etrecord=: the ETRecord of the program's export"
 
+INPUTS_HINT = "give those that ran with inputs= (--inputs)"
+
 _LOADS = "Program::load_method"
+
+
+class OtherInputsError(MismatchError):
+    """The inputs of a reference are not those that ran: all that is compared with it would seem
+    wrong, whatever the operators do."""
 
 
 class MethodRun(NamedTuple):

@@ -81,7 +81,8 @@ class ReportInput:
     from the dump's ticks to the report's times. convert: the user's, for events inside delegates.
     sections: the first tables of the summary, on the run's environment. notes: sentences for the
     reader. numerics: the diagnosis of the run's values; numerics_note: why there is none, or what
-    it leaves out. views: the graphs, if they are already known, with the errors of `numerics`.
+    it leaves out. has_values: another dump of the run, with values, is there. views:
+    the graphs, if they are already known, with the errors of `numerics`.
     """
 
     name: str
@@ -95,6 +96,7 @@ class ReportInput:
     notes: Sequence[str] = ()
     numerics: Numerics | None = None
     numerics_note: str | None = None
+    has_values: bool = False
     views: Sequence[GraphView] | None = None
 
     @property
@@ -221,7 +223,8 @@ def _run(
         nodes_of=None if record is None else run_nodes.__getitem__,
         plans=plans,
         numerics=numerics,
-        has_values=trace is not None and trace.refers_to_tensors,
+        numerics_note=found.numerics_note,
+        has_values=found.has_values or (trace is not None and trace.refers_to_tensors),
         saved=None if trace is None else trace.saved_run,
     )
     named = () if record is None else record.graph_names
