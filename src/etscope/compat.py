@@ -138,6 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.argv = ["-c", *words[1:]]
             module = sys.modules["__main__"] = ModuleType("__main__")
             exec(compile(words[0], "<string>", "exec"), vars(module))
+        elif not Path(words[0]).exists():
+            print(f"etscope.compat: can't open file {words[0]!r}", file=sys.stderr)
+            raise SystemExit(UsageError.exit_code)
         else:
             sys.path[0] = str(Path(words[0]).resolve().parent)
             runpy.run_path(words[0], run_name="__main__")

@@ -127,6 +127,13 @@ def test_a_module_that_is_a_package_upstream(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("etscope.formats.program.bpte\n", "")
 
 
+def test_a_script_that_is_not_there(tmp_path: Path) -> None:
+    done = python(tmp_path, "-m", "etscope.compat", "nope.py")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "etscope.compat: can't open file 'nope.py'\n"
+
+
 def test_a_script_may_do_without_a_name(tmp_path: Path) -> None:
     done = run(
         tmp_path,

@@ -147,7 +147,7 @@ def test_inputs_that_did_not_run(capsys: pytest.CaptureFixture[str], tmp_path: P
     report = tmp_path / "report.html"
     arguments = ["report", saved, made.etrecord, "--inputs", other]
     assert main([str(one) for one in (*arguments, "-o", report)]) == 0
-    assert "wrong is not known. These are not the inputs that ran" in report.read_text()
+    assert "These are not the inputs that ran: the run is noted" in report.read_text()
 
 
 def test_files_that_do_not_belong_together(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,15 +30,13 @@ class Known:
     program: the one that ran. nodes_of: returns the nodes of a method by the record of the export,
     which tells modules and lines; None without one. plans: memory plans that are made already, by
     method. numerics: the diagnosis of the values of one method; without one, `has_values` tells
-    whether values were logged at all, and `numerics_note` why they were not compared. saved: what
-    was noted when it ran.
+    whether values were logged at all. saved: what was noted when it ran.
     """
 
     program: Program | None = None
     nodes_of: Callable[[str], RunNodes] | None = None
     plans: Mapping[str, MemoryPlan] | None = None
     numerics: Numerics | None = None
-    numerics_note: str | None = None
     has_values: bool = False
     saved: SavedRun | None = None
 
@@ -120,8 +118,6 @@ def _values(profile: MethodProfile, known: Known) -> Iterator[Finding]:
     numerics = known.numerics
     if numerics is None or numerics.method != profile.method:
         sentence = "Whether an operator is wrong was not looked at: compare the logged values."
-        if known.numerics_note is not None:
-            sentence = f"Whether an operator is wrong is not known. {known.numerics_note}"
         command: tuple[str, ...] = ("numerics",)
         if not known.has_values:
             sentence = "Whether an operator is wrong is not known: no values were logged."

@@ -223,7 +223,6 @@ def _run(
         nodes_of=None if record is None else run_nodes.__getitem__,
         plans=plans,
         numerics=numerics,
-        numerics_note=found.numerics_note,
         has_values=found.has_values or (trace is not None and trace.refers_to_tensors),
         saved=None if trace is None else trace.saved_run,
     )
