@@ -60,12 +60,8 @@ def blame(debugger: Debugger, rest: str) -> Output:
     unless the target is --traced.
     """
     metric = find_metric(rest or "sqnr")
-    target = debugger.some_target()
-    if isinstance(target, RecordedRuns):
-        found = _of_recorded(debugger, target, metric)
-    elif isinstance(target, RuntimeTarget):
-        found = of_runtime(debugger, target, metric)
-    else:
+    found = _judged(debugger, metric)
+    if found is None:
         raise UsageError(
             "a live run is PyTorch itself: no operator of it goes wrong",
             hint="target runtime or target recorded; gap shows what set has changed",
@@ -76,6 +72,14 @@ def blame(debugger: Debugger, rest: str) -> Output:
     if first is not None:
         output.say(*(f"    {source_text(line)}" for line in first.lines[:1]))
     return output
+
+
+def _judged(debugger: Debugger, metric: Metric) -> Numerics | None:
+    """The verdict on the run, a recorded one or one on the runtime; None for a live run."""
+    target = debugger.some_target()
+    if isinstance(target, RecordedRuns):
+        return _of_recorded(debugger, target, metric)
+    return of_runtime(debugger, target, metric) if isinstance(target, RuntimeTarget) else None
 
 
 def _of_recorded(debugger: Debugger, target: RecordedRuns, metric: Metric) -> Numerics:
@@ -187,16 +191,11 @@ def gap(debugger: Debugger, rest: str) -> Output:
         else:
             name = word
     metric = find_metric(name)
-    target = debugger.some_target()
     output = Output()
-    if not isinstance(target, (RecordedRuns, RuntimeTarget)):
+    found = _judged(debugger, metric)
+    if found is None:
         table = _live_gaps(debugger, metric, in_order)
     else:
-        found = (
-            _of_recorded(debugger, target, metric)
-            if isinstance(target, RecordedRuns)
-            else of_runtime(debugger, target, metric)
-        )
         output.finding = not found.is_fine
         table = found.table("run" if in_order else "error")
         empty = {name for name in _IF_ANY if not any(table.values[name])}
