@@ -479,10 +479,27 @@ def test_a_record_whose_graph_is_not_what_runs_is_still_its_own(name: str) -> No
     assert [block.method for block in blocks(inspector)] == ["forward"]
 
 
-def test_methods_that_nothing_tells_apart_are_not_told_apart() -> None:
+def test_methods_of_one_delegate_call_are_told_apart_by_what_it_logged() -> None:
     files = artifacts("forward_and_extra")
-    # Each method is one delegate call, and a program says no more of it than that.
-    trace = Inspector(etdump_path=files.folder / "timing.etdp", program=files.pte).trace
+    dump = files.folder / "timing.etdp"
+    by_record = Inspector(etdump_path=dump, etrecord=files.etrecord).trace
+    by_program = Inspector(etdump_path=dump, program=files.pte).trace
+
+    for trace in (by_record, by_program):
+        for block in trace.blocks[1:]:
+            logged = " ".join(str(key.delegate_id) for key in block.keys)
+            expected = "forward" if "Softmax" in logged else "extra"
+            assert (trace.method_of(block), trace.also_fitting(block)) == (expected, ())
+
+
+def test_methods_that_nothing_tells_apart_are_not_told_apart(tmp_path: Path) -> None:
+    files = artifacts("forward_and_extra")
+    # Each method is one delegate call, whose data only XNNPACK itself can read now.
+    unreadable = tmp_path / "program.pte"
+    data = files.pte.read_bytes()
+    assert b"XH00" in data
+    unreadable.write_bytes(data.replace(b"XH00", b"XH99"))
+    trace = Inspector(etdump_path=files.folder / "timing.etdp", program=unreadable).trace
 
     assert {trace.method_of(block) for block in trace.blocks[1:]} == {"forward", "extra"}
     for profile in trace.profiles():

@@ -197,7 +197,7 @@ def pair(events: Sequence[str], nodes: Sequence[XnnNode]) -> list[Pairing | None
         steps.append(_Step(Pairing(node), own, node.kind in _MAY_VANISH))
         if node.clamped and node.kind != "Clamp":
             steps.append(_Step(Pairing(node, activation=True), ("Clamp",), optional=True))
-    kinds = [event.partition(" (")[0].partition(" #")[0] for event in events]
+    kinds = [_kind(event) for event in events]
     before = _fits(kinds, steps)
     after = _fits(kinds[::-1], steps[::-1])[::-1]
     found: list[Pairing | None] = []
@@ -209,6 +209,11 @@ def pair(events: Sequence[str], nodes: Sequence[XnnNode]) -> list[Pairing | None
         ]
         found.append(_common(ways))
     return found
+
+
+def _kind(event: str) -> str:
+    """What an event's name says of its operator: "Softmax" of "Softmax (NC, F32) #1"."""
+    return event.partition(" (")[0].partition(" #")[0]
 
 
 def _common(ways: Sequence[Pairing]) -> Pairing | None:
@@ -299,6 +304,48 @@ def inner_events(
     }
 
 
+def unexplained(
+    block: Block,
+    program: Program | None,
+    symbols: MethodSymbols,
+    instructions: Sequence[InstructionRecord],
+) -> int:
+    """The number of events inside delegate calls that XNNPACK has no reason to log for a method:
+    the fewer, the likelier the block is a run of it.
+
+    Without a program, an event is explained by any node of the delegate in the record that could
+    have led to it.
+    """
+    if program is not None:
+        operators = {
+            record.instruction_id: found
+            for record in instructions
+            if (found := _nodes(program, symbols.method, record))
+        }
+        return sum(
+            pair(names, operators[call]).count(None) for call, names in _calls(block, operators)
+        )
+    unmapped = [
+        instruction
+        for instruction, delegate in symbols.delegates.items()
+        if delegate.backend_id == BACKEND and not delegate.handles
+    ]
+    count = 0
+    for call, names in _calls(block, dict.fromkeys(unmapped)):
+        nodes = symbols.nodes_of(symbols.handles.get(call))
+        stems = {node.op.split(".")[:2][-1] for node in nodes}
+        if any(node.op.startswith(QUANTIZATION) for node in nodes):
+            stems.add("convert")
+        known = {
+            name
+            for kind, names_of_kind in _EVENTS.items()
+            if not stems.isdisjoint(_OPS.get(kind, (kind.lower(),)))
+            for name in names_of_kind
+        }
+        count += sum(_kind(name) not in known | _ADDED for name in names) if nodes else 0
+    return count
+
+
 def attributed(found: Attribution, pairing: Pairing, symbols: MethodSymbols) -> Attribution:
     """The attribution of an event of that operator."""
     nodes = computed(pairing, symbols.nodes_of(pairing.node.debug_handle), symbols.users_of)
@@ -321,17 +368,23 @@ def _operators(
     program: Program, symbols: MethodSymbols, record: InstructionRecord
 ) -> tuple[XnnNode, ...]:
     """The operators of a delegate call, () where they are not known or not of this record."""
-    if record.delegate is None or record.backend_id != BACKEND:
-        return ()
     delegate = symbols.delegates.get(record.instruction_id)
     if delegate is not None and delegate.handles:
         return ()  # it has a map
     handles = handle_list(symbols.handles.get(record.instruction_id))
-    data = program.delegate_blob(symbols.method, record.delegate)
-    if not handles or not is_xnnpack(data):
+    nodes = _nodes(program, symbols.method, record) if handles else ()
+    return nodes if all(n.debug_handle in (None, *handles) for n in nodes) else ()
+
+
+def _nodes(program: Program, method: str, record: InstructionRecord) -> tuple[XnnNode, ...]:
+    """The operators in the data of XNNPACK that an instruction calls; () where it calls none."""
+    if record.delegate is None or record.backend_id != BACKEND:
+        return ()
+    data = program.delegate_blob(method, record.delegate)
+    if not is_xnnpack(data):
         return ()
     try:
-        nodes = read_xnnpack(data)
+        return read_xnnpack(data)
     except FormatError as error:
         warnings.warn(
             f"what XNNPACK runs for instruction {record.instruction_id} cannot be read: {error}",
@@ -339,7 +392,6 @@ def _operators(
             stacklevel=2,
         )
         return ()
-    return nodes if all(n.debug_handle in (None, *handles) for n in nodes) else ()
 
 
 def _calls(block: Block, instructions: Mapping[int, object]) -> set[tuple[int, tuple[str, ...]]]:

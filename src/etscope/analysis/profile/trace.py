@@ -14,7 +14,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from etscope.analysis.delegates.xnnpack import InnerEvents, attributed, inner_events
+from etscope.analysis.delegates.xnnpack import (
+    InnerEvents,
+    attributed,
+    inner_events,
+    unexplained,
+)
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.correlate import (
     EDGE_GRAPH,
@@ -242,11 +247,11 @@ class Trace:
                 if self.forced:
                     agreeing = agreeing or list(methods)
                 without = [m for m in agreeing if self.doubt(block, m) is None]
-                likely[block.keys] = without or agreeing
+                likely[block.keys] = self._likeliest(block, without or agreeing)
         fitting: dict[tuple[EventKey, ...], tuple[str, ...]] = {}
         taken: set[str] = set()
         for keys in sorted(likely, key=lambda keys: len(likely[keys])):  # those with a choice last
-            fitting[keys] = tuple(sorted(likely[keys], key=taken.__contains__))
+            fitting[keys] = tuple(sorted(likely[keys], key=lambda name: (name in taken, name)))
             taken.update(fitting[keys][:1])
         found = {id(block): fitting[block.keys] for block in self.blocks}
         for block in self.blocks:
@@ -254,6 +259,19 @@ class Trace:
             if known in found[id(block)]:
                 found[id(block)] = (known,)
         return found
+
+    def _likeliest(self, block: Block, methods: list[str]) -> list[str]:
+        """Those methods that explain most of what the block logged inside of delegates."""
+        if len(methods) < 2:
+            return methods
+        program = self.recorded_program
+        left = {
+            name: unexplained(
+                block, program, self.symbols(name), self.instructions(name) if program else ()
+            )
+            for name in methods
+        }
+        return [name for name in methods if left[name] == min(left.values())]
 
     def method_of(self, block: Block) -> str | None:
         """Return the method that the block ran; None for loading, or when it is not known."""
