@@ -253,14 +253,46 @@ def test_profile_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nowhere.py" in err
 
 
-def test_inputs_that_are_given_twice(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    files = [tmp_path / "a.npz", tmp_path / "b.npz"]
-    for path in files:
-        np.savez(path, np.ones(3, np.float32))
-
+def test_a_file_that_is_given_twice(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = etscope(
-        capsys, "run", artifacts("cnn_portable").pte, "-i", files[0], "-i", files[1]
+        capsys, "run", artifacts("cnn_portable").pte, "-r", "a.etrecord", "-r", "b.etrecord"
     )
 
     assert (code, out) == (2, "")
-    assert f"--inputs is given twice: {files[0]} and {files[1]}" in err
+    assert "--etrecord is given twice: a.etrecord and b.etrecord" in err
+
+
+@pytest.mark.parametrize("runner", ["python", "native"])
+def test_each_file_of_inputs_is_a_call(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, runner: str
+) -> None:
+    """The calls share a load: what one leaves in a buffer, the next goes on from."""
+    torch = pytest.importorskip("torch")
+    from etscope.export import export
+
+    class Sum(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("total", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.total.add_(x)
+            return self.total * 1.0
+
+    program, saved = tmp_path / "sum.pte", tmp_path / "ran"
+    program.write_bytes(export(Sum(), (torch.ones(3),)).program_bytes())
+    files = [tmp_path / "a.npz", tmp_path / "b.npz"]
+    for path, value in zip(files, (1.0, 10.0), strict=True):
+        np.savez(path, np.full(3, value, np.float32))
+    arguments = ["run", program, "-i", files[0], "-i", files[1], "--warmup", 0]
+
+    code, _, _ = etscope(capsys, *arguments, "--iterations", 1, "--save", saved, "--runner", runner)
+
+    assert code == 0
+    with np.load(saved / "outputs.npz") as outputs:
+        assert [outputs[name].tolist() for name in outputs.files] == [[1.0] * 3, [11.0] * 3]
+    calls = json.loads((saved / "run.json").read_text())["calls"]
+    assert [call["inputs_from"] for call in calls] == ["given", "given"]
+    assert len({call["inputs_sha256"] for call in calls}) == 2
+    code, _, err = etscope(capsys, *arguments, "--pools")
+    assert code == 2 and "give --inputs once" in err

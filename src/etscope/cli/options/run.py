@@ -62,7 +62,7 @@ class RunArguments:
     debug_buffer_out: Path | None
     outputs_out: Path | None
     save: Path | None
-    inputs: str | None = None
+    inputs: tuple[str, ...] = ()
     testset_index: int | None = None
     seed: int | None = None
 
@@ -115,6 +115,8 @@ class RunArguments:
         wrong = [name for name, is_given in given.items() if is_given]
         if wrong:
             raise UsageError(f"--pools writes sizes only, and takes no {', '.join(wrong)}")
+        if len(self.inputs) > 1:
+            raise UsageError("--pools runs one call: give --inputs once")
 
     @property
     def needs_trace(self) -> bool:
@@ -123,12 +125,13 @@ class RunArguments:
         return not self.show or EVENTS in self.show or any(files)
 
     def run(self, program: Any, inputs: Any = None, **more: Any) -> Run:
-        """Run the program; `inputs` if the options name none; `more` goes to `etscope.run.run`."""
-        from etscope.run import run
+        """Run the program: a call for each file of inputs, one on `inputs` if the options name no
+        file. `more` goes to `etscope.run.run`."""
+        from etscope.run import Call, run
 
         return run(
             program,
-            inputs if self.inputs is None else self.inputs,
+            [Call(inputs=path) for path in self.inputs] or inputs,
             method=self.method,
             iterations=self.iterations,
             warmup=self.warmup,
@@ -203,8 +206,10 @@ _INPUT_OPTIONS = (
     file_option(
         "--inputs",
         "-i",
-        help="Inputs: .pt, .npz, .npy or .safetensors. Default: a bundled program's test cases, "
-        "else the record's, else values generated from --seed.",
+        multiple=True,
+        help="Inputs: .pt, .npz, .npy or .safetensors. Repeatable: a call for each, in one load "
+        "of the program. Default: a bundled program's test cases, else the record's, else values "
+        "generated from --seed.",
     ),
     click.option("--testset-index", type=COUNT, metavar="K", help="Run only test case K."),
     click.option("--seed", type=int, help="Generate the inputs from this seed."),

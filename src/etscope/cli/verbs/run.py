@@ -56,7 +56,7 @@ def command(
         with progress(f"running {program} in pools"):
             found = smallest_pools(
                 program,
-                options.inputs,
+                next(iter(options.inputs), None),
                 method=options.method,
                 etrecord=etrecord,
                 data=data,
