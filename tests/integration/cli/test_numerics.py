@@ -127,12 +127,33 @@ def test_wrong_inputs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     assert code in (3, 4) and "float32[" in err
 
 
+def ran_and_saved(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program, values = artifacts("cnn_xnnpack").pte, ("--debug-level", "intermediate_outputs")
+    ran = ["run", program, "--seed", 5, *values, "--save", folder, "--iterations", 1]
+    assert main([str(one) for one in ran]) == 0
+    capsys.readouterr()
+
+
+def test_a_folder_of_a_saved_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    record, saved = artifacts("cnn_xnnpack").etrecord, tmp_path / "ran"
+    ran_and_saved(saved, capsys)
+    for dump in (saved, saved / "values.etdp"):
+        code, out, err = run(capsys, dump, "-r", record)
+        assert (code, err) == (0, "") and "no operator goes wrong" in out
+    for verb in (["inspect", saved, "-r", record], ["convert", saved, "-o", tmp_path / "a.csv"]):
+        assert main([str(one) for one in verb]) == 0
+    capsys.readouterr()
+
+    (saved / "run.json").unlink()
+    code, _, err = run(capsys, saved / "values.etdp", "-r", record)
+    assert code == 4
+    assert f"hint: pass debug_buffer_path= (--debug-buffer): it may be {saved / 'debug.bin'}" in err
+
+
 def test_inputs_that_did_not_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     made = artifacts("cnn_xnnpack")
     saved, other = tmp_path / "ran", tmp_path / "other.npz"
-    ran = [made.pte, "--seed", 5, "--debug-level", "intermediate_outputs", "--save", saved]
-    assert main([str(one) for one in ("run", *ran, "--iterations", 1)]) == 0
-    capsys.readouterr()
+    ran_and_saved(saved, capsys)
     with np.load(saved / "inputs.npz") as kept:
         np.savez(other, *(kept[name] * 2 + 1 for name in kept.files))
     dump = [saved / "values.etdp", "-r", made.etrecord, "-b", saved / "debug.bin"]

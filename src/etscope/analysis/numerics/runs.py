@@ -4,6 +4,7 @@ with a graph."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from etscope.analysis.profile.correlate import EDGE_GRAPH, MethodSymbols, method
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MismatchError, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE
+from etscope.formats.run_json import DEBUG_BIN
 from etscope.model.event_table import Block
 from etscope.model.graph import Graph
 
@@ -96,9 +98,13 @@ def check_values(trace: Trace) -> None:
     """Raise `NumericGapError` when the values of the dump's tensors cannot be read, `FormatError`
     when the debug buffer is too short for them."""
     if trace.debug_buffer is None:
+        path = trace.dump.path
+        beside = None if path is None else Path(path).with_name(DEBUG_BIN)
+        known = beside is not None and beside.is_file()
         raise NumericGapError(
             "the logged values are in the debug buffer, and none was given",
-            hint="pass debug_buffer_path; " + RECORD_HINT,
+            hint="pass debug_buffer_path= (--debug-buffer)"
+            + (f": it may be {beside}" if known else f"; {RECORD_HINT}"),
         )
     trace.check_debug_buffer()
 

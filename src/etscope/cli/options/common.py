@@ -110,6 +110,18 @@ def _names(value: str | None) -> tuple[str, ...]:
 
 # A path that the shell completes. The readers report a file that is missing or unreadable.
 FILE = click.Path()
+
+
+class _Dump(click.Path):
+    """A dump, or a folder of `etscope run --save` for the run.etdp in it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from etscope.formats.run_json import dump_at
+
+        return dump_at(str(super().convert(value, param, ctx)))
+
+
+DUMP = _Dump()
 OUTPUT_FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)  # "-": stdout
 COUNT, POSITIVE = click.IntRange(min=0), click.IntRange(min=1)
 PORT = click.IntRange(0, 65535)
@@ -292,20 +304,23 @@ class TraceOptions:
     source_unit: str
 
     def open(self, *, with_values: bool = False) -> Trace:
-        """Open the files; see `open_trace`. with_values: of a saved run, the dump with values."""
-        from etscope.formats.run_json import dump_with_values
+        """Open the files; see `open_trace`. with_values: of a saved run, the dump with values and
+        its debug buffer."""
+        from etscope.formats.run_json import dump_with_values, saved_debug_buffer
 
-        dump = dump_with_values(self.dump) if with_values else self.dump
-        return open_trace(dump, self.etrecord, self.debug_buffer, self.program, force=self.force)
+        dump, buffer = self.dump, self.debug_buffer
+        if with_values:
+            dump = dump_with_values(dump)
+            buffer = buffer or saved_debug_buffer(dump)
+        return open_trace(dump, self.etrecord, buffer, self.program, force=self.force)
 
     def findings(self, trace: Trace) -> Findings:
         """Return the function that tells what matters in a profile of the trace."""
-        from etscope.formats.run_json import DEBUG_BIN, dump_with_values
+        from etscope.formats.run_json import dump_with_values, saved_debug_buffer
         from etscope.model.finding import Files
 
         with_values = dump_with_values(self.dump) != self.dump
-        beside = Path(self.dump).with_name(DEBUG_BIN) if with_values else None
-        buffer = self.debug_buffer or (str(beside) if beside and beside.is_file() else None)
+        buffer = self.debug_buffer or (saved_debug_buffer(self.dump) if with_values else None)
         files = Files(self.dump, self.etrecord, self.program, buffer)
 
         @functools.cache  # one for all profiles, and none where nobody asks
@@ -330,7 +345,7 @@ class TraceOptions:
 def trace_options(function: Function) -> Function:
     """Add DUMP and the options of its files: the parameter `files`, a `TraceOptions`."""
     options = (
-        click.argument("dump", type=FILE),
+        click.argument("dump", type=DUMP),
         etrecord_option,
         debug_buffer_option(),
         program_option,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from etscope.cli.options.common import (
+    DUMP,
     FILE,
     TABLE_OPTIONS,
     GraphFiles,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 @select_option
 @click.option("--tree", is_flag=True, help="Show the modules of the graph as a tree.")
 @click.option("--node", metavar="NODE", help="Show all that is known of one node.")
-@click.option("--dump", "-d", type=FILE, metavar="DUMP", help="The ETDump of a run, for times.")
+@click.option("--dump", "-d", type=DUMP, metavar="DUMP", help="The ETDump of a run, for times.")
 @program_option
 @debug_buffer_option("The file of logged tensors, for errors in graphs.")
 @inputs_option

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from etscope.cli.options.common import (
+    DUMP,
     FILE,
     PORT,
     GraphFiles,
@@ -27,7 +28,7 @@ from etscope.cli.options.common import (
 
 @click.command()
 @click.argument("record", type=FILE)
-@click.argument("dump", type=FILE, required=False)
+@click.argument("dump", type=DUMP, required=False)
 @path_option("--logdir", metavar="DIR", help="Folder to write to. Default: runs/<name of RECORD>.")
 @click.option("--launch", is_flag=True, help="Start TensorBoard on it, for this machine only.")
 @click.option("--port", type=PORT, default=6006, help="Port for --launch; 0: any free port.")
