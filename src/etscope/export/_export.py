@@ -55,17 +55,24 @@ class Exported:
     backend: str = "portable"
 
     def undelegated(self) -> list[str]:
-        """Say of each method of which the backend took no operator why that is likely so."""
+        """Say of each method of which the backend took no operator why that is likely so; and of
+        which it took some, if the types of the others' tensors are the reason."""
         if self.backend == "portable":
             return []
         found = []
         for method in read_pte(self.program_bytes()).methods:
-            if method.delegates:
-                continue
             operators = [one for one in instruction_labels(method) if "::" in one]
+            types = untaken_types(method)
+            if method.delegates:
+                if types is not None:
+                    found.append(
+                        f"the backend {self.backend} left {len(operators):,} operators of "
+                        f"{method.name} to portable kernels. {types}"
+                    )
+                continue
             names = list(dict.fromkeys(name.partition(".")[0] for name in operators))
             more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-            why = untaken_types(method) or (
+            why = types or (
                 f"perhaps it does not support them ({', '.join(names[:_NAMES])}{more}) or their "
                 "types"
             )

@@ -298,6 +298,31 @@ def test_a_backend_that_takes_no_operator_is_told() -> None:
         export(torch.nn.Linear(4, 4), (torch.ones(2, 4),), backend="xnnpack")
 
 
+class HalfDelegated(torch.nn.Module):
+    """XNNPACK takes the first layer; the two after it are of a type that it does not take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(256, 256)
+        self.rest = torch.nn.Sequential(
+            torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 4)
+        ).to(torch.bfloat16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rest(self.first(x).to(torch.bfloat16))
+
+
+def test_types_that_a_backend_left_are_told() -> None:
+    with pytest.warns(EtscopeWarning, match="xnnpack left 6 operators of forward to portable") as w:
+        exported = export(HalfDelegated(), (torch.ones(64, 256),), backend="xnnpack")
+    why = r"XNNPACK takes float32, float16 and quantised int8, and most of their tensors are "
+    assert f"{why}bfloat16 (10)" in str(w[-1].message)
+    ran = run_program(exported.program_bytes(), iterations=1)
+    found = findings_of(ran.trace.profiles()[0], MS, Known(ran.opened.program))
+    (told,) = [one.sentence for one in found if one.kind == "islands"]
+    assert f"{why}bfloat16 (10)." in told
+
+
 class Summed(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.cumsum(0)

@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 
 from etscope.analysis.profile.correlate import Attribution, MethodSymbols, handle_list
 from etscope.analysis.profile.source_location import innermost_lines_of
-from etscope.analysis.program.program import InstructionRecord
+from etscope.analysis.program.program import InstructionRecord, unfolded
 from etscope.errors import EtscopeWarning, FormatError
 from etscope.formats.program.pte import Program
-from etscope.formats.program.pte_schema import Method, TensorValue
+from etscope.formats.program.pte_schema import KernelCall, Method, TensorValue
 from etscope.formats.program.scalar_type import ScalarType
 from etscope.formats.program.xnnpack import XnnNode, is_xnnpack, read_xnnpack
 from etscope.model.event_table import Block
@@ -155,13 +155,29 @@ _TAKEN = frozenset({ScalarType.FLOAT, ScalarType.HALF})
 
 
 def untaken_types(method: Method) -> str | None:
-    """Return why XNNPACK takes no operator of a method whatever they are: the types of its tensors,
-    as a sentence. None if it takes operators of one of these types."""
-    types = Counter(value.scalar_type for value in method.values if isinstance(value, TensorValue))
-    if not types or types.keys() & _TAKEN:
+    """Return why XNNPACK takes no operator of a method, or not those outside of its delegates,
+    whatever they are: the types of most of their tensors, as a sentence. None if it takes operators
+    of these types, or another backend chose."""
+    backends = {delegate.backend_id for delegate in method.delegates}
+    if backends - {BACKEND}:
         return None
-    listed = " and ".join(f"{kind.torch_name} ({n:,})" for kind, n in types.most_common())
-    return f"XNNPACK takes float32, float16 and quantised int8, and the tensors are {listed}"
+    called = [
+        index
+        for chain in method.chains
+        for instruction in chain.instructions
+        if isinstance(instruction, KernelCall)
+        for index in unfolded(method.values, instruction.args)
+    ]
+    values = [method.values[index] for index in dict.fromkeys(called)]
+    types = Counter(value.scalar_type for value in values if isinstance(value, TensorValue))
+    # Beside a delegate, int8 is what XNNPACK's own quantised values are.
+    taken = _TAKEN | {ScalarType.CHAR} if backends else _TAKEN
+    others = {kind: count for kind, count in types.most_common() if kind not in taken}
+    if sum(others.values()) * 2 <= types.total():
+        return None
+    listed = " and ".join(f"{kind.torch_name} ({n:,})" for kind, n in others.items())
+    whose = "the tensors" if len(others) == len(types) else "most of their tensors"
+    return f"XNNPACK takes float32, float16 and quantised int8, and {whose} are {listed}"
 
 
 # How the names of operators that quantise begin.

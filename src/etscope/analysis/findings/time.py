@@ -303,11 +303,7 @@ class TimeFindings:
                 if len(members) > 1
                 else "the operator runs on a portable kernel"
             )
-            sentence = f"Nothing is delegated: {operators}."
-            methods = () if self.program is None else self.program.methods
-            for method in methods:
-                if method.name == self.profile.method and (why := untaken_types(method)):
-                    sentence += f" {why}."
+            sentence = f"Nothing is delegated: {operators}.{self._untaken_types()}"
             return self.finding(
                 "nothing-delegated", Severity.FACT, sentence, members, "kind:kernel"
             )
@@ -330,8 +326,15 @@ class TimeFindings:
                 f"{self.with_share(ticks)}; most of it in {worst}, "
                 f"{self.text(self.ticks(its))}{places}"
             )
-        sentence += self._lines(its) + "."
+        sentence += f"{self._lines(its)}.{self._untaken_types()}"
         return self.finding("islands", Severity.COST, sentence, members, "kind:kernel")
+
+    def _untaken_types(self) -> str:
+        """The types of tensors that keep operators out of delegates, as a sentence after others."""
+        for method in () if self.program is None else self.program.methods:
+            if method.name == self.profile.method and (why := untaken_types(method)):
+                return f" {why}."
+        return ""
 
     def layout_changes(self) -> Finding | None:
         """The time in changes of layout and type, which compute nothing."""
