@@ -201,3 +201,23 @@ def test_the_line_of_mine_that_calls_a_library(
     assert [text_at(line) for line in beside] == [call, "cos = emb.cos() * self.attention_scaling"]
     groups = grouped_table(profile, scale, "source").values["source"][:2]
     assert {text_at(group) for group in groups} == {call, softmax}
+
+
+class Called(nn.Module):
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+def test_operators_that_torch_itself_calls_are_told() -> None:
+    """A torch.nn.Sequential alone has no line of its user."""
+    layers = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+    for model, are_told in ((layers, True), (Called(layers), False)):
+        made = export(model, (torch.ones(2, 8),))
+        done = run(made.program, etrecord=made.record, iterations=2, isolate=False)
+        scale = Scale(TimeScale.NS, TimeScale.MS)
+        notes = profile_table(done.trace.profiles()[0], scale).notes
+        assert any("torch itself calls them" in note for note in notes) is are_told

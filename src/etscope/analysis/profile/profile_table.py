@@ -178,9 +178,26 @@ def _notes(profile: MethodProfile, rows: Sequence[Row]) -> Iterator[str]:
         )
     if lacks_program(profile):
         yield LACKS_PROGRAM
+    unlined = [
+        row
+        for row in profile.rows
+        if row.depth == 0
+        and row.attribution.nodes
+        and not row.attribution.lines
+        and all(node.stack_trace for node in row.attribution.nodes)
+    ]
+    share = sum(int(row.ticks.sum()) for row in unlined) / max(1, int(profile.total.sum()))
+    if share >= _UNLINED_SHARE:
+        what = "1 operator has" if len(unlined) == 1 else f"{len(unlined):,} operators have"
+        yield (
+            f"{what} no line, {share:.0%} of the time: torch itself calls them, as in a "
+            "torch.nn.Sequential that is the whole model."
+        )
     if profile.traced:
         yield "Intermediate values were logged in these runs: their times hold the cost of that."
 
+
+_UNLINED_SHARE = 0.1  # of the method's time: less is what a few operators have that torch adds
 
 LACKS_PROGRAM = (
     f"The modules and lines of what ran inside {xnnpack.BACKEND} are told by the program: "
