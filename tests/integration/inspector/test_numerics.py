@@ -224,6 +224,43 @@ def test_other_inputs_than_those_that_were_noted_are_refused() -> None:
     assert not forced.diagnose_numerics(inputs=INPUTS).is_fine
 
 
+class Scan(torch.nn.Module):
+    """What goes from step to step is copied, and the copies are of no node; `decay` is what the
+    device may do wrong."""
+
+    def __init__(self, decay: float = 0.9) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.linear = torch.nn.Linear(4, 4)
+        self.decay = decay
+
+    def forward(self, xs: torch.Tensor) -> torch.Tensor:
+        from torch._higher_order_ops.scan import scan
+
+        def step(carry: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            carry = torch.tanh(torch.mul(carry, self.decay) + x)
+            return carry, torch.mul(carry, 2.0)
+
+        _, ys = scan(step, torch.mul(xs[0], 0.0), xs)
+        return torch.mul(self.linear(ys), 3.0)
+
+
+@pytest.mark.parametrize("decay", [0.9, 0.5])
+def test_a_scan_blames_no_operator_behind_it(decay: float) -> None:
+    xs = (torch.randn(5, 4, generator=torch.Generator().manual_seed(0)),)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        record = export(Scan(), xs).record
+        program = export(Scan(decay), xs).program
+    done = run(
+        program, xs, debug_level="intermediate_outputs", separate=False, iterations=1, warmup=0
+    )
+    found = done.inspector(etrecord=record).diagnose_numerics(inputs=xs)
+    assert found.is_fine is (decay == 0.9)
+    assert {row.label for row in found.wrong} <= {"mul"}
+    assert all(row.node.startswith("submodule_0/") for row in found.wrong)
+
+
 def test_the_tolerance_is_in_the_metric() -> None:
     inspected = ran(Net(scale=1.1)).inspector(etrecord=record_of(Net))
     for metric, loose, tight in (("sqnr", 19.0, 21.0), ("max_rel", 0.11, 0.09)):
