@@ -37,7 +37,7 @@ def tags_of(logdir: Path, run: str) -> set[str]:
 
 def arguments(made: Artifact, *more: str) -> list[str]:
     assert made.etrecord is not None
-    return ["tensorboard", str(made.etrecord), *more]
+    return ["tensorboard", "-r", str(made.etrecord), *more]
 
 
 def test_of_an_inspector(tmp_path: Path) -> None:
@@ -92,9 +92,12 @@ def test_of_a_record_or_a_program_alone(
     assert main(arguments(made)) == 0
     assert capsys.readouterr().out == f"tensorboard --logdir {Path('runs') / 'etrecord'}\n"
     assert runs_of(tmp_path / "runs" / "etrecord") == {"exported/forward", "edge/forward"}
-    assert main(["tensorboard", str(made.pte), "--logdir", "it's here"]) == 0
+    assert main(["tensorboard", "-p", str(made.pte), "--logdir", "it's here"]) == 0
     assert capsys.readouterr().out == "tensorboard --logdir 'it'\"'\"'s here'\n"
     assert runs_of(tmp_path / "it's here") == {"executed/forward"}
+    bundled = artifacts("bundled")
+    assert main(["tensorboard", "-p", str(bundled.bpte), "--logdir", "bundle"]) == 0
+    assert runs_of(tmp_path / "bundle") == {"executed/forward"}
 
 
 def test_files_that_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +107,9 @@ def test_files_that_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main([*arguments(made, "-b", "x"), *logdir]) == 2
     bad = tmp_path / "bad"
     bad.write_bytes(b"no record")
-    assert main(["tensorboard", str(bad), *logdir]) == 3
+    assert main(["tensorboard", "-r", str(bad), *logdir]) == 3
+    assert main(["tensorboard", str(made.etdump_timing), *logdir]) == 2
+    assert main(["tensorboard", "-r", str(made.pte), *logdir]) == 2
     (tmp_path / "file").write_text("")
     assert main([*arguments(made), "--logdir", str(tmp_path / "file" / "below")]) == 2
     assert "cannot write" in capsys.readouterr().err

@@ -392,7 +392,7 @@ def open_trace(
 
 @dataclass(frozen=True, slots=True)
 class GraphFiles:
-    """The files of graphs and of their run. record: an ETRecord, or a .pte file."""
+    """The files of graphs and of their run. record: an ETRecord, or a .pte or .bpte file."""
 
     record: str
     dump: str | None
@@ -404,10 +404,10 @@ class GraphFiles:
     def open(self) -> tuple[RecordFile | None, Trace | None, Program | None, BundledFile | None]:
         """Open the files; a .pte file is the program, with neither record nor test cases."""
         from etscope.formats.etrecord.reader import read_etrecord
-        from etscope.formats.identify import PTE, identify
+        from etscope.formats.identify import BPTE, PTE, identify
         from etscope.formats.program.bpte import read_program_file
 
-        is_program = identify(self.record) == PTE
+        is_program = identify(self.record) in (PTE, BPTE)
         path = self.record if is_program else self.program
         etrecord = None if is_program else self.record
         trace = None

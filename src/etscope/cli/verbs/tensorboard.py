@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,11 +13,11 @@ import click
 
 from etscope.cli.options.common import (
     DUMP,
-    FILE,
     PORT,
     GraphFiles,
     as_one_parameter,
     debug_buffer_option,
+    file_option,
     force_option,
     inputs_option,
     numerics_of_graphs,
@@ -27,9 +28,11 @@ from etscope.cli.options.common import (
 
 
 @click.command()
-@click.argument("record", type=FILE)
 @click.argument("dump", type=DUMP, required=False)
-@path_option("--logdir", metavar="DIR", help="Folder to write to. Default: runs/<name of RECORD>.")
+@file_option("--etrecord", "-r", "record", metavar="ETRECORD", help="The ETRecord of the export.")
+@path_option(
+    "--logdir", metavar="DIR", help="Folder to write to. Default: runs/<name of the record>."
+)
 @click.option("--launch", is_flag=True, help="Start TensorBoard on it, for this machine only.")
 @click.option("--port", type=PORT, default=6006, help="Port for --launch; 0: any free port.")
 @debug_buffer_option("The file of logged tensors, for errors.")
@@ -41,15 +44,15 @@ from etscope.cli.options.common import (
 def command(
     files: GraphFiles, logdir: Path | None, launch: bool, port: int, source_unit: str
 ) -> None:
-    """Write the graphs of RECORD, with the times of DUMP, to a log directory of TensorBoard, and
+    """Write the graphs of a record, with the times of DUMP, to a log directory of TensorBoard, and
     print the command that shows it.
 
-    RECORD is an ETRecord, or a .pte file, whose executed program is shown. Each graph is a run:
-    choose a tag in the Graphs tab, then "Profile" and "Compute time". With --debug-buffer the tags
-    have numeric errors, too (needs torch). The tables are in the Text tab.
+    Without --etrecord the executed program of --program is shown. Each graph is a run: choose a tag
+    in the Graphs tab, then "Profile" and "Compute time". With --debug-buffer the tags have numeric
+    errors, too (needs torch). The tables are in the Text tab.
     """
     from etscope.cli.output.tables import time_scale
-    from etscope.formats.identify import PTE, identify
+    from etscope.formats.identify import BPTE, PTE, identify
     from etscope.optional import require
     from etscope.reporting.tensorboard import write_tensorboard
     from etscope.views.tensorboard import WANTED_BY
@@ -59,8 +62,12 @@ def command(
     if files.debug_buffer is not None and files.dump is None:
         raise click.UsageError("--debug-buffer holds the values of a run: it needs a DUMP.")
     require("tensorboard", wanted_by=WANTED_BY)
-    if identify(files.record) == PTE and files.program is not None:
-        raise click.UsageError("RECORD is a program already: --program goes with an ETRecord.")
+    if not files.record:
+        if files.program is None:
+            raise click.UsageError("There are no graphs without --etrecord or --program.")
+        files = replace(files, record=files.program, program=None)
+    elif identify(files.record) in (PTE, BPTE):
+        raise click.UsageError(f"{files.record} is a program: give it as --program.")
     folder = logdir or Path("runs") / (Path(files.record).stem or "model")
     record, trace, program, bundle = files.open()
     scale = time_scale(source_unit, None)
