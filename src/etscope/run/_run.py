@@ -14,6 +14,7 @@ from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.correlate import method_symbols, recorded_inputs
 from etscope.analysis.profile.source_location import lines_of
 from etscope.analysis.program.compatibility import instruction_labels
+from etscope.analysis.program.program import instructions
 from etscope.errors import MissingDataError, MissingFileError, RuntimeFailure, UsageError
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.conditions import conditions_here
@@ -24,7 +25,7 @@ from etscope.run._runner_host import HERE, NATIVE, Place
 from etscope.run.execute import AUTO, RUNNERS, ExecutionOptions, Folder, chosen_runner, execute
 from etscope.run.inputs import method_inputs
 from etscope.run.job import ALL_EVENTS, DEBUG_LEVELS, NONE, PROFILING_LEVELS, Job, JobCall
-from etscope.run.process import FAILED_KERNEL, MISSING_KERNEL
+from etscope.run.process import FAILED_KERNEL, MISSING_KERNEL, REFUSED_TENSOR
 from etscope.run.program import Opened, open_program
 
 _LINES = 3  # of Python in a message
@@ -285,7 +286,7 @@ def run(
         folder.remove()
         if isinstance(error, RuntimeFailure):
             error.message += "".join(
-                f"\n  at {line}" for line in _failed_lines(error.log, opened, calls)
+                f"\n  at {line}" for line in _failed_lines(error, opened, calls)
             )
         raise
     ran = tuple(CallRun.of(call) for call in calls)
@@ -293,24 +294,30 @@ def run(
     return Run(opened, ran, passes, folder, recorded_at, not verify, conditions, measured)
 
 
-def _failed_lines(log: str, opened: Opened, calls: Sequence[JobCall]) -> list[str]:
-    """Return the lines of Python of the operators that the log says failed or have no kernel; none
-    without a record."""
-    record = opened.record
-    failed = FAILED_KERNEL.search(log)
+def _failed_lines(failure: RuntimeFailure, opened: Opened, calls: Sequence[JobCall]) -> list[str]:
+    """Return the lines of Python of what the log says failed: an operator, or one without a kernel,
+    or what has a tensor that the runtime does not load. None without a record."""
+    record, log = opened.record, failure.log
+    failed, refused = FAILED_KERNEL.search(log), REFUSED_TENSOR.search(log)
     operators = {failed["operator"]} if failed else set(re.findall(MISSING_KERNEL, log))
-    if record is None or not operators:
+    if record is None or not (operators or refused):
         return []
     lines: dict[str, None] = {}
-    for name in dict.fromkeys(call.method for call in calls):
+    methods = list(dict.fromkeys(call.method for call in calls))
+    for name in methods:
         if name not in record.edge_methods:
             continue
+        # The log has the value's index, and not its method.
+        has_value = len(methods) == 1 or re.search(rf"\bmethod '?{name}\b", failure.message)
+        found = instructions(opened.program, name).records
         labels = instruction_labels(opened.program.method(name))
         nodes = RunNodes(method_symbols(record, name), labels, opened.program).nodes
-        for number, label in enumerate(labels):
-            if label in operators and (failed is None or number == int(failed["instruction"])):
-                found = lines_of(nodes.get(number, ()))
-                lines.update((f"{line}: {line.text}", None) for line in found)
+        for one, label in zip(found, labels, strict=True):
+            number, touched = one.instruction_id, (*one.outputs, *one.inputs)
+            is_it = label in operators and (failed is None or number == int(failed["instruction"]))
+            if is_it or (refused and has_value and int(refused["value"]) in touched):
+                of_it = lines_of(nodes.get(number, ()))
+                lines.update((f"{line}: {line.text}", None) for line in of_it)
     return list(lines)[:_LINES]
 
 

@@ -155,6 +155,8 @@ FAILED_KERNEL = re.compile(
     r"KernelCall failed at instruction \d+:(?P<instruction>\d+) in operator (?P<operator>\S+): "
     r"(?P<code>\w+)"
 )
+# While a method is loaded; the reason is on the line before.
+REFUSED_TENSOR = re.compile(r"Failed parsing tensor at index (?P<value>\d+)")
 
 # Backend -> its requirements.
 _PROVIDERS = {

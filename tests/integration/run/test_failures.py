@@ -63,6 +63,22 @@ def changed(path: Path, old: bytes, new: bytes, folder: Path) -> Path:
 # -- what is known before anything runs
 
 
+def test_a_tensor_that_is_not_loaded_has_its_line() -> None:
+    """The runtime takes 16 dimensions at most, and names a value by its index."""
+
+    class Deep(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.sin(x)
+            return y.reshape([1] * 17 + [4]) * 2.0  # deep
+
+    made = export(Deep(), (torch.ones(4),))
+    for runner in ("python", "native"):
+        with pytest.raises(RuntimeFailure, match="Tensor rank too large 18 > 16") as caught:
+            run(made.program, etrecord=made.record, runner=runner, iterations=1)
+        (line,) = re.findall(r"^  at .*", caught.value.message, re.MULTILINE)
+        assert line.endswith("# deep") and "test_failures.py:" in line
+
+
 def test_files_that_are_no_program(tmp_path: Path) -> None:
     made = artifacts("cnn_portable")
     cut = tmp_path / "cut.pte"
