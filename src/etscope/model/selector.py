@@ -23,10 +23,12 @@ it. Without a key it is matched with names. Keys:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from fnmatch import translate
 from functools import cached_property, lru_cache
 from itertools import accumulate
+from pathlib import PurePath
 from typing import NamedTuple
 
 from etscope.errors import UsageError
@@ -149,7 +151,8 @@ class _Parser:
 
     def _fail(self, why: str) -> None:
         at = self.tokens[self.next].at if self.next < len(self.tokens) else len(self.text)
-        raise UsageError(f"selector {self.text!r}, column {at + 1}: {why}")
+        hint = _NO_COMPARISONS if re.search(r"[<>=]", self.text) else None
+        raise UsageError(f"selector {self.text!r}, column {at + 1}: {why}", hint=hint)
 
 
 @lru_cache(maxsize=1024)
@@ -204,3 +207,44 @@ _TESTS: Mapping[str, Callable[[str], _Matches]] = {
     "handle": _by_number,
     "id": _by_number,
 }
+
+
+# -- a selector that picks nothing
+
+_NO_COMPARISONS = f"a selector is KEY:PATTERN, without comparisons; keys are {', '.join(KEYS)}"
+
+
+def meant(text: str, known: Iterable[Fields]) -> str:
+    """Return what a selector that matches none of `known` may mean, as a hint: the same pattern
+    with a key or inside of names, or the nearest name; "" for one of several patterns, or like no
+    name."""
+    if re.search(r"[<>=]", text):
+        return _NO_COMPARISONS
+    if re.search(r"[\s()\"']", text):
+        return ""
+    fields = list(known)
+    key, _, word = text.partition(":")
+    if key.lower() not in KEYS:  # operators have colons of their own
+        key, word = "", text
+    # "*.": below a module that was left out
+    keyed = ("op:", "module:", "type:", "file:", "module:*.")
+    inside = [f"{key}:"] if key else ["name:", "op:"]
+    for ways in (
+        [] if key else [f"{one}{word}" for one in keyed],
+        [f"{one}*{word}*" for one in inside],
+    ):
+        found = [way for way in ways if any(map(Selector(way).matches, fields))]
+        if found:
+            return f"did you mean {' or '.join(found[:2])}?"
+    for wanted in (key,) if key else ("name", "op", "module", "type"):
+        values = {value for one in fields for value in one.get(wanted, ())}
+        if wanted == "module":
+            values |= {
+                path for value in values for path in accumulate(value.split("."), "{}.{}".format)
+            }
+        elif wanted == "file":
+            values = {PurePath(value.rpartition(":")[0]).name for value in values}
+        close = get_close_matches(word, sorted(values), 1)
+        if close:
+            return f"did you mean {close[0] if wanted == 'name' else f'{wanted}:{close[0]}'}?"
+    return ""

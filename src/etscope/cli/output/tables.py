@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from etscope.analysis.profile.profile import MethodProfile, Row
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
+    from etscope.errors import MissingDataError
     from etscope.model.report import Report
+    from etscope.model.selector import Fields
     from etscope.model.table import Table
 
 # What matters in a profile, as `Finding.plain` gives it.
@@ -164,10 +166,27 @@ class ViewOptions:
             return tables
         matched = [table for table in tables if min(table.breaks) > 0]
         if self.select is not None and not matched:
-            raise MissingDataError(
-                f"nothing matches {self.select!r}", hint="without --select all rows are shown"
-            )
+            from etscope.analysis.selector_fields import fields_of_row
+
+            rows: list[Row] = []
+
+            def collected(row: Row) -> bool:
+                rows.append(row)
+                return True
+
+            for profile in chosen:  # again, for what there is
+                profile_table(profile, scale, keep=collected)
+            raise nothing_matches(self.select, map(fields_of_row, rows))
         return matched or tables
+
+
+def nothing_matches(select: str, known: Iterable[Fields]) -> MissingDataError:
+    """Return the error for a selector that matches nothing of `known`."""
+    from etscope.errors import MissingDataError
+    from etscope.model.selector import meant
+
+    hint = meant(select, known) or "without --select all rows are shown"
+    return MissingDataError(f"nothing matches {select!r}", hint=hint)
 
 
 def row_filter(select: str | None) -> Callable[[Row], bool] | None:

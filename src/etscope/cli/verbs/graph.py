@@ -26,7 +26,7 @@ from etscope.cli.options.common import (
     select_option,
     source_unit_option,
 )
-from etscope.cli.output.tables import OutputOptions, ViewOptions, time_scale
+from etscope.cli.output.tables import OutputOptions, ViewOptions, nothing_matches, time_scale
 from etscope.errors import MissingDataError, UsageError
 from etscope.views import GRAPH_VIEWS, TABLE_VIEWS, format_of, save_graphs
 
@@ -212,7 +212,7 @@ def _graph_table(
     `MissingDataError` if the selector matches nothing."""
     from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
     from etscope.model.report import filled_columns
-    from etscope.model.selector import Selector
+    from etscope.model.selector import Fields, Selector
 
     options: dict[str, Any] = {
         "keep": None if view.select is None else Selector(view.select).matches,
@@ -230,9 +230,14 @@ def _graph_table(
     else:
         table = node_table(linked, sort=view.sort, limit=view.limit, **options)
     if view.select is not None and view.limit != 0 and not len(table):
-        raise MissingDataError(
-            f"nothing matches {view.select!r}", hint="without --select all is shown"
-        )
+        known: list[Fields] = []
+
+        def collected(fields: Fields) -> bool:
+            known.append(fields)
+            return True
+
+        node_table(linked, **{**options, "keep": collected})  # again, for what there is
+        raise nothing_matches(view.select, known)
     return table, filled_columns(table) if tree else default_columns(table)
 
 

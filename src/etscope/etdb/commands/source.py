@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from contextlib import suppress
-from difflib import get_close_matches
-from itertools import accumulate
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -23,7 +20,7 @@ from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.runtime import RuntimeTarget
 from etscope.etdb.targets.target import Stop
 from etscope.model.graph import SourceLine, source_lines
-from etscope.model.selector import Selector
+from etscope.model.selector import Selector, meant
 from etscope.units import format_duration, format_float
 
 _AROUND = 5  # lines
@@ -210,7 +207,7 @@ def picked_stops(debugger: Debugger, text: str) -> Picked:
     if count:
         return Picked(text, selector, count)
     if line is None:
-        hint = _meant(plain, debugger.target.stops) or (
+        hint = meant(plain, map(fields_of_stop, debugger.target.stops)) or (
             "info ops lists what there is, FILE.py:12 is a line of Python; help selectors"
         )
     else:
@@ -221,34 +218,6 @@ def picked_stops(debugger: Debugger, text: str) -> Picked:
     if is_number:
         hint += f"; id:{text.rpartition(':')[2]} is an instruction"
     raise UsageError(f"nothing is picked by {text!r}", hint=hint)
-
-
-def _meant(pattern: str, stops: Iterable[Stop]) -> str:
-    """Guess what a pattern without a match means: the same with a key, or the nearest name; "" for
-    anything that is not a single pattern, or not like any name."""
-    if re.search(r"[\s()\"']", pattern):
-        return ""
-    fields = [fields_of_stop(stop) for stop in stops]
-    key, colon, word = pattern.partition(":")
-    if not colon:
-        # "*.": below a module that was left out
-        keyed = [f"{key}{pattern}" for key in ("op:", "module:", "type:", "file:", "module:*.")]
-        found = [text for text in keyed if any(map(Selector(text).matches, fields))]
-        if found:
-            return f"did you mean {' or '.join(found[:2])}?"
-        word = pattern
-    for wanted in (key,) if colon else ("name", "op", "module", "type"):
-        known = {name for one in fields for name in one.get(wanted, ())}
-        if wanted == "module":
-            known |= {
-                path for name in known for path in accumulate(name.split("."), "{}.{}".format)
-            }
-        elif wanted == "file":
-            known = {PurePath(name.rpartition(":")[0]).name for name in known}
-        close = get_close_matches(word, sorted(known), 1)
-        if close:
-            return f"did you mean {close[0] if wanted == 'name' else f'{wanted}:{close[0]}'}?"
-    return ""
 
 
 def _operator_lines(debugger: Debugger) -> list[SourceLine]:
