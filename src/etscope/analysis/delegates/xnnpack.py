@@ -228,7 +228,7 @@ def pair(events: Sequence[str], nodes: Sequence[XnnNode]) -> list[Pairing | None
 
 
 def _kind(event: str) -> str:
-    """What an event's name says of its operator: "Softmax" of "Softmax (NC, F32) #1"."""
+    """Return what an event's name says of its operator: "Softmax" of "Softmax (NC, F32) #1"."""
     return event.partition(" (")[0].partition(" #")[0]
 
 

@@ -261,7 +261,7 @@ class Trace:
         return found
 
     def _likeliest(self, block: Block, methods: list[str]) -> list[str]:
-        """Those methods that explain most of what the block logged inside of delegates."""
+        """Return the methods that explain most of what the block logged inside of delegates."""
         if len(methods) < 2:
             return methods
         program = self.recorded_program
