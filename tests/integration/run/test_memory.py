@@ -140,17 +140,22 @@ def test_reuse_is_between_the_lower_bound_and_no_reuse(folder: Path) -> None:
     assert without <= sum(value.nbytes for value in plan.values)
 
 
-@pytest.mark.slow
-def test_bert_base_is_explained(tmp_path: Path) -> None:
-    files = artifacts("bert_base_xnnpack")
-    with run(files.pte, iterations=1, warmup=0, trace=False, memory=True) as done:
-        done.save(tmp_path / "bert_base_xnnpack")
-    report = report_on(tmp_path, "bert_base_xnnpack")
+@pytest.mark.parametrize(
+    ("name", "packed"),
+    [
+        pytest.param("bert_base_xnnpack", 0.5, marks=pytest.mark.slow),
+        ("llama_xnnpack", 0.15),
+    ],
+)
+def test_a_transformer_is_explained(tmp_path: Path, name: str, packed: float) -> None:
+    with run(artifacts(name).pte, iterations=1, warmup=0, trace=False, memory=True) as done:
+        done.save(tmp_path / name)
+    report = report_on(tmp_path, name)
     found = owners(report)
     growth = found["growth of the process"].measured
-    check_sums(found, measured(tmp_path / "bert_base_xnnpack"))
+    check_sums(found, measured(tmp_path / name))
     assert found["planned buffers"].measured < 0.1 * growth
-    assert found["delegates' own copies"].measured > 0.5 * growth
+    assert found["delegates' own copies"].measured > packed * growth
     assert any("XnnpackBackend" in sentence for sentence in report.summary)
 
 
