@@ -32,8 +32,8 @@ from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.reference import (
     inputs_of_run,
-    named_program,
     reference_of,
+    runnable_graph,
     runs_before,
     writers_of_state,
 )
@@ -75,10 +75,8 @@ class PreparedNumerics:
         self._judgement = Judgement(self.metric, tolerance, kept)
         graph = reference_of(trace, method, reference_graph or EDGE, None).graph
         self._matcher = RunMatcher(graph)
-        self._named = named_program(trace.record, graph)
-        from etscope.bridge.reference.reference import keeps_state
-
-        self.keeps_state: bool = keeps_state(self._named.program)
+        self._runnable = runnable_graph(trace.record, graph)
+        self.keeps_state = self._runnable.keeps_state
 
     def memory(self) -> Memory:
         """Return the state of a model that was just loaded."""
@@ -100,14 +98,14 @@ class PreparedNumerics:
         from etscope.bridge.reference.local_reference import flat_inputs, recompute
 
         def designs(backends: Mapping[str, str]) -> Mapping[str, str]:
-            found = computed_otherwise(self._named, backends)
+            found = computed_otherwise(self._runnable, backends)
             return {name: design.reason for name, design in found.items()}
 
         def values(
             device: DeviceValues, nodes: Collection[str], backends: Mapping[str, str]
         ) -> Iterable[Recomputed]:
-            designs = computed_otherwise(self._named, backends)
-            return recompute(self._named, inputs, device, nodes, memory, designs)
+            designs = computed_otherwise(self._runnable, backends)
+            return recompute(self._runnable, inputs, device, nodes, memory, designs)
 
         recomputation = Recomputation(self._matcher.graph, flat_inputs(inputs), values, designs)
         return diagnose_run(trace, self.method, run, recomputation, self._matcher, self._judgement)
@@ -121,7 +119,7 @@ class PreparedNumerics:
         if run is not None and any(key.debug for key in run.block.keys):
             logged = logged_run(trace, run.block, run.position, self.method)
             device = device_values(logged, self._matcher.matched(trace, logged)[0])
-        for _ in recompute(self._named, inputs, device, (), memory):
+        for _ in recompute(self._runnable, inputs, device, (), memory):
             pass
 
 

@@ -45,7 +45,7 @@ from etscope.optional import require
 
 if TYPE_CHECKING:
     from etscope.bridge.reference.recorded import RecordedGraphInterpreter
-    from etscope.bridge.reference.reference import NamedProgram
+    from etscope.bridge.reference.reference import NamedProgram, ReferenceGraph
 
 _WANTED_BY = "a reference run"
 
@@ -84,20 +84,19 @@ def reference_of(
     found = graph
     # What another method wrote is state of a method that only reads it, too.
     shares = bool(writers_of_state(trace, method))
-    quick: _RecordedGraph | None = None
+    quick: RecordedGraph | None = None
     if at_once and not shares and _is_in_file(record, graph.name):
         file = record
-        quick = trace.once(("recorded", graph.name), lambda: _RecordedGraph(file, found.name))
+        quick = trace.once(("recorded", graph.name), lambda: RecordedGraph(file, found))
 
     def values() -> Iterator[tuple[str, Any]]:
+        from etscope.bridge.reference.reference import arrays_of, keeps_state, reference_arrays
+
         if quick is not None and quick.interpreter is not None:
-            ours = [node.name for node in found.nodes if node.kind == "call_function"]
-            arrays = quick.interpreter.arrays(inputs)
-            yield from quick.checked(zip(ours, arrays, strict=True))
+            for node, value in quick.checked(quick.interpreter.run(inputs)):
+                yield node, arrays_of(value)
             return
         program, names = trace.once(("program", found.name), lambda: named_program(record, found))
-        from etscope.bridge.reference.reference import keeps_state, reference_arrays
-
         state = None
         if shares or keeps_state(program):
             state = _state_after(record, found.name, {method: program}, previous())
@@ -161,18 +160,21 @@ def _lost(edge: Graph, graph: Graph) -> list[str]:
 # -- values
 
 
-class _RecordedGraph:
+class RecordedGraph:
     """A graph of a record's file to be run as it is recorded. A thread checks its weights while
     they are used."""
 
-    def __init__(self, file: RecordFile, name: str) -> None:
-        self._file, self._name = file, name
-        self._read, self._wait = file.state_dict_beside(name)
+    def __init__(self, file: RecordFile, graph: Graph) -> None:
+        self._file, self._graph = file, graph
+        self._read, self.wait = file.state_dict_beside(graph.name)
 
     @cached_property
     def interpreter(self) -> RecordedGraphInterpreter | None:
         """None if the graph needs torch's deserializer."""
-        found: RecordedGraphInterpreter | None = load_recorded(self._file, self._name, self._read())
+        names = _computing(self._graph)
+        found: RecordedGraphInterpreter | None = load_recorded(
+            self._file, self._graph.name, self._read(), names
+        )
         return found
 
     def checked(self, values: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -181,9 +183,14 @@ class _RecordedGraph:
         try:
             yield from values
         except Exception:
-            self._wait()
+            self.wait()
             raise
-        self._wait()
+        self.wait()
+
+
+def _computing(graph: Graph) -> list[str]:
+    """The names of the nodes that compute, in order."""
+    return [node.name for node in graph.nodes if node.kind == "call_function"]
 
 
 def _is_in_file(record: RecordView, name: str) -> TypeGuard[RecordFile]:
@@ -206,6 +213,21 @@ def _state_after(
     return state
 
 
+def runnable_graph(record: RecordView, graph: Graph) -> ReferenceGraph:
+    """A graph that runs, with our names for its nodes: as it is recorded where that is enough, as
+    importing ExecuTorch's exporter and rebuilding the program takes seconds."""
+    require("torch", wanted_by=_WANTED_BY)
+    from etscope.bridge.reference.backends import may_be_computed_otherwise
+
+    operators = (node.op for node in graph.nodes)
+    if _is_in_file(record, graph.name) and not may_be_computed_otherwise(operators):
+        recorded = RecordedGraph(record, graph)
+        if recorded.interpreter is not None:
+            recorded.wait()
+            return recorded.interpreter
+    return named_program(record, graph)
+
+
 def named_program(record: RecordView, graph: Graph) -> NamedProgram:
     """The `ExportedProgram` of a graph, and what our graph calls its nodes: our names are of the
     record's file, and a program that was never saved may have others."""
@@ -214,8 +236,7 @@ def named_program(record: RecordView, graph: Graph) -> NamedProgram:
     from etscope.bridge.reference.reference import NamedProgram, call_names
 
     program = reference_program(record, graph.name)
-    ours = [node.name for node in graph.nodes if node.kind == "call_function"]
-    return NamedProgram(program, dict(zip(call_names(program), ours, strict=True)))
+    return NamedProgram(program, dict(zip(call_names(program), _computing(graph), strict=True)))
 
 
 def reference_program(record: RecordView, name: str) -> Any:

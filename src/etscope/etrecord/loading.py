@@ -6,7 +6,7 @@ Programs and tensors are torch's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from etscope.errors import reading
@@ -73,11 +73,12 @@ def load_to_run(file: RecordFile, name: str) -> Any:
         return programs.deserialize_program(parts, name, StoredWeights(arrays))
 
 
-def load_recorded(file: RecordFile, name: str, weights: Any) -> Any:
+def load_recorded(file: RecordFile, name: str, weights: Any, nodes: Sequence[str]) -> Any:
     """A graph of the file as a `bridge.reference.recorded.RecordedGraphInterpreter`, which takes a
     fraction of the time of `load_to_run`; None if it is not plain, or has no weights in the file.
 
-    weights: the graph's `state_dict`. The same is refused, by `FormatError`.
+    weights: the graph's `state_dict`. nodes: names for the nodes that compute, in order. The same
+    is refused, by `FormatError`.
     """
     from etscope.formats.exported_program.safety import check_plain
 
@@ -92,7 +93,7 @@ def load_recorded(file: RecordFile, name: str, weights: Any) -> Any:
         constants = file.constants(name)
         if not isinstance(weights, dict) or not isinstance(constants, dict):
             return None
-        return recorded_graph(program, weights, constants)
+        return recorded_graph(program, weights, constants, nodes)
 
 
 def field_of(graph: str) -> str:

@@ -20,11 +20,13 @@ from torch import nn  # noqa: E402
 
 from etscope import Inspector  # noqa: E402
 from etscope.bridge.reference.recorded import recorded_graph  # noqa: E402
-from etscope.bridge.reference.reference import reference_arrays  # noqa: E402
+from etscope.bridge.reference.reference import arrays_of, reference_arrays  # noqa: E402
+from etscope.diagnosis.reference import named_program  # noqa: E402
 from etscope.errors import FormatError, NumericGapError  # noqa: E402
 from etscope.etrecord.loading import load_recorded, load_to_run  # noqa: E402
 from etscope.export import export  # noqa: E402
 from etscope.formats.etrecord.reader import RecordFile, read_etrecord  # noqa: E402
+from etscope.model.exported_graph import graph_from_record  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
 from tests.support.numeric_runs import ATEN, inputs_of  # noqa: E402
 
@@ -56,7 +58,12 @@ def record(name: str) -> RecordFile:
 
 
 def recorded(file: RecordFile, graph: str) -> Any:
-    return load_recorded(file, graph, file.state_dict(graph))
+    return load_recorded(file, graph, file.state_dict(graph), computing(file, graph))
+
+
+def computing(file: RecordFile, graph: str) -> list[str]:
+    nodes = graph_from_record(file, graph).nodes
+    return [node.name for node in nodes if node.kind == "call_function"]
 
 
 def leaves(value: Any) -> list[Any]:
@@ -104,6 +111,7 @@ inspector = Inspector(
 )
 inputs = torch.load({str(made.inputs_pt)!r})["forward"][0]
 assert len(inspector.calculate_numeric_gap("MSE", inputs=inputs))
+assert inspector.diagnose_numerics(inputs=inputs).is_fine
 assert "executorch.exir" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -117,16 +125,48 @@ def test_the_values_are_those_of_the_rebuilt_program(name: str, graph: str) -> N
 def check_values(file: RecordFile, graph: str, inputs: Any) -> None:
     plain = recorded(file, graph)
     assert plain is not None
-    found = [[np.array(leaf) for leaf in leaves(value)] for value in plain.arrays(inputs)]
+    found = [
+        (name, [np.array(leaf) for leaf in leaves(arrays_of(value))])
+        for name, value in plain.run(inputs)
+    ]
     expected = [
         [np.array(leaf) for leaf in leaves(value)]
         for _, value in reference_arrays(load_to_run(file, graph), inputs)
     ]
+    assert [name for name, _ in found] == computing(file, graph)
     assert len(found) == len(expected) >= 3
-    for ours, theirs in zip(found, expected, strict=True):
+    for (_, ours), theirs in zip(found, expected, strict=True):
         for one, other in zip(ours, theirs, strict=True):
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("cnn_portable", "cnn_xnnpack_int8", "channels_last", "many_delegates"),
+        *("recurrent_xnnpack", "llama_xnnpack", "nan_output", "int_outputs"),
+    ],
+)
+def test_a_diagnosis_is_that_with_the_rebuilt_program(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = artifacts(name)
+    quick = Inspector(
+        etdump_path=made.etdump, etrecord=made.etrecord, debug_buffer_path=made.debug_buffer
+    ).diagnose_numerics(inputs=inputs_of(name))
+    prepared: list[Any] = []
+
+    def rebuilt(record: RecordFile, graph: Any) -> Any:
+        prepared.append(named_program(record, graph))
+        return prepared[-1]
+
+    monkeypatch.setattr("etscope.diagnosis.numerics.runnable_graph", rebuilt)
+    slow = Inspector(
+        etdump_path=made.etdump, etrecord=made.etrecord, debug_buffer_path=made.debug_buffer
+    ).diagnose_numerics(inputs=inputs_of(name))
+    assert prepared
+    assert repr(quick) == repr(slow)
 
 
 @pytest.mark.parametrize(("name", "graph"), LEFT)
@@ -137,11 +177,11 @@ def test_what_is_not_plain_is_left(name: str, graph: str) -> None:
 def test_inputs_are_checked() -> None:
     plain = recorded(record("cnn_portable"), ATEN)
     with pytest.raises(NumericGapError, match="no inputs to run"):
-        next(plain.arrays(None))
+        next(plain.run(None))
     with pytest.raises(NumericGapError, match="takes 1 inputs, and there are 2"):
-        next(plain.arrays([torch.zeros(1), torch.zeros(1)]))
+        next(plain.run([torch.zeros(1), torch.zeros(1)]))
     with pytest.raises(NumericGapError, match=r"float32\[1\] where the program takes"):
-        next(plain.arrays([torch.zeros(1)]))
+        next(plain.run([torch.zeros(1)]))
 
 
 @pytest.mark.parametrize(
@@ -157,11 +197,11 @@ def test_inputs_are_checked() -> None:
 )
 def test_a_changed_graph_is_left_to_torch(change: Any) -> None:
     file = record("cnn_portable")
-    program = file.program_json(ATEN)
-    assert recorded_graph(program, file.state_dict(ATEN), file.constants(ATEN)) is not None
+    program, names = file.program_json(ATEN), computing(file, ATEN)
+    assert recorded_graph(program, file.state_dict(ATEN), file.constants(ATEN), names) is not None
     nodes = program["graph_module"]["graph"]["nodes"]
     change(next(node for node in nodes if node["target"].startswith("torch.ops.aten.relu")))
-    assert recorded_graph(program, file.state_dict(ATEN), file.constants(ATEN)) is None
+    assert recorded_graph(program, file.state_dict(ATEN), file.constants(ATEN), names) is None
 
 
 def test_damaged_weights_are_told(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ XNNPACK: scales of weights that are quantised by group are stored as bfloat16
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch.fx.node import Node
 
-from etscope.bridge.reference.reference import NamedProgram
+from etscope.bridge.reference.reference import NamedProgram, ReferenceGraph
 
 
 class ByDesign(NamedTuple):
@@ -27,10 +27,18 @@ class ByDesign(NamedTuple):
     change: Callable[[tuple[Any, ...]], tuple[Any, ...]]
 
 
-def computed_otherwise(named: NamedProgram, backends: Mapping[str, str]) -> dict[str, ByDesign]:
-    """Find the nodes of a program that their backend computes otherwise, by the reference graph's
+def may_be_computed_otherwise(operators: Iterable[str]) -> bool:
+    """True if a backend computes one of these operators otherwise: `computed_otherwise` needs the
+    program's fx nodes to tell."""
+    return not _SCALES.keys().isdisjoint(operators)
+
+
+def computed_otherwise(named: ReferenceGraph, backends: Mapping[str, str]) -> dict[str, ByDesign]:
+    """Find the nodes of a graph that their backend computes otherwise, by the reference graph's
     name. backends: the backend by the name of each node that is inside a delegate."""
-    found = {}
+    found: dict[str, ByDesign] = {}
+    if not isinstance(named, NamedProgram):
+        return found  # it has no such operators
     for node in named.program.graph.nodes:
         name = named.name(node)
         rule = _RULES.get(backends.get(name, ""))

@@ -13,16 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.fx.node import Node
 from torch.utils import _pytree as pytree
 
 from etscope.bridge.reference.backends import ByDesign
-from etscope.bridge.reference.reference import (
-    NamedProgram,
-    arrays_of,
-    run_reference,
-    writes_in_place,
-)
+from etscope.bridge.reference.reference import Operation, ReferenceGraph, arrays_of
 from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
 
 _JITTER_SEED = 0
@@ -72,16 +66,16 @@ class Memory:
 
 
 def recompute(
-    named: NamedProgram,
+    graph: ReferenceGraph,
     inputs: Any,
     device: DeviceValues,
     wanted: Collection[str],
     memory: Memory | None = None,
     by_design: Mapping[str, ByDesign] | None = None,
 ) -> Iterator[Recomputed]:
-    """Run a program beside the device's values, and yield the `wanted` nodes in order.
+    """Run a graph beside the device's values, and yield the `wanted` nodes in order.
 
-    inputs: of the program, as for `run_reference`. `device`, `wanted` and `by_design` use the
+    inputs: of the graph, as for `run_reference`. `device`, `wanted` and `by_design` use the
     reference graph's names. memory: state from the runs before; updated when all is yielded. By
     default the initial state. by_design: the nodes that the device computes otherwise, which
     `reference` alone does not.
@@ -94,25 +88,21 @@ def recompute(
     jitter = torch.Generator().manual_seed(_JITTER_SEED)
     designs = {} if by_design is None else by_design
 
-    def designed(node: Node, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        design = designs.get(named.name(node))
+    def designed(operation: Operation, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        design = designs.get(operation.name)
         return args if design is None else design.change(args)
 
-    def locally(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        target: Any = node.target
-        return target(*designed(node, args), **kwargs)
+    def locally(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return operation.target(*designed(operation, args), **kwargs)
 
-    def widely(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _wide_call(node, designed(node, args), kwargs, jitter)
+    def widely(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _wide_call(operation, designed(operation, args), kwargs, jitter)
 
-    program, names = named
-    kept = None  # where the program's own weights are in memory
-    if writes_in_place(program.graph_module):
-        kept = {tensor.untyped_storage().data_ptr() for tensor in program.state_dict.values()}
+    kept = graph.own_memory
     memory = Memory() if memory is None else memory
-    local = _Run(run_reference(program, inputs, memory.local, call=locally), names)
-    plain = _Run(run_reference(program, inputs, memory.reference), names)
-    wide = _Run(run_reference(program, inputs, memory.wide, call=widely), names)
+    local = _Run(graph.run(inputs, memory.local, call=locally))
+    plain = _Run(graph.run(inputs, memory.reference))
+    wide = _Run(graph.run(inputs, memory.wide, call=widely))
     while local.current is not None:
         name, loop_pass, value = local.current
         reference, exact = (run.reach(name, loop_pass) for run in (plain, wide))
@@ -141,8 +131,8 @@ def flat_inputs(inputs: Any) -> list[Any]:
 class _Run:
     """A run, paused at the value that it computed last."""
 
-    def __init__(self, run: Generator[tuple[str, Any], Any, Any], names: Mapping[str, str]) -> None:
-        self._run, self._names = run, names
+    def __init__(self, run: Generator[tuple[str, Any], Any, Any]) -> None:
+        self._run = run
         self._passes: dict[str, int] = {}
         self.current: tuple[str, int, Any] | None = None
         self.outputs: list[Any] = []
@@ -168,7 +158,6 @@ class _Run:
         except StopIteration as end:
             self.current, self.outputs = None, end.value
             return
-        name = self._names.get(name, name)
         loop_pass = self._passes.get(name, 0)
         self._passes[name] = loop_pass + 1
         self.current = name, loop_pass, value
@@ -216,22 +205,22 @@ def _like(value: Any, array: Any, kept: Collection[int] | None) -> Any:
 _ANY_TYPE = frozenset({"aten", "prims", "quantized_decomposed", "dim_order_ops", "higher_order"})
 
 
-def _takes_any_type(node: Node) -> bool:
-    """True if a node's operator, or the one that it calls, computes in float64 as well."""
-    operators = (node.target, *(one for one in node.args if callable(one)))
+def _takes_any_type(operation: Operation) -> bool:
+    """True if the operators of a node compute in float64 as well."""
     plain = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
     spaces = [
         getattr(one if isinstance(one, plain) else getattr(one, "_op", one), "namespace", "aten")
-        for one in operators
+        for one in operation.operators
     ]
     return _ANY_TYPE.issuperset(spaces)
 
 
 def _wide_call(
-    node: Node, args: tuple[Any, ...], kwargs: dict[str, Any], jitter: torch.Generator
+    operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], jitter: torch.Generator
 ) -> Any:
     """Compute a node in float64 where its operator allows it."""
-    schema = getattr(node.target, "_schema", None)
+    target = operation.target
+    schema = getattr(target, "_schema", None)
     if schema is not None and schema.is_mutable:
         # What is written into a tensor has that tensor's type; a kernel may not check it.
         given = {**dict(zip((one.name for one in schema.arguments), args, strict=False)), **kwargs}
@@ -246,41 +235,36 @@ def _wide_call(
             return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
         args, kwargs = pytree.tree_map_only(torch.Tensor, as_written, (args, kwargs))
-        return node.target(*args, **kwargs)
-    if "quantize_per_tensor" in str(node.target) and "dequantize" not in str(node.target):
+        return target(*args, **kwargs)
+    if "quantize_per_tensor" in str(target) and "dequantize" not in str(target):
         tensor, step = args[0], args[1]
         moves = torch.rand(tensor.shape, generator=jitter, dtype=torch.float64) - 0.5
         args = ((tensor + moves * step).to(tensor.dtype), *args[1:])
-    args = _past_ties(node, args)
+    args = _past_ties(target, args)
 
     def widened(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.double() if tensor.is_floating_point() else tensor
 
     try:
-        if not _takes_any_type(node):
+        if not _takes_any_type(operation):
             raise NotImplementedError
         wide = pytree.tree_map_only(torch.Tensor, widened, (args, kwargs))
-        return node.target(*wide[0], **wide[1])
+        return target(*wide[0], **wide[1])
     except (RuntimeError, TypeError, ValueError, AssertionError, NotImplementedError):
         # The operator takes no float64: back to the type that it was exported with.
-        types = [
-            value.dtype
-            for used in node.all_input_nodes
-            if isinstance(value := used.meta.get("val"), torch.Tensor) and value.is_floating_point()
-        ]
-        dtype = types[0] if types else torch.float32
+        dtype = operation.float_type or torch.float32
 
         def narrow(tensor: torch.Tensor) -> torch.Tensor:
             return tensor.to(dtype) if tensor.dtype == torch.float64 else tensor
 
         narrowed = pytree.tree_map_only(torch.Tensor, narrow, (args, kwargs))
-        return node.target(*narrowed[0], **narrowed[1])
+        return target(*narrowed[0], **narrowed[1])
 
 
-def _past_ties(node: Node, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Mirror the numbers that are next to the middle between two steps at it, for a node that
+def _past_ties(target: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Mirror the numbers that are next to the middle between two steps at it, for an operator that
     quantises by scales that the graph computes, which stand for blocks of elements."""
-    operator = str(getattr(node.target, "_op", node.target))
+    operator = str(getattr(target, "_op", target))
     if operator == "torchao.quantize_affine.default":
         tensor, block, scales = args[0], args[1], args[2]
     elif operator == "quantized_decomposed.quantize_per_token.default":

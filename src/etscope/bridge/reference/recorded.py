@@ -12,15 +12,16 @@ Names in the JSON are looked up as torch does, but only as operators of a librar
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any
+from itertools import repeat
+from typing import Any, ClassVar
 
 import torch
 
 from etscope.bridge.reference.reference import (
-    arrays_of,
+    Call,
     check_input,
     check_number_of_inputs,
     given_values,
@@ -105,31 +106,50 @@ class _Use:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A node's operator with its arguments.
+    """A node's operator with its arguments: an `Operation`.
 
     results: the name of the value, or of each of its elements. done: values that no later node
     uses.
     """
 
-    function: Callable[..., Any]
+    name: str
+    target: Callable[..., Any]
     arguments: Sequence[Any]
     keywords: Mapping[str, Any]
     results: str | tuple[str, ...]
-    done: tuple[str, ...]
+    float_type: torch.dtype | None
+    done: tuple[str, ...] = ()
+
+    @property
+    def operators(self) -> Sequence[Any]:
+        return (self.target,)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedGraphInterpreter:
-    """Runs a graph. inputs: name -> type (a tensor on torch's meta device). weights: all other
-    inputs of the graph, by their names there."""
+    """Runs a graph: a `ReferenceGraph` without state, whose nodes do not write to values.
+
+    inputs: name -> type (a tensor on torch's meta device). weights: all other inputs of the graph,
+    by their names there.
+    """
 
     steps: tuple[_Step, ...]
     inputs: Mapping[str, torch.Tensor]
     weights: Mapping[str, torch.Tensor | StoredWeight]
+    outputs: Sequence[Any]
+
+    keeps_state: ClassVar[bool] = False
+    own_memory: ClassVar[None] = None
 
     @while_running(torch.inference_mode())
-    def arrays(self, inputs: Any) -> Iterator[Any]:
-        """Yield the value of each node in the order of the JSON, as `reference_arrays` does.
+    def run(
+        self,
+        inputs: Any,
+        state: dict[str, torch.Tensor] | None = None,
+        *,
+        call: Call | None = None,
+    ) -> Generator[tuple[str, Any], Any, Any]:
+        """Run the graph: see `run_reference`.
 
         Raises `NumericGapError` for inputs that are absent or do not fit the graph.
         """
@@ -139,8 +159,8 @@ class RecordedGraphInterpreter:
         for (name, expected), value in zip(self.inputs.items(), given or (), strict=True):
             check_input(name, expected, value)
             values[name] = value
-        for value in _computed(self.steps, values):
-            yield arrays_of(value)
+        yield from _computed(self.steps, values, call)
+        return [_read(output, values) for output in self.outputs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,24 +174,31 @@ class _Subgraph:
 
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
         values = dict(zip(self.inputs, arguments, strict=True))
-        for _ in _computed(self.steps, values):
+        for _ in _computed(self.steps, values, None):
             pass
         return tuple(values[output.name] for output in self.outputs)
 
 
-def _computed(steps: Iterable[_Step], values: dict[str, Any]) -> Iterator[Any]:
+def _computed(
+    steps: Iterable[_Step], values: dict[str, Any], call: Call | None
+) -> Generator[tuple[str, Any], Any, None]:
     """Compute the nodes, and yield the value of each; those that are done with leave `values`."""
     for step in steps:
-        value = step.function(
-            *[_read(argument, values) for argument in step.arguments],
-            **{key: _read(argument, values) for key, argument in step.keywords.items()},
-        )
-        yield value
+        arguments = [_read(argument, values) for argument in step.arguments]
+        keywords = {key: _read(argument, values) for key, argument in step.keywords.items()}
+        if call is None:
+            value = step.target(*arguments, **keywords)
+        else:
+            value = call(step, tuple(arguments), keywords)
+        del arguments, keywords
+        instead = yield step.name, value
+        if instead is not None:
+            value = instead
         if isinstance(step.results, str):
             values[step.results] = value
         else:
             values.update(zip(step.results, value or (), strict=True))
-        del value
+        del value, instead
         for name in step.done:
             del values[name]
 
@@ -186,11 +213,12 @@ def _read(argument: Any, values: Mapping[str, Any]) -> Any:
 
 
 def recorded_graph(
-    program: Json, weights: Mapping[str, Any], constants: Mapping[str, Any]
+    program: Json, weights: Mapping[str, Any], constants: Mapping[str, Any], names: Sequence[str]
 ) -> RecordedGraphInterpreter | None:
     """An interpreter for a program's JSON that was found safe; None if it is not plain.
 
-    weights, constants: numpy arrays by qualified name.
+    weights, constants: numpy arrays by qualified name. names: of the nodes that compute, in order,
+    as the run yields them.
     """
     try:
         module = mapping(program["graph_module"], "graph_module")
@@ -199,7 +227,12 @@ def recorded_graph(
         if any(union(s)[0] not in _OUTPUTS for s in sequence(signature["output_specs"], "outputs")):
             return None
         inputs, stored = _inputs(graph, signature, weights, constants)
-        return RecordedGraphInterpreter(_steps(graph, {*inputs, *stored}), inputs, stored)
+        used: list[str] = []
+        outputs = [
+            _argument(*union(output), used) for output in sequence(graph["outputs"], "outputs")
+        ]
+        steps = _steps(graph, {*inputs, *stored}, names, kept=used)
+        return RecordedGraphInterpreter(steps, inputs, stored, outputs)
     except (_NotPlain, FormatError, LookupError, TypeError, ValueError):
         return None  # torch's deserializer reports what is wrong, if anything is
 
@@ -240,26 +273,30 @@ def _inputs(
 # -- nodes
 
 
-def _steps(graph: Json, known: set[str], kept: Iterable[str] = ()) -> tuple[_Step, ...]:
+def _steps(
+    graph: Json, known: set[str], names: Iterable[str], kept: Iterable[str]
+) -> tuple[_Step, ...]:
     """Compile all nodes; `known` are the names of the graph's inputs. kept: values that are wanted
     when all is computed."""
-    nodes = sequence(graph["nodes"], "nodes")
-    compiled = []
-    for node in nodes:
+    compiled: list[tuple[_Step, list[str]]] = []
+    types = mapping(graph["tensor_values"], "tensor_values")
+    for node, name in zip(sequence(graph["nodes"], "nodes"), names, strict=True):
         used: list[str] = []
         function, arguments, keywords = _called(node, used)
         if not known.issuperset(used):
             raise _NotPlain
         results = _results(node)
         known.update((results,) if isinstance(results, str) else results)
-        compiled.append((function, arguments, keywords, results, used))
+        floats = (_dtype(types[value]["dtype"]) for value in used)
+        float_type = next((dtype for dtype in floats if dtype.is_floating_point), None)
+        compiled.append((_Step(name, function, arguments, keywords, results, float_type), used))
     steps: list[_Step] = []
     needed = set(kept)
-    for function, arguments, keywords, results, used in reversed(compiled):
-        own = (results,) if isinstance(results, str) else results
-        done = tuple(dict.fromkeys(name for name in (*used, *own) if name not in needed))
+    for step, used in reversed(compiled):
+        own = (step.results,) if isinstance(step.results, str) else step.results
+        done = tuple(dict.fromkeys(value for value in (*used, *own) if value not in needed))
         needed.update(done)
-        steps.append(_Step(function, arguments, keywords, results, done))
+        steps.append(replace(step, done=done))
     return tuple(reversed(steps))
 
 
@@ -295,7 +332,8 @@ def _subgraph(graph: Json) -> _Subgraph:
                 raise _NotPlain
             found.append(text(content["name"], "a value's name"))
     inputs, outputs = names
-    steps = _steps(graph, set(inputs), kept={*inputs, *outputs})
+    unseen = repeat("", len(graph["nodes"]))
+    steps = _steps(graph, set(inputs), unseen, kept={*inputs, *outputs})
     return _Subgraph(tuple(inputs), steps, tuple(map(_Use, outputs)))
 
 

@@ -7,9 +7,9 @@ takes the memory of the values that are alive at one time.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 import torch
 from torch.export import ExportedProgram
@@ -31,6 +31,49 @@ INPUTS_HINT = (
 _Values = Generator[tuple[str, Any], Any, Any]
 
 
+class Operation(Protocol):
+    """A node that is about to be computed."""
+
+    @property
+    def name(self) -> str:
+        """The reference graph's name of the node."""
+
+    @property
+    def target(self) -> Any:
+        """The callable that takes the arguments."""
+
+    @property
+    def operators(self) -> Sequence[Any]:
+        """The operators that compute: the target, and those that it calls."""
+
+    @property
+    def float_type(self) -> torch.dtype | None:
+        """The dtype of the first tensor of floats that the node reads, as exported; None without
+        one."""
+
+
+# Computes a node from its arguments.
+Call = Callable[[Operation, tuple[Any, ...], dict[str, Any]], Any]
+
+
+class ReferenceGraph(Protocol):
+    """A graph that can be run, and names its nodes as the reference graph does."""
+
+    @property
+    def keeps_state(self) -> bool:
+        """True if a run changes the state that the next run starts from."""
+
+    @property
+    def own_memory(self) -> Collection[int] | None:
+        """The addresses of the weights, for a graph whose nodes write to values; None for any
+        other."""
+
+    def run(
+        self, inputs: Any, state: dict[str, torch.Tensor], *, call: Call | None = None
+    ) -> _Values:
+        """Run the graph: see `run_reference`."""
+
+
 class NamedProgram(NamedTuple):
     """A program, and the names that the reference graph has for its nodes, where they differ."""
 
@@ -41,9 +84,55 @@ class NamedProgram(NamedTuple):
         """The reference graph's name of a node."""
         return self.names.get(node.name, node.name)
 
+    @property
+    def keeps_state(self) -> bool:
+        return keeps_state(self.program)
 
-# Computes a node from its arguments.
-Call = Callable[[Node, tuple[Any, ...], dict[str, Any]], Any]
+    @property
+    def own_memory(self) -> Collection[int] | None:
+        if not writes_in_place(self.program.graph_module):
+            return None
+        return {tensor.untyped_storage().data_ptr() for tensor in self.program.state_dict.values()}
+
+    def run(
+        self, inputs: Any, state: dict[str, torch.Tensor], *, call: Call | None = None
+    ) -> _Values:
+        def named(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            assert isinstance(operation, _NodeOperation)
+            name = self.names.get(operation.name, operation.name)
+            return call(operation._replace(name=name), args, kwargs) if call else None
+
+        run = run_reference(self.program, inputs, state, call=named if call else None)
+        try:
+            name, value = next(run)
+            while True:
+                instead = yield self.names.get(name, name), value
+                name, value = run.send(instead)
+        except StopIteration as end:
+            return end.value
+
+
+class _NodeOperation(NamedTuple):
+    """The `Operation` of an fx node."""
+
+    name: str
+    node: Node
+
+    @property
+    def target(self) -> Any:
+        return self.node.target
+
+    @property
+    def operators(self) -> Sequence[Any]:
+        return [self.node.target, *(one for one in self.node.args if callable(one))]
+
+    @property
+    def float_type(self) -> torch.dtype | None:
+        for used in self.node.all_input_nodes:
+            value = used.meta.get("val")
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                return value.dtype
+        return None
 
 
 _Arguments = ParamSpec("_Arguments")
@@ -91,7 +180,7 @@ def run_reference(
     state = {} if state is None else state
     results = []
     bound = _bound(program, values, state)
-    compute = call or (lambda node, args, kwargs: node.target(*args, **kwargs))
+    compute = call or (lambda operation, args, kwargs: operation.target(*args, **kwargs))
     outputs = yield from _run(program.graph_module, bound, "", compute)
     for spec, value in zip(program.graph_signature.output_specs, outputs, strict=True):
         if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None:
@@ -279,7 +368,7 @@ def _run(
             args, kwargs = map_arg((node.args, node.kwargs), read)
             control = _CONTROL.get(str(node.target))
             if control is None:
-                value = call(node, args, kwargs)
+                value = call(_NodeOperation(prefix + node.name, node), args, kwargs)
             else:
                 names = [
                     str(argument.target)
