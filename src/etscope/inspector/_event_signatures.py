@@ -63,7 +63,7 @@ class InstructionEvent:
 
 @dataclass(frozen=True, order=True)
 class ProfileEventSignature:
-    """What equal profile events of several runs have in common; ids that are not there are None."""
+    """Name and ids that equal profile events share; an absent id is None."""
 
     name: str
     instruction_id: int | None
@@ -73,7 +73,7 @@ class ProfileEventSignature:
 
 @dataclass(frozen=True, order=True)
 class DebugEventSignature:
-    """What equal debug events of several runs have in common; ids that are not there are None."""
+    """Name and ids that equal debug events share; an absent id is None."""
 
     name: str = ""
     instruction_id: int | None = _ABSENT
@@ -111,7 +111,7 @@ class EventSignature:
 
 @dataclass(frozen=True, order=True)
 class RunSignature:
-    """What runs of one block have in common."""
+    """Name, events and test case that the runs of one block share."""
 
     name: str
     events: tuple[EventSignature, ...] | None = None

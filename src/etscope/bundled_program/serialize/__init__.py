@@ -192,7 +192,7 @@ def write_schema(d: PathLike, schema_name: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """What `json` cannot write by itself: bytes as a list of numbers, an object as a dict."""
+    """Bytes as a list of numbers, an object as a dict: what `json` cannot write by itself."""
     if not is_dataclass(value):
         return list(memoryview(value))
     found = {field.name: getattr(value, field.name) for field in fields(value)}
