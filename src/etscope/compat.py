@@ -79,35 +79,48 @@ def counterpart(name: str) -> str | None:
     return None
 
 
+def _importable(name: str) -> str | None:
+    """The counterpart of a module. Raises `MissingNameError` for one that etscope does not have."""
+    ours = counterpart(name)
+    if ours is None:
+        return None
+    try:
+        found = importlib.util.find_spec(ours)
+    except ModuleNotFoundError:  # of the package around it
+        found = None
+    if found is None:
+        error = MissingNameError(f"etscope has no {name}", hint=_HINT)
+        error.name = name
+        raise error
+    return ours
+
+
 class _Finder(MetaPathFinder):
     """Finds the modules of upstream in etscope."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        ours = counterpart(fullname)
-        if ours is None:
-            return None
-        try:
-            found = importlib.util.find_spec(ours)
-        except ModuleNotFoundError:  # of the package around it
-            found = None
-        if found is None:
-            error = MissingNameError(f"etscope has no {fullname}", hint=_HINT)
-            error.name = fullname
-            raise error
-        return ModuleSpec(fullname, _Loader(ours))
+        ours = _importable(fullname)
+        return None if ours is None else ModuleSpec(fullname, _Loader(ours))
 
 
 class _Loader(Loader):
     """Gives a module that is there under another name. importlib takes it from `sys.modules`, and
-    leaves its own attributes as they are."""
+    leaves its own attributes as they are.
+
+    A module that is not a package gets an empty `__path__`: without one Python asks no finder for a
+    module below it, and `_Finder` could not say that etscope does not have that.
+    """
 
     def __init__(self, ours: str) -> None:
         self._ours = ours
 
     def exec_module(self, module: ModuleType) -> None:
-        sys.modules[module.__name__] = importlib.import_module(self._ours)
+        ours = importlib.import_module(self._ours)
+        if not hasattr(ours, "__path__"):
+            ours.__path__ = []
+        sys.modules[module.__name__] = ours
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -133,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.argv = words
     try:
         if kind == "-m":
-            runpy.run_module(counterpart(words[0]) or words[0], run_name="__main__", alter_sys=True)
+            runpy.run_module(_importable(words[0]) or words[0], run_name="__main__", alter_sys=True)
         elif kind == "-c":
             sys.argv = ["-c", *words[1:]]
             module = sys.modules["__main__"] = ModuleType("__main__")
@@ -145,12 +158,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.path[0] = str(Path(words[0]).resolve().parent)
             runpy.run_path(words[0], run_name="__main__")
     except ImportError as error:
-        # Python's words for a name that a module does not have, and for a module in one that is
-        # no package, of which no finder is asked.
+        # Python's words for a name that a module does not have.
         is_ours = str(error.name).startswith(("etscope", *_ROOTS))
-        told = str(error.msg)
-        if is_ours and ("cannot import name" in told or "is not a package" in told):
-            raise MissingNameError(told, hint=_HINT) from error
+        if is_ours and "cannot import name" in str(error.msg):
+            raise MissingNameError(str(error.msg), hint=_HINT) from error
         raise
 
 

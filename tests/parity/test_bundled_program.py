@@ -29,6 +29,7 @@ from executorch.devtools.bundled_program import config as their_config  # noqa: 
 from executorch.devtools.bundled_program import core as their_core  # noqa: E402
 from executorch.devtools.bundled_program import serialize as their_serialize  # noqa: E402
 from executorch.exir import EdgeCompileConfig, to_edge  # noqa: E402
+from executorch.exir._serialize._flatbuffer import _flatc_compile  # noqa: E402
 
 from etscope.etrecord import generate_etrecord, parse_etrecord  # noqa: E402
 from tests.support.etrecord.small_models import lowered  # noqa: E402
@@ -209,6 +210,47 @@ def test_a_bundle_upstream_made_is_read(both: tuple[Any, Any]) -> None:
             np.testing.assert_array_equal(found, as_numpy(wanted))
         else:
             assert (type(found), found) == (type(wanted), wanted)
+
+
+# -- JSON
+
+
+def test_the_json_is_the_same(both: tuple[Any, Any]) -> None:
+    ours, theirs = (one.serialize_to_schema() for one in both)
+    text = our_serialize.serialize_from_bundled_program_to_json(ours)
+    assert text == their_serialize.serialize_from_bundled_program_to_json(theirs)
+    for content in (both[0], both[1], theirs):
+        assert our_serialize.serialize_from_bundled_program_to_json(content) == text
+    assert our_serialize.deserialize_from_json_to_bundled_program(text) == ours
+
+
+def test_each_reads_the_json_of_the_other(both: tuple[Any, Any]) -> None:
+    data = our_serialize.serialize_from_bundled_program_to_flatbuffer(both[0])
+    wanted = dataclasses.asdict(both[0].serialize_to_schema())
+    texts = [module.convert_from_flatbuffer(data) for module in (our_serialize, their_serialize)]
+    assert json.loads(texts[0]) == json.loads(texts[1])
+    for module in (our_serialize, their_serialize):
+        for text in texts:
+            found = module.deserialize_from_json_to_bundled_program(text)
+            assert dataclasses.asdict(found) == wanted
+            made = module.convert_to_flatbuffer(text.decode())
+            read = our_serialize.deserialize_from_flatbuffer_to_bundled_program(made)
+            assert dataclasses.asdict(read) == wanted
+
+
+def test_the_schemas_are_the_same(both: tuple[Any, Any], tmp_path: Path) -> None:
+    """To flatc: it makes the same bytes by them."""
+    text = our_serialize.convert_from_flatbuffer(both[0].to_bytes())
+    (tmp_path / "case.json").write_bytes(text)
+    for name in (
+        our_serialize.BUNDLED_PROGRAM_SCHEMA_NAME,
+        our_serialize.SCALAR_TYPE_SCHEMA_NAME,
+    ):
+        our_serialize.write_schema(tmp_path, name)
+    schema = tmp_path / f"{their_serialize.BUNDLED_PROGRAM_SCHEMA_NAME}.fbs"
+    _flatc_compile(str(tmp_path), str(schema), str(tmp_path / "case.json"))
+    made = (tmp_path / "case.bpte").read_bytes()
+    assert made == their_serialize.convert_to_flatbuffer(text.decode())
 
 
 # -- what both refuse

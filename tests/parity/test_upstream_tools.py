@@ -19,6 +19,7 @@ from executorch.devtools.debug_format.et_schema import (
     FXOperatorGraph as UpstreamGraph,
 )
 from executorch.devtools.etdump import serialize as upstream_etdump
+from executorch.devtools.inspector import _inspector as upstream_inspector
 from executorch.devtools.pte_tool import diff_pte as upstream_diff
 from executorch.devtools.size_analysis_tool import (
     size_analysis_tool as upstream_sizes,
@@ -29,6 +30,7 @@ from etscope.backend_debug.delegation_info import DelegationInfo
 from etscope.debug_format.et_schema import FXOperatorGraph
 from etscope.errors import FormatError, MissingDataError, UsageError
 from etscope.etdump import serialize
+from etscope.inspector import _inspector as signatures
 from etscope.pte_tool.diff_pte import diff_pte, format_diff_result
 from etscope.size_analysis_tool.size_analysis_tool import (
     generate_model_size_information,
@@ -55,6 +57,28 @@ def edge_graph(name: str) -> Any:
 
 
 # --- etdump
+
+
+@pytest.mark.parametrize("name", ["cnn_xnnpack_int8", "cnn_portable", "two_methods"])
+def test_events_by_instruction_are_upstreams(name: str) -> None:
+    data = artifacts(name).etdump.read_bytes()
+    found: list[Any] = []
+    for read, module in (
+        (serialize.deserialize_from_etdump_flatcc, signatures),
+        (upstream_etdump.deserialize_from_etdump_flatcc, upstream_inspector),
+    ):
+        groups = [
+            module.InstructionEvent.gen_from_events(run.events or []) for run in read(data).run_data
+        ]
+        pairs = [
+            module.EventSignature.gen_from_instruction_event(group)
+            for run in groups
+            for group in run
+        ]
+        found.append(plain([groups, pairs]))
+
+    assert any(found[0][1])
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("name", ["cnn_xnnpack_int8", "cnn_portable", "two_methods"])

@@ -120,6 +120,26 @@ def test_what_is_not_there_names_the_page(tmp_path: Path, line: str, missing: st
     assert "docs/differences.md" in last[1]
 
 
+@pytest.mark.parametrize("below", ["bundled_program.core", "inspector", "inspector._inspector"])
+def test_a_program_that_installs_is_told_the_same(tmp_path: Path, below: str) -> None:
+    module = f"executorch.devtools.{below}.nowhere"
+    program = f"from etscope import compat\ncompat.install()\nimport {module}\n"
+    done = python(tmp_path, "-W", "error", "-c", program)
+
+    assert done.returncode == 1
+    assert f"MissingNameError: etscope has no {module}" in done.stderr
+    assert (
+        done.stderr.splitlines()[-2:] == run(tmp_path, f"import {module}").stderr.splitlines()[-2:]
+    )
+
+
+def test_a_module_to_run_that_is_not_there(tmp_path: Path) -> None:
+    done = python(tmp_path, "-m", "etscope.compat", "-m", "executorch.devtools.inspector.nowhere")
+
+    assert done.returncode == 1
+    assert "MissingNameError: etscope has no executorch.devtools.inspector.nowhere" in done.stderr
+
+
 def test_a_module_that_is_a_package_upstream(tmp_path: Path) -> None:
     path = "devtools.bundled_program.schema.bundled_program_schema"
     done = run(tmp_path, f"from executorch.{path} import Bool\nprint(Bool.__module__)\n")

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from etscope import broken_pipe
 from etscope._version import __version__
 from etscope.errors import PAGE, EtscopeError, EtscopeWarning
 
@@ -31,7 +32,7 @@ __all__ = ["COMMANDS", "COMPLETE_VARIABLE", "CommandSpec", "LazyGroup", "cli", "
 
 COMPLETE_VARIABLE = "_ETSCOPE_COMPLETE"  # click's convention for a program named etscope
 
-_USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
+_USAGE, _BUG, _INTERRUPTED = 2, 70, 130
 
 
 class CommandSpec(NamedTuple):
@@ -153,8 +154,8 @@ def main(args: Sequence[str] | None = None) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
         except BrokenPipeError:
-            _discard_unwritten_output()
-            return _BROKEN_PIPE
+            broken_pipe.discard_unwritten_output()
+            return broken_pipe.EXIT_CODE
         except (KeyboardInterrupt, click.Abort):
             return _INTERRUPTED
         except click.ClickException as error:
@@ -164,7 +165,7 @@ def main(args: Sequence[str] | None = None) -> int:
             if session.debug:
                 traceback.print_exc()
             print(f"error: {error}\n  see: {PAGE}#{error.slug}", file=sys.stderr)
-            _discard_unwritten_output()
+            broken_pipe.discard_unwritten_output()
             return error.exit_code
         except Exception as error:
             # Errors of files carry a file name; one of standard output does not.
@@ -175,11 +176,11 @@ def main(args: Sequence[str] | None = None) -> int:
                 and not session.debug
             ):
                 print(f"error: cannot write standard output: {error.strerror}", file=sys.stderr)
-                _discard_unwritten_output()
+                broken_pipe.discard_unwritten_output()
                 return _USAGE
             traceback.print_exc()
             print("error: this is a bug in etscope; please report it", file=sys.stderr)
-            _discard_unwritten_output()
+            broken_pipe.discard_unwritten_output()
             return _BUG
     return code
 
@@ -191,19 +192,6 @@ def _run(args: list[str], session: _Session) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     return 0 if result is None else int(result)
-
-
-def _discard_unwritten_output() -> None:
-    """Discard what standard output did not accept.
-
-    The interpreter would write it again at exit, fail, and replace our exit code.
-    """
-    if sys.stdout is None:
-        return
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _exit_on_sigterm() -> None:

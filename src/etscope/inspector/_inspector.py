@@ -28,6 +28,14 @@ from etscope.formats.etrecord.reader import EDGE, EXPORTED
 from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program
 from etscope.formats.run_json import SavedCall
+from etscope.inspector._event_signatures import (
+    DebugEventSignature,
+    EventSignature,
+    InstructionEvent,
+    InstructionEventSignature,
+    ProfileEventSignature,
+    RunSignature,
+)
 from etscope.model.event_table import FRAMEWORK_EVENTS, Block
 from etscope.model.events import (
     Event,
@@ -51,6 +59,21 @@ if TYPE_CHECKING:
     from etscope.analysis.numerics.rows import Numerics
     from etscope.inspector._error_plots import PlottedGap, PlottedNumerics
     from etscope.model.graph import Graph
+
+__all__ = [
+    "DebugEventSignature",
+    "Event",
+    "EventBlock",
+    "EventBlocks",
+    "EventSignature",
+    "Inspector",
+    "InstructionEvent",
+    "InstructionEventSignature",
+    "PerfData",
+    "ProfileEventSignature",
+    "RunSignature",
+    "compare_results",
+]
 
 MetadataParser = Callable[[list[Any]], Any]
 

@@ -30,6 +30,7 @@ from etscope.etdump.schema_flatcc import (
 from etscope.etdump.schema_flatcc import Event as DumpEvent
 from etscope.etdump.serialize import deserialize_from_etdump_flatcc
 from etscope.formats.etdump.debug_values import DebugBuffer, TensorRef
+from etscope.inspector._event_signatures import is_debug_output
 from etscope.inspector._inspector import compare_results
 from etscope.model.event_table import FRAMEWORK_EVENTS
 from etscope.model.events import InferenceOutput, ProgramOutput
@@ -138,11 +139,6 @@ def find_populated_event(event: DumpEvent) -> ProfileEvent | DebugEvent:
     if found is None:
         raise UsageError("this event is an allocation: it has no profile and no debug event")
     return found
-
-
-def is_debug_output(value: Value) -> bool:
-    """Return True for an output of the program."""
-    return value.output is not None and value.output.bool_val
 
 
 def inflate_runtime_output(value: Value, output_buffer: bytes | None) -> InferenceOutput:

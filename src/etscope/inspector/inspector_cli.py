@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from etscope.broken_pipe import exit_with
 from etscope.errors import EtscopeError, MissingDataError
 from etscope.inspector._inspector import Inspector, compare_results
 from etscope.optional import available
@@ -84,4 +85,4 @@ def _compare(inspector: Inspector) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

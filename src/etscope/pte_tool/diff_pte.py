@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from etscope.broken_pipe import exit_with
 from etscope.errors import EtscopeError, MissingDataError
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.pte_schema import (
@@ -544,4 +545,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from etscope.broken_pipe import exit_with
 from etscope.errors import (
     EtscopeError,
     MissingDependencyError,
@@ -281,4 +282,4 @@ def _failed(error: EtscopeError) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

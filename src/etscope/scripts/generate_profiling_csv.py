@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from etscope.broken_pipe import exit_with
 from etscope.inspector import Inspector
 
 __all__ = ["generate_csv", "main"]
@@ -31,4 +32,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

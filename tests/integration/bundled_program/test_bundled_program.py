@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import subprocess
 import sys
 from collections import OrderedDict, deque
@@ -18,12 +20,16 @@ from etscope.bundled_program.core import BundledProgram
 from etscope.bundled_program.schema import Bool, Double, Int, ScalarType, Tensor
 from etscope.bundled_program.serialize import (
     BUNDLED_PROGRAM_SCHEMA_VERSION,
+    SCALAR_TYPE_SCHEMA_NAME,
+    convert_from_flatbuffer,
+    convert_to_flatbuffer,
     deserialize_from_flatbuffer_to_bundled_program,
     serialize_from_bundled_program_to_flatbuffer,
+    write_schema,
 )
 from etscope.errors import BundleError, FormatError, MissingFileError, UsageError
 from etscope.formats.program import pte_schema as pte
-from etscope.formats.program.bpte import read_bundled
+from etscope.formats.program.bpte import Case, Suite, read_bundled, write_bundled
 from etscope.formats.program.pte_schema import ShapeDynamism, ValueKind
 from tests.support.formats.handmade import integer, method, pte_file, tensor, tensor_list
 
@@ -115,6 +121,67 @@ def test_numbers() -> None:
     assert [value.val for value in case.inputs[:3]] == [Int(3), Bool(True), Double(2.5)]
     numpy_s = [np.int64(3), np.bool_(True), np.float32(2.5), array]
     assert bundle_cases(opened, {"forward": [(numpy_s, None)]}) == data
+
+
+# -- JSON
+
+
+def test_json_keeps_every_number() -> None:
+    numbers = (-(2**63), True, 1e-300, math.inf, math.nan)
+    data = write_bundled(program(tensor(1)), [Suite("forward", (Case(numbers, ()),))])
+    text = convert_from_flatbuffer(data)
+    (case,) = read_bundled(convert_to_flatbuffer(text)).suite("forward").cases
+    assert repr(case.inputs) == repr(numbers)
+    quoted = text.replace(b"Infinity", b'"inf"').replace(b"NaN", b'"nan"')  # as flatc takes them
+    assert convert_to_flatbuffer(quoted) == convert_to_flatbuffer(text)
+
+
+def test_a_file_without_cases_has_json(image_pte: Path) -> None:
+    data = BundledProgram(None, [], image_pte).to_bytes()
+    assert convert_to_flatbuffer(convert_from_flatbuffer(data)) == data
+
+
+CASE = (
+    '{"version": 2, "program": [], "method_test_suites": [{"method_name": "forward", "test_cases": \
+[{"expected_outputs": [], "inputs": [{"val_type": "Tensor", "val": {"scalar_type": "FLOAT", \
+"sizes": [1], "dim_order": [0], "data": [0, 0, 0, 0]}}]}]}]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (CASE, "{", "broken JSON"),
+        (CASE, "[]", "not a valid JSON of a bundled program"),
+        ('"version": 2, ', "", "'version'"),
+        ('"version": 2', '"version": -1', "-1"),
+        ('"Tensor"', '"String"', "unknown kind of value 'String'"),
+        ('"FLOAT"', '"FLOATS"', "'FLOATS'"),
+        ('"FLOAT"', "99", "99"),
+        ('"program": []', '"program": 1000000000000', "not a list of numbers"),
+        ('"data": [0,', '"data": [256,', "range"),
+        ("[1]", "[2]", "needs 8 bytes"),
+        ('"sizes": [1], "dim_order": [0]', '"sizes": [-1, -1], "dim_order": [0, 1]', r"\[-1, -1\]"),
+    ],
+)
+def test_json_of_no_bundle(image_pte: Path, old: str, new: str, told: str) -> None:
+    whole = CASE.replace("[]", str(list(image_pte.read_bytes())), 1)
+    assert old in CASE
+    assert convert_to_flatbuffer(whole)
+    text = whole.replace(old, new) if old in whole else CASE.replace(old, new)
+    with pytest.raises((FormatError, BundleError), match=told):
+        convert_to_flatbuffer(text)
+
+
+def test_the_schema_lists_the_types_of_elements(tmp_path: Path) -> None:
+    write_schema(tmp_path, SCALAR_TYPE_SCHEMA_NAME)
+    text = (tmp_path / "scalar_type.fbs").read_text()
+    found = re.findall(r"^  (\w+) = (\d+),$", text, re.MULTILINE)
+    assert {name: int(number) for name, number in found} == {
+        kind.name: kind.value for kind in ScalarType
+    }
+    with pytest.raises(UsageError, match="there is no schema 'program'"):
+        write_schema(tmp_path, "program")
 
 
 def test_suites_are_sorted_by_method(tmp_path: Path) -> None:

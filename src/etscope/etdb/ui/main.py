@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from etscope import broken_pipe
 from etscope._version import __version__
 from etscope.errors import PAGE, EtscopeError, EtscopeWarning
 from etscope.optional import available
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from etscope.etdb.session import Result, Session
 
 _REFRESH = 0.5  # seconds between two looks at whether the reference is loaded
-_USAGE, _BUG, _INTERRUPTED, _BROKEN_PIPE = 2, 70, 130, 141
+_USAGE, _BUG, _INTERRUPTED = 2, 70, 130
 _ORDER = "etscope.etdb.order"  # key of the context's meta
 
 
@@ -322,7 +323,7 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _INTERRUPTED
     except BrokenPipeError:
-        return _BROKEN_PIPE
+        return broken_pipe.EXIT_CODE
     except click.ClickException as error:
         error.show()
         return _USAGE

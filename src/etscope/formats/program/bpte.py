@@ -39,6 +39,7 @@ _PROGRAM_ALIGNMENT = 32
 _TENSOR_ALIGNMENT = 16
 _TENSOR, _INT, _BOOL, _DOUBLE = 1, 2, 3, 4  # members of the schema's union ValueUnion
 _INT64 = range(-(1 << 63), 1 << 63)
+_SIZES = range(1 << 31)
 
 
 # --------------------------------------------------------------------------------------------
@@ -450,6 +451,8 @@ def _write_tensor(builder: Any, tensor: Tensor) -> int:
     data = np.frombuffer(tensor.data, np.uint8)
     if sorted(tensor.dim_order) != list(range(len(tensor.sizes))):
         raise BundleError(f"{tensor.dim_order} is not an order of {len(tensor.sizes)} dimensions")
+    if any(size not in _SIZES for size in tensor.sizes):
+        raise BundleError(f"a tensor cannot have the size {tensor.sizes}")
     size = ScalarType(tensor.scalar_type).nbytes(math.prod(tensor.sizes))
     if size != len(data):
         raise BundleError(

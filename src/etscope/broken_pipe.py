@@ -1,0 +1,39 @@
+"""End quietly when the reader of standard output closes it, as `head` does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+EXIT_CODE = 141  # the shell's for a process that SIGPIPE ended
+
+
+def exit_with(main: Callable[[], int | None]) -> NoReturn:
+    """Exit with the code that `main` returns, or with 141 if standard output was closed."""
+    code: str | int | None
+    try:
+        try:
+            code = main()
+        except SystemExit as stop:  # of argparse, after its help
+            code = stop.code
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        discard_unwritten_output()
+        code = EXIT_CODE
+    sys.exit(code)
+
+
+def discard_unwritten_output() -> None:
+    """Discard what standard output did not accept.
+
+    The interpreter would write it again at exit, fail, and replace our exit code.
+    """
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
