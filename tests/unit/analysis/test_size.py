@@ -614,6 +614,83 @@ def test_estimates_of_smaller_weights(tmp_path: Path) -> None:
     assert "Estimates" in table.notes[0]
 
 
+SAVED_BY = {
+    "float32 to float16": "saved_by_float16",
+    **{
+        f"{dtype} to int8 by channel": "saved_by_int8"
+        for dtype in ("float32", "float16", "bfloat16")
+    },
+    "one copy of equal weights": "saved_by_sharing",
+}
+
+
+def check_savings(found: SizedFile) -> dict[str, dict[str, Any]]:
+    """Fail unless the savings of the weights sum to the totals; return the weights by owner."""
+    (report,) = size_reports([found])
+    sections = {one.name: one.table for one in report.sections}
+    totals = Counter[str]()
+    for row in sections["savings"].rows() if "savings" in sections else ():
+        if row[0] in SAVED_BY:
+            totals[SAVED_BY[row[0]]] += row[-1]
+    parts = sections["parts"]
+    rows = [dict(zip(parts.names, row, strict=True)) for row in parts.rows()]
+    weights = [row for row in rows if row["kind"] == WEIGHTS]
+    assert weights
+    for name in set(SAVED_BY.values()):
+        assert sum(row[name] for row in weights) == totals[name]
+        assert all(0 <= row[name] <= row["size"] for row in weights)
+        assert {row[name] for row in rows if row["kind"] != WEIGHTS} <= {None}
+    return {row["owner"]: row for row in weights}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cnn_portable", "cnn_xnnpack_int8", "llama_xnnpack", "bert_base_xnnpack", "transformer"],
+)
+def test_savings_of_the_weights_sum_to_the_totals(name: str) -> None:
+    found = sized(artifacts(name).pte)
+    weights = check_savings(found)
+    is_float = any(row["dtype"] != "int8" and row["saved_by_int8"] for row in weights.values())
+    assert is_float == (name != "cnn_xnnpack_int8")
+
+
+def test_savings_of_weights_in_a_ptd_sum_to_the_totals() -> None:
+    made = artifacts("external_portable")
+    program, data = size_files([made.pte, made.extra("weights.ptd")])
+    weights = check_savings(data)
+    weight, bias = weights["first.weight"], weights["first.bias"]
+    assert (weight["saved_by_float16"], weight["saved_by_int8"]) == (128, 256 - 64 - 8 * 4)
+    assert (bias["saved_by_float16"], bias["saved_by_int8"]) == (16, 0)
+    assert not program.saved.float16
+
+
+def test_what_quantisers_leave_saves_nothing_as_int8(tmp_path: Path) -> None:
+    path = tmp_path / "weights.ptd"
+    shapes = {"bias": (64,), "norm": (1, 64, 1, 1), "row": (1, 64), "one": (64, 1), "two": (64, 2)}
+    tensors: dict[str, Any] = {
+        name: np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    tensors |= {"int8": np.ones((64, 64), np.int8), "matrix": np.eye(64, dtype=np.float32)}
+    write_ptd(tensors, path)
+    weights = check_savings(sized(path))
+    # What a scale for each channel takes is counted.
+    assert {name: row["saved_by_int8"] for name, row in weights.items()} == {
+        **dict.fromkeys(("bias", "norm", "row", "one", "int8"), 0),
+        "two": 64 * (2 * 4 - 2 - 4),
+        "matrix": 64 * (64 * 4 - 64 - 4),
+    }
+    assert weights["int8"]["saved_by_float16"] == 0
+
+
+def test_the_first_of_equal_weights_stays(tmp_path: Path) -> None:
+    path = tmp_path / "weights.ptd"
+    ones = np.ones(64, np.float32)
+    write_ptd({"a": ones, "b": ones, "c": ones, "d": ones * 2}, path)
+    weights = check_savings(sized(path))
+    assert [weights[name]["saved_by_sharing"] for name in "abcd"] == [0, 256, 256, 0]
+
+
 def test_equal_content_is_looked_for_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = bytes(100_000), bytes(99_999) + b"x"
     third = bytes(30_000) + b"y" + bytes(69_999)  # equal at the samples
