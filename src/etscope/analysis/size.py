@@ -47,7 +47,7 @@ from etscope.formats.program.ptd import ExternalData, check_external, read_ptd
 from etscope.formats.program.pte import STACK_TRACES, UNREAD, Program, read_program, read_pte
 from etscope.formats.program.scalar_type import ScalarType
 from etscope.model.report import Report, Section, rows
-from etscope.model.table import Column, Kind
+from etscope.model.table import Column, Kind, Table
 
 SCHEMA = "etscope.size/1"
 GROUPINGS = ("kind", "module", "dtype", "owner")
@@ -94,17 +94,19 @@ def size_files(
 
     Raises `MismatchError` for a record of another program, unless `force` is given, and for a .ptd
     that no program among the files reads, or that lacks what one of them needs; `FormatError` for a
-    damaged file or one of an unknown kind; `MissingFileError`.
+    damaged file, one of an unknown kind, or a folder; `MissingFileError`.
     """
     names = [os.fspath(path) for path in paths]
     kinds: dict[str, str] = {}
     dumps = []
     for name in names:
+        if Path(name).is_dir():
+            raise _folder_error(Path(name))
         try:
             kinds[name] = identify(name)
         except FormatError:
             # A debug buffer has no form of its own: the dump beside it tells.
-            if Path(name).is_dir() or not any(map(_is_dump, names)):
+            if not any(map(_is_dump, names)):
                 raise
             kinds[name] = DEBUG_BUFFER
         if kinds[name] == ETDUMP:
@@ -137,10 +139,21 @@ def size_files(
 
 
 def _is_dump(path: str) -> bool:
+    return _kind_of(path) == ETDUMP
+
+
+def _kind_of(path: PathLike) -> str | None:
     try:
-        return identify(path) == ETDUMP
+        return identify(path)
     except FormatError:
-        return False
+        return None
+
+
+def _folder_error(folder: Path) -> FormatError:
+    """The error about a folder in place of a file: it names files in there."""
+    found = [file.name for file in sorted(folder.iterdir()) if file.is_file() and _kind_of(file)]
+    hint = f"name files in it: {', '.join(found)}" if found else "there is no such file in it"
+    return FormatError("a folder, and size takes ExecuTorch files", path=folder, hint=hint)
 
 
 # -- programs
@@ -445,6 +458,19 @@ def size_reports(files: Sequence[SizedFile], by: str = "kind") -> list[Report]:
     if len(files) > 1:
         reports.append(Report({"file": "total", "kind": "total"}, (_total(files),)))
     return reports
+
+
+def flat_sizes(sized: SizedFile, by: str | None = None, limit: int | None = None) -> Table:
+    """Build one table for programs, with the file in each row: a row for each part, the largest
+    first, or for each group of `by`; the first `limit` of them."""
+    table = (_largest(sized) if by is None else _grouped(sized, by)).table
+    table = table if limit is None else table.take(range(min(limit, len(table))))
+    return Table.of(
+        {
+            Column("file", Kind.PATH): [sized.file] * len(table),
+            **{column: table.values[column.name] for column in table.columns},
+        }
+    )
 
 
 def _grouped(sized: SizedFile, by: str) -> Section:

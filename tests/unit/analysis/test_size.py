@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import shutil
 import struct
 import zipfile
 from collections import Counter
@@ -730,6 +732,39 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"{size:,} bytes in all." in out
     assert main(["size", "nowhere.pte"]) == 2
     assert main(["size", __file__]) == 3
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv"])
+def test_a_table_for_programs_has_a_row_for_each_part(
+    format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = artifacts("external_portable")
+    files = made.pte, made.extra("weights.ptd")
+    command = ["size", *map(str, files), "-r", str(made.etrecord), "-f", format]
+    assert main(command) == 0
+    delimiter = "," if format == "csv" else "\t"
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines(), delimiter=delimiter))
+    for path in files:
+        of_file = [int(row["size"]) for row in rows if row["file"] == str(path)]
+        assert sum(of_file) == path.stat().st_size
+        assert of_file == sorted(of_file, reverse=True)
+    (row,) = (row for row in rows if row["owner"] == "second.weight")
+    assert (row["kind"], row["module"], row["saved_by_int8"]) == ("weights", "second", "160")
+    assert main([*command, "--by", "module", "-n", "1"]) == 0
+    groups = list(csv.DictReader(capsys.readouterr().out.splitlines(), delimiter=delimiter))
+    assert [row["file"] for row in groups] == [str(path) for path in files]
+    assert groups[0].keys() == {"file", "kind", "module", "dtype", "count", "size", "share"}
+
+
+def test_a_folder_is_refused_with_the_names_of_its_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    assert main(["size", str(tmp_path)]) == 3
+    assert "there is no such file in it" in capsys.readouterr().err
+    shutil.copy(artifacts("cnn_portable").etdump, tmp_path / "run.etdp")
+    assert main(["size", str(tmp_path)]) == 3
+    assert "hint: name files in it: run.etdp\n" in capsys.readouterr().err
 
 
 def test_external_entries_are_all_read() -> None:
