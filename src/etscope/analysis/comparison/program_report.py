@@ -112,8 +112,9 @@ def _size_sentence(diff: ProgramDiff) -> str:
         return f"The files have the same size, {after.size:,} bytes" + (
             f" ({', '.join(parts)})." if parts else "."
         )
+    included = " with .ptd files" if before.data or after.data else ""
     return (
-        f"{after.name} is {format_bytes(abs(change))} {'larger' if change > 0 else 'smaller'} "
+        f"{after.name} is {format_bytes(abs(change))} {'larger' if change > 0 else 'smaller'}{included} "
         f"({before.size:,} → {after.size:,} bytes, {change / before.size:+.1%}): "
         f"{', '.join(parts)}."
     )
@@ -246,6 +247,13 @@ def _interface(diff: ProgramDiff) -> Iterator[Section]:
 def _size(diff: ProgramDiff) -> Section:
     """The files in the first row, then all owners."""
     before, after = (side.size for side in diff.sides)
+    has_external = any(side.data for side in diff.sides)
+    files = "bytes of programs and .ptd files" if has_external else "files' bytes"
+    notes = [f"The rows sum to the {files}: {before:,} → {after:,}."]
+    for side in diff.sides:
+        if side.external and not side.data:
+            count = _count(len(side.external), "weight", "weights")
+            notes.append(f"Not counted: {count} of {side.name} in a .ptd file (--data).")
     content = [
         (one.kind, _owner(one.owner), one.dtype, one.before, one.after, one.change)
         for one in diff.sizes
@@ -259,9 +267,12 @@ def _size(diff: ProgramDiff) -> Section:
             Column("after", Kind.BYTES),
             Column("change", Kind.BYTES, title="difference"),
         ),
-        [("file", None, None, before, after, after - before), *content],
+        [
+            ("files" if has_external else "file", None, None, before, after, after - before),
+            *content,
+        ],
         title="Size by owner",
-        notes=(f"The rows sum to the files' bytes: {before:,} → {after:,}.",),
+        notes=tuple(notes),
     )
     return Section("size", replace(table, breaks=frozenset({1})))
 

@@ -209,24 +209,27 @@ def weights_of(
     program: Program,
     stored: Sequence[StoredTensor],
     nodes: Mapping[str, RunNodes],
-    data: ExternalData | None = None,
+    data: Sequence[ExternalData] = (),
 ) -> tuple[Weight, ...]:
-    """The weights of a program: each place of the file once, by its first reader. data: its .ptd
-    file; without it the weights in there are left out."""
-    places: dict[tuple[bool, Span], StoredTensor] = {}
+    """The weights of a program: each place of a file once, by its first reader. data: its .ptd
+    files; weights in others are left out."""
+    holders = {key: one for one in data for key in one.entries}
+    places: dict[tuple[int, Span], tuple[Program | ExternalData, StoredTensor]] = {}
     for tensor in stored:
-        if tensor.key is not None and data is not None and tensor.key in data.entries:
-            tensor = replace(tensor, span=data.entries[tensor.key].blob)
+        held_in: Program | ExternalData = program
+        if tensor.key is not None and tensor.key in holders:
+            held_in = holders[tensor.key]
+            tensor = replace(tensor, span=held_in.entries[tensor.key].blob)
         if tensor.span.size:
-            places.setdefault((tensor.key is not None, tensor.span), tensor)
+            places.setdefault((id(held_in), tensor.span), (held_in, tensor))
     return tuple(
         Weight(
-            held_in=program if data is None or tensor.key is None else data,
+            held_in=held_in,
             tensor=tensor,
             name=parameter_name(tensor, nodes[tensor.method].symbols.graph),
             module=common_module(tensor.nodes),
         )
-        for tensor in places.values()
+        for held_in, tensor in places.values()
     )
 
 

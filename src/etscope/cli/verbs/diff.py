@@ -69,7 +69,7 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
     "data",
     multiple=True,
     metavar="PTD",
-    help="The external weights of all programs that have some; or of each, in order. Repeatable.",
+    help="External weights, of the programs that have their keys; or one of each. Repeatable.",
 )
 @click.option(
     "--baseline-noise", "noise", type=FILE, multiple=True, metavar="DUMP",
@@ -289,35 +289,20 @@ def _diff_programs(
 
 
 def _with_external(sides: Sequence[Side], paths: Sequence[str]) -> list[Side]:
-    """Add the .ptd files of programs: one for all that ask for its keys, or one for each."""
-    from etscope.errors import MismatchError, UsageError
-    from etscope.formats.program.ptd import check_external, read_ptd
+    """Add the .ptd files of programs, or say that they are missing."""
+    from etscope.formats.program.ptd import match_external, read_ptd
 
-    asking = [side for side in sides if side.external]
     if not paths:
-        if asking:
-            names = ", ".join(side.name for side in asking)
+        names = ", ".join(side.name for side in sides if side.external)
+        if names:
             click.echo(
                 f"note: weights of {names} are in a .ptd file: they are compared by key only; "
                 "--data compares their content",
                 err=True,
             )
         return [*sides]
-    if not asking:
-        raise MismatchError(
-            f"{paths[0]} belongs to none of the programs: they have all of their data",
-            hint="leave --data out",
-        )
-    if len(paths) not in (1, len(asking)):
-        raise UsageError(
-            f"{len(paths)} of --data for {len(asking)} programs with external weights",
-            hint="give one for all of them, or one for each in order",
-        )
-    files = [read_ptd(path) for path in paths] * (len(asking) if len(paths) == 1 else 1)
-    held = dict(zip((side.name for side in asking), files, strict=True))
-    for side in asking:
-        check_external(side.program, [held[side.name]])
-    return [replace(side, data=held.get(side.name)) for side in sides]
+    files = match_external([side.program for side in sides], [read_ptd(path) for path in paths])
+    return [replace(side, data=data) for side, data in zip(sides, files, strict=True)]
 
 
 def _open(run: RunFiles, force: bool) -> Trace:
