@@ -236,6 +236,36 @@ class SizeChange:
         return f"{one} → {other}"
 
 
+def size_changes(
+    sides: Sequence[Sequence[FilePart]], owner_of: Callable[[FilePart], str | None]
+) -> tuple[SizeChange, ...]:
+    """Sum the parts of two sides by kind and owner, the largest change first. Where `owner_of` is
+    None, the owner is the element type, else the backend or key."""
+    sums: dict[tuple[str, str | None], list[int]] = {}
+    dtypes: dict[tuple[str, str | None], list[dict[str, None]]] = {}
+    for number, parts in enumerate(sides):
+        for part in parts:
+            owner = owner_of(part)
+            key = part.kind, owner if owner is not None else part.dtype or part.label
+            sums.setdefault(key, [0, 0])[number] += part.size
+            if part.dtype is not None:
+                dtypes.setdefault(key, [{}, {}])[number][part.dtype] = None
+    changes = [
+        SizeChange(
+            kind=kind,
+            owner=owner,
+            before=sizes[0],
+            after=sizes[1],
+            dtypes=(
+                tuple(dtypes.get((kind, owner), [{}, {}])[0]),
+                tuple(dtypes.get((kind, owner), [{}, {}])[1]),
+            ),
+        )
+        for (kind, owner), sizes in sums.items()
+    ]
+    return tuple(sorted(changes, key=lambda one: (-abs(one.change), -one.after)))
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorChange:
     """Calls of an operator in a method on both sides. inside: the backend whose data has it, None
@@ -337,29 +367,10 @@ class ProgramDiff:
     def sizes(self) -> tuple[SizeChange, ...]:
         """The bytes by owner, whether they differ or not, the largest change first; on both sides
         they sum to the size of the file."""
-        sums: dict[tuple[str, str | None], list[int]] = {}
-        dtypes: dict[tuple[str, str | None], list[dict[str, None]]] = {}
-        for number, side in enumerate(self.sides):
-            for part in side.parts:
-                owner = part.module if self.has_modules else None
-                key = part.kind, owner if owner is not None else part.dtype or part.label
-                sums.setdefault(key, [0, 0])[number] += part.size
-                if part.dtype is not None:
-                    dtypes.setdefault(key, [{}, {}])[number][part.dtype] = None
-        changes = [
-            SizeChange(
-                kind=kind,
-                owner=owner,
-                before=sizes[0],
-                after=sizes[1],
-                dtypes=(
-                    tuple(dtypes.get((kind, owner), [{}, {}])[0]),
-                    tuple(dtypes.get((kind, owner), [{}, {}])[1]),
-                ),
-            )
-            for (kind, owner), sizes in sums.items()
-        ]
-        return tuple(sorted(changes, key=lambda one: (-abs(one.change), -one.after)))
+        return size_changes(
+            [side.parts for side in self.sides],
+            lambda part: part.module if self.has_modules else None,
+        )
 
     @cached_property
     def weights(self) -> tuple[WeightChange, ...]:
