@@ -155,36 +155,32 @@ def test_a_terminal_has_no_line_wider_than_it(
     assert 0 < max(map(len, out.splitlines())) <= width
 
 
-def overlapping(data: bytes) -> bytes:
-    """The file with the second of its segments where the first one is."""
-    (start,) = struct.unpack_from("<Q", data, 8 + 24)
-    entries = [at for at in range(0, start - 8, 4) if data[at : at + 8] == struct.pack("<Q", 8192)]
-    assert entries
-    changed = bytearray(data)
-    struct.pack_into("<Q", changed, entries[-1], 64)
-    return bytes(changed)
-
-
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (lambda data: data[:-40], "cut off"),
-        (lambda data: data[:60], "the file has 60"),
-        (overlapping, "overlap"),
-    ],
-)
-def test_damaged_files_are_named(
+@pytest.mark.parametrize(("left", "said"), [(-40, "cut off"), (60, "the file has 60")])
+def test_files_that_are_cut_off_are_named(
     files: tuple[Path, Path],
-    damage: Any,
+    left: int,
     said: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     broken = tmp_path / "broken.ptd"
-    broken.write_bytes(damage(files[0].read_bytes()))
+    broken.write_bytes(files[0].read_bytes()[:left])
     for given in ((files[0], broken), (broken, files[0])):
         code, out, err = run(capsys, *given)
         assert (code, out) == (3, "") and "broken.ptd" in err and said in err
+
+
+def test_segments_that_overlap_are_refused(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.ptd"
+    write_ptd({name: np.arange(32, dtype=np.float32) for name in "abc"}, broken)
+    data = bytearray(broken.read_bytes())
+    third = data.index(struct.pack("<Q", 2 * 128))  # where the third segment begins
+    struct.pack_into("<Q", data, third, 130)
+    broken.write_bytes(data)
+    code, out, err = run(capsys, files[0], broken)
+    assert (code, out) == (3, "") and "broken.ptd" in err and "segments overlap" in err
 
 
 @pytest.mark.parametrize(
