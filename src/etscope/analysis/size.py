@@ -138,6 +138,19 @@ def size_files(
     return found
 
 
+def sized_program(
+    program: Program, nodes_of: NodesOf | None = None, data: Sequence[ExternalData] = ()
+) -> tuple[SizedFile, ...]:
+    """Find the owner of each byte of a program that is open, and of its .ptd files."""
+    claims = ProgramClaims(program, nodes_of)
+    source = program.source
+    external = (
+        SizedFile(one.source.name, PTD, external_parts(one, [claims]), one.source.buffer)
+        for one in data
+    )
+    return (SizedFile(source.name, PTE, claims.parts(), source.buffer), *external)
+
+
 def _is_dump(path: str) -> bool:
     return _kind_of(path) == ETDUMP
 
@@ -538,6 +551,47 @@ def _operators(sized: SizedFile) -> Section:
         [
             (name, calls[name], size / max(calls[name], 1), size, size / len(sized.data))
             for name, size in sizes.most_common()
+        ],
+    )
+
+
+def part_by_part(files: Sequence[SizedFile]) -> Section:
+    """A section with one row for each part, in the order of the files, which several name."""
+    several = len(files) > 1
+    names = [Path(sized.file).name for sized in files]
+    if len(set(names)) < len(names):
+        names = [sized.file for sized in files]
+    named = (Column("file", Kind.PATH, priority=1),) if several else ()
+    return rows(
+        "file_parts",
+        "Parts of the files" if several else "Parts of the file",
+        (
+            Column("kind"),
+            *named,
+            Column("module", Kind.PATH),
+            Column("name"),
+            Column("dtype", priority=1),
+            Column("content"),
+            Column("operator", priority=2),
+            Column("offset", Kind.INT, priority=2),
+            Column("size", Kind.BYTES),
+            *SAVINGS,
+        ),
+        [
+            (
+                part.kind,
+                *([name] if several else []),
+                shown_module(part.module),
+                part.named,
+                part.dtype,
+                ": ".join(filter(None, (part.label, part.detail))) or None,
+                part.operator,
+                part.offset,
+                part.size,
+                *_saved(sized, index),
+            )
+            for name, sized in zip(names, files, strict=True)
+            for index, part in enumerate(sized.parts)
         ],
     )
 

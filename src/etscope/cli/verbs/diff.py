@@ -156,6 +156,7 @@ def command(
         return _diff_external(files, view, output)
     runs = _runs(files, etrecords, programs)
     if runs[0].dump is None:
+        data = (*map(str, runs[0].data), *data)
         return _diff_programs(runs, data, len(etrecords) == 1, force, view, output)
     if data:
         raise click.UsageError("--data is for programs: it does not go with times")
