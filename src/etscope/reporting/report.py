@@ -234,7 +234,7 @@ def runs_of_files(
             kind = DEBUG_BUFFER
         found[kind].append(file)
     external = (*found[PTD], *map(Path, data))
-    if found.keys() == {PTD} and program is None:
+    if external and not found.keys() - {PTD} and etrecord is None and program is None:
         raise UsageError(
             f"the program of {external[0]} is missing",
             hint="name its .pte too; etscope size shows what a .ptd holds",

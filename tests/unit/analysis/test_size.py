@@ -16,7 +16,14 @@ import numpy as np
 import pytest
 
 from etscope.analysis.matching.run_nodes import program_nodes
-from etscope.analysis.size import GROUPINGS, SizedFile, savings, size_files, size_reports
+from etscope.analysis.size import (
+    GROUPINGS,
+    SizedFile,
+    part_by_part,
+    savings,
+    size_files,
+    size_reports,
+)
 from etscope.analysis.weights import (
     STATE,
     WEIGHTS,
@@ -25,7 +32,6 @@ from etscope.analysis.weights import (
     FilePart,
     equal_content,
     file_parts,
-    part_by_part,
     stored_tensors,
 )
 from etscope.cli import main
@@ -115,15 +121,17 @@ def test_weights_have_the_names_of_the_parameters() -> None:
 def test_weights_of_one_shape_are_named_by_their_position() -> None:
     made = artifacts("cnn_portable")
     assert made.etrecord is not None
-    parts = [part for part in sized(made.pte, made.etrecord).parts if part.kind == WEIGHTS]
+    found = sized(made.pte, made.etrecord)
+    parts = [part for part in found.parts if part.kind == WEIGHTS]
     names = {name for part in parts for name in part.names}
     assert {f"stem.bn.{one}" for one in ("weight", "bias", "running_mean", "running_var")} <= names
     # Batch norms that were not trained are alike: one copy of the bytes has the names of all.
     shared = next(part for part in parts if "stem.bn.running_mean" in part.names)
     assert "stages.1.bn.running_mean" in shared.names or shared.shared_by == ()
     assert all(part.name is not None for part in parts)
-    section = part_by_part(parts)
-    assert set(section.table.values["name"]) == {part.named for part in parts}
+    table = part_by_part([found]).table
+    assert set(table.values["name"]) == {None, *(part.named for part in parts)}
+    assert sum(table.values["size"]) == made.pte.stat().st_size
 
 
 def test_quantised_weights_have_the_names_of_the_model() -> None:

@@ -95,7 +95,7 @@ export function Weights({ run, table, children }: WeightsProps) {
             grid={grid}
             formats={formats}
             rows={rows}
-            sums={sumRows(table, kept, nodes[FILE]!.name)}
+            sums={sumRows(table, kept)}
             selected={new Set(part === null ? [] : [part])}
             onSelect={(row) => (chosen.value = `#${row}`)}
             label={table.title}
@@ -124,7 +124,7 @@ function partOf(table: TableDoc, text: string): number | null {
 }
 
 /** What is shown and what is not, which are the file together, or the files. */
-function sumRows(table: TableDoc, kept: readonly number[], whole: string): SumRow[] {
+function sumRows(table: TableDoc, kept: readonly number[]): SumRow[] {
   const every = table.values["size"]!.map((_, row) => row);
   const there = new Set(kept);
   const sum = (label: string, rows: readonly number[], testId: string): SumRow => ({
@@ -132,7 +132,7 @@ function sumRows(table: TableDoc, kept: readonly number[], whole: string): SumRo
     sums: sumsOf(table, rows),
     testId,
   });
-  const file = sum(whole, every, "weights-file");
+  const file = sum(table.values["file"] ? "all" : "the file", every, "weights-file");
   if (kept.length === every.length) return [file];
   const hidden = every.filter((row) => !there.has(row));
   return [sum("shown", kept, "weights-shown"), sum("not shown", hidden, "weights-hidden"), file];
