@@ -197,7 +197,6 @@ def test_weights_in_a_ptd_file_have_a_place_of_their_own(
     assert sum(one["bytes"] for one in inside) == data.stat().st_size
     assert "second" in {one["path"].rpartition("/")[2] for one in inside}
     assert page.is_visible("text=first.weight: float32[8, …")
-    screenshot(page, "report-weights-ptd")
 
     capsys.readouterr()
     assert main(["size", str(made.pte), str(data), "-f", "json"]) == 0
