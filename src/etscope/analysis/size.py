@@ -100,13 +100,20 @@ def size_files(
     kinds: dict[str, str] = {}
     dumps = []
     for name in names:
-        if Path(name).is_dir():
-            raise _folder_error(Path(name))
+        if (folder := Path(name)).is_dir():
+            found = [
+                one.name for one in sorted(folder.iterdir()) if one.is_file() and _kind_of(one)
+            ]
+            raise FormatError(
+                "a folder, and size takes ExecuTorch files",
+                path=folder,
+                hint=f"name files in it: {', '.join(found)}" if found else "it holds none",
+            )
         try:
             kinds[name] = identify(name)
         except FormatError:
             # A debug buffer has no form of its own: the dump beside it tells.
-            if not any(map(_is_dump, names)):
+            if not any(_kind_of(one) == ETDUMP for one in names):
                 raise
             kinds[name] = DEBUG_BUFFER
         if kinds[name] == ETDUMP:
@@ -118,24 +125,24 @@ def size_files(
     external = {name: read_ptd(name) for name in names if kinds[name] == PTD}
     if opened and external:
         _check_external(opened, external)
-    found = []
+    sized: list[SizedFile] = []
     for name in names:
         kind = kinds[name]
         if name in opened:
-            found.append(opened[name].sized(kind, has_external=bool(external)))
+            sized.append(opened[name].sized(kind, has_external=bool(external)))
         elif kind == PTD:
             parts = external_parts(external[name], [one.claims for one in opened.values()])
-            found.append(SizedFile(name, kind, parts, external[name].source.buffer))
+            sized.append(SizedFile(name, kind, parts, external[name].source.buffer))
         elif kind == ETRECORD:
-            found.append(_sized_record(name))
+            sized.append(_sized_record(name))
         elif kind == ETDUMP:
             dump = next(dump for dump in dumps if dump.path == name)
             sizes = bytes_by_kind(dump)
             parts = tuple(Claim(what).part(None, size) for what, size in sizes.items() if size)
-            found.append(SizedFile(name, kind, parts, dump.source.buffer))
+            sized.append(SizedFile(name, kind, parts, dump.source.buffer))
         else:
-            found.append(_sized_buffer(name, dumps))
-    return found
+            sized.append(_sized_buffer(name, dumps))
+    return sized
 
 
 def sized_program(
@@ -151,22 +158,11 @@ def sized_program(
     return (SizedFile(source.name, PTE, claims.parts(), source.buffer), *external)
 
 
-def _is_dump(path: str) -> bool:
-    return _kind_of(path) == ETDUMP
-
-
 def _kind_of(path: PathLike) -> str | None:
     try:
         return identify(path)
     except FormatError:
         return None
-
-
-def _folder_error(folder: Path) -> FormatError:
-    """The error about a folder in place of a file: it names files in there."""
-    found = [file.name for file in sorted(folder.iterdir()) if file.is_file() and _kind_of(file)]
-    hint = f"name files in it: {', '.join(found)}" if found else "there is no such file in it"
-    return FormatError("a folder, and size takes ExecuTorch files", path=folder, hint=hint)
 
 
 # -- programs

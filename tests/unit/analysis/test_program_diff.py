@@ -434,7 +434,7 @@ def test_weights_that_went_to_a_ptd_file_are_the_same_weights(tmp_path: Path) ->
 
 
 def test_weights_in_a_ptd_file_count(tmp_path: Path) -> None:
-    """What moves out of a program into its .ptd is not lost."""
+    """Weights that move out of a program into its .ptd are not lost."""
     made = artifacts("external_portable")
     ships = made.pte.stat().st_size + made.extra("weights.ptd").stat().st_size
     inside, outside = side("cnn_portable"), external("external_portable")

@@ -769,7 +769,7 @@ def test_a_folder_is_refused_with_the_names_of_its_files(
 ) -> None:
     (tmp_path / "run.json").write_text("{}")
     assert main(["size", str(tmp_path)]) == 3
-    assert "there is no such file in it" in capsys.readouterr().err
+    assert "it holds none" in capsys.readouterr().err
     shutil.copy(artifacts("cnn_portable").etdump, tmp_path / "run.etdp")
     assert main(["size", str(tmp_path)]) == 3
     assert "hint: name files in it: run.etdp\n" in capsys.readouterr().err

@@ -100,7 +100,7 @@ def _requirements(diff: ProgramDiff) -> Iterator[str]:
 
 
 def size_sentence(name: str, before: int, after: int, sizes: Sequence[SizeChange]) -> str:
-    """How the later side's bytes differ. name: of it. sizes: by owner."""
+    """Sentence on the difference in bytes. name: of the later side. sizes: by owner."""
     change = after - before
     kinds: Counter[str] = Counter()
     for one in sizes:
