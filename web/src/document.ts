@@ -98,7 +98,8 @@ export interface Run {
   memory: Memory[];
   /**
    * The parts of the program's file, of which `size` adds up to its bytes: kind, module, dtype, content,
-   * offset, size, as `etscope size` has them. null without a program.
+   * offset, size, as `etscope size` has them; with .ptd files, `file` and their parts, too. null without a
+   * program.
    */
   weights: TableDoc | null;
   timeline: Timeline | null;
@@ -135,7 +136,7 @@ export interface FindingPlace {
 }
 
 export interface FileFact {
-  role: "dump" | "record" | "program" | "debug buffer";
+  role: "dump" | "record" | "program" | "external weights" | "debug buffer";
   name: string;
   bytes: number;
   sha256: string | null;

@@ -61,7 +61,10 @@ const GROUPINGS: readonly GroupingColumn[] = [
 ];
 
 // Columns whose sum over rows means something. Percentiles, extremes and deviations do not add up.
-const ADDITIVE = new Set(["avg", "share", "kernel", "calls", "first", "bytes_read", "bytes_written", "size"]);
+const ADDITIVE = new Set([
+  ...["avg", "share", "kernel", "calls", "first", "bytes_read", "bytes_written", "size"],
+  ...["saved_by_float16", "saved_by_int8", "saved_by_sharing"],
+]);
 
 export const isAdditive = (name: string): boolean => ADDITIVE.has(name);
 

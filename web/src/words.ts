@@ -46,6 +46,9 @@ const WORDS: Record<string, string> = {
   verdict: "What its runs tell: regressed, improved, no difference, or cannot tell",
   status: "Only on one side, elsewhere in the model, or by another kernel",
   reason: "Why it cannot be told",
+  saved_by_float16: "What float16 would save of a float32 weight",
+  saved_by_int8: "What int8 would save, with a float32 scale for each channel; nothing of biases and norms",
+  saved_by_sharing: "What it saves to keep only the first of equal weights",
   allocations: "Allocations recorded in the event's block",
 };
 

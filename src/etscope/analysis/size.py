@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ from etscope.formats.program.ptd import ExternalData, check_external, read_ptd
 from etscope.formats.program.pte import STACK_TRACES, UNREAD, Program, read_program, read_pte
 from etscope.formats.program.scalar_type import ScalarType
 from etscope.model.report import Report, Section, rows
-from etscope.model.table import Column, Kind
+from etscope.model.table import Column, Kind, Table
 
 SCHEMA = "etscope.size/1"
 GROUPINGS = ("kind", "module", "dtype", "owner")
@@ -69,7 +70,7 @@ _RECORD_KINDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SizedFile:
     """A file and its parts, whose sizes sum to its bytes. kind: as `identify` says, or
     "debug_buffer". notes: what is not known of it. data: its bytes, mapped."""
@@ -80,6 +81,11 @@ class SizedFile:
     data: memoryview
     notes: tuple[str, ...] = ()
 
+    @cached_property
+    def saved(self) -> Savings:
+        """Bytes that changes of each weight would save."""
+        return Savings.of(self.parts, self.data)
+
 
 def size_files(
     paths: Sequence[PathLike], record: RecordView | None = None, *, force: bool = False
@@ -88,17 +94,26 @@ def size_files(
 
     Raises `MismatchError` for a record of another program, unless `force` is given, and for a .ptd
     that no program among the files reads, or that lacks what one of them needs; `FormatError` for a
-    damaged file or one of an unknown kind; `MissingFileError`.
+    damaged file, one of an unknown kind, or a folder; `MissingFileError`.
     """
     names = [os.fspath(path) for path in paths]
     kinds: dict[str, str] = {}
     dumps = []
     for name in names:
+        if (folder := Path(name)).is_dir():
+            found = [
+                one.name for one in sorted(folder.iterdir()) if one.is_file() and _kind_of(one)
+            ]
+            raise FormatError(
+                "a folder, and size takes ExecuTorch files",
+                path=folder,
+                hint=f"name files in it: {', '.join(found)}" if found else "it holds none",
+            )
         try:
             kinds[name] = identify(name)
         except FormatError:
             # A debug buffer has no form of its own: the dump beside it tells.
-            if Path(name).is_dir() or not any(map(_is_dump, names)):
+            if not any(_kind_of(one) == ETDUMP for one in names):
                 raise
             kinds[name] = DEBUG_BUFFER
         if kinds[name] == ETDUMP:
@@ -110,31 +125,44 @@ def size_files(
     external = {name: read_ptd(name) for name in names if kinds[name] == PTD}
     if opened and external:
         _check_external(opened, external)
-    found = []
+    sized: list[SizedFile] = []
     for name in names:
         kind = kinds[name]
         if name in opened:
-            found.append(opened[name].sized(kind, has_external=bool(external)))
+            sized.append(opened[name].sized(kind, has_external=bool(external)))
         elif kind == PTD:
             parts = external_parts(external[name], [one.claims for one in opened.values()])
-            found.append(SizedFile(name, kind, parts, external[name].source.buffer))
+            sized.append(SizedFile(name, kind, parts, external[name].source.buffer))
         elif kind == ETRECORD:
-            found.append(_sized_record(name))
+            sized.append(_sized_record(name))
         elif kind == ETDUMP:
             dump = next(dump for dump in dumps if dump.path == name)
             sizes = bytes_by_kind(dump)
             parts = tuple(Claim(what).part(None, size) for what, size in sizes.items() if size)
-            found.append(SizedFile(name, kind, parts, dump.source.buffer))
+            sized.append(SizedFile(name, kind, parts, dump.source.buffer))
         else:
-            found.append(_sized_buffer(name, dumps))
-    return found
+            sized.append(_sized_buffer(name, dumps))
+    return sized
 
 
-def _is_dump(path: str) -> bool:
+def sized_program(
+    program: Program, nodes_of: NodesOf | None = None, data: Sequence[ExternalData] = ()
+) -> tuple[SizedFile, ...]:
+    """Find the owner of each byte of a program that is open, and of its .ptd files."""
+    claims = ProgramClaims(program, nodes_of)
+    source = program.source
+    external = (
+        SizedFile(one.source.name, PTD, external_parts(one, [claims]), one.source.buffer)
+        for one in data
+    )
+    return (SizedFile(source.name, PTE, claims.parts(), source.buffer), *external)
+
+
+def _kind_of(path: PathLike) -> str | None:
     try:
-        return identify(path) == ETDUMP
+        return identify(path)
     except FormatError:
-        return False
+        return None
 
 
 # -- programs
@@ -310,41 +338,92 @@ _FLOATS = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of an element
 _QUANTISABLE = 2  # dimensions: those of fewer stay in float, as backends have them
 
 
+# Of a weight: what each change of it would save.
+SAVINGS = (
+    Column("saved_by_float16", Kind.BYTES, title="float16 saves", priority=2),
+    Column("saved_by_int8", Kind.BYTES, title="int8 saves", priority=2),
+    Column("saved_by_sharing", Kind.BYTES, title="sharing saves", priority=2),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """Bytes that a change of each weight would save, by index among the parts of a file.
+
+    float16, int8: as float16, or as int8 with a float32 scale for each channel; of weights that get
+    smaller by it. sharing: of all but the first of equal weights. groups: the equal ones.
+    uncertain: the bytes of those that were not read as a whole.
+    """
+
+    float16: Mapping[int, int]
+    int8: Mapping[int, int]
+    sharing: Mapping[int, int]
+    groups: Sequence[Sequence[int]]
+    uncertain: int
+
+    @classmethod
+    def of(cls, parts: Sequence[FilePart], data: memoryview) -> Savings:
+        """The savings of a file's weights. data: the bytes of the file."""
+        weights = [index for index, part in enumerate(parts) if part.kind == WEIGHTS]
+        int8 = {index: _saved_by_int8(parts[index]) for index in weights}
+        placed: dict[int, memoryview] = {}
+        for index in weights:
+            if (at := parts[index].offset) is not None:
+                placed[index] = data[at : at + parts[index].size]
+        found, uncertain = equal_content([*placed.values()])
+        groups = [[[*placed][position] for position in group] for group in found]
+        return cls(
+            # The scales of quantised weights stay as the kernels of backends have them.
+            float16={
+                index: parts[index].size // 2
+                for index in weights
+                if parts[index].dtype == "float32" and parts[index].label != SCALES
+            },
+            int8={index: saved for index, saved in int8.items() if saved > 0},
+            sharing={index: parts[index].size for group in groups for index in group[1:]},
+            groups=groups,
+            uncertain=uncertain,
+        )
+
+
+def _saved_by_int8(part: FilePart) -> int:
+    """The bytes that int8 saves of a weight; 0 for one that quantisers leave: integers already, or
+    a vector, whatever its dimensions of one element."""
+    itemsize = _FLOATS.get(part.dtype or "")
+    if itemsize is None or sum(size > 1 for size in part.shape) < _QUANTISABLE:
+        return 0
+    return part.size - part.size // itemsize - 4 * _channels(part.shape)
+
+
 def savings(sized: SizedFile) -> Section:
     """A section with one row for each way to make the file smaller: estimates, each alone."""
-    weights = [part for part in sized.parts if part.kind == WEIGHTS]
-    content: list[tuple[str, int | None, int, int]] = []
+    parts, saved = sized.parts, sized.saved
     notes = ["Estimates, each for itself: accuracy and what a backend supports are not looked at."]
-    # The scales of quantised weights stay as the kernels of backends have them.
-    floats = [part for part in weights if part.dtype == "float32" and part.label != SCALES]
-    if floats:
-        now = sum(part.size for part in floats)
-        content.append(("float32 to float16", len(floats), now, now // 2))
-    for dtype, itemsize in _FLOATS.items():
-        chosen = [p for p in weights if p.dtype == dtype and len(p.shape) >= _QUANTISABLE]
-        if chosen:
-            now = sum(part.size for part in chosen)
-            then = sum(part.size // itemsize + 4 * _channels(part.shape) for part in chosen)
-            content.append((f"{dtype} to int8 by channel", len(chosen), now, then))
-    placed = [part for part in weights if part.offset is not None]
-    places = [(part.offset or 0, part.size) for part in placed]
-    groups, uncertain = equal_content([sized.data[at : at + size] for at, size in places])
-    if groups:
-        held = sum(placed[index].size for group in groups for index in group)
-        kept = sum(placed[group[0]].size for group in groups)
-        content.append(("one copy of equal weights", sum(map(len, groups)), held, kept))
-    unread = [part for part in weights if part.is_unread]
-    values = sum(part.size for part in sized.parts if part.detail == UNREAD)
+    changes = [("float32 to float16", saved.float16)]
+    for dtype in _FLOATS:
+        of_type = {index: size for index, size in saved.int8.items() if parts[index].dtype == dtype}
+        changes.append((f"{dtype} to int8 by channel", of_type))
+    content: list[tuple[str, int | None, int, int]] = [
+        (name, len(sizes), sum(parts[index].size for index in sizes), sum(sizes.values()))
+        for name, sizes in changes
+        if sizes
+    ]
+    if saved.groups:
+        equal = [index for group in saved.groups for index in group]
+        held = sum(parts[index].size for index in equal)
+        content.append(("one copy of equal weights", len(equal), held, sum(saved.sharing.values())))
+    unread = [part for part in parts if part.kind == WEIGHTS and part.is_unread]
+    values = sum(part.size for part in parts if part.detail == UNREAD)
     if unread or values:
         held = sum(part.size for part in unread) + values
-        content.append(("without unread weights and values", len(unread) or None, held, 0))
+        content.append(("without unread weights and values", len(unread) or None, held, held))
         notes.append(_UNREAD_NOTE)
-    if traced := sum(part.size for part in sized.parts if part.detail == STACK_TRACES):
-        content.append(("no stack traces (emit_stacktrace=False)", None, traced, 0))
-    notes += [_copies(placed, group) for group in groups[:3]]
-    if uncertain:
+    if traced := sum(part.size for part in parts if part.detail == STACK_TRACES):
+        content.append(("no stack traces (emit_stacktrace=False)", None, traced, traced))
+    notes += [_copies(parts, group) for group in saved.groups[:3]]
+    if saved.uncertain:
         notes.append(
-            f"{uncertain:,} bytes of equal weights were compared at 16 places of each only."
+            f"{saved.uncertain:,} bytes of equal weights were compared at 16 places of each only."
         )
     return rows(
         "savings",
@@ -356,7 +435,7 @@ def savings(sized: SizedFile) -> Section:
             Column("then", Kind.BYTES),
             Column("saves", Kind.BYTES),
         ),
-        [(name, count, now, then, now - then) for name, count, now, then in content],
+        [(name, count, now, now - saves, saves) for name, count, now, saves in content],
         tuple(notes),
     )
 
@@ -388,6 +467,19 @@ def size_reports(files: Sequence[SizedFile], by: str = "kind") -> list[Report]:
     if len(files) > 1:
         reports.append(Report({"file": "total", "kind": "total"}, (_total(files),)))
     return reports
+
+
+def flat_sizes(sized: SizedFile, by: str | None = None, limit: int | None = None) -> Table:
+    """Build one table for programs, with the file in each row: a row for each part, the largest
+    first, or for each group of `by`; the first `limit` of them."""
+    table = (_largest(sized) if by is None else _grouped(sized, by)).table
+    table = table if limit is None else table.take(range(min(limit, len(table))))
+    return Table.of(
+        {
+            Column("file", Kind.PATH): [sized.file] * len(table),
+            **{column: table.values[column.name] for column in table.columns},
+        }
+    )
 
 
 def _grouped(sized: SizedFile, by: str) -> Section:
@@ -459,28 +551,80 @@ def _operators(sized: SizedFile) -> Section:
     )
 
 
+def part_by_part(files: Sequence[SizedFile]) -> Section:
+    """A section with one row for each part, in the order of the files, which several name."""
+    several = len(files) > 1
+    names = [Path(sized.file).name for sized in files]
+    if len(set(names)) < len(names):
+        names = [sized.file for sized in files]
+    named = (Column("file", Kind.PATH, priority=1),) if several else ()
+    return rows(
+        "file_parts",
+        "Parts of the files" if several else "Parts of the file",
+        (
+            Column("kind"),
+            *named,
+            Column("module", Kind.PATH),
+            Column("name"),
+            Column("dtype", priority=1),
+            Column("content"),
+            Column("operator", priority=2),
+            Column("offset", Kind.INT, priority=2),
+            Column("size", Kind.BYTES),
+            *SAVINGS,
+        ),
+        [
+            (
+                part.kind,
+                *([name] if several else []),
+                shown_module(part.module),
+                part.named,
+                part.dtype,
+                ": ".join(filter(None, (part.label, part.detail))) or None,
+                part.operator,
+                part.offset,
+                part.size,
+                *_saved(sized, index),
+            )
+            for name, sized in zip(names, files, strict=True)
+            for index, part in enumerate(sized.parts)
+        ],
+    )
+
+
 def _largest(sized: SizedFile) -> Section:
     columns: dict[Column, Callable[[FilePart], Any]] = {
         Column("owner"): lambda part: part.owner,
         Column("kind", priority=1): lambda part: part.kind,
-        Column("names", Kind.LIST, priority=4): lambda part: list(part.names),
-        Column("operator", priority=3): lambda part: part.operator,
-        Column("module", Kind.PATH, priority=3): lambda part: shown_module(part.module),
-        Column("line", Kind.PATH, priority=2): lambda part: part.line,
+        Column("names", Kind.LIST, priority=5): lambda part: list(part.names),
+        Column("operator", priority=4): lambda part: part.operator,
+        Column("module", Kind.PATH, priority=4): lambda part: shown_module(part.module),
+        Column("line", Kind.PATH, priority=3): lambda part: part.line,
         Column("dtype", priority=2): lambda part: part.dtype,
-        Column("shape", Kind.LIST, priority=4): lambda part: list(part.shape),
-        Column("shared_by", Kind.LIST, priority=3): lambda part: list(part.shared_by),
-        Column("offset", Kind.INT, priority=5): lambda part: part.offset,
-        Column("unpacked", Kind.BYTES, priority=2): lambda part: part.unpacked,
+        Column("shape", Kind.LIST, priority=5): lambda part: list(part.shape),
+        Column("shared_by", Kind.LIST, priority=4): lambda part: list(part.shared_by),
+        Column("offset", Kind.INT, priority=6): lambda part: part.offset,
+        Column("unpacked", Kind.BYTES, priority=3): lambda part: part.unpacked,
         Column("size", Kind.BYTES): lambda part: part.size,
     }
-    ordered = sorted(sized.parts, key=lambda part: -part.size)
+    ordered = sorted(range(len(sized.parts)), key=lambda index: -sized.parts[index].size)
     return rows(
         "parts",
         "Parts, the largest first",
-        tuple(columns),
-        [[value(part) for value in columns.values()] for part in ordered],
+        (*columns, *SAVINGS),
+        [
+            [*(value(sized.parts[index]) for value in columns.values()), *_saved(sized, index)]
+            for index in ordered
+        ],
     )
+
+
+def _saved(sized: SizedFile, index: int) -> list[int | None]:
+    """The cells of `SAVINGS` of a part: none for what is no weight."""
+    if sized.parts[index].kind != WEIGHTS:
+        return [None] * len(SAVINGS)
+    saved = sized.saved
+    return [sizes.get(index, 0) for sizes in (saved.float16, saved.int8, saved.sharing)]
 
 
 def _total(files: Sequence[SizedFile]) -> Section:

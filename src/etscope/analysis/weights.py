@@ -748,37 +748,6 @@ def by_module(parts: Sequence[FilePart]) -> Section:
     )
 
 
-def part_by_part(parts: Sequence[FilePart]) -> Section:
-    """A section with one row for each part, in the order of the file."""
-    return rows(
-        "file_parts",
-        "Parts of the file",
-        (
-            Column("kind"),
-            Column("module", Kind.PATH),
-            Column("name"),
-            Column("dtype", priority=1),
-            Column("content"),
-            Column("operator", priority=2),
-            Column("offset", Kind.INT, priority=2),
-            Column("size", Kind.BYTES),
-        ),
-        [
-            (
-                part.kind,
-                shown_module(part.module),
-                part.named,
-                part.dtype,
-                ": ".join(filter(None, (part.label, part.detail))) or None,
-                part.operator,
-                part.offset,
-                part.size,
-            )
-            for part in parts
-        ],
-    )
-
-
 def shown_module(module: str | None) -> str | None:
     """The module for a table: "(root)" for the model itself, None where it is unknown."""
     return "(root)" if module == "" else module

@@ -32,6 +32,7 @@ from etscope.formats.etrecord.reader import RecordFile, RecordView, read_etrecor
 from etscope.formats.exported_program.exported_json import integer
 from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
 from etscope.formats.program.bpte import read_program_file
+from etscope.formats.program.ptd import match_external, read_ptd
 from etscope.formats.run_json import (
     DEBUG_BIN,
     RUN_ETDP,
@@ -131,7 +132,7 @@ def saved_sections(saved: SavedRun) -> list[Section]:
 
 
 DEBUG_BUFFER = "debug buffer"
-_SUFFIXES = (".etdp", ".etdump", ".etrecord", ".pte", ".bpte")
+_SUFFIXES = (".etdp", ".etdump", ".etrecord", ".pte", ".bpte", ".ptd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,8 @@ class RunFiles:
     """The files of one run, each a path or None.
 
     values, values_buffer: another dump of the same program, with logged values, and its debug
-    buffer. facts: what `etscope run --save` says of the run (run.json).
+    buffer. facts: what `etscope run --save` says of the run (run.json). data: .ptd files, some of
+    which may be of other runs: their keys tell.
     """
 
     dump: Path | None = None
@@ -149,6 +151,7 @@ class RunFiles:
     values: Path | None = None
     values_buffer: Path | None = None
     facts: Path | None = None
+    data: tuple[Path, ...] = ()
 
     @property
     def name(self) -> str:
@@ -163,8 +166,8 @@ class RunFiles:
     @property
     def paths(self) -> tuple[Path, ...]:
         """All files of the run."""
-        found = (getattr(self, field.name) for field in fields(self))
-        return tuple(path for path in found if path is not None)
+        found = (getattr(self, field.name) for field in fields(self) if field.name != "data")
+        return (*(path for path in found if path is not None), *self.data)
 
     def with_saved(self) -> RunFiles:
         """Add the files that `etscope run --save` wrote beside the dump."""
@@ -205,15 +208,16 @@ def runs_of_files(
     etrecord: PathLike | None = None,
     debug_buffer: PathLike | None = None,
     program: PathLike | None = None,
+    data: Sequence[PathLike] = (),
 ) -> list[RunFiles]:
     """Group files into runs: one for each dump; without a dump one for each record and each
     program without a record.
 
-    paths: ETDumps, ETRecords, .pte and .bpte files in any order, debug buffers (any other
+    paths: ETDumps, ETRecords, .pte, .bpte and .ptd files in any order, debug buffers (any other
     file), or folders that hold them. A file goes with the dump of the same name but for its
     suffix, or in the same folder, or with all dumps if it is the only one of its kind; a record or
     program of another name goes with the dumps that it fits. etrecord, debug_buffer, program: for
-    all dumps.
+    all dumps. data: more .ptd files, which all runs have.
 
     Raises `UsageError` when nothing tells which file goes with which dump, `FormatError` for a
     file of another kind.
@@ -228,13 +232,13 @@ def runs_of_files(
             if file.suffix in _SUFFIXES or file.is_dir() or file.stat().st_size == 0:
                 raise
             kind = DEBUG_BUFFER
-        if kind == PTD:
-            raise FormatError(
-                "a report shows nothing of external tensors (.ptd)",
-                path=file,
-                hint="leave the file out; etscope size shows what it holds",
-            )
         found[kind].append(file)
+    external = (*found[PTD], *map(Path, data))
+    if external and not found.keys() - {PTD} and etrecord is None and program is None:
+        raise UsageError(
+            f"the program of {external[0]} is missing",
+            hint="name its .pte too; etscope size shows what a .ptd holds",
+        )
     programs = [*found[PTE], *found[BPTE]]
     dumps = found[ETDUMP]
     if not dumps:
@@ -242,13 +246,13 @@ def runs_of_files(
             identify(found[DEBUG_BUFFER][0])  # says what it is not
         records = [Path(etrecord)] if etrecord is not None else found[ETRECORD]
         programs = [Path(program)] if program is not None else programs
-        return _without_dumps(records, programs)
+        return [replace(run, data=external) for run in _without_dumps(records, programs)]
     runs = []
     for dump in dumps:
         record = _chosen(dump, dumps, found[ETRECORD], etrecord, "ETRecord")
         ran = _chosen(dump, dumps, programs, program, "program")
         buffer = _chosen(dump, dumps, found[DEBUG_BUFFER], debug_buffer, DEBUG_BUFFER)
-        runs.append(RunFiles(dump, record, ran, buffer).with_saved())
+        runs.append(RunFiles(dump, record, ran, buffer, data=external).with_saved())
     return runs
 
 
@@ -356,7 +360,8 @@ def one_of_each(
     if not given:
         return [*runs]
     each = [*given] * (len(runs) if len(given) == 1 else 1)
-    return [replace(run, **{what: Path(path)}) for run, path in zip(runs, each, strict=True)]
+    found: list[dict[str, Any]] = [{what: Path(path)} for path in each]
+    return [replace(run, **own) for run, own in zip(runs, found, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,12 +395,31 @@ def report_inputs(
 ) -> Iterator[ReportInput]:
     """Yield an input of `views.page.document_of` for each run.
 
-    Raises the errors of the readers, `MismatchError` for files that do not belong together, and
-    with `numerics=True` the reason why a diagnosis is not possible.
+    Raises the errors of the readers, `MismatchError` for files that do not belong together, the
+    errors of `match_external`, and with `numerics=True` the reason why a diagnosis is not possible.
     """
     opened = _Opened()
-    for files in runs:
-        yield _input(files, options or ReportOptions(), opened)
+    paths = dict.fromkeys(path for files in runs for path in files.data)
+    inputs = (_input(files, options or ReportOptions(), opened) for files in runs)
+    yield from _with_external(list(inputs), [*paths], opened) if paths else inputs
+
+
+def _with_external(
+    inputs: Sequence[ReportInput], paths: Sequence[Path], opened: _Opened
+) -> Iterator[ReportInput]:
+    """Yield the inputs with the .ptd files of their programs."""
+    programs = [found.own_program for found in inputs]
+    known = [program for program in programs if program is not None]
+    if not known:
+        raise UsageError(
+            f"the program of {paths[0]} is missing", hint="name its .pte too, or leave out the .ptd"
+        )
+    files = {id(one := read_ptd(path)): (one, path) for path in paths}
+    matched = iter(match_external(known, [one for one, _ in files.values()]))
+    for found, program in zip(inputs, programs, strict=True):
+        data = () if program is None else next(matched)
+        facts = [opened.fact("external weights", files[id(one)][1]) for one in data]
+        yield replace(found, data=data, files=[*found.files, *facts])
 
 
 class _Opened:

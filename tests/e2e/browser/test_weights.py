@@ -181,6 +181,42 @@ def test_the_finding_about_weights_leads_to_them(page: Any, report: str) -> None
     assert leaves(page)
 
 
+def test_weights_in_a_ptd_file_have_a_place_of_their_own(
+    page: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = artifacts("external_portable")
+    data = made.extra("weights.ptd")
+    path = tmp_path / "report.html"
+    command = ["report", str(made.pte), str(made.etrecord), "--data", str(data), "-o", str(path)]
+    assert main(command) == 0
+    whole = made.pte.stat().st_size + data.stat().st_size
+    page.goto(f"{path.as_uri()}#run0/{WEIGHTS}")
+    shown = leaves(page)
+    assert sum(one["bytes"] for one in shown) == whole
+    inside = [one for one in shown if one["path"].split("/")[0] == "weights.ptd"]
+    assert sum(one["bytes"] for one in inside) == data.stat().st_size
+    assert "second" in {one["path"].rpartition("/")[2] for one in inside}
+    assert page.is_visible("text=first.weight: float32[8, …")
+
+    capsys.readouterr()
+    assert main(["size", str(made.pte), str(data), "-f", "json"]) == 0
+    totals = json.loads(capsys.readouterr().out)["reports"][1]["sections"]["savings"]
+    expected = {row["change"]: row["saves"] for row in totals}
+    for column, change in (
+        ("saved_by_float16", "float32 to float16"),
+        ("saved_by_int8", "float32 to int8 by channel"),
+    ):
+        sum_cell = f'[data-testid="weights-file"] [data-col="{column}"]'
+        assert page.get_attribute(sum_cell, "data-value") == str(expected[change])
+    page.click('[data-testid="weights-leaf"][data-path="weights.ptd/second"] >> nth=0')
+    page.wait_for_selector('[data-testid="weights-shown"]')
+    zoomed = leaves(page)
+    assert sum(one["bytes"] for one in zoomed) == data.stat().st_size
+    page.reload()
+    assert leaves(page) == zoomed
+    assert page.failures == []
+
+
 def test_without_a_program_there_are_no_weights(page: Any, tmp_path: Path) -> None:
     files = artifacts("cnn_portable")
     (found,) = report_inputs(runs_of_files([files.etdump_timing]))

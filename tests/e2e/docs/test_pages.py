@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.artifacts import artifacts
-from tests.support.docs.pages import ROOT, blocks, wanted_artifact
+from tests.support.docs.pages import ROOT, blocks, wanted_artifacts
 
 # Pages with nothing to run, and why.
 QUIET = {
@@ -49,9 +49,10 @@ def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("page", parameters())
 def test_what_a_page_shows_works(page: Path, tmp_path: Path) -> None:
-    name = wanted_artifact(page)
-    if name is not None:
-        lay_out(name, tmp_path)
+    for number, name in enumerate(wanted_artifacts(page)):
+        folder = tmp_path if number == 0 else tmp_path / name
+        folder.mkdir(exist_ok=True)
+        lay_out(name, folder)
     done = run_page(page, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -64,9 +65,10 @@ def lay_out(name: str, folder: Path) -> None:
         "model.etrecord": made.etrecord,
         "run.etdp": made.etdump,
         "debug.bin": made.debug_buffer,
+        "weights.ptd": made.folder / "weights.ptd",
     }
     for target, source in files.items():
-        if source is not None:
+        if source is not None and source.is_file():
             shutil.copyfile(source, folder / target)
 
 
@@ -90,6 +92,10 @@ def test_code_blocks_name_their_language(page: Path) -> None:
         ("```python\nx = 1\n```\n\n```python\nassert x == 2\n```\n", "assert x == 2"),
         ("```console\n$ echo fine\nfine\n$ exit 3\n```\n", "+ exit 3"),
         ("```console\n$ etscope nonsense\n```\n", "exit code 2"),
+        (
+            "```console\n$ printf 'a\\nb\\nc\\n'\n```\n\n<!-- output -->\n```text\na\nc\n```\n",
+            "not printed: 'c'",
+        ),
     ],
 )
 def test_a_wrong_page_is_found(tmp_path: Path, text: str, words: str) -> None:
@@ -108,7 +114,9 @@ def test_a_right_page_passes(tmp_path: Path) -> None:
         "```python\nfrom pathlib import Path\ntext = Path('a.txt').read_text()\n```\n\n"
         "1. In a list:\n\n    ```python\n    assert text == 'hello\\n'\n    ```\n\n"
         "```console\n$ etscope --version \\\n    | grep etscope\n```\n"
+        "```console\n$ printf 'a\\nb\\nc  ██▎\\nd\\n'\n```\n\n"
+        "<!-- output -->\n```text\na\n…\nc\nd\n```\n"
     )
     done = run_page(page, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert [block.runs for block in blocks(page)] == [False, True, True, True, True]
+    assert [block.runs for block in blocks(page)] == [False, True, True, True, True, True, False]

@@ -17,7 +17,9 @@ from etscope.errors import (
     NumericGapError,
     UsageError,
 )
+from etscope.formats.program.ptd import read_ptd, write_ptd
 from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
 
 
@@ -272,3 +274,86 @@ def test_missing_numerics_are_explained(files: tuple[str, ...], words: str) -> N
     (found,) = report_inputs(runs_of_files([getattr(made, name) for name in files]))
     assert found.numerics is None
     assert words in (found.numerics_note or "")
+
+
+# -- weights in .ptd files
+
+
+@pytest.fixture
+def external(tmp_path: Path) -> Path:
+    """Two programs with a .ptd each, and a program that has all of its data."""
+    for name, model in (("a", "external_portable"), ("b", "external_xnnpack")):
+        made = artifacts(model)
+        shutil.copy(made.pte, tmp_path / f"{name}.pte")
+        shutil.copy(made.extra("weights.ptd"), tmp_path / f"{name}.ptd")
+    shutil.copy(artifacts("cnn_portable").pte, tmp_path / "whole.pte")
+    return tmp_path
+
+
+def data_of(paths: list[Path], data: list[Path]) -> list[list[str]]:
+    """The names of the .ptd files of each program."""
+    found = report_inputs(runs_of_files(paths, data=data))
+    return [[Path(one.source.name).name for one in run.data] for run in found]
+
+
+def test_a_ptd_goes_with_the_program_that_has_its_keys(external: Path) -> None:
+    programs = [external / name for name in ("whole.pte", "a.pte", "b.pte")]
+    a, b = external / "a.ptd", external / "b.ptd"
+    expected: list[list[str]] = [[], ["a.ptd"], ["b.ptd"]]
+    assert data_of(programs, [b, a]) == expected
+    assert data_of([*programs, b], [a]) == expected
+    assert data_of([a, *programs], []) == [[], ["a.ptd"], []]
+    assert sorted(data_of([external], [])) == sorted(expected)
+
+
+def test_two_ptds_of_the_same_keys_are_those_of_the_programs_in_order(external: Path) -> None:
+    tuned = external / "tuned.pte"
+    shutil.copy(external / "a.pte", tuned)
+    other = external / "other.ptd"
+    shutil.copy(external / "a.ptd", other)
+    programs = [external / "a.pte", external / "whole.pte", tuned]
+    assert data_of(programs, [other, external / "a.ptd"]) == [["other.ptd"], [], ["a.ptd"]]
+    assert data_of(programs, [other]) == [["other.ptd"], [], ["other.ptd"]]
+    with pytest.raises(UsageError, match=r"which \.ptd goes with"):
+        data_of([external / "a.pte"], [other, external / "a.ptd"])
+
+
+def test_a_ptd_that_fits_no_program_is_refused(external: Path) -> None:
+    with pytest.raises(MismatchError, match="none of its 5 keys is asked for"):
+        data_of([external / "a.pte"], [external / "b.ptd"])
+    part = external / "part.ptd"
+    write_ptd({"first.bias": read_ptd(external / "a.ptd").tensor("first.bias")}, part)
+    with pytest.raises(MismatchError, match=r"it has no data for 'first\.weight'"):
+        data_of([external / "a.pte"], [part])
+    for alone in ([external / "a.ptd"], [artifacts("external_portable").etdump, part]):
+        with pytest.raises(UsageError, match=r"the program of .* is missing"):
+            data_of(alone, [])
+    broken = external / "broken.ptd"
+    broken.write_bytes((external / "a.ptd").read_bytes()[:-40])
+    with pytest.raises(FormatError, match="cut off"):
+        data_of([external / "a.pte"], [broken])
+
+
+def test_the_report_has_the_bytes_of_ptd_files(external: Path) -> None:
+    files = [external / "a.pte", external / "a.ptd"]
+    (found,) = document_of(list(report_inputs(runs_of_files(files))))["runs"]
+    values = found["weights"]["values"]
+    assert sum(values["size"]) == sum(path.stat().st_size for path in files)
+    assert set(values["file"]) == {"a.pte", "a.ptd"}
+    assert [(one["role"], one["name"]) for one in found["files"]] == [
+        ("program", "a.pte"), ("external weights", "a.ptd"),
+    ]  # fmt: skip
+    assert not any(".ptd" in note for note in found["notes"])
+    (found,) = document_of(list(report_inputs(runs_of_files(files[:1]))))["runs"]
+    assert "file" not in found["weights"]["values"]
+    assert any("5 weights are not known: they are in a .ptd" in note for note in found["notes"])
+
+
+def test_programs_of_a_report_are_compared_with_their_ptd_files(external: Path) -> None:
+    files = [external / name for name in ("a.pte", "b.pte", "a.ptd", "b.ptd")]
+    (found,) = document_of(list(report_inputs(runs_of_files(files))))["programs"]
+    (size,) = (one for one in found["sections"] if one["name"] == "size")
+    assert size["table"]["values"]["kind"][0] == "files"
+    assert size["table"]["values"]["before"][0] == sum(
+        path.stat().st_size for path in files if path.name.startswith("a")
+    )

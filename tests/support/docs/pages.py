@@ -4,12 +4,14 @@
     folder
 
 In a page, `python` blocks share one namespace, and the lines of a `console` block that start with
-`$ ` are run by one bash a block; each must succeed. HTML comments direct the runner, the last two
-kinds right above a block::
+`$ ` are run by one bash a block; each must succeed. HTML comments direct the runner, all but the
+first kind right above a block::
 
-    <!-- files: cnn_xnnpack -->     puts model.pte, model.etrecord, run.etdp, debug.bin there first
+    <!-- files: cnn_xnnpack -->     puts model.pte, model.etrecord, run.etdp, debug.bin there first;
+                                    the files of more artefacts into folders of their names
     <!-- no-run: why -->            this block is not run
     <!-- file: runner.cpp -->       this block, of any language, is written to that file
+    <!-- output -->                 the console block before printed these lines; "…" is left out
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-NOTE = re.compile(r"<!-- (no-run|file|files): (.+?) -->")
+NOTE = re.compile(r"<!-- (no-run|file|files|output)(?:: (.+?))? -->")
+BAR = re.compile(r"\s+[█-▏]+$")  # beside a share; the page leaves it out
 FENCE = re.compile(r"^( *)```(\w*)")
 
 
@@ -76,15 +79,32 @@ def _blocks(lines: list[str]) -> Iterator[Block]:
             yield Block(fence[2], code, number + 1, note)
             note = None
         elif found := NOTE.search(line):
-            note = (found[1], found[2])
+            note = (found[1], found[2] or "")
         elif line.strip():
             note = None
 
 
-def wanted_artifact(page: Path) -> str | None:
-    """The artefact that a page's `files` comment names."""
-    found = re.search(r"<!-- files: (\w+) -->", page.read_text())
-    return found[1] if found else None
+def wanted_artifacts(page: Path) -> list[str]:
+    """The artefacts that a page's `files` comment names."""
+    found = re.search(r"<!-- files: ([\w ]+) -->", page.read_text())
+    return found[1].split() if found else []
+
+
+def not_printed(shown: str, printed: str) -> str | None:
+    """Return the first line of `shown` that is not where it should be in `printed`: right below the
+    line before, or further down after "…". None if all are there."""
+    lines = [BAR.sub("", line).rstrip() for line in printed.splitlines()]
+    at, anywhere = 0, True
+    for line in shown.splitlines():
+        if line == "…":
+            anywhere = True
+            continue
+        places = range(at, len(lines)) if anywhere else range(at, min(at + 1, len(lines)))
+        found = next((place for place in places if lines[place] == line.rstrip()), None)
+        if found is None:
+            return line
+        at, anywhere = found + 1, False
+    return None
 
 
 def run(page: Path) -> None:
@@ -93,14 +113,20 @@ def run(page: Path) -> None:
     namespace: dict[str, object] = {"__name__": "__main__"}
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PATH": f"{_commands(Path(folder))}:{os.environ['PATH']}"}
+        printed = ""
         for block in blocks(page):
-            if block.runs:
-                _run_block(page, block, namespace, environment)
+            if block.note is not None and block.note[0] == "output":
+                line = not_printed(block.code, printed)
+                if line is not None:
+                    raise SystemExit(f"{page}:{block.line}: not printed: {line!r}, but\n{printed}")
+            elif block.runs:
+                printed = _run_block(page, block, namespace, environment)
 
 
 def _run_block(
     page: Path, block: Block, namespace: dict[str, object], environment: dict[str, str]
-) -> None:
+) -> str:
+    """Run a block; return what a console block printed."""
     if block.note is not None:
         Path(block.note[1]).write_text(block.code)
     elif block.language == "python":
@@ -110,9 +136,12 @@ def _run_block(
         # One shell a block, so that a variable set in one line is there in the next; -x names
         # the line that fails.
         bash = ["bash", "-euxo", "pipefail", "-c", "\n".join(block.commands)]
-        code = subprocess.run(bash, env=environment, check=False).returncode
-        if code:
-            raise SystemExit(f"{page}:{block.line}: exit code {code}")
+        done = subprocess.run(bash, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+        sys.stdout.write(done.stdout)
+        if done.returncode:
+            raise SystemExit(f"{page}:{block.line}: exit code {done.returncode}")
+        return done.stdout
+    return ""
 
 
 def _commands(folder: Path) -> Path:

@@ -265,7 +265,7 @@ def test_the_layer_with_most_weights_is_that_of_the_table() -> None:
     program, record = read_pte(files.pte), read_etrecord(files.etrecord)
     known = Known(program, nodes_of=lambda method: program_nodes(program, method, record))
     (one,) = (f for f in findings_of_program("forward", known) if f.kind == "weights")
-    rows = [row for row in by_module(known.parts).table.rows() if row[0] == WEIGHTS]
+    rows = [row for row in by_module(known.files[0].parts).table.rows() if row[0] == WEIGHTS]
     sums: dict[str, int] = {}
     for _, module, _, _, size, _ in rows:
         family = re.sub(r"(^|\.)\d+(?=\.)", r"\1*", str(module or ""), count=1)

@@ -397,7 +397,7 @@ def with_method(program: Program, name: str, **fields: object) -> Side:
 def external(name: str, path: Path | None = None) -> Side:
     made = artifacts(name)
     data = read_ptd(made.extra("weights.ptd") if path is None else path)
-    return Side(f"{name}.pte", read_pte(made.pte), data=data)
+    return Side(f"{name}.pte", read_pte(made.pte), data=(data,))
 
 
 @pytest.mark.parametrize("name", ["external_portable", "external_xnnpack"])
@@ -431,6 +431,34 @@ def test_weights_that_went_to_a_ptd_file_are_the_same_weights(tmp_path: Path) ->
     pairs = compare_weights(weights, inside)
     assert {change.status for change in pairs} <= {"moved", "unchanged"}
     assert len(pairs) == len(weights)
+
+
+def test_weights_in_a_ptd_file_count(tmp_path: Path) -> None:
+    """Weights that move out of a program into its .ptd are not lost."""
+    made = artifacts("external_portable")
+    ships = made.pte.stat().st_size + made.extra("weights.ptd").stat().st_size
+    inside, outside = side("cnn_portable"), external("external_portable")
+    found = diff_programs(inside, outside)
+    assert sum(one.before for one in found.sizes) == inside.size == inside.program.source.size
+    assert sum(one.after for one in found.sizes) == outside.size == ships
+    kinds = {one.kind: one.after for one in found.sizes}
+    assert kinds["weights in .ptd files"] == 608
+    (size,) = (one.table for one in program_diff_report(found).sections if one.name == "size")
+    assert size.values["kind"][0] == "files" and size.values["after"][0] == ships
+    without = diff_programs(inside, replace(outside, data=()))
+    (size,) = (one.table for one in program_diff_report(without).sections if one.name == "size")
+    assert "Not counted: 5 weights of external_portable.pte in a .ptd file (--data)." in size.notes
+
+
+def test_keys_of_a_ptd_file_are_counted() -> None:
+    facts = {
+        one.what: (one.before, one.after)
+        for one in diff_programs(side("cnn_portable"), external("external_portable")).facts
+    }
+    assert facts["weights in a .ptd file"] == (
+        "0",
+        "5, only here: first.bias, first.weight, second.bias and 2 more",
+    )
 
 
 # -- quantised against float weights

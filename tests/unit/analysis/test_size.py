@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import shutil
 import struct
 import zipfile
 from collections import Counter
@@ -14,7 +16,14 @@ import numpy as np
 import pytest
 
 from etscope.analysis.matching.run_nodes import program_nodes
-from etscope.analysis.size import GROUPINGS, SizedFile, savings, size_files, size_reports
+from etscope.analysis.size import (
+    GROUPINGS,
+    SizedFile,
+    part_by_part,
+    savings,
+    size_files,
+    size_reports,
+)
 from etscope.analysis.weights import (
     STATE,
     WEIGHTS,
@@ -23,7 +32,6 @@ from etscope.analysis.weights import (
     FilePart,
     equal_content,
     file_parts,
-    part_by_part,
     stored_tensors,
 )
 from etscope.cli import main
@@ -113,15 +121,17 @@ def test_weights_have_the_names_of_the_parameters() -> None:
 def test_weights_of_one_shape_are_named_by_their_position() -> None:
     made = artifacts("cnn_portable")
     assert made.etrecord is not None
-    parts = [part for part in sized(made.pte, made.etrecord).parts if part.kind == WEIGHTS]
+    found = sized(made.pte, made.etrecord)
+    parts = [part for part in found.parts if part.kind == WEIGHTS]
     names = {name for part in parts for name in part.names}
     assert {f"stem.bn.{one}" for one in ("weight", "bias", "running_mean", "running_var")} <= names
     # Batch norms that were not trained are alike: one copy of the bytes has the names of all.
     shared = next(part for part in parts if "stem.bn.running_mean" in part.names)
     assert "stages.1.bn.running_mean" in shared.names or shared.shared_by == ()
     assert all(part.name is not None for part in parts)
-    section = part_by_part(parts)
-    assert set(section.table.values["name"]) == {part.named for part in parts}
+    table = part_by_part([found]).table
+    assert set(table.values["name"]) == {None, *(part.named for part in parts)}
+    assert sum(table.values["size"]) == made.pte.stat().st_size
 
 
 def test_quantised_weights_have_the_names_of_the_model() -> None:
@@ -614,6 +624,83 @@ def test_estimates_of_smaller_weights(tmp_path: Path) -> None:
     assert "Estimates" in table.notes[0]
 
 
+SAVED_BY = {
+    "float32 to float16": "saved_by_float16",
+    **{
+        f"{dtype} to int8 by channel": "saved_by_int8"
+        for dtype in ("float32", "float16", "bfloat16")
+    },
+    "one copy of equal weights": "saved_by_sharing",
+}
+
+
+def check_savings(found: SizedFile) -> dict[str, dict[str, Any]]:
+    """Fail unless the savings of the weights sum to the totals; return the weights by owner."""
+    (report,) = size_reports([found])
+    sections = {one.name: one.table for one in report.sections}
+    totals = Counter[str]()
+    for row in sections["savings"].rows() if "savings" in sections else ():
+        if row[0] in SAVED_BY:
+            totals[SAVED_BY[row[0]]] += row[-1]
+    parts = sections["parts"]
+    rows = [dict(zip(parts.names, row, strict=True)) for row in parts.rows()]
+    weights = [row for row in rows if row["kind"] == WEIGHTS]
+    assert weights
+    for name in set(SAVED_BY.values()):
+        assert sum(row[name] for row in weights) == totals[name]
+        assert all(0 <= row[name] <= row["size"] for row in weights)
+        assert {row[name] for row in rows if row["kind"] != WEIGHTS} <= {None}
+    return {row["owner"]: row for row in weights}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cnn_portable", "cnn_xnnpack_int8", "llama_xnnpack", "bert_base_xnnpack", "transformer"],
+)
+def test_savings_of_the_weights_sum_to_the_totals(name: str) -> None:
+    found = sized(artifacts(name).pte)
+    weights = check_savings(found)
+    is_float = any(row["dtype"] != "int8" and row["saved_by_int8"] for row in weights.values())
+    assert is_float == (name != "cnn_xnnpack_int8")
+
+
+def test_savings_of_weights_in_a_ptd_sum_to_the_totals() -> None:
+    made = artifacts("external_portable")
+    program, data = size_files([made.pte, made.extra("weights.ptd")])
+    weights = check_savings(data)
+    weight, bias = weights["first.weight"], weights["first.bias"]
+    assert (weight["saved_by_float16"], weight["saved_by_int8"]) == (128, 256 - 64 - 8 * 4)
+    assert (bias["saved_by_float16"], bias["saved_by_int8"]) == (16, 0)
+    assert not program.saved.float16
+
+
+def test_what_quantisers_leave_saves_nothing_as_int8(tmp_path: Path) -> None:
+    path = tmp_path / "weights.ptd"
+    shapes = {"bias": (64,), "norm": (1, 64, 1, 1), "row": (1, 64), "one": (64, 1), "two": (64, 2)}
+    tensors: dict[str, Any] = {
+        name: np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    tensors |= {"int8": np.ones((64, 64), np.int8), "matrix": np.eye(64, dtype=np.float32)}
+    write_ptd(tensors, path)
+    weights = check_savings(sized(path))
+    # What a scale for each channel takes is counted.
+    assert {name: row["saved_by_int8"] for name, row in weights.items()} == {
+        **dict.fromkeys(("bias", "norm", "row", "one", "int8"), 0),
+        "two": 64 * (2 * 4 - 2 - 4),
+        "matrix": 64 * (64 * 4 - 64 - 4),
+    }
+    assert weights["int8"]["saved_by_float16"] == 0
+
+
+def test_the_first_of_equal_weights_stays(tmp_path: Path) -> None:
+    path = tmp_path / "weights.ptd"
+    ones = np.ones(64, np.float32)
+    write_ptd({"a": ones, "b": ones, "c": ones, "d": ones * 2}, path)
+    weights = check_savings(sized(path))
+    assert [weights[name]["saved_by_sharing"] for name in "abcd"] == [0, 256, 256, 0]
+
+
 def test_equal_content_is_looked_for_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = bytes(100_000), bytes(99_999) + b"x"
     third = bytes(30_000) + b"y" + bytes(69_999)  # equal at the samples
@@ -653,6 +740,39 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"{size:,} bytes in all." in out
     assert main(["size", "nowhere.pte"]) == 2
     assert main(["size", __file__]) == 3
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv"])
+def test_a_table_for_programs_has_a_row_for_each_part(
+    format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = artifacts("external_portable")
+    files = made.pte, made.extra("weights.ptd")
+    command = ["size", *map(str, files), "-r", str(made.etrecord), "-f", format]
+    assert main(command) == 0
+    delimiter = "," if format == "csv" else "\t"
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines(), delimiter=delimiter))
+    for path in files:
+        of_file = [int(row["size"]) for row in rows if row["file"] == str(path)]
+        assert sum(of_file) == path.stat().st_size
+        assert of_file == sorted(of_file, reverse=True)
+    (row,) = (row for row in rows if row["owner"] == "second.weight")
+    assert (row["kind"], row["module"], row["saved_by_int8"]) == ("weights", "second", "160")
+    assert main([*command, "--by", "module", "-n", "1"]) == 0
+    groups = list(csv.DictReader(capsys.readouterr().out.splitlines(), delimiter=delimiter))
+    assert [row["file"] for row in groups] == [str(path) for path in files]
+    assert groups[0].keys() == {"file", "kind", "module", "dtype", "count", "size", "share"}
+
+
+def test_a_folder_is_refused_with_the_names_of_its_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    assert main(["size", str(tmp_path)]) == 3
+    assert "it holds none" in capsys.readouterr().err
+    shutil.copy(artifacts("cnn_portable").etdump, tmp_path / "run.etdp")
+    assert main(["size", str(tmp_path)]) == 3
+    assert "hint: name files in it: run.etdp\n" in capsys.readouterr().err
 
 
 def test_external_entries_are_all_read() -> None:

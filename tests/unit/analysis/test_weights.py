@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from etscope.analysis.matching.run_nodes import program_nodes
-from etscope.analysis.weights import WEIGHTS, by_module, file_parts, part_by_part
+from etscope.analysis.weights import WEIGHTS, by_module, file_parts
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from tests.support.artifacts import artifacts
@@ -35,8 +35,7 @@ def test_parts_sum_to_the_file_and_do_not_overlap(model: str, with_record: bool)
         ends = part.offset + part.size
     if not with_record:
         assert all(part.module is None for part in parts)
-    for section in (by_module(parts), part_by_part(parts)):
-        assert sum(section.table.values["size"]) == size
+    assert sum(by_module(parts).table.values["size"]) == size
 
 
 @pytest.mark.parametrize("model", ["cnn_portable", "cnn_xnnpack", "cnn_xnnpack_int8"])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from etscope.cli import main
+from etscope.formats.program.ptd import read_ptd, write_ptd
 from tests.support.artifacts import artifacts
 
 
@@ -215,18 +216,47 @@ def test_weights_in_ptd_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "Weights: 4 unchanged, 1 changed." in out
 
 
+def test_a_program_may_have_several_ptd_files_in_any_order(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, opaque = artifacts("external_portable"), artifacts("external_xnnpack")
+    before = shutil.copy(made.pte, tmp_path / "before.pte")
+    after = shutil.copy(opaque.pte, tmp_path / "after.pte")
+    data = read_ptd(made.extra("weights.ptd"))
+    half, rest = tmp_path / "half.ptd", tmp_path / "rest.ptd"
+    write_ptd({"first.weight": data.tensor("first.weight")}, half)
+    write_ptd({key: data.tensor(key) for key in data.entries if key != "first.weight"}, rest)
+    given = (rest, opaque.extra("weights.ptd"), half)
+    ships = [
+        sum(Path(path).stat().st_size for path in paths)
+        for paths in ((before, half, rest), (after, given[1]))
+    ]
+    options = [word for path in given for word in ("--data", path)]
+    code, out, err = run(capsys, before, after, *options, "-f", "json")
+    (report,) = json.loads(out)["reports"]
+    total, *owners = report["sections"]["size"]
+    assert (code, err) == (1, "")
+    assert [total["before"], total["after"]] == ships
+    assert [sum(owner[one] for owner in owners) for one in ("before", "after")] == ships
+    assert "weights" not in report["sections"]  # none of them changed
+
+
 def test_ptd_files_that_do_not_belong(
     files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made, opaque = artifacts("external_portable"), artifacts("external_xnnpack")
     before = shutil.copy(made.pte, tmp_path / "before.pte")
     code, _, err = run(capsys, before, before, "--data", opaque.extra("weights.ptd"))
-    assert (code, "it has no data for" in err) == (3, True)
+    assert (code, "none of its 5 keys is asked for" in err) == (3, True)
     weights = made.extra("weights.ptd")
     code, _, err = run(capsys, before, files["cnn_portable"], *("--data", weights) * 2)
-    assert (code, "2 of --data for 1 programs" in err) == (2, True)
+    assert (code, "which .ptd goes with" in err) == (2, True)
     both = files["cnn_portable"], files["cnn_xnnpack"]
     code, _, err = run(capsys, *both, "--data", weights)
-    assert (code, "belongs to none of the programs" in err) == (3, True)
+    assert (code, "is not the .ptd of" in err) == (3, True)
+    part = tmp_path / "part.ptd"
+    write_ptd({"first.weight": read_ptd(weights).tensor("first.weight")}, part)
+    code, _, err = run(capsys, before, before, "--data", part)
+    assert (code, "it has no data for 'first.bias'" in err) == (3, True)
     code, _, err = run(capsys, files["dump"], files["dump"], "--data", weights)
     assert (code, "does not go with times" in err) == (2, True)

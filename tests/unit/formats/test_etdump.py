@@ -295,6 +295,13 @@ def test_what_is_no_etdump(data: bytes, message: str) -> None:
         read_etdump(data)
 
 
+def test_a_file_of_another_kind_is_not_called_damaged() -> None:
+    with pytest.raises(FormatError) as caught:
+        read_etdump(flatbuffer({}, b"FT01", size_prefixed=False))
+    assert "this is external tensors of a program" in caught.value.message
+    assert caught.value.hint is not None and "etscope info shows" in caught.value.hint
+
+
 def test_errors_name_the_file_and_the_place(tmp_path: Path) -> None:
     path = tmp_path / "broken.etdp"
     path.write_bytes(etdump(run("Execute", [{0: ("I", 2**31)}])))

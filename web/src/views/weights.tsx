@@ -1,4 +1,4 @@
-// The bytes of the program's file: a treemap by module, and the table of its parts.
+// The bytes of the program's file and its .ptd files: a treemap by module, and the table of their parts.
 
 import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
@@ -98,7 +98,7 @@ export function Weights({ run, table, children }: WeightsProps) {
             sums={sumRows(table, kept)}
             selected={new Set(part === null ? [] : [part])}
             onSelect={(row) => (chosen.value = `#${row}`)}
-            label="Parts of the file"
+            label={table.title}
             testId="weights-table"
             empty="No part matches the filter."
           />
@@ -123,7 +123,7 @@ function partOf(table: TableDoc, text: string): number | null {
   return found && Number(found[1]) < (table.values["size"]?.length ?? 0) ? Number(found[1]) : null;
 }
 
-/** What is shown and what is not, which are the file together. */
+/** What is shown and what is not, which are the file together, or the files. */
 function sumRows(table: TableDoc, kept: readonly number[]): SumRow[] {
   const every = table.values["size"]!.map((_, row) => row);
   const there = new Set(kept);
@@ -132,7 +132,7 @@ function sumRows(table: TableDoc, kept: readonly number[]): SumRow[] {
     sums: sumsOf(table, rows),
     testId,
   });
-  const file = sum("the file", every, "weights-file");
+  const file = sum(table.values["file"] ? "all" : "the file", every, "weights-file");
   if (kept.length === every.length) return [file];
   const hidden = every.filter((row) => !there.has(row));
   return [sum("shown", kept, "weights-shown"), sum("not shown", hidden, "weights-hidden"), file];
@@ -301,7 +301,9 @@ function Bar({ run, leaf }: { run: Run; leaf: Pick<Leaf, "node" | "parts" | "who
       <span class="figure" data-testid="weights-bytes" data-value={bytes} title={`${bytes} bytes`}>
         {formatBytes(bytes)}
       </span>
-      <span class="figure">{formatShare(bytes / file)} of the file</span>
+      <span class="figure">
+        {formatShare(bytes / file)} of {nodes[FILE]!.name}
+      </span>
       <span class="muted">
         {contents.join(" · ")}
         {more > 0 && ` and ${formatCount(more)} more`}

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import { drawnBoxes, nodesOfParts, partsWithin, weightTree } from "../../src/drawings/weights/tree";
+import { contentOf } from "../../src/drawings/weights/Treemap";
 import { makeWeights, table } from "../fixture_parts";
 
 const TABLE = makeWeights();
@@ -28,6 +29,32 @@ describe("the tree of a file's parts", () => {
     expect(NODES[at("(module not known)")]!.total).toBe(256);
     expect(NODES[at("(delegates' data)")]!.total).toBe(500);
     expect(NODES[0]!.parts).toEqual([6]);
+  });
+});
+
+describe("the tree of several files", () => {
+  const files = table("Parts of the files", [
+    ["kind", "text", null, ["tables", "weights", "weights", "weights", "tables"]],
+    ["file", "path", null, ["a.pte", "a.pte", "a.ptd", "a.ptd", "a.ptd"]],
+    ["module", "path", null, [null, "head.fc", "head.fc", "(root)", null]],
+    ["name", "text", null, [null, "head.fc.bias", "head.fc.weight", "scale", null]],
+    ["content", "text", null, [null, "float32[8]", "float32[8, 8]", "float32[]", null]],
+    ["size", "bytes", null, [100, 32, 256, 4, 60]],
+  ]);
+  const nodes = weightTree(files);
+  const node = (path: string) => nodes.find((one) => one.path === path);
+
+  it("has the parts of a .ptd in a node of their own", () => {
+    expect(nodes[0]).toMatchObject({ name: "the files", total: 452 });
+    expect(node("a.ptd")).toMatchObject({ parent: 0, total: 320, parts: [3] });
+    expect(node("a.ptd/head.fc")).toMatchObject({ name: "head.fc", total: 256 });
+    expect(node("a.ptd/(tables)")).toMatchObject({ total: 60 });
+    expect(node("head.fc")).toMatchObject({ total: 32 });
+  });
+
+  it("names its weights", () => {
+    const texts = [0, 1, 2, 3].map((part) => contentOf(files, { parts: [part] }));
+    expect(texts).toEqual(["tables", "bias: float32[8]", "weight: float32[8, 8]", "scale: float32[]"]);
   });
 });
 

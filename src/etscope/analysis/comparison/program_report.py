@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from etscope.analysis.comparison.program_weights import WeightChange, weight_sentence
-from etscope.analysis.comparison.programs import ProgramDiff
+from etscope.analysis.comparison.programs import ProgramDiff, SizeChange
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_bytes, format_float
@@ -37,7 +37,7 @@ def program_diff_report(diff: ProgramDiff) -> Report:
     found = (
         *_interface(diff),
         _size(diff),
-        _weights(diff),
+        weights_section(diff.weights),
         *_instructions(diff),
         _delegates(diff),
         *_memory(diff),
@@ -57,8 +57,10 @@ def program_diff_report(diff: ProgramDiff) -> Report:
 
 def _summary(diff: ProgramDiff) -> Iterator[str]:
     yield from _requirements(diff)
-    yield _size_sentence(diff)
-    yield from _weight_sentences(diff)
+    has_external = any(side.data for side in diff.sides)
+    name = f"{diff.after.name} with .ptd files" if has_external else diff.after.name
+    yield size_sentence(name, diff.before.size, diff.after.size, diff.sizes)
+    yield from weight_sentences(diff.weights)
     yield from _work(diff)
     if not diff.differs:
         yield (
@@ -97,11 +99,11 @@ def _requirements(diff: ProgramDiff) -> Iterator[str]:
         yield f"{change.what.capitalize()} of {change.method}: {one} → {other}."
 
 
-def _size_sentence(diff: ProgramDiff) -> str:
-    before, after = diff.sides
-    change = after.size - before.size
+def size_sentence(name: str, before: int, after: int, sizes: Sequence[SizeChange]) -> str:
+    """Sentence on the difference in bytes. name: of the later side. sizes: by owner."""
+    change = after - before
     kinds: Counter[str] = Counter()
-    for one in diff.sizes:
+    for one in sizes:
         kinds[one.kind] += one.change
     parts = [
         f"{kind} {'+' if size > 0 else ''}{format_bytes(size)}"
@@ -109,19 +111,19 @@ def _size_sentence(diff: ProgramDiff) -> str:
         if size
     ][:_NAMES_SHOWN]
     if not change:
-        return f"The files have the same size, {after.size:,} bytes" + (
+        return f"The files have the same size, {after:,} bytes" + (
             f" ({', '.join(parts)})." if parts else "."
         )
     return (
-        f"{after.name} is {format_bytes(abs(change))} {'larger' if change > 0 else 'smaller'} "
-        f"({before.size:,} → {after.size:,} bytes, {change / before.size:+.1%}): "
-        f"{', '.join(parts)}."
+        f"{name} is {format_bytes(abs(change))} {'larger' if change > 0 else 'smaller'} "
+        f"({before:,} → {after:,} bytes, {change / before:+.1%}): {', '.join(parts)}."
     )
 
 
-def _weight_sentences(diff: ProgramDiff) -> Iterator[str]:
+def weight_sentences(weights: Sequence[WeightChange]) -> Iterator[str]:
+    """Yield what is to be said about the weights that differ."""
     retyped: dict[tuple[str, str], list[WeightChange]] = {}
-    for change in diff.weights:
+    for change in weights:
         if change.before is not None and change.after is not None:
             dtypes = change.before.tensor.dtype, change.after.tensor.dtype
             if dtypes[0] != dtypes[1]:
@@ -136,27 +138,27 @@ def _weight_sentences(diff: ProgramDiff) -> Iterator[str]:
     for what in ("weights", "scales"):
         counts = Counter[str](
             change.status
-            for change in diff.weights
+            for change in weights
             if (change.shown.tensor.label == "scales") == (what == "scales")
         )
         if set(counts) - {"unchanged"}:
             statuses = ("unchanged", "reordered", "moved", "changed", "added", "removed")
             listed = ", ".join(f"{counts[one]:,} {one}" for one in statuses if counts[one])
             yield f"{what.capitalize()}: {listed}."
-    ratios = [(one.sqnr, one.shown.place) for one in diff.weights if one.sqnr is not None]
+    ratios = [(one.sqnr, one.shown.place) for one in weights if one.sqnr is not None]
     if ratios:
         least, place = min(ratios)
         yield (
             f"{_count(len(ratios), 'weight is', 'weights are')} quantised on one side: SQNR "
             f"{least:.1f} dB at least ({place})."
         )
-    unknown = sum(change.is_quantized and change.sqnr is None for change in diff.weights)
+    unknown = sum(change.is_quantized and change.sqnr is None for change in weights)
     if unknown:
         yield (
             f"{_count(unknown, 'weight has', 'weights have')} integers on one side whose scale is "
             "not known, so that they are not compared with the floats."
         )
-    compared = [change for change in diff.weights if change.largest]
+    compared = [change for change in weights if change.largest]
     if compared:
         worst = max(compared, key=lambda change: change.relative or 0.0)
         relative = "" if worst.relative is None else f", relative error {worst.relative:.2%}"
@@ -244,24 +246,37 @@ def _interface(diff: ProgramDiff) -> Iterator[Section]:
 
 
 def _size(diff: ProgramDiff) -> Section:
-    """The files in the first row, then all owners."""
     before, after = (side.size for side in diff.sides)
-    content = [
-        (one.kind, _owner(one.owner), one.dtype, one.before, one.after, one.change)
-        for one in diff.sizes
-    ]
+    has_external = any(side.data for side in diff.sides)
+    files = "bytes of programs and .ptd files" if has_external else "files' bytes"
+    notes = [f"The rows sum to the {files}: {before:,} → {after:,}."]
+    for side in diff.sides:
+        if side.external and not side.data:
+            count = _count(len(side.external), "weight", "weights")
+            notes.append(f"Not counted: {count} of {side.name} in a .ptd file (--data).")
+    whole = SizeChange("files" if has_external else "file", None, before, after, ((), ()))
+    return size_section(whole, diff.sizes, notes, "module" if diff.has_modules else None)
+
+
+def size_section(
+    whole: SizeChange, sizes: Sequence[SizeChange], notes: Sequence[str], owner: str | None = None
+) -> Section:
+    """The section "size": `whole` in the first row, then all owners. owner: what these are."""
     table = Table.of_rows(
         (
             Column("kind"),
-            Column("owner", Kind.PATH, title="module" if diff.has_modules else None),
+            Column("owner", Kind.PATH, title=owner),
             Column("dtype", priority=1),
             Column("before", Kind.BYTES),
             Column("after", Kind.BYTES),
             Column("change", Kind.BYTES, title="difference"),
         ),
-        [("file", None, None, before, after, after - before), *content],
+        [
+            (one.kind, _owner(one.owner), one.dtype, one.before, one.after, one.change)
+            for one in (whole, *sizes)
+        ],
         title="Size by owner",
-        notes=(f"The rows sum to the files' bytes: {before:,} → {after:,}.",),
+        notes=tuple(notes),
     )
     return Section("size", replace(table, breaks=frozenset({1})))
 
@@ -274,9 +289,10 @@ def _owner(owner: str | None) -> str | None:
     return "(root)" if owner == "" else owner
 
 
-def _weights(diff: ProgramDiff) -> Section:
+def weights_section(weights: Sequence[WeightChange]) -> Section:
+    """The section "weights": those that differ, the largest first."""
     content = []
-    for change in sorted(diff.weights, key=lambda one: -_bytes(one)):
+    for change in sorted(weights, key=lambda one: -_bytes(one)):
         if change.status == "unchanged":
             continue
         before, after = change.before, change.after
@@ -297,7 +313,7 @@ def _weights(diff: ProgramDiff) -> Section:
                 else None,
             )
         )
-    unchanged = len(diff.weights) - len(content)
+    unchanged = len(weights) - len(content)
     return rows(
         "weights",
         "Weights by content",

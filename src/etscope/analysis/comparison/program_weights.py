@@ -26,10 +26,10 @@ import numpy.typing as npt
 from etscope.analysis.comparison.align import matched_in_turn
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.source_location import common_module
-from etscope.analysis.weights import StoredTensor, parameter_name
+from etscope.analysis.weights import WEIGHTS, StoredTensor, parameter_name
 from etscope.errors import UsageError
 from etscope.formats.bytes.flatbuffer import Span
-from etscope.formats.program.ptd import ExternalData
+from etscope.formats.program.ptd import ExternalData, ExternalEntry
 from etscope.formats.program.pte import Program
 from etscope.formats.program.scalar_type import scalar_type_of
 from etscope.model.graph import stem
@@ -37,6 +37,7 @@ from etscope.units import format_float
 
 WeightStatus = Literal["unchanged", "moved", "reordered", "changed", "added", "removed"]
 
+OPAQUE = "bytes"  # the type of data in a .ptd file that only a backend knows
 _SAMPLES = 256  # bytes of a tensor that tell most others apart from it
 _CHUNK = 1 << 18  # bytes compared at a time: these stay in the processor's cache
 
@@ -165,8 +166,8 @@ class WeightChange:
     @property
     def is_quantized(self) -> bool:
         """True for a float weight on one side, and integers for it on the other."""
-        sides = self.before, self.after
-        return None not in sides and len({one.is_float for one in sides if one}) == 2
+        sides = [one for one in (self.before, self.after) if one and one.tensor.dtype != OPAQUE]
+        return {one.is_float for one in sides} == {True, False}
 
     @property
     def shown(self) -> Weight:
@@ -209,25 +210,65 @@ def weights_of(
     program: Program,
     stored: Sequence[StoredTensor],
     nodes: Mapping[str, RunNodes],
-    data: ExternalData | None = None,
+    data: Sequence[ExternalData] = (),
 ) -> tuple[Weight, ...]:
-    """The weights of a program: each place of the file once, by its first reader. data: its .ptd
-    file; without it the weights in there are left out."""
-    places: dict[tuple[bool, Span], StoredTensor] = {}
+    """The weights of a program: each place of a file once, by its first reader. data: its .ptd
+    files; weights in others are left out."""
+    holders = {key: one for one in data for key in one.entries}
+    places: dict[tuple[int, Span], tuple[Program | ExternalData, StoredTensor]] = {}
     for tensor in stored:
-        if tensor.key is not None and data is not None and tensor.key in data.entries:
-            tensor = replace(tensor, span=data.entries[tensor.key].blob)
+        held_in: Program | ExternalData = program
+        if tensor.key is not None and tensor.key in holders:
+            held_in = holders[tensor.key]
+            tensor = replace(tensor, span=held_in.entries[tensor.key].blob)
         if tensor.span.size:
-            places.setdefault((tensor.key is not None, tensor.span), tensor)
+            places.setdefault((id(held_in), tensor.span), (held_in, tensor))
     return tuple(
         Weight(
-            held_in=program if data is None or tensor.key is None else data,
+            held_in=held_in,
             tensor=tensor,
             name=parameter_name(tensor, nodes[tensor.method].symbols.graph),
             module=common_module(tensor.nodes),
         )
-        for tensor in places.values()
+        for held_in, tensor in places.values()
     )
+
+
+def external_weights(data: ExternalData) -> tuple[Weight, ...]:
+    """The data of a .ptd file as weights that are named by their keys."""
+    return tuple(
+        Weight(
+            held_in=data,
+            tensor=StoredTensor(
+                method="",
+                span=entry.blob,
+                kind=WEIGHTS,
+                dtype=OPAQUE if entry.scalar_type is None else entry.scalar_type.torch_name,
+                label=_label(entry),
+                instruction=None,
+                operator=None,
+                slot=0,
+                shape=entry.sizes,
+                key=key,
+            ),
+            name=key,
+            module=None,
+        )
+        for key, entry in data.entries.items()
+    )
+
+
+def _label(entry: ExternalEntry) -> str:
+    """Type and shape, and the order of dimensions where it is not the usual one."""
+    if entry.dim_order == tuple(range(len(entry.sizes))):
+        return str(entry) or OPAQUE
+    return f"{entry} in order {', '.join(map(str, entry.dim_order))}"
+
+
+def compare_by_name(before: Sequence[Weight], after: Sequence[Weight]) -> list[WeightChange]:
+    """Pair weights by their names, then those that are left by content, which have *moved* to
+    another name; in the order of the later side, the removed ones last."""
+    return _Pairing(before, after).by_name()
 
 
 def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> list[WeightChange]:
@@ -246,7 +287,6 @@ class _Pairing:
         self._content = self._numbered()
 
     def changes(self) -> list[WeightChange]:
-        before, after = self._sides
         named = all(any(weight.name for weight in side) for side in self._sides)
         located = all(any(weight.module is not None for weight in side) for side in self._sides)
         if named:
@@ -255,16 +295,22 @@ class _Pairing:
             where = self._equal(_by_reader, with_content=True)
             self._pair("unchanged", where)
         self._pair("unchanged", self._aligned((self._content_of,), located))
-        self._pair(
-            "moved",
-            self._first_of_each(lambda w: None if _is_uniform(w.data) else self._content_of(w)),
-        )
+        self._pair("moved", self._moved())
         if named:
             self._pair("changed", self._equal(lambda w: w.name))
         if located:
             self._pair("changed", self._equal(_by_reader))
         self._pair("changed", self._aligned(_BY_READER, located))
         self._pair("reordered", self._reordered())
+        return self._changes()
+
+    def by_name(self) -> list[WeightChange]:
+        self._pair("changed", self._equal(lambda w: w.name))
+        self._pair("moved", self._moved())
+        return self._changes()
+
+    def _changes(self) -> list[WeightChange]:
+        before, after = self._sides
         found = [
             self._change(before[self._pairs[j][0]], after[j], self._pairs[j][1])
             if j in self._pairs
@@ -294,6 +340,11 @@ class _Pairing:
             return None if where is None else (where, content)
 
         return self._first_of_each(key)
+
+    def _moved(self) -> list[tuple[int, int]]:
+        return self._first_of_each(
+            lambda w: None if not len(w.data) or _is_uniform(w.data) else self._content_of(w)
+        )
 
     def _reordered(self) -> list[tuple[int, int]]:
         counts = [

@@ -34,7 +34,13 @@ from etscope.analysis.program.program import (
     is_prim,
     unfolded,
 )
-from etscope.analysis.weights import FilePart, StoredTensor, file_parts, stored_tensors
+from etscope.analysis.weights import (
+    FilePart,
+    ProgramClaims,
+    StoredTensor,
+    external_parts,
+    stored_tensors,
+)
 from etscope.errors import FormatError
 from etscope.formats.bytes.files import Source
 from etscope.formats.etrecord.reader import RecordView
@@ -53,16 +59,18 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
 
+_KEYS = 3  # that a fact names
+
 
 @dataclass(frozen=True)
 class Side:
     """A program to compare. name: for sentences. record: of the program, if there is one. data: its
-    .ptd file; without it the weights in there are compared by their keys only."""
+    .ptd files; without them the weights in there are compared by their keys only."""
 
     name: str
     program: Program
     record: RecordView | None = None
-    data: ExternalData | None = None
+    data: tuple[ExternalData, ...] = ()
 
     def check_record(self) -> None:
         """Raise `MismatchError` if the record is of another program: by the instructions that it
@@ -71,8 +79,8 @@ class Side:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
-        return len(self.program.source.buffer)
+        """Bytes of the file, and of its .ptd files."""
+        return self.program.source.size + sum(one.source.size for one in self.data)
 
     @cached_property
     def methods(self) -> Mapping[str, Method]:
@@ -89,7 +97,13 @@ class Side:
 
     @cached_property
     def parts(self) -> tuple[FilePart, ...]:
-        return file_parts(self.program, stored=self.stored)
+        """The parts of the file, then those of its .ptd files, whose kinds say so."""
+        claims = ProgramClaims(self.program, stored=self.stored)
+        external = (part for data in self.data for part in external_parts(data, [claims]))
+        return (
+            *claims.claims.parts(self.program.source.buffer),
+            *(replace(part, kind=f"{part.kind} in .ptd files") for part in external),
+        )
 
     @cached_property
     def weights(self) -> tuple[Weight, ...]:
@@ -182,16 +196,16 @@ class Side:
         indices = found.inputs if what == "input" else found.outputs
         return [value_text(found.values[index], found.values) for index in indices]
 
-    def facts(self) -> dict[str, str]:
-        """Facts of the whole program by name."""
+    def facts(self) -> dict[str, str | frozenset[str]]:
+        """Facts of the whole program by name; several keys as a set."""
         program = self.program
         unclaimed = [part for part in self.parts if part.kind == "named data"]
         return {
             "schema version": str(program.version),
             "constants": "inside the tables" if program.constants is None else "in a segment",
             "mutable data segments": str(len(program.mutable_data)),
-            "named data": ", ".join(sorted(part.label or "" for part in unclaimed)) or "none",
-            "weights in a .ptd file": ", ".join(sorted(self.external)) or "none",
+            "named data": frozenset(part.label or "" for part in unclaimed),
+            "weights in a .ptd file": self.external,
             "stack traces": "stored"
             if any(chain.traces_at for method in program.methods for chain in method.chains)
             else "not stored",
@@ -220,6 +234,36 @@ class SizeChange:
         if one == other or not one or not other:
             return one or other or None
         return f"{one} → {other}"
+
+
+def size_changes(
+    sides: Sequence[Sequence[FilePart]], owner_of: Callable[[FilePart], str | None]
+) -> tuple[SizeChange, ...]:
+    """Sum the parts of two sides by kind and owner, the largest change first. Where `owner_of` is
+    None, the owner is the element type, else the backend or key."""
+    sums: dict[tuple[str, str | None], list[int]] = {}
+    dtypes: dict[tuple[str, str | None], list[dict[str, None]]] = {}
+    for number, parts in enumerate(sides):
+        for part in parts:
+            owner = owner_of(part)
+            key = part.kind, owner if owner is not None else part.dtype or part.label
+            sums.setdefault(key, [0, 0])[number] += part.size
+            if part.dtype is not None:
+                dtypes.setdefault(key, [{}, {}])[number][part.dtype] = None
+    changes = [
+        SizeChange(
+            kind=kind,
+            owner=owner,
+            before=sizes[0],
+            after=sizes[1],
+            dtypes=(
+                tuple(dtypes.get((kind, owner), [{}, {}])[0]),
+                tuple(dtypes.get((kind, owner), [{}, {}])[1]),
+            ),
+        )
+        for (kind, owner), sizes in sums.items()
+    ]
+    return tuple(sorted(changes, key=lambda one: (-abs(one.change), -one.after)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,9 +333,13 @@ class ProgramDiff:
         """True if the programs are the same, byte by byte, and their .ptd files, where both are
         given."""
         one, other = self.sides
-        return _is_equal(one.program.source, other.program.source) and (
-            one.data is None or other.data is None or _is_equal(one.data.source, other.data.source)
-        )
+        files: list[tuple[Program | ExternalData, Program | ExternalData]]
+        files = [(one.program, other.program)]
+        if one.data and other.data:
+            if len(one.data) != len(other.data):
+                return False
+            files += zip(one.data, other.data, strict=True)
+        return all(is_equal(before.source, after.source) for before, after in files)
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -319,29 +367,10 @@ class ProgramDiff:
     def sizes(self) -> tuple[SizeChange, ...]:
         """The bytes by owner, whether they differ or not, the largest change first; on both sides
         they sum to the size of the file."""
-        sums: dict[tuple[str, str | None], list[int]] = {}
-        dtypes: dict[tuple[str, str | None], list[dict[str, None]]] = {}
-        for number, side in enumerate(self.sides):
-            for part in side.parts:
-                owner = part.module if self.has_modules else None
-                key = part.kind, owner if owner is not None else part.dtype or part.label
-                sums.setdefault(key, [0, 0])[number] += part.size
-                if part.dtype is not None:
-                    dtypes.setdefault(key, [{}, {}])[number][part.dtype] = None
-        changes = [
-            SizeChange(
-                kind=kind,
-                owner=owner,
-                before=sizes[0],
-                after=sizes[1],
-                dtypes=(
-                    tuple(dtypes.get((kind, owner), [{}, {}])[0]),
-                    tuple(dtypes.get((kind, owner), [{}, {}])[1]),
-                ),
-            )
-            for (kind, owner), sizes in sums.items()
-        ]
-        return tuple(sorted(changes, key=lambda one: (-abs(one.change), -one.after)))
+        return size_changes(
+            [side.parts for side in self.sides],
+            lambda part: part.module if self.has_modules else None,
+        )
 
     @cached_property
     def weights(self) -> tuple[WeightChange, ...]:
@@ -424,9 +453,9 @@ class ProgramDiff:
         """Facts of the whole programs that differ."""
         found = [side.facts() for side in self.sides]
         return tuple(
-            ValueChange("", name, found[0][name], found[1][name])
-            for name in found[0]
-            if found[0][name] != found[1][name]
+            ValueChange("", name, _fact(one, other), _fact(other, one))
+            for name, one, other in ((name, found[0][name], found[1][name]) for name in found[0])
+            if one != other
         )
 
     @property
@@ -462,7 +491,8 @@ def diff_programs(before: Side, after: Side, *, force: bool = False) -> ProgramD
     return ProgramDiff(before, after)
 
 
-def _is_equal(one: Source, other: Source) -> bool:
+def is_equal(one: Source, other: Source) -> bool:
+    """Return True for files with the same bytes."""
     step = 1 << 20  # memoryviews compare element by element, bytes all at once
     return len(one.buffer) == len(other.buffer) and all(
         bytes(one.buffer[at : at + step]) == bytes(other.buffer[at : at + step])
@@ -501,6 +531,16 @@ def _options(delegate: _Delegate | None) -> Mapping[str, str]:
     """The compile options as text; bytes that are no text in hex."""
     specs = () if delegate is None else delegate.options
     return {spec.key: spec.text for spec in specs}
+
+
+def _fact(own: str | frozenset[str], other: str | frozenset[str]) -> str:
+    """A fact as text; of keys their number, and the first that the other side does not have."""
+    if isinstance(own, str) or isinstance(other, str):
+        return str(own)
+    listed = sorted(own - other)
+    more = f" and {len(listed) - _KEYS:,} more" if len(listed) > _KEYS else ""
+    only = f", only here: {', '.join(listed[:_KEYS])}{more}" if listed else ""
+    return f"{len(own):,}{only}"
 
 
 def _status(before: bool, after: bool, same: bool) -> Status:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from etscope.analysis.matching.run_nodes import RunNodes
     from etscope.analysis.memory import MemoryPlan
     from etscope.analysis.numerics.rows import Numerics
-    from etscope.analysis.weights import FilePart
+    from etscope.analysis.size import SizedFile
+    from etscope.formats.program.ptd import ExternalData
     from etscope.formats.program.pte import Program
     from etscope.formats.run_json import SavedRun
 
@@ -30,7 +31,8 @@ class Known:
     program: the one that ran. nodes_of: returns the nodes of a method by the record of the export,
     which tells modules and lines; None without one. plans: memory plans that are made already, by
     method. numerics: the diagnosis of the values of one method; without one, `has_values` tells
-    whether values were logged at all. saved: what was noted when it ran.
+    whether values were logged at all. saved: what was noted when it ran. data: the program's .ptd
+    files.
     """
 
     program: Program | None = None
@@ -39,6 +41,7 @@ class Known:
     numerics: Numerics | None = None
     has_values: bool = False
     saved: SavedRun | None = None
+    data: Sequence[ExternalData] = ()
 
     @property
     def conditions(self) -> str:
@@ -49,13 +52,13 @@ class Known:
         return found.in_words(self.saved.count("threads"))
 
     @cached_property
-    def parts(self) -> tuple[FilePart, ...]:
-        """The parts of the program's file, its tables by content; () without one."""
+    def files(self) -> tuple[SizedFile, ...]:
+        """The program's file and its .ptd files with their parts; () without a program."""
         if self.program is None:
             return ()
-        from etscope.analysis.weights import ProgramClaims
+        from etscope.analysis.size import sized_program
 
-        return ProgramClaims(self.program, self.nodes_of).parts()
+        return sized_program(self.program, self.nodes_of, self.data)
 
 
 def findings_of(profile: MethodProfile, scale: Scale, known: Known) -> tuple[Finding, ...]:
@@ -109,7 +112,8 @@ def _memory(method: str | None, profile: MethodProfile | None, known: Known) -> 
         plan = (known.plans or {}).get(str(method)) or memory_plan(program, str(method))
         yield from memory_findings(program, plan, profile)
         if known.nodes_of is not None:  # else no weight is known to be a module's
-            yield from weights_findings(plan, known.parts)
+            parts = [part for sized in known.files for part in sized.parts]
+            yield from weights_findings(plan, parts)
     except EtscopeError:  # a damaged plan: the memory views say where
         return
 

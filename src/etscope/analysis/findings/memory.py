@@ -88,7 +88,7 @@ def _largest_at_peak(plan: MemoryPlan, profile: MethodProfile | None) -> Finding
 
 def weights_findings(plan: MemoryPlan, parts: Sequence[FilePart]) -> Iterator[Finding]:
     """Yield the module with most bytes of weights: repeated blocks count as one. parts: of the
-    program's file."""
+    program's file and its .ptd files."""
     weights = [part for part in parts if part.kind == WEIGHTS]
     families: dict[str, dict[str, int]] = {}
     for part in weights:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +69,7 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
     "data",
     multiple=True,
     metavar="PTD",
-    help="The external weights of all programs that have some; or of each, in order. Repeatable.",
+    help="External weights, of the programs that have their keys; or one of each. Repeatable.",
 )
 @click.option(
     "--baseline-noise", "noise", type=FILE, multiple=True, metavar="DUMP",
@@ -136,6 +136,7 @@ def command(
     etscope diff before.etdp after.etdp                   two dumps
     etscope diff before.etdp after.etdp -r a.etrecord -r b.etrecord
     etscope diff one/ two/ three/                         folders of etscope run --save
+    etscope diff before.ptd after.ptd                     external weights
 
     The verdict is regressed, improved, no difference or cannot tell; too few or too noisy runs
     never pass. With an ETRecord of each, operators of different exports are aligned by module. The
@@ -145,13 +146,17 @@ def command(
 
     Programs (.pte, .bpte) are compared by the kernels that an app needs, bytes by owner, weights,
     instructions, delegates and memory; with the ETRecord of each these have names and modules.
+    External weights (.ptd) alone are compared by key.
 
     Exit code 1: the method's time regressed in any dump (with --per-op: or an operator's), or the
-    programs are not identical. 4: nothing could be compared, or with --strict the runs cannot tell.
-    3: dumps of different methods or models.
+    programs or .ptd files are not identical. 4: nothing could be compared, or with --strict the
+    runs cannot tell. 3: dumps of different methods or models.
     """
+    if _are_external(files):
+        return _diff_external(files, view, output)
     runs = _runs(files, etrecords, programs)
     if runs[0].dump is None:
+        data = (*map(str, runs[0].data), *data)
         return _diff_programs(runs, data, len(etrecords) == 1, force, view, output)
     if data:
         raise click.UsageError("--data is for programs: it does not go with times")
@@ -215,30 +220,75 @@ def _runs(
             hint="etscope diff BEFORE AFTER…",
         )
     if of_programs:
-        _check_options_of_programs()
+        _check_options(_OF_PROGRAMS, "programs")
     kind = "programs" if of_programs else "dumps"
     found = one_of_each(found, "record", etrecords, kind)
     return one_of_each(found, "program", programs, kind)
 
 
-# The options that a comparison of programs takes.
-_OF_PROGRAMS = {"files", "etrecords", "data", "force", "limit", "format", "output", "color"}
+# The options that a comparison of .ptd files takes, and of programs.
+_OF_EXTERNAL = {"files", "limit", "format", "output", "color"}
+_OF_PROGRAMS = {*_OF_EXTERNAL, "etrecords", "data", "force"}
 
 
-def _check_options_of_programs() -> None:
-    """Raise `UsageError` for an option that only times have."""
+def _check_options(known: Collection[str], what: str) -> None:
+    """Raise `UsageError` for an option that a comparison of programs or .ptd files does not take:
+    `known` are those that it takes."""
     from etscope.errors import UsageError
 
     context = click.get_current_context()
     for parameter in context.command.params:
         name = parameter.name or ""
         given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        if given and (name not in _OF_PROGRAMS or context.params.get(name) == _JUNIT):
+        if given and (name not in known or context.params.get(name) == _JUNIT):
             option = "--format junit" if name == "format" else parameter.opts[0]
+            if name in _OF_PROGRAMS and name != "format":
+                raise UsageError(
+                    f"{option} is for programs: it does not go with {what}",
+                    hint="compare the programs: etscope diff a.pte b.pte --data a.ptd --data b.ptd",
+                )
             raise UsageError(
-                f"{option} is for times: it does not go with programs",
+                f"{option} is for times: it does not go with {what}",
                 hint="give the dumps of two runs to compare times",
             )
+
+
+def _are_external(files: Sequence[str]) -> bool:
+    """Return True if all files are .ptd files."""
+    from etscope.errors import FormatError
+    from etscope.formats.identify import PTD, identify
+
+    try:
+        return bool(files) and all(identify(file) == PTD for file in files)
+    except FormatError:
+        return False
+
+
+def _diff_external(files: Sequence[str], view: ViewOptions, output: OutputOptions) -> int:
+    """Compare .ptd files with the first one, by key."""
+    from etscope.analysis.comparison.external_report import (
+        IDENTICAL,
+        SCHEMA,
+        external_diff_report,
+    )
+    from etscope.errors import UsageError
+    from etscope.formats.program.ptd import read_ptd
+
+    _check_options(_OF_EXTERNAL, ".ptd files")
+    if len(files) < 2:
+        raise UsageError(
+            "1 .ptd file: a comparison takes two", hint="etscope diff before.ptd after.ptd"
+        )
+    names = [Path(file).name for file in files]
+    if len(set(names)) < len(names):
+        names = [*files]
+    first, *others = map(read_ptd, files)
+    reports = [
+        external_diff_report((names[0], name), first, other)
+        for name, other in zip(names[1:], others, strict=True)
+    ]
+    output.write_reports(reports, SCHEMA, limit=view.limit, text_limit=_ROWS)
+    return 0 if all(report.about["result"] == IDENTICAL for report in reports) else 1
 
 
 def _diff_programs(
@@ -289,35 +339,20 @@ def _diff_programs(
 
 
 def _with_external(sides: Sequence[Side], paths: Sequence[str]) -> list[Side]:
-    """Add the .ptd files of programs: one for all that ask for its keys, or one for each."""
-    from etscope.errors import MismatchError, UsageError
-    from etscope.formats.program.ptd import check_external, read_ptd
+    """Add the .ptd files of programs, or say that they are missing."""
+    from etscope.formats.program.ptd import match_external, read_ptd
 
-    asking = [side for side in sides if side.external]
     if not paths:
-        if asking:
-            names = ", ".join(side.name for side in asking)
+        names = ", ".join(side.name for side in sides if side.external)
+        if names:
             click.echo(
                 f"note: weights of {names} are in a .ptd file: they are compared by key only; "
                 "--data compares their content",
                 err=True,
             )
         return [*sides]
-    if not asking:
-        raise MismatchError(
-            f"{paths[0]} belongs to none of the programs: they have all of their data",
-            hint="leave --data out",
-        )
-    if len(paths) not in (1, len(asking)):
-        raise UsageError(
-            f"{len(paths)} of --data for {len(asking)} programs with external weights",
-            hint="give one for all of them, or one for each in order",
-        )
-    files = [read_ptd(path) for path in paths] * (len(asking) if len(paths) == 1 else 1)
-    held = dict(zip((side.name for side in asking), files, strict=True))
-    for side in asking:
-        check_external(side.program, [held[side.name]])
-    return [replace(side, data=held.get(side.name)) for side in sides]
+    files = match_external([side.program for side in sides], [read_ptd(path) for path in paths])
+    return [replace(side, data=data) for side, data in zip(sides, files, strict=True)]
 
 
 def _open(run: RunFiles, force: bool) -> Trace:

@@ -32,6 +32,13 @@ from etscope.cli.options.common import (
 )
 @debug_buffer_option()
 @program_option
+@file_option(
+    "--data",
+    "data",
+    multiple=True,
+    metavar="PTD",
+    help="External weights, of the programs that have their keys. Repeatable.",
+)
 @click.option(
     "--output",
     "-o",
@@ -62,6 +69,7 @@ def command(
     etrecords: tuple[str, ...],
     debug_buffer: str | None,
     program: str | None,
+    data: tuple[str, ...],
     output: Path,
     title: str | None,
     numerics: bool | None,
@@ -84,7 +92,8 @@ def command(
 
     The kind of each FILE is found from its content. A dump is matched with the record, program and
     debug buffer of the same name, else of the same folder, else with the only ones; a record or
-    program of another name with the dumps that ran it.
+    program of another name with the dumps that ran it. A .ptd is that of the programs that have its
+    keys, with or without --data.
     """
     from etscope.cli.output.progress import progress
     from etscope.quiet import quiet
@@ -99,7 +108,7 @@ def command(
     options = ReportOptions(force, source_unit, unit, numerics, given, method)
     several = len(etrecords) > 1
     record = None if several or not etrecords else etrecords[0]
-    runs = runs_of_files(files, record, debug_buffer, program)
+    runs = runs_of_files(files, record, debug_buffer, program, data)
     if several:
         runs = one_of_each(runs, "record", etrecords, "dumps or programs")
     with progress(f"reporting on {runs[0].name}"), quiet():

@@ -7,7 +7,6 @@ import click
 from etscope.cli.options.common import (
     FILE,
     POSITIVE,
-    choice_option,
     etrecord_option,
     force_option,
     output_options,
@@ -19,7 +18,11 @@ _ROWS = 30
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
-@choice_option("--by", ("kind", "module", "dtype", "owner"), "Group the bytes. Default: kind.")
+@click.option(
+    "--by",
+    type=click.Choice(("kind", "module", "dtype", "owner")),
+    help="Group the bytes. Default: kind; in a CSV, a row for each part.",
+)
 @click.option(
     "--limit",
     "-n",
@@ -32,7 +35,7 @@ _ROWS = 30
 @output_options
 def command(
     files: tuple[str, ...],
-    by: str,
+    by: str | None,
     limit: int | None,
     etrecord: str | None,
     force: bool,
@@ -43,11 +46,16 @@ def command(
     Each byte has one owner, and the sizes sum to the file. --etrecord tells the names, modules and
     lines of weights; that of another program is an error. A program and its .ptd, or a dump and its
     debug buffer, are given together. Tables of a program are split by content and by operator. The
-    last table estimates what could be saved. Several files have a total.
+    last table estimates what could be saved. Several files have a total. CSV, TSV, JSON lines and
+    Parquet have one table: a row for each part of each file, or for each group of --by.
     """
-    from etscope.analysis.size import SCHEMA, size_files, size_reports
+    from etscope.analysis.size import SCHEMA, flat_sizes, size_files, size_reports
     from etscope.formats.etrecord.reader import read_etrecord
 
     record = None if etrecord is None else read_etrecord(etrecord)
-    reports = size_reports(size_files(files, record, force=force), by)
-    output.write_reports(reports, SCHEMA, limit=limit, text_limit=_ROWS)
+    sized = size_files(files, record, force=force)
+    if output.is_text or output.chosen_format == "json":
+        reports = size_reports(sized, by or "kind")
+        output.write_reports(reports, SCHEMA, limit=limit, text_limit=_ROWS)
+    else:
+        output.write_tables([flat_sizes(one, by, limit) for one in sized])

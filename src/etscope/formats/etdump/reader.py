@@ -160,7 +160,11 @@ def _flatbuffer_bounds(source: Source) -> tuple[int, int]:
         return _PREFIX, min(end, source.size)
     if head[4:8] == IDENTIFIER:
         return 0, source.size
-    raise FormatError(f"not an ETDump: {describe(source.buffer)}")
+    raise FormatError(
+        f"not an ETDump: {describe(source.buffer)}",
+        hint="etscope run --save DIR writes one, DIR/run.etdp; etscope info shows what programs, "
+        "ETRecords and .ptd files hold",
+    )
 
 
 def _read(source: Source) -> ETDump:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -237,6 +237,51 @@ def _xnnpack_keys(data: memoryview) -> Iterator[str]:
     for operator in operators:
         for value in operator.inputs:
             yield from (constant.key for constant in value.constants if constant.key is not None)
+
+
+def match_external(
+    programs: Sequence[Program], files: Sequence[ExternalData]
+) -> list[tuple[ExternalData, ...]]:
+    """Return the .ptd files of each program: those that have any of its keys. As many files as
+    programs with keys are one for each, in order, if each has all keys of its program.
+
+    Raises `MismatchError` for a file that no program asks for, and for a program whose keys the
+    files do not have; `UsageError` for a key of a program that is in two files.
+    """
+    asked = [external_keys(program).keys() for program in programs]
+    for data in files:
+        if not any(data.entries.keys() & keys for keys in asked):
+            names = " or ".join(program.source.name for program in programs)
+            raise MismatchError(
+                f"{data.source.name} is not the .ptd of {names}: none of its "
+                f"{len(data.entries):,} keys is asked for",
+                hint="take the .ptd of the same export, or leave it out",
+            )
+    asking = [number for number, keys in enumerate(asked) if keys]
+    found = [tuple(data for data in files if data.entries.keys() & keys) for keys in asked]
+    if len(files) == len(asking) > 1:
+        in_order = dict(zip(asking, files, strict=True))
+        if all(asked[number] <= data.entries.keys() for number, data in in_order.items()):
+            found = [(in_order[n],) if n in in_order else () for n in range(len(programs))]
+    for program, keys, chosen in zip(programs, asked, found, strict=True):
+        _check_disjoint(program, keys, chosen)
+        if chosen:
+            check_external(program, chosen)
+    return found
+
+
+def _check_disjoint(program: Program, keys: Collection[str], files: Sequence[ExternalData]) -> None:
+    """Raise `UsageError` for a key of a program that two of the files have."""
+    held: dict[str, ExternalData] = {}
+    for data in files:
+        for key in sorted(data.entries.keys() & keys):
+            if key in held:
+                raise UsageError(
+                    f"which .ptd goes with {program.source.name}? {held[key].source.name} and "
+                    f"{data.source.name} have its key {key!r}",
+                    hint="give each program its own .ptd, in the order of the programs",
+                )
+            held[key] = data
 
 
 def check_external(program: Program, files: Sequence[ExternalData]) -> None:

@@ -177,7 +177,7 @@ def _run_files(folder: Path) -> RunFiles:
     from etscope.reporting.report import RunFiles
 
     suffixes = {ETRECORD: ".etrecord", PTE: ".pte", BPTE: ".bpte"}
-    found: dict[str, Path] = {}
+    found: dict[str, Any] = {}
     for name in (RECORD, MODEL):  # a file that was submitted as the record goes first
         path = folder / name
         if path.is_file():

@@ -29,9 +29,10 @@ from etscope.analysis.profile.profile_table import grouped_table
 from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.timeline import RunSpans, few_runs, loading_runs, run_spans
 from etscope.analysis.profile.trace import Trace
-from etscope.analysis.weights import part_by_part
+from etscope.analysis.size import part_by_part
 from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import EDGE, RecordFile, RecordView
+from etscope.formats.program.ptd import ExternalData, external_keys
 from etscope.formats.program.pte import Program, read_pte
 from etscope.model.event_table import EXECUTE, LOAD_METHOD, EventKey
 from etscope.model.finding import Files, Finding
@@ -65,7 +66,8 @@ NANOSECONDS = Scale(TimeScale.NS, TimeScale.MS)
 
 @dataclass(frozen=True, slots=True)
 class FileFact:
-    """A file. role: "dump", "record", "program", "debug buffer". sha256: None if not computed."""
+    """A file. role: "dump", "record", "program", "external weights", "debug buffer". sha256: None
+    if not computed."""
 
     role: str
     name: str
@@ -82,7 +84,8 @@ class ReportInput:
     sections: the first tables of the summary, on the run's environment. notes: sentences for the
     reader. numerics: the diagnosis of the run's values; numerics_note: why there is none, or what
     it leaves out. has_values: another dump of the run, with values, is there. views:
-    the graphs, if they are already known, with the errors of `numerics`.
+    the graphs, if they are already known, with the errors of `numerics`. data: the .ptd files of
+    the program.
     """
 
     name: str
@@ -98,6 +101,7 @@ class ReportInput:
     numerics_note: str | None = None
     has_values: bool = False
     views: Sequence[GraphView] | None = None
+    data: Sequence[ExternalData] = ()
 
     @property
     def own_record(self) -> RecordView | None:
@@ -140,6 +144,11 @@ class ReportInput:
             )
         if program is None:
             notes.append("No program was given: its memory plan is not known.")
+        elif not self.data and (keys := external_keys(program)):
+            notes.append(
+                f"The bytes of {len(keys):,} weights are not known: they are in a .ptd file, which "
+                "was not given (--data)."
+            )
         if self.trace is not None and self.trace.forced:
             notes.append("Whether the files belong together was not checked.")
         return [note for note in notes if note not in self.notes]
@@ -191,7 +200,7 @@ def document_of(inputs: Sequence[ReportInput], title: str | None = None) -> Json
                 None
                 if program is None
                 else ComparedProgram(
-                    Side(found.name, program, found.own_record),
+                    Side(found.name, program, found.own_record, tuple(found.data)),
                     [graph.view for graph in shown],
                     has_run=found.trace is not None,
                 )
@@ -225,6 +234,7 @@ def _run(
         numerics=numerics,
         has_values=found.has_values or (trace is not None and trace.refers_to_tensors),
         saved=None if trace is None else trace.saved_run,
+        data=found.data,
     )
     named = () if record is None else record.graph_names
     views = [shown.view for shown in graphs]
@@ -255,7 +265,7 @@ def _run(
         "numerics": numerics and numerics_document(numerics, methods, graphs, lines),
         "numericsNote": found.numerics_note,
         "memory": memory_documents(plans, methods, run_nodes),
-        "weights": None if program is None else table_document(part_by_part(known.parts).table),
+        "weights": None if program is None else table_document(part_by_part(known.files).table),
         "timeline": None if trace is None else timeline_document(trace, methods, found.scale),
         "source": lines.document(),  # last: all of the above add lines
     }

@@ -132,14 +132,17 @@ function linesOf(table: TableDoc, nodes: readonly WeightNode[], leaf: Leaf, modu
   return [...around, { text: visible(own), strong: leaf.whole }, { text: formatBytes(leaf.bytes), strong: false }];
 }
 
-/** "float32[64, 8]", "3 parts". */
+/** "weight: float32[64, 8]", "float32[64, 8]" where no name is known, "3 parts". */
 export function contentOf(table: TableDoc, { parts }: Pick<Leaf, "parts">): string {
   if (parts.length > 1) return `${parts.length} parts`;
   const text = (name: string): string => plainText(table.values[name]?.[parts[0]!]);
-  return text("content") || text("dtype") || text("kind");
+  const content = text("content") || text("dtype") || text("kind");
+  const [name, module] = [text("name"), text("module")];
+  const own = name.startsWith(`${module}.`) ? name.slice(module.length + 1) : name;
+  return own ? `${own}: ${content}` : content;
 }
 
 function titleOf(table: TableDoc, nodes: readonly WeightNode[], leaf: Leaf): string {
   const share = formatShare(leaf.bytes / nodes[0]!.total);
-  return `${visible(nodes[leaf.node]!.path) || "(root)"}\n${contentOf(table, leaf)}\n${formatBytes(leaf.bytes)} (${share} of the file)`;
+  return `${visible(nodes[leaf.node]!.path) || "(root)"}\n${contentOf(table, leaf)}\n${formatBytes(leaf.bytes)} (${share} of ${nodes[0]!.name})`;
 }

@@ -1,5 +1,5 @@
-// The parts of a program's file as a tree of modules, and where each is drawn: a part's area is its share
-// of the bytes, whatever is around it.
+// The parts of a program's file as a tree of modules, those of each .ptd file in a tree of their own beside
+// them, and where each is drawn: a part's area is its share of the bytes, whatever is around it.
 
 import { hierarchy, treemap } from "d3-hierarchy";
 
@@ -46,7 +46,9 @@ export function weightTree(table: TableDoc): WeightNode[] {
 }
 
 function grown(table: TableDoc): WeightNode[] {
-  const nodes: WeightNode[] = [{ path: "", name: "the file", parent: null, total: 0, parts: [] }];
+  const files = table.values["file"] ?? [];
+  const name = files.length > 0 ? "the files" : "the file";
+  const nodes: WeightNode[] = [{ path: "", name, parent: null, total: 0, parts: [] }];
   const known = new Map<string, number>();
   const within = (around: number, path: string, name: string): number => {
     let found = known.get(path);
@@ -59,14 +61,16 @@ function grown(table: TableDoc): WeightNode[] {
   for (let row = 0; row < rowsIn(table); row++) {
     const module = table.values["module"]?.[row] ?? null;
     const kind = String(table.values["kind"]?.[row]);
-    let at = FILE;
+    const file = files[row] === files[0] ? null : String(files[row]);
+    const prefix = file === null ? "" : `${file}/`;
+    let at = file === null ? FILE : within(FILE, file, file);
     if (module === null) {
       const name = kind === "weights" ? "module not known" : kind;
-      at = within(FILE, `(${name})`, name);
+      at = within(at, `${prefix}(${name})`, name);
     } else if (module !== "(root)") {
-      let path = "";
+      let path = prefix;
       for (const name of String(module).split(".")) {
-        path = path === "" ? name : `${path}.${name}`;
+        path = path === prefix ? `${path}${name}` : `${path}.${name}`;
         at = within(at, path, name);
       }
     }

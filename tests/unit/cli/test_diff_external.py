@@ -1,0 +1,205 @@
+"""`etscope diff` on .ptd files: by key, in all formats, with the exit codes of programs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from etscope.cli import main
+from etscope.formats.program.ptd import write_ptd
+from tests.support.artifacts import artifacts
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main(["diff", *(str(argument) for argument in arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """Two .ptd files with a key for each status."""
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(64, 32)).astype(np.float32)
+    moved = rng.normal(size=(8, 8)).astype(np.float32)
+    nudged = matrix.copy()
+    nudged[3, 4] += 1
+    before: dict[str, Any] = {
+        "fine.weight": matrix,
+        "fine.bias": matrix[0],
+        "changed": matrix,
+        "retyped": matrix[1],
+        "reshaped": matrix[:2],
+        "old": moved,
+        "gone": matrix[2],
+        "opaque": b"some data",
+    }
+    after: dict[str, Any] = {
+        "fine.weight": matrix,
+        "fine.bias": matrix[0],
+        "changed": nudged,
+        "retyped": matrix[1].astype(np.float16),
+        "reshaped": matrix[:2].reshape(4, 16),
+        "new": moved,
+        "there": matrix[4],
+        "opaque": b"other data",
+    }
+    paths = tmp_path / "before.ptd", tmp_path / "after.ptd"
+    for path, tensors in zip(paths, (before, after), strict=True):
+        write_ptd(tensors, path)
+    return paths
+
+
+def test_weights_are_compared_by_key(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, *files, "-f", "json")
+    document = json.loads(out)
+    (report,) = document["reports"]
+    assert (code, err, document["schema"]) == (1, "", "etscope.external_diff/1")
+    assert [report[key] for key in ("before", "after", "result")] == [
+        "before.ptd", "after.ptd", "different",
+    ]  # fmt: skip
+    rows = {row["weight"]: row for row in report["sections"]["weights"]}
+    assert {name: row["status"] for name, row in rows.items()} == {
+        "changed": "changed", "retyped": "changed", "reshaped": "changed", "new": "moved",
+        "gone": "removed", "there": "added", "opaque": "changed",
+    }  # fmt: skip
+    assert (rows["changed"]["differing"], rows["changed"]["largest"]) == (1, pytest.approx(1))
+    retyped = rows["retyped"]
+    assert (retyped["before"], retyped["after"]) == ("float32[32]", "float16[32]")
+    assert (retyped["bytes_before"], retyped["bytes_after"]) == (128, 64)
+    reshaped = rows["reshaped"]
+    assert (reshaped["before"], reshaped["after"]) == ("float32[2, 32]", "float32[4, 16]")
+    assert reshaped["differing"] == 0
+    assert rows["new"]["was"] == "old"
+    assert (rows["opaque"]["before"], rows["opaque"]["quantised"]) == ("bytes", None)
+    file, *owners = report["sections"]["size"]
+    for side, path in zip(("before", "after"), files, strict=True):
+        assert file[side] == path.stat().st_size == sum(owner[side] for owner in owners)
+
+
+def test_the_same_file_is_identical(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy.ptd"
+    copy.write_bytes(files[0].read_bytes())
+    size = copy.stat().st_size
+    expected = f"copy.ptd is identical to before.ptd: {size:,} bytes.\n"
+    assert run(capsys, files[0], copy) == (0, expected, "")
+
+
+def test_the_same_data_in_another_order_is_a_difference_that_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tensors = {"a": np.ones(3, np.float32), "b": np.zeros((2, 2), np.int8)}
+    one, other = tmp_path / "one.ptd", tmp_path / "other.ptd"
+    write_ptd(tensors, one)
+    write_ptd(dict(reversed(tensors.items())), other)
+    code, out, _ = run(capsys, one, other)
+    assert code == 1
+    assert "All keys have the same data" in out and "Weights by content" not in out
+
+
+def test_another_order_of_dimensions_is_a_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = tmp_path / "one.ptd", tmp_path / "other.ptd"
+    matrix = np.arange(16, dtype=np.float32).reshape(4, 4)
+    write_ptd({"a": matrix}, one)
+    write_ptd({"a": matrix.T}, other)
+    code, out, _ = run(capsys, one, other)
+    assert code == 1
+    assert "float32[4, 4] in order 1, 0" in out
+
+
+def test_several_files_are_compared_with_the_first(
+    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, files[0], files[1], files[0], "-f", "json")
+    reports = json.loads(out)["reports"]
+    assert (code, [one["result"] for one in reports]) == (1, ["different", "identical"])
+
+
+def test_all_formats(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, *files, "-f", "csv")
+    rows = list(csv.DictReader(out.splitlines()))
+    assert {"size", "weights", "summary"} == {row["section"] for row in rows}
+    _, out, _ = run(capsys, *files, "-f", "md")
+    assert out.count("<details>") == 2
+    _, out, _ = run(capsys, *files, "-n", "2", "-f", "table")
+    assert "more rows are not shown (--limit)" in out
+    for format in ("jsonl", "tsv", "parquet"):
+        path = tmp_path / f"out.{format}"
+        assert run(capsys, *files, "-o", path) == (1, "", "")
+        assert path.stat().st_size
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_terminal_has_no_line_wider_than_it(
+    files: tuple[Path, Path],
+    width: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, out, _ = run(capsys, *files)
+    assert 0 < max(map(len, out.splitlines())) <= width
+
+
+@pytest.mark.parametrize(("left", "said"), [(-40, "cut off"), (60, "the file has 60")])
+def test_files_that_are_cut_off_are_named(
+    files: tuple[Path, Path],
+    left: int,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broken = tmp_path / "broken.ptd"
+    broken.write_bytes(files[0].read_bytes()[:left])
+    for given in ((files[0], broken), (broken, files[0])):
+        code, out, err = run(capsys, *given)
+        assert (code, out) == (3, "") and "broken.ptd" in err and said in err
+
+
+def test_segments_that_overlap_are_refused(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.ptd"
+    write_ptd({name: np.arange(32, dtype=np.float32) for name in "abc"}, broken)
+    data = bytearray(broken.read_bytes())
+    third = data.index(struct.pack("<Q", 2 * 128))  # where the third segment begins
+    struct.pack_into("<Q", data, third, 130)
+    broken.write_bytes(data)
+    code, out, err = run(capsys, files[0], broken)
+    assert (code, out) == (3, "") and "broken.ptd" in err and "segments overlap" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--per-op",), "--per-op is for times: it does not go with .ptd files"),
+        (("-r", "record"), "--etrecord is for programs: it does not go with .ptd files"),
+        (("-f", "junit"), "--format junit is for times"),
+    ],
+)
+def test_options_of_other_comparisons_are_refused(
+    files: tuple[Path, Path],
+    arguments: tuple[str, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record = artifacts("external_portable").etrecord
+    given = [record if one == "record" else one for one in arguments]
+    code, out, err = run(capsys, *files, *given)
+    assert (code, out) == (2, "") and said in err
+    code, out, err = run(capsys, files[0])
+    assert (code, out) == (2, "") and "a comparison takes two" in err
