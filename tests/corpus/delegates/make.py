@@ -45,6 +45,7 @@ def lowered(model: nn.Module, inputs: tuple[Any, ...]) -> Iterator[tuple[str, An
     for name, partitioner in (
         ("vulkan", VulkanPartitioner()),
         ("vulkan_fp16", VulkanPartitioner({"force_fp16": True})),
+        ("vulkan_external", VulkanPartitioner({"external_constants_max_data_bytes": 1 << 20})),
         ("coreml", CoreMLPartitioner()),
     ):
         yield (
@@ -71,7 +72,12 @@ def main(folder: Path) -> None:
     for name, manager in lowered(model, inputs):
         program = manager.to_executorch()
         (folder / f"{name}.pte").write_bytes(program.buffer)
-        if not name.startswith("ethos"):
+        if name == "vulkan_external":
+            with tempfile.TemporaryDirectory() as written:
+                program.write_tensor_data_to_file(written)
+                (data,) = Path(written).iterdir()
+                (folder / f"{name}.ptd").write_bytes(data.read_bytes())
+        elif not name.startswith("ethos"):
             with tempfile.TemporaryDirectory() as whole:
                 record = Path(whole) / "whole.etrecord"
                 program.get_etrecord().save(str(record))

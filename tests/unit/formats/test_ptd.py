@@ -21,6 +21,7 @@ from etscope.run.program import open_program
 from tests.support.artifacts import artifacts
 from tests.support.formats.handmade import Number, build, ints
 
+DELEGATES = Path(__file__).parents[2] / "corpus/delegates"
 VALUES: dict[str, Any] = {
     "matrix": np.arange(6, dtype=np.float32).reshape(2, 3),
     "scalar": np.float32(3),
@@ -118,6 +119,18 @@ def test_keys_that_only_xnnpack_asks_for() -> None:
         open_program(made.pte).check_weights(None)
     with pytest.raises(MismatchError, match="asked for by XnnpackBackend"):
         check_external(program, [read_ptd(artifacts("external_portable").extra("weights.ptd"))])
+
+
+def test_keys_that_only_vulkan_asks_for() -> None:
+    program = read_pte(DELEGATES / "vulkan_external.pte")
+    data = read_ptd(DELEGATES / "vulkan_external.ptd")
+
+    assert external_keys(program).keys() == data.entries.keys()
+    assert set(external_keys(program).values()) == {"VulkanBackend, delegate 0 of forward"}
+    check_external(program, [data])
+    with pytest.raises(MismatchError, match="asked for by VulkanBackend"):
+        check_external(program, [read_ptd(artifacts("external_portable").extra("weights.ptd"))])
+    assert external_keys(read_pte(DELEGATES / "vulkan.pte")) == {}
 
 
 @pytest.mark.parametrize("name", ["cnn_xnnpack", "cnn_xnnpack_int8", "cnn_portable"])

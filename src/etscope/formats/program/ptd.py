@@ -28,6 +28,7 @@ from etscope.errors import (
 from etscope.formats.bytes.files import BytesLike, PathLike, Source, atomic_write, open_source
 from etscope.formats.bytes.flatbuffer import INT8, UINT32, UINT64, FlatBuffer, FlatTable, Span
 from etscope.formats.identify import describe
+from etscope.formats.program.delegate_data import delegate_parts
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import TensorValue
 from etscope.formats.program.scalar_type import (
@@ -209,9 +210,9 @@ def _tensor(key: str, blob: Span, layout: FlatTable, slot: int) -> ExternalEntry
 
 def external_keys(program: Program) -> Mapping[str, str]:
     """Return the keys that a program asks of a .ptd file, with what asks for each: tensors of its
-    methods ("forward"), and weights in XNNPACK's data ("XnnpackBackend, delegate 0 of forward").
+    methods ("forward"), and weights of delegates ("XnnpackBackend, delegate 0 of forward").
 
-    The data of other backends is opaque: keys in it are not known.
+    Known are the keys in the data of XNNPACK and Vulkan: that of other backends is opaque.
     """
     named = {entry.key for entry in program.named_data}
     found: dict[str, str] = {}
@@ -221,7 +222,10 @@ def external_keys(program: Program) -> Mapping[str, str]:
                 found.setdefault(value.name or "", method.name)
         for number, delegate in enumerate(method.delegates):
             asks = f"{delegate.backend_id}, delegate {number} of {method.name}"
-            for key in _xnnpack_keys(program.blob(delegate.blob)):
+            blob = program.blob(delegate.blob)
+            parts = delegate_parts(delegate.backend_id, blob)
+            keys = [part.key for part in parts if part.key is not None]
+            for key in (*_xnnpack_keys(blob), *keys):
                 if key not in named:
                     found.setdefault(key, asks)
     return found
