@@ -15,7 +15,7 @@ RANKS: dict[str, float] = {
     "units": 0,
     "optional": 0,
     "quiet": 0,
-    "broken_pipe": 0,
+    "exits": 0,
     "key_values": 0,
     "formats": 1,
     "model": 2,

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from etscope import broken_pipe
+from etscope import exits
 from etscope._version import __version__
 from etscope.errors import PAGE, EtscopeError, EtscopeWarning
 
@@ -154,8 +154,8 @@ def main(args: Sequence[str] | None = None) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
         except BrokenPipeError:
-            broken_pipe.discard_unwritten_output()
-            return broken_pipe.EXIT_CODE
+            exits.discard_unwritten_output()
+            return exits.BROKEN_PIPE
         except (KeyboardInterrupt, click.Abort):
             return _INTERRUPTED
         except click.ClickException as error:
@@ -165,7 +165,7 @@ def main(args: Sequence[str] | None = None) -> int:
             if session.debug:
                 traceback.print_exc()
             print(f"error: {error}\n  see: {PAGE}#{error.slug}", file=sys.stderr)
-            broken_pipe.discard_unwritten_output()
+            exits.discard_unwritten_output()
             return error.exit_code
         except Exception as error:
             # Errors of files carry a file name; one of standard output does not.
@@ -176,11 +176,11 @@ def main(args: Sequence[str] | None = None) -> int:
                 and not session.debug
             ):
                 print(f"error: cannot write standard output: {error.strerror}", file=sys.stderr)
-                broken_pipe.discard_unwritten_output()
+                exits.discard_unwritten_output()
                 return _USAGE
             traceback.print_exc()
             print("error: this is a bug in etscope; please report it", file=sys.stderr)
-            broken_pipe.discard_unwritten_output()
+            exits.discard_unwritten_output()
             return _BUG
     return code
 

@@ -6,38 +6,32 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
-from etscope.broken_pipe import exit_with
-from etscope.errors import EtscopeError, MissingDataError
+from etscope.errors import MissingDataError
+from etscope.exits import exit_with
 from etscope.inspector._inspector import Inspector, compare_results
 from etscope.optional import available
 from etscope.units import TimeScale
 from etscope.views.output import open_output
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table of a dump; write it as TSV and compare outputs when asked. An exit code."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table of a dump; write it as TSV and compare outputs when asked."""
     options = _parser().parse_args(arguments)
-    try:
-        inspector = Inspector(
-            etdump_path=options.etdump_path,
-            etrecord=options.etrecord_path,
-            debug_buffer_path=options.debug_buffer_path,
-            source_time_scale=options.source_time_scale,
-            target_time_scale=options.target_time_scale,
-        )
-        inspector.print_data_tabular()
-        if options.tsv_path:
-            with open_output(options.tsv_path) as out:
-                inspector.save_data_to_tsv(out)
-        if options.compare_results:
-            _compare(inspector)
-    except EtscopeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    inspector = Inspector(
+        etdump_path=options.etdump_path,
+        etrecord=options.etrecord_path,
+        debug_buffer_path=options.debug_buffer_path,
+        source_time_scale=options.source_time_scale,
+        target_time_scale=options.target_time_scale,
+    )
+    inspector.print_data_tabular()
+    if options.tsv_path:
+        with open_output(options.tsv_path) as out:
+            inspector.save_data_to_tsv(out)
+    if options.compare_results:
+        _compare(inspector)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,13 +9,13 @@ import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from etscope.broken_pipe import exit_with
 from etscope.errors import EtscopeError, MissingDataError
+from etscope.exits import exit_with
+from etscope.formats.bytes.files import open_source
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.pte_schema import (
     DelegateCall,
@@ -535,8 +535,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     result = diff_pte(
-        Path(options.file_a).read_bytes(),
-        Path(options.file_b).read_bytes(),
+        bytes(open_source(options.file_a, "program").buffer),
+        bytes(open_source(options.file_b, "program").buffer),
         options.file_a,
         options.file_b,
         max_samples=options.max_samples,

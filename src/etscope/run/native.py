@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from etscope.broken_pipe import exit_with
 from etscope.errors import (
     EtscopeError,
     MissingDependencyError,
@@ -31,6 +30,7 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
+from etscope.exits import exit_with
 
 BINARY = "etscope-runner"
 VARIABLE = "ETSCOPE_RUNNER"

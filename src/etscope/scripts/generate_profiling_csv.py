@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from etscope.broken_pipe import exit_with
+from etscope.exits import exit_with
 from etscope.inspector import Inspector
 
 __all__ = ["generate_csv", "main"]

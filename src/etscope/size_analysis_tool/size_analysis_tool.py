@@ -13,6 +13,7 @@ from typing import Any
 
 from etscope.errors import MissingDataError
 from etscope.etrecord import parse_etrecord
+from etscope.exits import exit_with
 
 __all__ = ["generate_model_size_information", "main", "parse_args"]
 
@@ -131,4 +132,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from etscope import Inspector
-from etscope.errors import MissingDataError, UsageError
+from etscope.errors import FormatError, MissingDataError, MissingFileError, UsageError
 from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.inspector import compare_results
 from etscope.inspector.inspector_cli import main as inspector_cli
@@ -145,7 +145,7 @@ def test_the_seeds_command_line(
     monkeypatch.setenv("MPLBACKEND", "Agg")
     files = artifacts("bundled")
 
-    code = inspector_cli(
+    inspector_cli(
         [
             f"--etdump_path={files.etdump}",
             f"--etrecord_path={files.etrecord}",
@@ -158,18 +158,21 @@ def test_the_seeds_command_line(
     )
 
     out = capsys.readouterr().out
-    assert code == 0
     assert "p50 (us)" in out and "native_call_convolution.out" in out
     assert out.count("cosine_similarity") == 4
     assert (tmp_path / "out.tsv").is_file()
 
 
-def test_the_seeds_command_line_ends_with_a_code(capsys: pytest.CaptureFixture[str]) -> None:
-    assert inspector_cli(["--etdump_path", "/nowhere.etdp"]) == 2
-    dump = str(artifacts("cnn_portable").etdump_timing)
-    assert inspector_cli(["--etdump_path", dump, "--tsv_path", "/nowhere/x.tsv"]) == 2
-    assert "ETDump file not found" in capsys.readouterr().err
-    assert inspector_cli(["--etdump_path", __file__]) == 3
+@pytest.mark.parametrize(
+    ("error", "options"),
+    [
+        (MissingFileError, ["--etdump_path", "/nowhere.etdp"]),
+        (FormatError, ["--etdump_path", __file__]),
+    ],
+)
+def test_the_seeds_command_line_fails(error: type[Exception], options: list[str]) -> None:
+    with pytest.raises(error):
+        inspector_cli(options)
 
 
 def test_compare_results() -> None:

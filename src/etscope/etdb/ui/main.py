@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from etscope import broken_pipe
+from etscope import exits
 from etscope._version import __version__
 from etscope.errors import PAGE, EtscopeError, EtscopeWarning
 from etscope.optional import available
@@ -323,7 +323,7 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _INTERRUPTED
     except BrokenPipeError:
-        return broken_pipe.EXIT_CODE
+        return exits.BROKEN_PIPE
     except click.ClickException as error:
         error.show()
         return _USAGE

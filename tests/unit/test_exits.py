@@ -1,4 +1,5 @@
-"""Modules that are run by `python -m` end quietly when nobody reads their output any more."""
+"""Modules that are run by `python -m` end with one line for an error, and quietly when nobody reads
+their output any more."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from etscope import broken_pipe
+from etscope import exits
 from etscope.formats.etdump.writer import ETDumpWriter
 from tests.support.formats.handmade import integer, method, pte_file
 
@@ -63,7 +64,30 @@ def test_nobody_reads(
 
     done = ended(folder, "-m", f"etscope.{module}", *MODULES[module])
 
-    assert done == (broken_pipe.EXIT_CODE, "")
+    assert done == (exits.BROKEN_PIPE, "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["inspector.inspector_cli", "--etdump_path", "nowhere.etdp"],
+        ["pte_tool.diff_pte", "a.pte", "nowhere.pte"],
+        ["scripts.generate_profiling_csv", "--etdump_path", "a.pte"],
+        ["size_analysis_tool.size_analysis_tool", "--etrecord_path", "a.pte"],
+    ],
+)
+def test_a_bad_file_is_one_line(folder: Path, words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", f"etscope.{words[0]}", *words[1:]],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (2, 3)
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
 
 
 def test_nobody_reads_a_module_under_its_upstream_name(folder: Path) -> None:
@@ -71,7 +95,7 @@ def test_nobody_reads_a_module_under_its_upstream_name(folder: Path) -> None:
 
     done = ended(folder, "-m", "etscope.compat", "-m", module, "a.pte", "b.pte")
 
-    assert done == (broken_pipe.EXIT_CODE, "")
+    assert done == (exits.BROKEN_PIPE, "")
 
 
 def test_each_module_with_a_command_line_is_in_the_list() -> None:
@@ -91,7 +115,7 @@ def test_each_module_with_a_command_line_is_in_the_list() -> None:
 
 
 def test_other_exit_codes(folder: Path) -> None:
-    program = "import sys; from etscope.broken_pipe import exit_with; exit_with({})"
+    program = "import sys; from etscope.exits import exit_with; exit_with({})"
     for main, wanted in {
         "lambda: None": 0,
         "lambda: 3": 3,

@@ -1,4 +1,5 @@
-"""End quietly when the reader of standard output closes it, as `head` does."""
+"""End a command: with one line for an error, and quietly when nobody reads its output any more, as
+behind `head`."""
 
 from __future__ import annotations
 
@@ -7,22 +8,28 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-EXIT_CODE = 141  # the shell's for a process that SIGPIPE ended
+from etscope.errors import EtscopeError
+
+BROKEN_PIPE = 141  # the shell's for a process that SIGPIPE ended
 
 
 def exit_with(main: Callable[[], int | None]) -> NoReturn:
-    """Exit with the code that `main` returns, or with 141 if standard output was closed."""
+    """Exit with the code that `main` returns or of the error of etscope that it raises, or with 141
+    if standard output was closed."""
     code: str | int | None
     try:
         try:
             code = main()
         except SystemExit as stop:  # of argparse, after its help
             code = stop.code
+        except EtscopeError as error:
+            print(f"error: {error}", file=sys.stderr)
+            code = error.exit_code
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
         discard_unwritten_output()
-        code = EXIT_CODE
+        code = BROKEN_PIPE
     sys.exit(code)
 
 
