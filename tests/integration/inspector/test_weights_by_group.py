@@ -36,8 +36,8 @@ class Gated(nn.Module):
         return x
 
 
-def exported(*, swapped: bool = False) -> Exported:
-    """The model with weights of 4 bits and a scale for each 32 of them; `swapped`: two of the
+def exported(*, swapped: bool = False, group: int = 32) -> Exported:
+    """The model with weights of 4 bits and a scale for each `group` of them; `swapped`: two of the
     scales of `down` have changed places."""
     from torchao.quantization import quantize_
     from torchao.quantization.granularity import PerGroup
@@ -47,7 +47,7 @@ def exported(*, swapped: bool = False) -> Exported:
     torch.manual_seed(0)
     model = Gated().eval()
     config = Int8DynamicActivationIntxWeightConfig(
-        weight_dtype=torch.int4, weight_granularity=PerGroup(32)
+        weight_dtype=torch.int4, weight_granularity=PerGroup(group)
     )
     quantize_(model, config)
     model = unwrap_tensor_subclass(model)
@@ -64,12 +64,14 @@ def exported(*, swapped: bool = False) -> Exported:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The record of the sound model, and runs of it and of the other one."""
+    """The record of the sound model, and runs of it and of the other one; and of a model some of
+    whose groups are whole rows."""
     place = tmp_path_factory.mktemp("weights_by_group")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, swapped in (("sound", False), ("swapped", True)):
-            made = exported(swapped=swapped)
+        made_of = {"sound": {}, "swapped": {"swapped": True}, "rows": {"group": 64}}
+        for name, options in made_of.items():
+            made = exported(**options)
             made.save(place, name)
             with run(
                 made.program,
@@ -83,19 +85,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def numerics(folder: Path, ran: str) -> Numerics:
+def numerics(folder: Path, ran: str, of: str = "sound") -> Numerics:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         inspector = Inspector(
             etdump_path=folder / ran / "run.etdp",
             debug_buffer_path=folder / ran / "debug.bin",
-            etrecord=folder / "sound.etrecord",
+            etrecord=folder / f"{of}.etrecord",
         )
         return inspector.diagnose_numerics(inputs=INPUTS)
 
 
-def test_scales_that_the_backend_rounds_are_no_error(folder: Path) -> None:
-    found = numerics(folder, "sound")
+@pytest.mark.parametrize("name", ["sound", "rows"])
+def test_scales_that_the_backend_rounds_are_no_error(folder: Path, name: str) -> None:
+    found = numerics(folder, name, of=name)
     assert found.is_fine
     delegates = [row for row in found.rows if row.is_delegate]
     assert delegates

@@ -48,7 +48,7 @@ from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import unfolded as unfolded_indices
 from etscope.analysis.selector_fields import fields_of_value
 from etscope.errors import MissingDataError, NumericGapError
-from etscope.model.graph import Graph, Node
+from etscope.model.graph import VIEWS, Graph, Node, stem
 from etscope.model.selector import Selector
 
 DEFAULT_METRIC = "sqnr"
@@ -246,9 +246,11 @@ def diagnose_run(
     flow = _Flow(metric, by_design)
     device = device_values(logged, matching)
     keeper = None if judgement.kept is None else _Keeper(judgement.kept, subgraphs.graph)
+    values = sum(map(len, matching.by_node.values()))
+    judge_rows = _Judge(paired, subgraphs, backends, judgement, keeper, values)
     for item in recomputation.run(device, set(matching.by_node), backends):
         for pair in matching.by_node[item.name]:
-            row = _judged_row(pair, item, paired, subgraphs, judgement, keeper)
+            row = judge_rows.row(pair, item)
             if row is not None:
                 rows.append(flow.explained(row))
     coverage = paired.coverage()
@@ -306,57 +308,84 @@ class _Flow:
         return exceeds(self._metric, row.inherited, row.limit)
 
 
-def _judged_row(
-    pair: Pair,
-    item: Recomputed,
-    paired: PairedValues,
-    subgraphs: Subgraphs,
-    judgement: Judgement,
-    keeper: _Keeper | None,
-) -> NumericsRow | None:
-    """Compare a logged value with its recomputed ones; None if it cannot be compared."""
-    local, reference, wide = (
-        value if value is None or pair.element is None else value[pair.element]
-        for value in (item.local, item.reference, item.wide)
-    )
-    value = paired.value(pair, item.loop_pass, local)
-    if value is None:
-        return None
-    metric, tolerance = judgement.metric, judgement.tolerance
-    graph, subgraph = subgraphs.graph, subgraphs.of(pair.node)
-    record, node = paired.records[pair.instruction], graph.calls[pair.node]
-    inside = [graph.calls[path] for path in subgraph.nodes]
-    quantized = any("quantize" in one.op for one in inside)
-    judged = judge(metric, local, value, wide, tolerance=tolerance, quantized=quantized)
-    expected = local if reference is None else reference
-    counts = _non_finite(value)
-    row = NumericsRow(
-        pair=pair,
-        loop_pass=item.loop_pass,
-        event=record.event if pair.delegate_id is None else str(pair.delegate_id),
-        label=record.label,
-        is_delegate=record.kind == "delegate",
-        op=node.op,
-        nodes=subgraph.nodes,
-        reads=subgraph.reads,
-        inputs=subgraph.inputs,
-        lines=lines_of([*([] if record.kind == "delegate" else [node]), *inside]),
-        module=module_path(node),
-        shape=tuple(np.shape(value)),
-        dtype=str(getattr(value, "dtype", type(value).__name__)),
-        total=difference(metric, reference, value),
-        local=judged.error,
-        inherited=difference(metric, reference, local),
-        noise=judged.noise,
-        limit=judged.limit,
-        excess=judged.excess,
-        share=judged.share,
-        verdict=WRONG if judged.is_wrong else FINE,
-        non_finite=NonFinite(*counts, *_non_finite(expected), new_nan(expected, value))
-        if any(counts)
-        else None,
-    )
-    return row if keeper is None else keeper.with_values(row, value, local, reference)
+# Operators, by `stem`, whose results are elements of what they read: no kernel may change a bit.
+_MOVES = VIEWS | {
+    "alias", "cat", "clone", "clone_dim_order", "constant_pad_nd", "contiguous", "detach",
+    "embedding", "expand", "flip", "gather", "index", "index_select", "permute", "pixel_shuffle",
+    "pixel_unshuffle", "repeat", "roll", "select", "slice", "split", "split_with_sizes", "squeeze",
+    "stack", "t", "transpose", "unbind", "unsqueeze",
+}  # fmt: skip
+_MOVES_IN_PLACE_OF = (None, "XnnpackBackend")  # others may keep floats as halves
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Compares logged values with their recomputed ones. backends: of nodes inside delegates.
+    values: their number in the run."""
+
+    paired: PairedValues
+    subgraphs: Subgraphs
+    backends: Mapping[str, str]
+    judgement: Judgement
+    keeper: _Keeper | None
+    values: int
+
+    def row(self, pair: Pair, item: Recomputed) -> NumericsRow | None:
+        """The row of a value; None if it cannot be compared."""
+        local, reference, wide = (
+            value if value is None or pair.element is None else value[pair.element]
+            for value in (item.local, item.reference, item.wide)
+        )
+        value = self.paired.value(pair, item.loop_pass, local)
+        if value is None:
+            return None
+        metric = self.judgement.metric
+        graph, subgraph = self.subgraphs.graph, self.subgraphs.of(pair.node)
+        record, node = self.paired.records[pair.instruction], graph.calls[pair.node]
+        inside = [graph.calls[path] for path in subgraph.nodes]
+        moved = self.backends.get(pair.node) in _MOVES_IN_PLACE_OF
+        judged = judge(
+            metric,
+            local,
+            value,
+            wide,
+            tolerance=self.judgement.tolerance,
+            quantized=any("quantize" in one.op for one in inside),
+            exact=moved and all(stem(one.op) in _MOVES for one in inside),
+            values=self.values,
+        )
+        expected = local if reference is None else reference
+        counts = _non_finite(value)
+        row = NumericsRow(
+            pair=pair,
+            loop_pass=item.loop_pass,
+            event=record.event if pair.delegate_id is None else str(pair.delegate_id),
+            label=record.label,
+            is_delegate=record.kind == "delegate",
+            op=node.op,
+            nodes=subgraph.nodes,
+            reads=subgraph.reads,
+            inputs=subgraph.inputs,
+            lines=lines_of([*([] if record.kind == "delegate" else [node]), *inside]),
+            module=module_path(node),
+            shape=tuple(np.shape(value)),
+            dtype=str(getattr(value, "dtype", type(value).__name__)),
+            total=difference(metric, reference, value),
+            local=judged.error,
+            inherited=difference(metric, reference, local),
+            noise=judged.noise,
+            limit=judged.limit,
+            excess=judged.excess,
+            share=judged.share,
+            verdict=WRONG if judged.is_wrong else FINE,
+            part=judged.part,
+            non_finite=NonFinite(*counts, *_non_finite(expected), new_nan(expected, value))
+            if any(counts)
+            else None,
+        )
+        if self.keeper is None:
+            return row
+        return self.keeper.with_values(row, value, local, reference)
 
 
 class _Keeper:

@@ -10,7 +10,10 @@ The limit is the larger of two:
   quantised, ``N`` is computed from inputs moved by up to half a step, and k is `QUANTIZED_FACTOR`.
 
 Integers and booleans have no tolerance, only the noise floor, which is 0 unless they come from
-rounded numbers.
+rounded numbers. Nor have numbers that are moved and not computed.
+
+A result within the limit is looked at in parts, by the same two limits: see
+`analysis.numerics.parts`.
 
 An expected NaN is not an error and is left out. If both results are nothing but NaN, the error is
 NaN, and the result is not wrong. A NaN in place of a number is wrong in any metric and with any
@@ -27,11 +30,13 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.metrics import Metric, measure
+from etscope.analysis.numerics.parts import Rounding, WrongPart, wrong_part
 
 ROUNDING_FACTOR = 16.0
 QUANTIZED_FACTOR = 2.0
 TOLERANCES = {"float64": 1e-10, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
 OTHER_TOLERANCE = 0.2  # of floats with 8 bits
+_EPSILONS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 _Array = npt.NDArray[Any]
 _Float64 = npt.NDArray[np.float64]
@@ -44,7 +49,8 @@ class Judged:
     error, noise, limit: in the metric; `noise` is None without a result in float64. excess: the
     error over the limit, both as root mean squares. share: of the elements that are off by more
     than a hundredth of the result's root mean square. is_wrong: the error exceeds the limit, or
-    there are NaN in place of numbers.
+    there are NaN in place of numbers, or `part` is wrong: a part of a result that is within the
+    limit as a whole. `excess` is then that of the part.
     """
 
     error: float | None
@@ -53,6 +59,7 @@ class Judged:
     excess: float
     share: float
     is_wrong: bool = False
+    part: WrongPart | None = None
 
 
 def exceeds(metric: Metric, error: float | None, limit: float | None) -> bool:
@@ -71,10 +78,14 @@ def judge(
     *,
     tolerance: float | None = None,
     quantized: bool = False,
+    exact: bool = False,
+    values: int = 1,
 ) -> Judged:
     """Compare a device's value with `local`, PyTorch's result, and `wide`, the same in float64.
 
-    tolerance: in the metric; by default that of the dtype.
+    tolerance: in the metric; by default that of the dtype, and a look at the parts. quantized: the
+    result is computed with numbers that are quantised. exact: it is moved, not computed. values: of
+    the run that are judged.
     """
     expected, found = agreeing(local, value)
     error = measure(metric, expected, found) if expected.size else None
@@ -85,26 +96,43 @@ def judge(
         if only_nan(local):
             return Judged(error, None, None, 0.0, 0.0)
     numbers = _numbers(expected)
-    allowed = _tolerated(expected, numbers)
+    allowed = None if exact else _tolerated(expected, numbers)
     limit = tolerance
     if limit is None:
         limit = metric.perfect if allowed is None else measure(metric, expected, allowed)
     noise, rounded = None, None
     if wide is not None and np.shape(wide) == expected.shape:
-        exact = np.asarray(wide)
+        precise = np.asarray(wide)
         unusable = _both_nan(local, value) | nan_of(wide)
         if unusable.any():
-            exact = np.where(unusable, numbers, _numbers(exact))
-        noise = measure(metric, exact, expected)
+            precise = np.where(unusable, numbers, _numbers(precise))
+        noise = measure(metric, precise, expected)
         factor = QUANTIZED_FACTOR if quantized else ROUNDING_FACTOR
         with np.errstate(invalid="ignore", over="ignore"):
-            in_float64 = _numbers(exact)
+            in_float64 = _numbers(precise)
             rounding = np.where(numbers == in_float64, 0.0, numbers - in_float64)
             rounded = numbers + factor * rounding
         limit = metric.worse(limit, measure(metric, expected, _as(rounded, expected.dtype)))
     excess, share = _excess(numbers, _numbers(found), (allowed, rounded))
     wrong = bool(new_nan(local, value)) or exceeds(metric, error, limit)
-    return Judged(error, noise, limit, excess, share, wrong)
+    if wrong or tolerance is not None or rounded is None:
+        return Judged(error, noise, limit, excess, share, wrong)
+    is_float = expected.dtype.kind not in "biu"
+    part = wrong_part(
+        numbers,
+        _numbers(found),
+        Rounding(
+            noise=rounding,
+            factor=factor,
+            tolerance=_tolerance(expected.dtype) if is_float and not exact else 0.0,
+            epsilon=_EPSILONS.get(expected.dtype.name, 0.25) if is_float else 0.0,
+            is_even=quantized,
+        ),
+        values,
+    )
+    if part is not None:
+        excess = part.excess
+    return Judged(error, noise, limit, excess, share, part is not None, part)
 
 
 def agreeing(one: Any, other: Any) -> tuple[_Array, _Array]:
@@ -169,11 +197,15 @@ def _tolerated(expected: _Array, numbers: _Float64) -> _Array | None:
     """The result with the dtype's relative error, up and down by turns; None for exact dtypes."""
     if expected.dtype.kind in "biu":
         return None
-    share = TOLERANCES.get(expected.dtype.name, OTHER_TOLERANCE)
+    share = _tolerance(expected.dtype)
     signs = np.ones(expected.size)
     signs[1::2] = -1.0
     with np.errstate(over="ignore"):
         return _as(numbers * (1.0 + share * signs.reshape(expected.shape)), expected.dtype)
+
+
+def _tolerance(dtype: np.dtype[Any]) -> float:
+    return TOLERANCES.get(dtype.name, OTHER_TOLERANCE)
 
 
 def _as(numbers: _Float64, dtype: np.dtype[Any]) -> _Array:

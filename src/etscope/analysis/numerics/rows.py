@@ -10,6 +10,7 @@ from typing import Any
 
 from etscope.analysis.matching.matching import Coverage, Pair
 from etscope.analysis.metrics import Metric
+from etscope.analysis.numerics.parts import WrongPart
 from etscope.analysis.numerics.values import ValueComparison
 from etscope.analysis.profile.source_location import short_lines
 from etscope.errors import UsageError
@@ -77,7 +78,8 @@ class NumericsRow:
     nothing to compare with. excess: the local error over the limit, in root mean squares. share: of
     the elements that are clearly off.
 
-    verdict: "wrong", when the local error exceeds the limit; "inherited", when it does not, but an
+    verdict: "wrong", when the local error exceeds the limit, or that of `part` its own: a part of
+    the value, where the whole is within the limit; "inherited", when it does not, but an
     operator before is wrong, and that shows; "by design", when the error to the reference exceeds
     it, and comes from what a backend computes otherwise by design; or "fine". non_finite: None for
     a value without NaN and infinities. values: kept of some rows only, see `diagnose.KeptValues`.
@@ -104,6 +106,7 @@ class NumericsRow:
     excess: float = 0.0
     share: float = 0.0
     verdict: str = FINE
+    part: WrongPart | None = None
     non_finite: NonFinite | None = None
     values: RowValues | None = None
 
@@ -190,12 +193,18 @@ class Numerics:
                 f"no operator goes wrong: {_values_are(len(self.rows))} what PyTorch makes of "
                 f"the same inputs{self._worst_total()}"
             )
+        where = None if first.values is None else first.values.local.concentration
+        place = "" if where is None else f"; {where}"
+        begin = f"{described(first)} is the first that goes wrong: computed from its own inputs, "
+        if first.part is not None:
+            return (
+                f"{begin}{first.part}; as a whole it passes, its {self.metric.title} is "
+                f"{self._value(first.local)}{place}"
+            )
         floor = "" if first.noise is None else f" (noise floor {self._value(first.noise)})"
-        part = None if first.values is None else first.values.local.concentration
         return (
-            f"{described(first)} is the first that goes wrong: computed from its own inputs, its "
-            f"{self.metric.title} is {self._value(first.local)}, and {self._value(first.limit)} is "
-            f"allowed{floor}" + ("" if part is None else f"; {part}")
+            f"{begin}its {self.metric.title} is {self._value(first.local)}, and "
+            f"{self._value(first.limit)} is allowed{floor}{place}"
         )
 
     @property
@@ -256,6 +265,9 @@ class Numerics:
                 },
                 Column("excess", Kind.FLOAT, priority=5): [row.excess for row in rows],
                 Column("verdict"): [row.verdict for row in rows],
+                Column("part", title="wrong part", priority=5): [
+                    None if row.part is None else str(row.part) for row in rows
+                ],
                 Column("non_finite", title="non-finite", priority=3): [
                     None if row.non_finite is None else str(row.non_finite) for row in rows
                 ],

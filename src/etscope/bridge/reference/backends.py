@@ -55,8 +55,8 @@ def _xnnpack(node: Node) -> ByDesign | None:
         return None
 
     def with_stored_scales(args: tuple[Any, ...]) -> tuple[Any, ...]:
-        scales = args[at]
-        return (*args[:at], scales.to(torch.bfloat16).to(scales.dtype), *args[at + 1 :])
+        stored = args[at.scales].to(torch.bfloat16).to(args[at.scales].dtype)
+        return (*args[: at.scales], stored, *args[at.scales + 1 :])
 
     return ByDesign(
         "XNNPACK keeps the scales of weights that are quantised by group as bfloat16",
@@ -64,22 +64,33 @@ def _xnnpack(node: Node) -> ByDesign | None:
     )
 
 
-# Operators that make numbers of quantised ones, and the position of the scales.
+class _Arguments(NamedTuple):
+    """Positions of arguments of an operator that makes numbers of quantised ones: the scales, and
+    the least quantised number, which the largest follows."""
+
+    scales: int
+    least: int
+
+
 _SCALES = {
-    "torchao.dequantize_affine.default": 2,
-    "quantized_decomposed.dequantize_per_channel_group.default": 1,
+    "torchao.dequantize_affine.default": _Arguments(2, 5),
+    "quantized_decomposed.dequantize_per_channel_group.default": _Arguments(1, 3),
 }
 
 
-def _is_by_group(node: Node, at: int) -> bool:
-    """True if there are several scales for each row of a matrix."""
+def _is_by_group(node: Node, at: _Arguments) -> bool:
+    """True for a matrix with several scales for each row; with 4 bits, also for one with a single
+    scale, which is a group, too (`QuantParams` of executorch.backends.xnnpack)."""
     quantised, scales = (
         used.meta.get("val") if isinstance(used, Node) else None
-        for used in (node.args[0], node.args[at])
+        for used in (node.args[0], node.args[at.scales])
     )
     if not isinstance(quantised, torch.Tensor) or not isinstance(scales, torch.Tensor):
         return False
-    return quantised.dim() == 2 and int(scales.numel()) > int(quantised.shape[0])
+    rows, count = int(quantised.shape[0]), int(scales.numel())
+    ends = (*node.args[at.least : at.least + 2], *map(node.kwargs.get, ("quant_min", "quant_max")))
+    has_4_bits = ends[:2] == (-8, 7)
+    return quantised.dim() == 2 and (count >= rows if has_4_bits else count > rows)
 
 
 _RULES: Mapping[str, Callable[[Node], ByDesign | None]] = {"XnnpackBackend": _xnnpack}

@@ -1,0 +1,201 @@
+"""Find the part of a value whose error is more than rounding makes of it.
+
+One number for a whole tensor hides a wrong channel beside a large one, a last row, one element of
+many. So the error is compared with its limit in each slice along each dimension, and in each
+element. A part is wrong when its error exceeds the limit there, and chance is no explanation.
+
+The rounding of PyTorch and of the device is taken to be normal, and the device's up to k times as
+large. For a slice, x is the mean square of the error, over k^2 times that of PyTorch's rounding (at
+least half a unit in the last place). With n elements each, x is at most F-distributed: the
+probability of a larger one is bounded as of Chernoff (`_log_tail`). Of numbers of many sizes the
+large ones alone count, so n is (sum of squares)^2 / (sum of fourth powers) of the roundings, which
+is a third of the elements if all are alike. An element is compared in the same way with the slices
+that it lies in, and with the whole, by the mean square of their large numbers: (sum of fourth
+powers) / (sum of squares).
+
+The probability is multiplied by the number of parts that were looked at. What remains must be below
+`FALSE_ALARMS` over the number of values in the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+FALSE_ALARMS = 1e-4  # the share of runs without a fault in which one is told from a part
+_PEAK = 16.0  # an element's error may be as many times the tolerance of its tensor
+
+_Float64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class WrongPart:
+    """A part of a value that is wrong.
+
+    axis: the dimension of the slice, None for an element. index: of the slice (one number), or of
+    the element. size: of the dimension, or of the tensor. error, limit: root mean squares over the
+    part. log_p: natural logarithm of the probability that rounding makes such an error in any part
+    of a sound value; at most.
+    """
+
+    axis: int | None
+    index: tuple[int, ...]
+    size: int
+    error: float
+    limit: float
+    log_p: float
+
+    @property
+    def excess(self) -> float:
+        """The error over the limit."""
+        return self.error / self.limit if self.limit else math.inf
+
+    def __str__(self) -> str:
+        where = (
+            f"element [{', '.join(map(str, self.index))}]"
+            if self.axis is None
+            else f"index {self.index[0]} of {self.size} in dimension {self.axis}"
+        )
+        exponent = math.floor(max(self.log_p, -690.0) / math.log(10.0)) + 1
+        return (
+            f"{where} is off by {self.error:.3g}, and {self.limit:.3g} is allowed there "
+            f"(p < 1e{exponent})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """What rounding may make of a value.
+
+    noise: PyTorch's rounding error, elementwise. factor: by which a device's may be larger.
+    tolerance: relative error that is fine. epsilon: the distance from 1 to the next number of the
+    dtype; 0 for integers. is_even: the noise of an element may be that of any other, as where
+    numbers are quantised.
+    """
+
+    noise: _Float64
+    factor: float
+    tolerance: float
+    epsilon: float
+    is_even: bool
+
+
+def wrong_part(
+    expected: _Float64, found: _Float64, rounding: Rounding, values: int
+) -> WrongPart | None:
+    """Return the part of `found` that is the least likely by chance; None if all may be.
+
+    expected: of the same shape. Elements that are not finite in both are left out. values: of the
+    run that are looked at.
+    """
+    known = np.isfinite(expected) & np.isfinite(found) & np.isfinite(rounding.noise)
+    if not known.all():
+        expected, found = np.where(known, expected, 0.0), np.where(known, found, 0.0)
+        rounding = replace(rounding, noise=np.where(known, rounding.noise, 0.0))
+    errors = found - expected
+    if not errors.any():
+        return None
+    with np.errstate(over="ignore"):
+        squares = [np.square(one) for one in (expected, errors, rounding.noise)]
+    if not np.isfinite(squares[0]).all():
+        return None  # numbers near the end of float64
+    allowed = math.log(FALSE_ALARMS / max(values, 1))
+    look = _Look(squares[0], squares[1], squares[2], rounding, allowed)
+    return max([*look.slices(), *look.elements()], key=lambda part: part.excess, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Looks at the parts of a value. numbers, error, noise: their squares. allowed: natural
+    logarithm of the probability that is allowed for a part."""
+
+    numbers: _Float64
+    error: _Float64
+    noise: _Float64
+    rounding: Rounding
+    allowed: float
+
+    def slices(self) -> Iterator[WrongPart]:
+        """Yield the slice along each dimension that is farthest beyond its limit, if any is."""
+        parts = sum(size for size in self.error.shape if size > 1)
+        for axis, size in enumerate(self.error.shape):
+            if size < 2 or self.error.size == size:
+                continue
+            others = tuple(other for other in range(self.error.ndim) if other != axis)
+            error, numbers = self.error.mean(axis=others), self.numbers.mean(axis=others)
+            by_noise, _, count = (one.reshape(size) for one in self._by_noise(others))
+            limit = np.maximum(by_noise, self.rounding.tolerance**2 * numbers)
+            limit = np.maximum(limit, self.rounding.epsilon**2 * self.numbers.mean())
+            beyond = np.flatnonzero(error > limit)
+            if not beyond.size:
+                continue
+            log_p = _log_tail(count[beyond], count[beyond], error[beyond], by_noise[beyond])
+            log_p += math.log(parts)
+            at = _farthest(error[beyond], limit[beyond], log_p <= self.allowed)
+            if at is not None:
+                index = int(beyond[at])
+                off, most = math.sqrt(error[index]), math.sqrt(limit[index])
+                yield WrongPart(axis, (index,), size, off, most, float(log_p[at]))
+
+    def elements(self) -> Iterator[WrongPart]:
+        """Yield the element that is farthest beyond its limit, if any is."""
+        size, dimensions = self.error.size, range(self.error.ndim)
+        tolerated = (_PEAK * self.rounding.tolerance) ** 2
+        tolerated = tolerated * np.maximum(self.numbers, self.numbers.mean())
+        beyond = np.flatnonzero(self.error > tolerated)
+        if size < 2 or not beyond.size:
+            return
+        error, best = self.error.reshape(-1)[beyond], np.zeros(beyond.size)
+        limit = tolerated.reshape(-1)[beyond]
+        groups = [tuple(one for one in dimensions if one != axis) for axis in dimensions]
+        groups = list(dict.fromkeys([tuple(dimensions), *(one for one in groups if one)]))
+        for group in groups:
+            _, by_noise, count = (
+                np.broadcast_to(one, self.error.shape).reshape(-1)[beyond]
+                for one in self._by_noise(group)
+            )
+            log_p = _log_tail(np.ones_like(count), count, error, by_noise)
+            is_better = log_p < best
+            best = np.where(is_better, log_p, best)
+            limit = np.where(is_better, np.maximum(limit, by_noise), limit)
+        best += math.log(size * len(groups))
+        at = _farthest(error, limit, best <= self.allowed)
+        if at is not None:
+            index = np.unravel_index(int(beyond[at]), self.error.shape)
+            off, most = math.sqrt(error[at]), math.sqrt(limit[at])
+            yield WrongPart(None, tuple(map(int, index)), size, off, most, float(best[at]))
+
+    def _by_noise(self, axes: tuple[int, ...]) -> tuple[_Float64, _Float64, _Float64]:
+        """The mean square of the rounding that the device may have, over `axes`, which are kept;
+        that of its large numbers alone; and the number of elements that these are known from."""
+        noise = self.noise.mean(axis=axes, keepdims=True)
+        fourth = np.square(self.noise).mean(axis=axes, keepdims=True)
+        elements = self.noise.size / noise.size
+        alike = np.full_like(noise, 1 / 3)  # of normal numbers
+        share = np.divide(np.square(noise), fourth, out=alike, where=fourth > 0)
+        least = self.numbers.mean(axis=axes, keepdims=True) * (self.rounding.epsilon / 2) ** 2
+        if self.rounding.is_even:
+            least = np.maximum(least, self.noise.mean())
+        allowed = self.rounding.factor**2 * np.maximum(noise, least)
+        return allowed, allowed / share, elements * share
+
+
+def _log_tail(m: _Float64, n: _Float64, above: _Float64, below: _Float64) -> _Float64:
+    """A bound of the logarithm of P(F > above / below), F of m and n degrees of freedom; 0 where
+    that ratio is at most 1. Chernoff's: the least E exp(s (U - y V)), of chi-squared U and V."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        y = above / below * m / n
+        found = -m / 2 * np.log(m * (1 + 1 / y) / (m + n)) - n / 2 * np.log(n * (1 + y) / (m + n))
+    return np.where(above > below, found, 0.0)
+
+
+def _farthest(error: _Float64, limit: _Float64, counts: npt.NDArray[np.bool_]) -> int | None:
+    """The position with the largest excess among those that count."""
+    if not counts.any():
+        return None
+    with np.errstate(divide="ignore"):
+        return int(np.where(counts, error / limit, -1.0).argmax())

@@ -1,0 +1,142 @@
+"""A fault in a part of a value is told, and rounding in none of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from etscope.analysis.metrics import find_metric
+from etscope.analysis.numerics.limits import QUANTIZED_FACTOR, ROUNDING_FACTOR, Judged, judge
+from etscope.analysis.numerics.parts import FALSE_ALARMS, Rounding, WrongPart, wrong_part
+
+SQNR = find_metric("sqnr")
+Float64 = npt.NDArray[np.float64]
+
+
+def product(rows: int = 64, channels: int = 64, inner: int = 128) -> tuple[Any, Float64]:
+    """A product of matrices in float32 and in float64; the channel 7 is 30,000 times as large."""
+    chance = np.random.default_rng(0)
+    left = chance.standard_normal((rows, inner), np.float32)
+    right = chance.standard_normal((inner, channels), np.float32)
+    right[:, 7] *= 30_000
+    return left @ right, left.astype(np.float64) @ right.astype(np.float64)
+
+
+def judged(change: Any, **options: Any) -> Judged:
+    """What is said of the product after `change` has changed it in place."""
+    local, wide = product()
+    value = local.copy()
+    change(value)
+    return judge(SQNR, local, value, wide, **options)
+
+
+def small_channels(value: Any) -> None:
+    value[:, np.arange(64) != 7] *= 1.01
+
+
+def one_channel(value: Any) -> None:
+    value[:, 20] *= 1.001
+
+
+@pytest.mark.parametrize("change", [small_channels, one_channel])
+def test_a_part_that_the_whole_hides(change: Any) -> None:
+    found = judged(change)
+    assert found.error is not None and found.limit is not None
+    assert found.error > found.limit, "decibels: the whole passes"
+    assert found.is_wrong and found.part is not None
+    assert found.excess == found.part.excess > 1
+    if change is one_channel:
+        assert (found.part.axis, found.part.index, found.part.size) == (1, (20,), 64)
+
+
+def test_one_element_of_many() -> None:
+    chance = np.random.default_rng(1)
+    local = chance.standard_normal((512, 512), np.float32)
+    wide = local.astype(np.float64) * (1 + 1e-8)
+    value = local.copy()
+    value[100, 200] = local[100, 200] + 0.01
+    part = judge(SQNR, local, value, wide).part
+    assert part is not None
+    assert (part.axis, part.index, part.size) == (None, (100, 200), 512 * 512)
+    assert str(part).startswith("element [100, 200] is off by 0.01, and ")
+
+
+def test_the_last_row() -> None:
+    local = np.random.default_rng(1).standard_normal((512, 64), np.float32)
+    value = local.copy()
+    value[511] *= 1.0002
+    found = judge(SQNR, local, value, local.astype(np.float64) * (1 + 1e-8))
+    assert found.error is not None and found.error > 90
+    assert found.part is not None
+    assert (found.part.axis, found.part.index) == (0, (511,))
+
+
+def test_a_tolerance_that_is_given_is_all_that_counts() -> None:
+    assert not judged(one_channel, tolerance=60.0).is_wrong
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_moved_number_has_to_be_the_same(exact: bool) -> None:
+    local = np.linspace(1, 2, 100, dtype=np.float32)
+    value = np.nextafter(local, np.float32(3))
+    assert judge(SQNR, local, value, local.astype(np.float64), exact=exact).is_wrong is exact
+    assert not judge(SQNR, local, local.copy(), local.astype(np.float64), exact=True).is_wrong
+
+
+def test_numbers_that_are_not_finite_are_left_out() -> None:
+    local, wide = product()
+    for value in (np.nan, np.inf, -np.inf):
+        local[3, 3] = wide[3, 3] = value
+        assert not judge(SQNR, local, local.copy(), wide).is_wrong
+        changed = local.copy()
+        changed[:, 20] *= 1.001
+        assert judge(SQNR, local, changed, wide).part is not None
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0, 4), (1, 1), (2,), (3, 1, 1)])
+def test_small_shapes(shape: tuple[int, ...]) -> None:
+    local = np.ones(shape, np.float32)
+    wide = local.astype(np.float64)
+    assert judge(SQNR, local, local.copy(), wide).part is None
+    assert judge(SQNR, local, local * np.float32(1 + 1e-6), wide).part is None
+
+
+def test_huge_numbers() -> None:
+    local = np.full((4, 4), 1e200)
+    value = local * (1 + 1e-3)
+    rounding = Rounding(np.zeros((4, 4)), ROUNDING_FACTOR, 0.0, 0.0, is_even=False)
+    assert wrong_part(local, value, rounding, 1) is None  # the whole tells that
+
+
+@pytest.mark.parametrize("is_even", [False, True])
+@pytest.mark.parametrize("shape", [(8, 8), (64,), (2, 16, 4, 4), (3, 200), (256, 64)])
+def test_rounding_is_no_fault_of_a_part(shape: tuple[int, ...], is_even: bool) -> None:
+    """The device's rounding is as large as it may be, everywhere, and nothing is tolerated."""
+    chance = np.random.default_rng(2)
+    factor = QUANTIZED_FACTOR if is_even else ROUNDING_FACTOR
+    runs, alarms = 400, 0
+    for _ in range(runs):
+        scales = 10 ** chance.uniform(-3, 3, shape[-1])  # channels of other sizes
+        if is_even:
+            scales = np.ones(shape[-1])
+        expected = chance.standard_normal(shape) * scales
+        noise = 1e-6 * chance.standard_normal(shape) * scales
+        found = expected + factor * 1e-6 * chance.standard_normal(shape) * scales
+        rounding = Rounding(noise, factor, 0.0, 1e-12, is_even)
+        alarms += wrong_part(expected, found, rounding, 1) is not None
+    assert FALSE_ALARMS * runs < 1
+    assert alarms == 0
+
+
+def test_the_words_for_a_part() -> None:
+    slice_ = WrongPart(1, (20,), 64, 0.005, 0.0002, math.log(1e-30))
+    assert str(slice_) == (
+        "index 20 of 64 in dimension 1 is off by 0.005, and 0.0002 is allowed there (p < 1e-29)"
+    )
+    assert slice_.excess == 25
+    assert WrongPart(None, (0,), 9, 1.0, 0.0, -math.inf).excess == math.inf
+    assert "p < 1e-299" in str(WrongPart(None, (0,), 9, 1.0, 0.0, -math.inf))
