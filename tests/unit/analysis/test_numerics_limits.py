@@ -14,6 +14,7 @@ from etscope.analysis.numerics.limits import (
     QUANTIZED_FACTOR,
     ROUNDING_FACTOR,
     TOLERANCES,
+    Rules,
     difference,
     exceeds,
     judge,
@@ -26,7 +27,7 @@ REFERENCE = np.linspace(-2, 3, 101, dtype=np.float32)
 
 def _is_wrong(value: Any, wide: Any = None, local: Any = REFERENCE, **options: Any) -> bool:
     metric = METRICS[options.pop("metric", "sqnr")]
-    judged = judge(metric, local, value, wide, **options)
+    judged = judge(metric, local, value, wide, Rules(**options))
     return exceeds(metric, judged.error, judged.limit)
 
 
@@ -159,7 +160,7 @@ def test_nan_in_place_of_a_number_is_wrong_whatever_the_metric_says(
         np.array([np.nan, 2.0, 3.0], np.float32),  # as many, elsewhere
         np.full(3, np.nan, np.float32),
     ):
-        assert judge(metric, NAN_REFERENCE, value, None, tolerance=tolerance).is_wrong
+        assert judge(metric, NAN_REFERENCE, value, None, Rules(tolerance=tolerance)).is_wrong
     assert new_nan(NAN_REFERENCE, np.array([np.nan, 2.0, 3.0])) == 1
 
 

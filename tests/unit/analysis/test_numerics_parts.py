@@ -10,7 +10,13 @@ import numpy.typing as npt
 import pytest
 
 from etscope.analysis.metrics import find_metric
-from etscope.analysis.numerics.limits import QUANTIZED_FACTOR, ROUNDING_FACTOR, Judged, judge
+from etscope.analysis.numerics.limits import (
+    QUANTIZED_FACTOR,
+    ROUNDING_FACTOR,
+    Judged,
+    Rules,
+    judge,
+)
 from etscope.analysis.numerics.parts import FALSE_ALARMS, Rounding, WrongPart, wrong_part
 
 SQNR = find_metric("sqnr")
@@ -31,7 +37,7 @@ def judged(change: Any, **options: Any) -> Judged:
     local, wide = product()
     value = local.copy()
     change(value)
-    return judge(SQNR, local, value, wide, **options)
+    return judge(SQNR, local, value, wide, Rules(**options))
 
 
 def small_channels(value: Any) -> None:
@@ -83,8 +89,10 @@ def test_a_tolerance_that_is_given_is_all_that_counts() -> None:
 def test_a_moved_number_has_to_be_the_same(exact: bool) -> None:
     local = np.linspace(1, 2, 100, dtype=np.float32)
     value = np.nextafter(local, np.float32(3))
-    assert judge(SQNR, local, value, local.astype(np.float64), exact=exact).is_wrong is exact
-    assert not judge(SQNR, local, local.copy(), local.astype(np.float64), exact=True).is_wrong
+    assert judge(SQNR, local, value, local.astype(np.float64), Rules(exact=exact)).is_wrong is exact
+    assert not judge(
+        SQNR, local, local.copy(), local.astype(np.float64), Rules(exact=True)
+    ).is_wrong
 
 
 def test_numbers_that_are_not_finite_are_left_out() -> None:

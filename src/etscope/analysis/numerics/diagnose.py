@@ -21,7 +21,7 @@ import numpy as np
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.metrics import Metric, find_metric
-from etscope.analysis.numerics.limits import difference, exceeds, judge, new_nan
+from etscope.analysis.numerics.limits import Rules, difference, exceeds, judge, new_nan
 from etscope.analysis.numerics.rows import (
     BY_DESIGN,
     FINE,
@@ -344,16 +344,13 @@ class _Judge:
         record, node = self.paired.records[pair.instruction], graph.calls[pair.node]
         inside = [graph.calls[path] for path in subgraph.nodes]
         moved = self.backends.get(pair.node) in _MOVES_IN_PLACE_OF
-        judged = judge(
-            metric,
-            local,
-            value,
-            wide,
+        rules = Rules(
             tolerance=self.judgement.tolerance,
             quantized=any("quantize" in one.op for one in inside),
             exact=moved and all(stem(one.op) in _MOVES for one in inside),
             values=self.values,
         )
+        judged = judge(metric, local, value, wide, rules)
         expected = local if reference is None else reference
         counts = _non_finite(value)
         row = NumericsRow(

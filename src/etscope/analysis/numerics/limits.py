@@ -70,23 +70,31 @@ def exceeds(metric: Metric, error: float | None, limit: float | None) -> bool:
     return math.isnan(error) or metric.badness(error) > metric.badness(allowed)
 
 
-def judge(
-    metric: Metric,
-    local: Any,
-    value: Any,
-    wide: Any,
-    *,
-    tolerance: float | None = None,
-    quantized: bool = False,
-    exact: bool = False,
-    values: int = 1,
-) -> Judged:
-    """Compare a device's value with `local`, PyTorch's result, and `wide`, the same in float64.
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Rules for a result.
 
     tolerance: in the metric; by default that of the dtype, and a look at the parts. quantized: the
     result is computed with numbers that are quantised. exact: it is moved, not computed. values: of
     the run that are judged.
     """
+
+    tolerance: float | None = None
+    quantized: bool = False
+    exact: bool = False
+    values: int = 1
+
+    @property
+    def factor(self) -> float:
+        """By which a device's rounding may be larger than PyTorch's."""
+        return QUANTIZED_FACTOR if self.quantized else ROUNDING_FACTOR
+
+
+_USUAL = Rules()
+
+
+def judge(metric: Metric, local: Any, value: Any, wide: Any, rules: Rules = _USUAL) -> Judged:
+    """Compare a device's value with `local`, PyTorch's result, and `wide`, the same in float64."""
     expected, found = agreeing(local, value)
     error = measure(metric, expected, found) if expected.size else None
     if error is None:
@@ -96,43 +104,44 @@ def judge(
         if only_nan(local):
             return Judged(error, None, None, 0.0, 0.0)
     numbers = _numbers(expected)
-    allowed = None if exact else _tolerated(expected, numbers)
-    limit = tolerance
+    allowed = None if rules.exact else _tolerated(expected, numbers)
+    limit = rules.tolerance
     if limit is None:
         limit = metric.perfect if allowed is None else measure(metric, expected, allowed)
-    noise, rounded = None, None
+    noise, rounding, rounded = None, None, None
     if wide is not None and np.shape(wide) == expected.shape:
         precise = np.asarray(wide)
         unusable = _both_nan(local, value) | nan_of(wide)
         if unusable.any():
             precise = np.where(unusable, numbers, _numbers(precise))
         noise = measure(metric, precise, expected)
-        factor = QUANTIZED_FACTOR if quantized else ROUNDING_FACTOR
         with np.errstate(invalid="ignore", over="ignore"):
             in_float64 = _numbers(precise)
             rounding = np.where(numbers == in_float64, 0.0, numbers - in_float64)
-            rounded = numbers + factor * rounding
+            rounded = numbers + rules.factor * rounding
         limit = metric.worse(limit, measure(metric, expected, _as(rounded, expected.dtype)))
     excess, share = _excess(numbers, _numbers(found), (allowed, rounded))
     wrong = bool(new_nan(local, value)) or exceeds(metric, error, limit)
-    if wrong or tolerance is not None or rounded is None:
+    if wrong or rules.tolerance is not None or rounding is None:
         return Judged(error, noise, limit, excess, share, wrong)
-    is_float = expected.dtype.kind not in "biu"
-    part = wrong_part(
-        numbers,
-        _numbers(found),
-        Rounding(
-            noise=rounding,
-            factor=factor,
-            tolerance=_tolerance(expected.dtype) if is_float and not exact else 0.0,
-            epsilon=_EPSILONS.get(expected.dtype.name, 0.25) if is_float else 0.0,
-            is_even=quantized,
-        ),
-        values,
-    )
+    part = _part(expected.dtype, numbers, _numbers(found), rounding, rules)
     if part is not None:
         excess = part.excess
     return Judged(error, noise, limit, excess, share, part is not None, part)
+
+
+def _part(
+    dtype: np.dtype[Any], expected: _Float64, found: _Float64, noise: _Float64, rules: Rules
+) -> WrongPart | None:
+    is_float = dtype.kind not in "biu"
+    rounding = Rounding(
+        noise=noise,
+        factor=rules.factor,
+        tolerance=_tolerance(dtype) if is_float and not rules.exact else 0.0,
+        epsilon=_EPSILONS.get(dtype.name, 0.25) if is_float else 0.0,
+        is_even=rules.quantized,
+    )
+    return wrong_part(expected, found, rounding, rules.values)
 
 
 def agreeing(one: Any, other: Any) -> tuple[_Array, _Array]:

@@ -69,7 +69,7 @@ class WrongPart:
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """What rounding may make of a value.
+    """The error that rounding may make of a value.
 
     noise: PyTorch's rounding error, elementwise. factor: by which a device's may be larger.
     tolerance: relative error that is fine. epsilon: the distance from 1 to the next number of the
