@@ -315,7 +315,8 @@ _MOVES = VIEWS | {
     "pixel_unshuffle", "repeat", "roll", "select", "slice", "split", "split_with_sizes", "squeeze",
     "stack", "t", "transpose", "unbind", "unsqueeze",
 }  # fmt: skip
-_MOVES_IN_PLACE_OF = (None, "XnnpackBackend")  # others may keep floats as halves
+# Where that is so: in kernels, of no backend, and in XNNPACK. Others may keep floats as halves.
+_MOVE_BITS = (None, "XnnpackBackend")
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,11 +344,11 @@ class _Judge:
         graph, subgraph = self.subgraphs.graph, self.subgraphs.of(pair.node)
         record, node = self.paired.records[pair.instruction], graph.calls[pair.node]
         inside = [graph.calls[path] for path in subgraph.nodes]
-        moved = self.backends.get(pair.node) in _MOVES_IN_PLACE_OF
+        moves_bits = self.backends.get(pair.node) in _MOVE_BITS
         rules = Rules(
             tolerance=self.judgement.tolerance,
             quantized=any("quantize" in one.op for one in inside),
-            exact=moved and all(stem(one.op) in _MOVES for one in inside),
+            exact=moves_bits and all(stem(one.op) in _MOVES for one in inside),
             values=self.values,
         )
         judged = judge(metric, local, value, wide, rules)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 import torch
@@ -97,19 +98,7 @@ class NamedProgram(NamedTuple):
     def run(
         self, inputs: Any, state: dict[str, torch.Tensor], *, call: Call | None = None
     ) -> _Values:
-        def named(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            assert isinstance(operation, _NodeOperation)
-            name = self.names.get(operation.name, operation.name)
-            return call(operation._replace(name=name), args, kwargs) if call else None
-
-        run = run_reference(self.program, inputs, state, call=named if call else None)
-        try:
-            name, value = next(run)
-            while True:
-                instead = yield self.names.get(name, name), value
-                name, value = run.send(instead)
-        except StopIteration as end:
-            return end.value
+        return run_reference(self.program, inputs, state, call=call, names=self.names)
 
 
 class _NodeOperation(NamedTuple):
@@ -155,6 +144,7 @@ def run_reference(
     state: dict[str, torch.Tensor] | None = None,
     *,
     call: Call | None = None,
+    names: Mapping[str, str] = MappingProxyType({}),
 ) -> Generator[tuple[str, Any], Any, Any]:
     """Run a program of any dialect, and yield the name and the value of each node that computes
     something, in order of execution.
@@ -163,6 +153,7 @@ def run_reference(
     state: buffers by name that replace the program's own; updated when the run ends. For a model
         with state, pass the same dict to each run.
     call: computes a node that runs no graph; by default its operator.
+    names: by which nodes are called, where these are not the program's own.
 
     A value sent to the generator replaces the one yielded last, for all later nodes.
 
@@ -180,8 +171,20 @@ def run_reference(
     state = {} if state is None else state
     results = []
     bound = _bound(program, values, state)
-    compute = call or (lambda operation, args, kwargs: operation.target(*args, **kwargs))
-    outputs = yield from _run(program.graph_module, bound, "", compute)
+
+    def compute(name: str, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        operation = _NodeOperation(names.get(name, name), node)
+        return operation.target(*args, **kwargs) if call is None else call(operation, args, kwargs)
+
+    run = _run(program.graph_module, bound, "", compute)
+    try:
+        name, value = next(run)
+        while True:
+            instead = yield names.get(name, name), value
+            del value  # it may be the last use
+            name, value = run.send(instead)
+    except StopIteration as end:
+        outputs = end.value
     for spec, value in zip(program.graph_signature.output_specs, outputs, strict=True):
         if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None:
             state[spec.target] = value
@@ -339,9 +342,12 @@ def writes_in_place(module: torch.fx.GraphModule) -> bool:
 
 # -- graphs
 
+# Computes a node from its name and its arguments.
+_Compute = Callable[[str, Node, tuple[Any, ...], dict[str, Any]], Any]
+
 
 def _run(
-    module: torch.fx.GraphModule, arguments: Iterable[Any], prefix: str, call: Call
+    module: torch.fx.GraphModule, arguments: Iterable[Any], prefix: str, call: _Compute
 ) -> _Values:
     values: dict[Node, Any] = {}
     given = iter(arguments)
@@ -368,7 +374,7 @@ def _run(
             args, kwargs = map_arg((node.args, node.kwargs), read)
             control = _CONTROL.get(str(node.target))
             if control is None:
-                value = call(_NodeOperation(prefix + node.name, node), args, kwargs)
+                value = call(prefix + node.name, node, args, kwargs)
             else:
                 names = [
                     str(argument.target)
@@ -393,14 +399,14 @@ def _computes(node: Node) -> bool:
 # -- operators that run graphs
 
 
-def _cond(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
+def _cond(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _Values:
     condition, then, otherwise, operands = args
     taken = 0 if bool(condition) else 1
     result = yield from _run((then, otherwise)[taken], operands, prefixes[taken], call)
     return result
 
 
-def _map(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
+def _map(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _Values:
     body, mapped, others = args
     rows = []
     for row in zip(*(tensor.unbind(0) for tensor in mapped), strict=True):
@@ -409,7 +415,7 @@ def _map(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
     return _stacked(rows)
 
 
-def _scan(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
+def _scan(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _Values:
     body, carried, scanned, others = args
     count = len(carried)
     rows = []
@@ -420,14 +426,14 @@ def _scan(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
     return (*carried, *_stacked(rows))
 
 
-def _while(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
+def _while(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _Values:
     condition, body, carried, others = args
     while bool((yield from _run(condition, chain(carried, others), prefixes[0], call))[0]):
         carried = yield from _run(body, chain(carried, others), prefixes[1], call)
     return tuple(carried)
 
 
-def _delegate(args: Sequence[Any], prefixes: Sequence[str], call: Call) -> _Values:
+def _delegate(args: Sequence[Any], prefixes: Sequence[str], call: _Compute) -> _Values:
     lowered, *inputs = args
     program = lowered.original_module
     bound = _bound(program, inputs, {}, check=False)  # `call` may compute in other types
@@ -440,7 +446,7 @@ def _stacked(rows: Sequence[Sequence[torch.Tensor]]) -> tuple[torch.Tensor, ...]
 
 
 # By the operator's name: some of them exist only when ExecuTorch or a part of torch is imported.
-_CONTROL: Mapping[str, Callable[[Sequence[Any], Sequence[str], Call], _Values]] = {
+_CONTROL: Mapping[str, Callable[[Sequence[Any], Sequence[str], _Compute], _Values]] = {
     "cond": _cond,
     "map_impl": _map,
     "scan": _scan,
