@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import Any
@@ -201,7 +201,7 @@ def deserialize_program(
         found: ExportedProgram = exir_serialize.deserialize(artifact)
     except Exception as error:
         raise FormatError(
-            f"torch cannot rebuild this program: {innermost(error, 500)}",
+            f"torch cannot rebuild this program{_age(program.json)}: {innermost(error, 500)}",
             member=name,
             hint="its graph can be read without torch: etscope graph",
         ) from error
@@ -209,6 +209,15 @@ def deserialize_program(
     if weights is not None:
         found._state_dict = weights
     return found
+
+
+def _age(content: bytes) -> str:
+    """Say of a program's JSON that it is too old for the torch of today, if it is."""
+    with suppress(ValueError, LookupError, TypeError):
+        first = json.loads(content)["graph_module"]["graph"]["nodes"][0]
+        if "name" not in first:  # ExecuTorch 1.0 was the first that wrote it
+            return ", which is of ExecuTorch 0.7 or earlier"
+    return ""
 
 
 def _refused(name: str, error: Exception) -> RecordError:

@@ -134,9 +134,10 @@ def test_programs_of_older_releases_run(release: str) -> None:
     assert len(record.edge_dialect_program.graph.nodes) == 18
 
 
-def test_programs_of_before_names_are_typed_errors() -> None:
-    record = parse_etrecord(old_record("0.7.0"))
-    with pytest.raises(FormatError, match="cannot rebuild this program"):
+@pytest.mark.parametrize("release", ["0.4.0", "0.7.0"])
+def test_programs_of_before_names_are_refused_by_their_age(release: str) -> None:
+    record = parse_etrecord(old_record(release))
+    with pytest.raises(FormatError, match=r"this program, which is of ExecuTorch 0\.7 or earlier"):
         _ = record.edge_dialect_program
 
 
