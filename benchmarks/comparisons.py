@@ -115,6 +115,13 @@ def comparisons() -> dict[str, Comparison | Limit]:
             None,
             lambda: _numeric_gap(OURS, artifacts("bert_base_xnnpack"), repeats=1, inputs=True),
         ),
+        "numerics_process": Comparison(
+            "CPU of a whole process: `etscope numerics`, and upstream's "
+            '`calculate_numeric_gap("MSE")` as the other side, a CNN on portable kernels',
+            target=2,
+            upstream=lambda: _numerics_process(UPSTREAM),
+            ours=lambda: _numerics_process(None),
+        ),
         "dataset": Comparison(
             "CPU of comparing 16 runs of a dump with the reference, `diagnose_numerics` 16 times "
             "as the other side, a CNN, XNNPACK int8",
@@ -286,6 +293,17 @@ def _numeric_gap(
         repeats=repeats,
         warm_up=warm_up,
     )
+
+
+def _numerics_process(setup: str | None) -> Cost:
+    """From the start of Python to the result: `setup` and the gap, or our command without it."""
+    made = artifacts("cnn_portable")
+    dump, record, buffer = str(made.etdump), str(_with_inputs(made)), str(made.debug_buffer)
+    words = ["-m", "etscope", "numerics", dump, "-r", record, "-b", buffer]
+    if setup is not None:
+        opened = f"Inspector({dump!r}, etrecord={record!r}, debug_buffer_path={buffer!r})"
+        words = ["-c", f"{setup}\n{opened}.calculate_numeric_gap('MSE')"]
+    return process(*words, repeats=3, cpu=True)
 
 
 def _with_inputs(made: Artifact) -> Path:
