@@ -87,7 +87,8 @@ class Rounding:
 def wrong_part(
     expected: _Float64, found: _Float64, rounding: Rounding, values: int
 ) -> WrongPart | None:
-    """Return the part of `found` that is the least likely by chance; None if all may be.
+    """Return the part of `found` that is farthest beyond its limit, of those that chance does not
+    explain; None if there is none.
 
     expected: of the same shape. Elements that are not finite in both are left out. values: of the
     run that are looked at.
@@ -150,7 +151,7 @@ class _Look:
         if size < 2 or not beyond.size:
             return
         error, best = self.error.reshape(-1)[beyond], np.zeros(beyond.size)
-        limit = tolerated.reshape(-1)[beyond]
+        tolerated = limit = tolerated.reshape(-1)[beyond]
         groups = [tuple(one for one in dimensions if one != axis) for axis in dimensions]
         groups = list(dict.fromkeys([tuple(dimensions), *(one for one in groups if one)]))
         for group in groups:
@@ -161,7 +162,7 @@ class _Look:
             log_p = _log_tail(np.ones_like(count), count, error, by_noise)
             is_better = log_p < best
             best = np.where(is_better, log_p, best)
-            limit = np.where(is_better, np.maximum(limit, by_noise), limit)
+            limit = np.where(is_better, np.maximum(tolerated, by_noise), limit)
         best += math.log(size * len(groups))
         at = _farthest(error, limit, best <= self.allowed)
         if at is not None:
@@ -170,8 +171,9 @@ class _Look:
             yield WrongPart(None, tuple(map(int, index)), size, off, most, float(best[at]))
 
     def _by_noise(self, axes: tuple[int, ...]) -> tuple[_Float64, _Float64, _Float64]:
-        """The mean square of the rounding that the device may have, over `axes`, which are kept;
-        that of its large numbers alone; and the number of elements that these are known from."""
+        """The mean square of the rounding that the device may have, over `axes`; that of its large
+        numbers alone; and the number of elements that these are known from. All have the dimensions
+        of the value, `axes` of size 1."""
         noise = self.noise.mean(axis=axes, keepdims=True)
         fourth = np.square(self.noise).mean(axis=axes, keepdims=True)
         elements = self.noise.size / noise.size
