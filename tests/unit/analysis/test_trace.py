@@ -104,7 +104,8 @@ def test_the_cases_of_a_bundled_program_are_of_one_method() -> None:
         trace = Trace(read_etdump(writer.finish()), **explained)  # type: ignore[arg-type]
 
         assert len(trace.methods) == 2
-        assert [trace.method_of(block) for block in trace.blocks] == [trace.methods[0]] * 2
+        # By name: the order of the methods in a file is left to chance.
+        assert [trace.method_of(block) for block in trace.blocks] == [min(trace.methods)] * 2
 
 
 @pytest.mark.parametrize("instruction", [-2, -1000, 1000, 2**31 - 1])
