@@ -75,7 +75,7 @@ class PreparedNumerics:
         self._judgement = Judgement(self.metric, tolerance, kept)
         graph = reference_of(trace, method, reference_graph or EDGE, None).graph
         self._matcher = RunMatcher(graph)
-        self._runnable = runnable_graph(trace.record, graph)
+        self._runnable = runnable_graph(trace, trace.record, graph)
         self.keeps_state = self._runnable.keeps_state
 
     def memory(self) -> Memory:

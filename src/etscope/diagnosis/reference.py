@@ -84,10 +84,7 @@ def reference_of(
     found = graph
     # What another method wrote is state of a method that only reads it, too.
     shares = bool(writers_of_state(trace, method))
-    quick: RecordedGraph | None = None
-    if at_once and not shares and _is_in_file(record, graph.name):
-        file = record
-        quick = trace.once(("recorded", graph.name), lambda: RecordedGraph(file, found))
+    quick = _recorded(trace, record, graph) if at_once and not shares else None
 
     def values() -> Iterator[tuple[str, Any]]:
         from etscope.bridge.reference.reference import arrays_of, keeps_state, reference_arrays
@@ -96,7 +93,7 @@ def reference_of(
             for node, value in quick.checked(quick.interpreter.run(inputs)):
                 yield node, arrays_of(value)
             return
-        program, names = trace.once(("program", found.name), lambda: named_program(record, found))
+        program, names = _named(trace, record, found)
         state = None
         if shares or keeps_state(program):
             state = _state_after(record, found.name, {method: program}, previous())
@@ -160,7 +157,7 @@ def _lost(edge: Graph, graph: Graph) -> list[str]:
 # -- values
 
 
-class RecordedGraph:
+class _RecordedGraph:
     """A graph of a record's file to be run as it is recorded. A thread checks its weights while
     they are used."""
 
@@ -213,19 +210,31 @@ def _state_after(
     return state
 
 
-def runnable_graph(record: RecordView, graph: Graph) -> ReferenceGraph:
-    """A graph that runs, with our names for its nodes: as it is recorded where that is enough, as
-    importing ExecuTorch's exporter and rebuilding the program takes seconds."""
+def runnable_graph(trace: Trace, record: RecordView, graph: Graph) -> ReferenceGraph:
+    """A graph of the trace's record that runs, with our names for its nodes: as it is recorded
+    where that is enough, as importing ExecuTorch's exporter and rebuilding the program takes
+    seconds."""
     require("torch", wanted_by=_WANTED_BY)
     from etscope.bridge.reference.backends import may_be_computed_otherwise
 
-    operators = (node.op for node in graph.nodes)
-    if _is_in_file(record, graph.name) and not may_be_computed_otherwise(operators):
-        recorded = RecordedGraph(record, graph)
-        if recorded.interpreter is not None:
+    if not may_be_computed_otherwise(node.op for node in graph.nodes):
+        recorded = _recorded(trace, record, graph)
+        if recorded is not None and recorded.interpreter is not None:
             recorded.wait()
             return recorded.interpreter
-    return named_program(record, graph)
+    return _named(trace, record, graph)
+
+
+def _recorded(trace: Trace, record: RecordView, graph: Graph) -> _RecordedGraph | None:
+    """The graph as it is recorded, opened once; None if it is not in a file."""
+    if not _is_in_file(record, graph.name):
+        return None
+    return trace.once(("recorded", graph.name), lambda: _RecordedGraph(record, graph))
+
+
+def _named(trace: Trace, record: RecordView, graph: Graph) -> NamedProgram:
+    """The graph's `named_program`, rebuilt once."""
+    return trace.once(("program", graph.name), lambda: named_program(record, graph))
 
 
 def named_program(record: RecordView, graph: Graph) -> NamedProgram:

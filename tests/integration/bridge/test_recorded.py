@@ -157,7 +157,7 @@ def test_a_diagnosis_is_that_with_the_rebuilt_program(
     ).diagnose_numerics(inputs=inputs_of(name))
     prepared: list[Any] = []
 
-    def rebuilt(record: RecordFile, graph: Any) -> Any:
+    def rebuilt(trace: Any, record: RecordFile, graph: Any) -> Any:
         prepared.append(named_program(record, graph))
         return prepared[-1]
 
