@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from etscope.analysis.metrics.arrays import (
     Array,
+    Need,
     Quantization,
     Summary,
     as_array,
@@ -64,7 +65,7 @@ class Metric:
     function: ``(reference, value) -> float``. Both are arrays of one shape, in their own types.
     doc: its meaning, with the formula.
     of_summary: the number from a `Summary`, for metrics that can share one pass over the arrays.
-    errors_only: True if `of_summary` needs the errors alone.
+    need: the sums that `of_summary` is made of.
     """
 
     name: str
@@ -75,7 +76,7 @@ class Metric:
     function: Callable[[Array, Array], float]
     doc: str = ""
     of_summary: Callable[[Summary], float] | None = field(default=None, repr=False)
-    errors_only: bool = field(default=False, repr=False)
+    need: Need = field(default=Need.ALL, repr=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -297,8 +298,7 @@ def _of_summary(
     better: Literal["lower", "higher"],
     perfect: float,
     formula: Callable[[Summary], float],
-    *,
-    errors_only: bool = False,
+    need: Need = Need.ALL,
 ) -> Metric:
     def of_summary(summary: Summary) -> float:
         return math.nan if summary.nan or not summary.count else formula(summary)
@@ -309,20 +309,20 @@ def _of_summary(
         unit,
         better,
         perfect,
-        lambda reference, value: of_summary(summarize(reference, value, errors_only=errors_only)),
+        lambda reference, value: of_summary(summarize(reference, value, need)),
         inspect.cleandoc(formula.__doc__ or ""),
         of_summary,
-        errors_only,
+        need,
     )
 
 
 BUILTIN: tuple[Metric, ...] = (
-    _of_summary("snr", "SNR", "dB", "higher", math.inf, _snr),
-    _of_summary("mse", "MSE", "", "lower", 0.0, _mse, errors_only=True),
+    _of_summary("snr", "SNR", "dB", "higher", math.inf, _snr, Need.SIGNAL),
+    _of_summary("mse", "MSE", "", "lower", 0.0, _mse, Need.ERRORS),
     _of_summary("cosine_similarity", "cosine similarity", "", "higher", 1.0, _cosine_similarity),
-    _of_summary("sqnr", "SQNR", "dB", "higher", math.inf, _sqnr),
+    _of_summary("sqnr", "SQNR", "dB", "higher", math.inf, _sqnr, Need.SIGNAL),
     _of_summary("psnr", "PSNR", "dB", "higher", math.inf, _psnr),
-    _of_summary("rms", "RMS error", "", "lower", 0.0, _rms, errors_only=True),
+    _of_summary("rms", "RMS error", "", "lower", 0.0, _rms, Need.ERRORS),
     _of_summary("l1", "L1", "", "lower", 0.0, _l1),
     _of_summary("mae", "mean absolute error", "", "lower", 0.0, _mae),
     _of_summary("max_abs", "largest absolute error", "", "lower", 0.0, _max_abs),
@@ -432,13 +432,13 @@ def measure_all(
         first = reference_quantization.dequantized(first)
     if value_quantization is not None:
         second = value_quantization.dequantized(second)
-    errors_only = all(metric.errors_only for metric in found if metric.of_summary is not None)
+    need = max((one.need for one in found if one.of_summary is not None), default=Need.ERRORS)
     summary: Summary | None = None
     results: dict[str, float | None] = {}
     for metric in found:
         if metric.of_summary is not None:
             if summary is None:
-                summary = summarize(first, second, errors_only=errors_only)
+                summary = summarize(first, second, need)
             results[metric.name] = metric.of_summary(summary)
         else:
             result = metric.function(first, second)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 PART = 1 << 16  # elements at a time; the float64 copies of a part stay in the cache
+_ROW = 1 << 13  # elements in a product by BLAS, which computes so few in one thread
 _SMALL, _LARGE = 1e-200, 1e200  # sums of squares that are precise without a scale
 
 
@@ -121,6 +123,14 @@ def parts(reference: Array, value: Array) -> Iterator[tuple[Array, Array]]:
 # -- a summary of two arrays
 
 
+class Need(IntEnum):
+    """The sums of a `Summary` that a metric is made of, each with those before it."""
+
+    ERRORS = 0  # `error`, without its largest
+    SIGNAL = 1  # `r`, without its largest
+    ALL = 2
+
+
 @dataclass(slots=True)
 class Squares:
     """A sum of squares, ``scale**2 * total``: numbers like 1e-200 do not vanish when squared.
@@ -168,10 +178,10 @@ class Summary:
 
     Elements that are the same infinity in both have an error of 0, and count as 0 on both sides.
 
-    errors_only: compute only the flags above and `error`, without its largest; the rest is 0.
+    need: what to compute besides `count` and the flags; the rest is 0.
     """
 
-    errors_only: bool = False
+    need: Need = Need.ALL
 
     count: int = 0
     nan: bool = False
@@ -184,8 +194,8 @@ class Summary:
     error_max: float = 0.0
     relative_max: float = 0.0
     dot: float = 0.0
-    # Memory for the errors of a part: allocating it for each part takes longer than the work.
-    room: Float64 = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
+    # Memory for the numbers of a part: allocating it for each part takes longer than the work.
+    room: Float64 = field(default_factory=lambda: np.empty((3, 0)), repr=False, compare=False)
 
     @property
     def equal(self) -> bool:
@@ -203,19 +213,27 @@ class Summary:
         if _is_exact(reference.dtype) and _is_exact(value.dtype):
             return False
         with np.errstate(all="ignore"):
-            if len(self.room) < len(reference):
-                self.room = np.empty(len(reference))
-            errors = self.room[: len(reference)]
-            np.subtract(reference, value, out=errors, dtype=np.float64, casting="unsafe")
-            total = _plain_sum(errors, errors)
+            if self.room.shape[1] < len(reference):
+                self.room = np.empty((3, len(reference)))
+            r, v, errors = self.room[:, : len(reference)]
+            np.copyto(r, reference, casting="unsafe")
+            np.copyto(v, value, casting="unsafe")
+            np.subtract(r, v, out=errors)
+            total = plain_sum(errors)
             if total is None:
                 return False
-            if self.errors_only:
+            if self.need is Need.ERRORS:
                 self.error.add_sum(total, 0.0)
                 return True
-            r, v = reference.astype(np.float64), value.astype(np.float64)
-            r_total, v_total, dot = _plain_sum(r, r), _plain_sum(v, v), _dot(r, v)
-            if r_total is None or v_total is None:
+            r_total = plain_sum(r)
+            if r_total is None:
+                return False
+            if self.need is Need.SIGNAL:
+                self.r.add_sum(r_total, 0.0)
+                self.error.add_sum(total, 0.0)
+                return True
+            v_total, dot = plain_sum(v), _dot(r, v)
+            if v_total is None:
                 return False
             self._add_sums(r, v, r_total, v_total, dot)
             np.abs(errors, out=errors)
@@ -266,11 +284,11 @@ class Summary:
         return error
 
     def _add_relative(self, error: Float64, r: Float64) -> None:
-        wrong = error > 0
-        if wrong.any():
-            with np.errstate(divide="ignore", over="ignore"):
-                ratio = np.max(error[wrong] / np.abs(r[wrong]))
-            self.relative_max = max(self.relative_max, float(ratio))
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            ratios = np.abs(r)
+            np.divide(error, ratios, out=ratios)  # 0 / 0 is NaN, which fmax leaves out
+            largest = float(np.fmax.reduce(ratios, initial=0.0))
+        self.relative_max = max(self.relative_max, largest)
 
     def _add_dot(self, r: Float64, v: Float64) -> None:
         before = self.r.scale, self.v.scale
@@ -286,26 +304,32 @@ def _is_exact(dtype: np.dtype[Any]) -> bool:
     return is_integer(dtype) and dtype.itemsize == 8
 
 
-def _plain_sum(one: Float64, other: Float64) -> float | None:
-    """The sum of products; None if it is not precise: for numbers not finite, or far from 1."""
-    total = _dot(one, other)
+def plain_sum(numbers: Float64) -> float | None:
+    """The sum of squares; None if it is not precise: for numbers not finite, or far from 1."""
+    total = _dot(numbers, numbers)
     if _SMALL < total < _LARGE:
         return total
-    return 0.0 if total == 0 and not one.any() else None
+    return 0.0 if total == 0 and not numbers.any() else None
 
 
 def _dot(one: Float64, other: Float64) -> float:
-    """The sum of products, not by BLAS, whose threads make the result differ between runs."""
-    return float(np.einsum("i,i->", one, other))
+    """The sum of products: row by row, as BLAS splits longer ones among threads, and the result
+    would differ between runs."""
+    whole = one.size - one.size % _ROW
+    rest = float(np.dot(one[whole:], other[whole:]))
+    if not whole:
+        return rest
+    rows, columns = one[:whole].reshape(-1, 1, _ROW), other[:whole].reshape(-1, _ROW, 1)
+    return float(np.matmul(rows, columns).sum()) + rest
 
 
 def _largest(numbers: Float64) -> float:
     return max(float(np.max(numbers)), -float(np.min(numbers)))
 
 
-def summarize(reference: Array, value: Array, *, errors_only: bool = False) -> Summary:
-    """The summary of two arrays of one shape; see `Summary` for `errors_only`."""
-    summary = Summary(errors_only=errors_only)
+def summarize(reference: Array, value: Array, need: Need = Need.ALL) -> Summary:
+    """The summary of two arrays of one shape; see `Summary` for `need`."""
+    summary = Summary(need)
     for part in parts(reference, value):
         summary.add(*part)
         if summary.nan:
