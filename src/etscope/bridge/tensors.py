@@ -35,6 +35,12 @@ def tensor_over(array: npt.NDArray[Any]) -> torch.Tensor:
     return _converted(array, torch.from_numpy)
 
 
+def tensor_sharing(array: npt.NDArray[Any]) -> torch.Tensor:
+    """Return a tensor over an array's memory if torch can take that and computes the same from it,
+    else a copy. Nothing may write to it: the memory may be that of a file."""
+    return _converted(array, _sharing)
+
+
 def _converted(
     array: npt.NDArray[Any], convert: Callable[[npt.NDArray[Any]], torch.Tensor]
 ) -> torch.Tensor:
@@ -103,7 +109,7 @@ class StoredWeights(Mapping[str, torch.Tensor]):
     def shared(self, name: str) -> torch.Tensor:
         """Return a tensor over the file's own memory, if torch can take that and computes the same
         from it. Writing to it would end the process."""
-        return _converted(self._arrays[name], _sharing)
+        return tensor_sharing(self._arrays[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)

@@ -2,22 +2,26 @@
 
 Three runs of one graph go side by side: the plain reference; the same graph, in which the values
 that the device logged replace the computed ones; and the second again in float64, which shows how
-much of a difference is rounding.
+much of a difference is rounding. Of a plain graph, float64 is computed for those values alone that
+somebody looks at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
 from etscope.bridge.reference.backends import ByDesign
-from etscope.bridge.reference.reference import Operation, ReferenceGraph, arrays_of
-from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
+from etscope.bridge.reference.on_demand import ValuesOnDemand
+from etscope.bridge.reference.reference import Call, Operation, ReferenceGraph, arrays_of
+from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy, tensor_sharing
 
 _JITTER_SEED = 0
 # Of the largest number of a tensor, in units of the last place: as near as this to the middle
@@ -28,20 +32,25 @@ _NEAR = 16
 DeviceValues = Callable[[str, int], Collection[tuple[int | None, Any]]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Recomputed:
     """A node's value in the three runs; use it before the next one.
 
-    local: computed from the device's values, as its backend does. wide: the same in float64.
-    reference: computed without them, as PyTorch does. Arrays, numbers, or tuples or lists of them.
-    `reference` and `wide` are None where those runs took another branch.
+    local: computed from the device's values, as its backend does. wide: the same in float64, which
+    may be computed when it is asked for. reference: computed without them, as PyTorch does. Arrays,
+    numbers, or tuples or lists of them. `reference` and `wide` are None where those runs took
+    another branch.
     """
 
     name: str
     loop_pass: int
     reference: Any
     local: Any
-    wide: Any
+    in_float64: Callable[[], Any]
+
+    @cached_property
+    def wide(self) -> Any:
+        return self.in_float64()
 
 
 @dataclass(slots=True)
@@ -85,7 +94,6 @@ def recompute(
     the graph, as backends round within an operator, too; where the scale is computed, past the
     middle between two steps if they are next to it.
     """
-    jitter = torch.Generator().manual_seed(_JITTER_SEED)
     designs = {} if by_design is None else by_design
 
     def designed(operation: Operation, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -96,18 +104,43 @@ def recompute(
         return operation.target(*designed(operation, args), **kwargs)
 
     def widely(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        seed = _JITTER_SEED + crc32(operation.name.encode())
+        jitter = torch.Generator().manual_seed(seed)
         return _wide_call(operation, designed(operation, args), kwargs, jitter)
 
+    calls, memory = (locally, widely), Memory() if memory is None else memory
+    if graph.is_plain and not (memory.reference or memory.local or memory.wide):
+        outputs = yield from _two_runs(graph, inputs, device, wanted, calls, designs)
+    else:
+        outputs = yield from _three_runs(graph, inputs, device, wanted, memory, calls)
+    # Copies, since an output may be a buffer that the next run writes to.
+    memory.outputs = [
+        np.array(numpy_from_tensor(value)) if isinstance(value, torch.Tensor) else value
+        for value in outputs
+    ]
+
+
+def _three_runs(
+    graph: ReferenceGraph,
+    inputs: Any,
+    device: DeviceValues,
+    wanted: Collection[str],
+    memory: Memory,
+    calls: tuple[Call, Call],
+) -> Generator[Recomputed, None, list[Any]]:
+    """`recompute` any graph; returns the outputs of the reference. calls: of the second and of the
+    third run."""
     kept = graph.own_memory
-    memory = Memory() if memory is None else memory
-    local = _Run(graph.run(inputs, memory.local, call=locally))
+    local = _Run(graph.run(inputs, memory.local, call=calls[0]))
     plain = _Run(graph.run(inputs, memory.reference))
-    wide = _Run(graph.run(inputs, memory.wide, call=widely))
+    wide = _Run(graph.run(inputs, memory.wide, call=calls[1]))
     while local.current is not None:
         name, loop_pass, value = local.current
         reference, exact = (run.reach(name, loop_pass) for run in (plain, wide))
         if name in wanted:
-            yield Recomputed(name, loop_pass, *map(arrays_of, (reference, value, exact)))
+            yield Recomputed(
+                name, loop_pass, arrays_of(reference), arrays_of(value), partial(arrays_of, exact)
+            )
         given = device(name, loop_pass)
         if reference is not None:
             plain.go_on(None)
@@ -116,11 +149,74 @@ def recompute(
         local.go_on(_replaced(value, given, kept) if given else None)
     for run in (plain, wide):
         run.finish()
-    # Copies, since an output may be a buffer that the next run writes to.
-    memory.outputs = [
-        np.array(numpy_from_tensor(value)) if isinstance(value, torch.Tensor) else value
-        for value in plain.outputs
-    ]
+    return plain.outputs
+
+
+def _two_runs(
+    graph: ReferenceGraph,
+    inputs: Any,
+    device: DeviceValues,
+    wanted: Collection[str],
+    calls: tuple[Call, Call],
+    own: Collection[str],
+) -> Generator[Recomputed, None, list[Any]]:
+    """`recompute` a plain graph, as `_three_runs`, with float64 on demand.
+
+    own: the nodes that the second run computes otherwise than the reference. Others are computed
+    once where both have the same arguments, as before the first value of the device.
+    """
+    wide = ValuesOnDemand(calls[1])
+    last: list[Any] = ["", None, None]  # of the reference: name, arguments, value
+
+    def plainly(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        value = operation.target(*args, **kwargs)
+        last[:] = operation.name, (args, kwargs), value
+        return value
+
+    def locally(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        is_last = operation.name == last[0] and operation.name not in own
+        if is_last and _are_same(last[1], (args, kwargs)):
+            value = last[2]
+        else:
+            value = calls[0](operation, args, kwargs)
+        wide.note(operation, args, kwargs, value)
+        return value
+
+    plain = _Run(graph.run(inputs, {}, call=plainly))
+    local = _Run(graph.run(inputs, {}, call=locally))
+    while local.current is not None and plain.current is not None:
+        name, loop_pass, value = local.current
+        if name in wanted:
+            reference = arrays_of(plain.current[2])
+            exact = partial(_wide_arrays, wide, value)
+            yield Recomputed(name, loop_pass, reference, arrays_of(value), exact)
+        given = device(name, loop_pass)
+        plain.go_on(None)
+        local.go_on(_replaced(value, given, None) if given else None)
+    return plain.outputs
+
+
+def _wide_arrays(wide: ValuesOnDemand, value: Any) -> Any:
+    with torch.inference_mode():
+        return arrays_of(wide.of(value))
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    """True for arguments that are equal, and whose tensors are the same memory."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one is other or (
+            one.data_ptr() == other.data_ptr()
+            and one.dtype == other.dtype
+            and one.shape == other.shape
+            and one.stride() == other.stride()
+        )
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(map(_are_same, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_are_same(one[key], other[key]) for key in one)
+    return bool(one == other)
 
 
 def flat_inputs(inputs: Any) -> list[Any]:
@@ -184,10 +280,12 @@ def _like(value: Any, array: Any, kept: Collection[int] | None) -> Any:
     """The array as a tensor, in the layout and type of `value`."""
     if not isinstance(value, torch.Tensor) or not isinstance(array, np.ndarray):
         return value
-    given = tensor_from_numpy(array)
+    given = tensor_from_numpy(array) if kept is not None else tensor_sharing(array)
     if given.numel() != value.numel():
         return value
     given = given.reshape(value.shape)
+    if kept is None and given.dtype == value.dtype and given.stride() == value.stride():
+        return given
     if kept is not None and value.untyped_storage().data_ptr() not in kept:
         try:
             return value.copy_(given)

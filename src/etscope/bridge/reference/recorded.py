@@ -140,6 +140,7 @@ class RecordedGraphInterpreter:
 
     keeps_state: ClassVar[bool] = False
     own_memory: ClassVar[None] = None
+    is_plain: ClassVar[bool] = True
 
     @while_running(torch.inference_mode())
     def run(

@@ -69,6 +69,11 @@ class ReferenceGraph(Protocol):
         """The addresses of the weights, for a graph whose nodes write to values; None for any
         other."""
 
+    @property
+    def is_plain(self) -> bool:
+        """True if each node is computed once, from values that nothing writes to: the graph keeps
+        no state, and has no loops, branches and delegates."""
+
     def run(
         self, inputs: Any, state: dict[str, torch.Tensor], *, call: Call | None = None
     ) -> _Values:
@@ -94,6 +99,15 @@ class NamedProgram(NamedTuple):
         if not writes_in_place(self.program.graph_module):
             return None
         return {tensor.untyped_storage().data_ptr() for tensor in self.program.state_dict.values()}
+
+    @property
+    def is_plain(self) -> bool:
+        nodes = self.program.graph.nodes
+        return not (
+            self.keeps_state
+            or writes_in_place(self.program.graph_module)
+            or any(str(node.target) in _CONTROL for node in nodes)
+        )
 
     def run(
         self, inputs: Any, state: dict[str, torch.Tensor], *, call: Call | None = None
