@@ -42,6 +42,7 @@ from etscope.analysis.numerics.runs import (
     edge_symbols,
     match_run,
 )
+from etscope.analysis.numerics.screening import screened
 from etscope.analysis.numerics.values import channel_axis, compare_values, quantized_range
 from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.profile.trace import Trace
@@ -247,12 +248,20 @@ def diagnose_run(
     device = device_values(logged, matching)
     keeper = None if judgement.kept is None else _Keeper(judgement.kept, subgraphs.graph)
     values = sum(map(len, matching.by_node.values()))
-    judge_rows = _Judge(paired, subgraphs, backends, judgement, keeper, values)
+    judge_rows = _Judge(paired, subgraphs, backends, judgement, values)
     for item in recomputation.run(device, set(matching.by_node), backends):
         for pair in matching.by_node[item.name]:
-            row = judge_rows.row(pair, item)
-            if row is not None:
-                rows.append(flow.explained(row))
+            compared = judge_rows.compared(pair, item)
+            if compared is None:
+                continue
+            row = judge_rows.row(compared)
+            explained = flow.explained(row)
+            if explained.verdict != row.verdict and row.noise is None:
+                # Whether a difference shows depends on the whole limit.
+                explained = flow.explained(judge_rows.row(compared, screen=False))
+            if keeper is not None:
+                explained = keeper.with_values(explained, compared)
+            rows.append(explained)
     coverage = paired.coverage()
     if not rows:
         raise NumericGapError(
@@ -320,6 +329,26 @@ _MOVE_BITS = (None, "XnnpackBackend")
 
 
 @dataclass(frozen=True, slots=True)
+class _Compared:
+    """A device's value, and what was recomputed for it."""
+
+    pair: Pair
+    item: Recomputed
+    value: Any
+    local: Any
+    reference: Any
+
+    @property
+    def wide(self) -> Any:
+        """PyTorch's result in float64."""
+        return _element(self.item.wide, self.pair)
+
+
+def _element(value: Any, pair: Pair) -> Any:
+    return value if value is None or pair.element is None else value[pair.element]
+
+
+@dataclass(frozen=True, slots=True)
 class _Judge:
     """Compares logged values with their recomputed ones. backends: of nodes inside delegates.
     values: their number in the run."""
@@ -328,19 +357,18 @@ class _Judge:
     subgraphs: Subgraphs
     backends: Mapping[str, str]
     judgement: Judgement
-    keeper: _Keeper | None
     values: int
 
-    def row(self, pair: Pair, item: Recomputed) -> NumericsRow | None:
-        """The row of a value; None if it cannot be compared."""
-        local, reference, wide = (
-            value if value is None or pair.element is None else value[pair.element]
-            for value in (item.local, item.reference, item.wide)
-        )
+    def compared(self, pair: Pair, item: Recomputed) -> _Compared | None:
+        """The values of a pair; None if they cannot be compared."""
+        local, reference = _element(item.local, pair), _element(item.reference, pair)
         value = self.paired.value(pair, item.loop_pass, local)
-        if value is None:
-            return None
-        metric = self.judgement.metric
+        return None if value is None else _Compared(pair, item, value, local, reference)
+
+    def row(self, compared: _Compared, *, screen: bool = True) -> NumericsRow:
+        """The row of a value. screen: without noise, if the value is fine whatever that is."""
+        metric, pair, item = self.judgement.metric, compared.pair, compared.item
+        value, local, reference = compared.value, compared.local, compared.reference
         graph, subgraph = self.subgraphs.graph, self.subgraphs.of(pair.node)
         record, node = self.paired.records[pair.instruction], graph.calls[pair.node]
         inside = [graph.calls[path] for path in subgraph.nodes]
@@ -351,10 +379,12 @@ class _Judge:
             exact=moves_bits and all(stem(one.op) in _MOVES for one in inside),
             values=self.values,
         )
-        judged = judge(metric, local, value, wide, rules)
+        judged = screened(metric, local, value, rules) if screen else None
+        if judged is None:
+            judged = judge(metric, local, value, compared.wide, rules)
         expected = local if reference is None else reference
         counts = _non_finite(value)
-        row = NumericsRow(
+        return NumericsRow(
             pair=pair,
             loop_pass=item.loop_pass,
             event=record.event if pair.delegate_id is None else str(pair.delegate_id),
@@ -381,9 +411,6 @@ class _Judge:
             if any(counts)
             else None,
         )
-        if self.keeper is None:
-            return row
-        return self.keeper.with_values(row, value, local, reference)
 
 
 class _Keeper:
@@ -395,10 +422,11 @@ class _Keeper:
         self._worst: list[tuple[bool, float, int, tuple[Pair, int]]] = []  # a heap, the least first
         self._outputs = self._wrong = self._seen = 0
 
-    def with_values(self, row: NumericsRow, value: Any, local: Any, reference: Any) -> NumericsRow:
+    def with_values(self, row: NumericsRow, compared: _Compared) -> NumericsRow:
         """The row with its values, if it may be one of those that are kept."""
         if row.local is None or not self._takes(row):
             return row
+        value, local, reference = compared.value, compared.local, compared.reference
         node = self._graph.calls[row.pair.node]
         quantized = quantized_range(self._graph, row.pair.node)
         compare = partial(

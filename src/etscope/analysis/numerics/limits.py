@@ -36,6 +36,7 @@ ROUNDING_FACTOR = 16.0
 QUANTIZED_FACTOR = 2.0
 TOLERANCES = {"float64": 1e-10, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
 OTHER_TOLERANCE = 0.2  # of floats with 8 bits
+BEYOND = 0.01  # of the root mean square: the error of an element that is clearly off
 _EPSILONS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 _Array = npt.NDArray[Any]
@@ -104,7 +105,7 @@ def judge(metric: Metric, local: Any, value: Any, wide: Any, rules: Rules = _USU
         if only_nan(local):
             return Judged(error, None, None, 0.0, 0.0)
     numbers = _numbers(expected)
-    allowed = None if rules.exact else _tolerated(expected, numbers)
+    allowed = None if rules.exact else tolerated(expected)
     limit = rules.tolerance
     if limit is None:
         limit = metric.perfect if allowed is None else measure(metric, expected, allowed)
@@ -124,24 +125,23 @@ def judge(metric: Metric, local: Any, value: Any, wide: Any, rules: Rules = _USU
     wrong = bool(new_nan(local, value)) or exceeds(metric, error, limit)
     if wrong or rules.tolerance is not None or rounding is None:
         return Judged(error, noise, limit, excess, share, wrong)
-    part = _part(expected.dtype, numbers, _numbers(found), rounding, rules)
+    known = rounding_of(expected.dtype, rounding, rules)
+    part = wrong_part(numbers, _numbers(found), known, rules.values)
     if part is not None:
         excess = part.excess
     return Judged(error, noise, limit, excess, share, part is not None, part)
 
 
-def _part(
-    dtype: np.dtype[Any], expected: _Float64, found: _Float64, noise: _Float64, rules: Rules
-) -> WrongPart | None:
+def rounding_of(dtype: np.dtype[Any], noise: _Float64, rules: Rules) -> Rounding:
+    """The error that rounding may make of a result. noise: PyTorch's, elementwise."""
     is_float = dtype.kind not in "biu"
-    rounding = Rounding(
+    return Rounding(
         noise=noise,
         factor=rules.factor,
-        tolerance=_tolerance(dtype) if is_float and not rules.exact else 0.0,
+        tolerance=tolerance_of(dtype) if is_float and not rules.exact else 0.0,
         epsilon=_EPSILONS.get(dtype.name, 0.25) if is_float else 0.0,
         is_even=rules.quantized,
     )
-    return wrong_part(expected, found, rounding, rules.values)
 
 
 def agreeing(one: Any, other: Any) -> tuple[_Array, _Array]:
@@ -202,18 +202,19 @@ def _numbers(array: _Array) -> _Float64:
     return array.astype(np.float64)
 
 
-def _tolerated(expected: _Array, numbers: _Float64) -> _Array | None:
+def tolerated(expected: _Array) -> _Array | None:
     """The result with the dtype's relative error, up and down by turns; None for exact dtypes."""
     if expected.dtype.kind in "biu":
         return None
-    share = _tolerance(expected.dtype)
+    share = tolerance_of(expected.dtype)
     signs = np.ones(expected.size)
     signs[1::2] = -1.0
+    factors = 1.0 + share * signs.reshape(expected.shape)
     with np.errstate(over="ignore"):
-        return _as(numbers * (1.0 + share * signs.reshape(expected.shape)), expected.dtype)
+        return _as(_numbers(expected) * factors, expected.dtype)
 
 
-def _tolerance(dtype: np.dtype[Any]) -> float:
+def tolerance_of(dtype: np.dtype[Any]) -> float:
     return TOLERANCES.get(dtype.name, OTHER_TOLERANCE)
 
 
@@ -236,7 +237,7 @@ def _excess(
         ]
         limit = max((x for x in limits if math.isfinite(x)), default=0.0)
         size = _rms(expected[np.isfinite(expected)])
-        off = ~(np.abs(errors) <= 0.01 * size)
+        off = ~(np.abs(errors) <= BEYOND * size)
     error = _rms(errors)
     share = float(off.mean())
     if not math.isfinite(error):

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 FALSE_ALARMS = 1e-4  # the share of runs without a fault in which one is told from a part
-_PEAK = 16.0  # an element's error may be as many times the tolerance of its tensor
+PEAK = 16.0  # an element's error may be as many times the tolerance of its tensor
 
 _Float64 = npt.NDArray[np.float64]
 
@@ -145,7 +145,7 @@ class _Look:
     def elements(self) -> Iterator[WrongPart]:
         """Yield the element that is farthest beyond its limit, if any is."""
         size, dimensions = self.error.size, range(self.error.ndim)
-        tolerated = (_PEAK * self.rounding.tolerance) ** 2
+        tolerated = (PEAK * self.rounding.tolerance) ** 2
         tolerated = tolerated * np.maximum(self.numbers, self.numbers.mean())
         beyond = np.flatnonzero(self.error > tolerated)
         if size < 2 or not beyond.size:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from etscope.analysis.metrics import Quantization
 from etscope.analysis.metrics.arrays import as_array, is_integer
-from etscope.analysis.numerics.limits import OTHER_TOLERANCE, TOLERANCES
+from etscope.analysis.numerics.limits import BEYOND, OTHER_TOLERANCE, TOLERANCES
 from etscope.errors import UsageError
 from etscope.model.graph import SAME_VALUE, Graph, Node, stem
 
@@ -25,7 +25,6 @@ BINS = 32
 MOST_CHANNELS = 8  # in full, the worst; all others are in the profile
 PROFILE = 128  # channels side by side, each the worst of its neighbours where there are more
 MOST_ELEMENTS = 8
-BEYOND = 0.01  # of the root mean square: the error of an element that is clearly off
 QUANTILES = (0.5, 0.9, 0.99)
 
 _NEARLY_ALL = 0.99  # of the error, in a part that is to be named
