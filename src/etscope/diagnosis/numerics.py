@@ -107,7 +107,13 @@ class PreparedNumerics:
             designs = computed_otherwise(self._runnable, backends)
             return recompute(self._runnable, inputs, device, nodes, memory, designs)
 
-        recomputation = Recomputation(self._matcher.graph, flat_inputs(inputs), values, designs)
+        recomputation = Recomputation(
+            self._matcher.graph,
+            flat_inputs(inputs),
+            values,
+            designs,
+            values_stay=self._runnable.own_memory is None,
+        )
         return diagnose_run(trace, self.method, run, recomputation, self._matcher, self._judgement)
 
     def go_on(self, trace: Trace, run: MethodRun | None, inputs: Any, memory: Memory) -> None:

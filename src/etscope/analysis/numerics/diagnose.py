@@ -57,6 +57,7 @@ _NEARLY_ALL = 0.9  # share of elements
 
 _MOST_OUTPUTS = 8
 _FIRST_WRONG = 4
+_WAITING_BYTES = 64 << 20
 
 DeviceValues = Callable[[str, int], Collection[tuple[int | None, Any]]]
 
@@ -108,12 +109,14 @@ class Recomputation:
     run: takes a function that returns a node's values on the device, the names of the nodes to
     yield, and the backend of each node inside a delegate. by_design: takes these backends, and
     returns the nodes that are computed otherwise than PyTorch does by design, with the reason.
+    values_stay: later nodes do not write to values that were yielded.
     """
 
     graph: Graph
     inputs: Sequence[Any]
     run: Callable[[DeviceValues, Collection[str], Mapping[str, str]], Iterable[Recomputed]]
     by_design: Callable[[Mapping[str, str]], Mapping[str, str]]
+    values_stay: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +249,9 @@ def diagnose_run(
     by_design = recomputation.by_design(backends)
     flow = _Flow(metric, by_design)
     device = device_values(logged, matching)
-    keeper = None if judgement.kept is None else _Keeper(judgement.kept, subgraphs.graph)
+    keeper = None
+    if judgement.kept is not None:
+        keeper = _Keeper(judgement.kept, subgraphs.graph, recomputation.values_stay)
     values = sum(map(len, matching.by_node.values()))
     judge_rows = _Judge(paired, subgraphs, backends, judgement, values)
     for item in recomputation.run(device, set(matching.by_node), backends):
@@ -414,30 +419,40 @@ class _Judge:
 
 
 class _Keeper:
-    """Compares the values of rows as they come, and decides at the end which are kept."""
+    """Chooses the rows that keep what is to be seen of their values. These are compared when all
+    rows are known, as far as they fit in memory until then. values_stay: as of `Recomputation`."""
 
-    def __init__(self, kept: KeptValues, graph: Graph) -> None:
-        self._kept, self._graph = kept, graph
+    def __init__(self, kept: KeptValues, graph: Graph, values_stay: bool) -> None:
+        self._kept, self._graph, self._values_stay = kept, graph, values_stay
         self._always: set[tuple[Pair, int]] = set()
         self._worst: list[tuple[bool, float, int, tuple[Pair, int]]] = []  # a heap, the least first
         self._outputs = self._wrong = self._seen = 0
+        self._waiting: dict[tuple[Pair, int], tuple[Any, Any, Any]] = {}
+        self._bytes = 0
 
     def with_values(self, row: NumericsRow, compared: _Compared) -> NumericsRow:
-        """The row with its values, if it may be one of those that are kept."""
+        """The row with its values, if it may be one of those that are kept, and they cannot
+        wait."""
         if row.local is None or not self._takes(row):
             return row
-        value, local, reference = compared.value, compared.local, compared.reference
-        node = self._graph.calls[row.pair.node]
-        quantized = quantized_range(self._graph, row.pair.node)
+        values = compared.value, compared.local, compared.reference
+        if self._values_stay and self._bytes + _bytes(values) <= _WAITING_BYTES:
+            self._waiting[row.pair, row.loop_pass] = values
+            self._bytes += _bytes(values)
+            return row
+        return replace(row, values=self._values(row.pair.node, *values))
+
+    def _values(self, path: str, value: Any, local: Any, reference: Any) -> RowValues:
+        node, quantized = self._graph.calls[path], quantized_range(self._graph, path)
         compare = partial(
-            compare_values, axis=channel_axis(node.op, len(row.shape)), quantized=quantized
+            compare_values, axis=channel_axis(node.op, np.ndim(value)), quantized=quantized
         )
         total = None
         if reference is not None and np.shape(reference) == np.shape(value):
             one, other = np.asarray(reference), np.asarray(local)
             if not ((one == other) | ((one != one) & (other != other))).all():  # or NaN in both
                 total = compare(reference, value)
-        return replace(row, values=RowValues(compare(local, value), total))
+        return RowValues(compare(local, value), total)
 
     def _takes(self, row: NumericsRow) -> bool:
         place = row.pair, row.loop_pass
@@ -457,10 +472,20 @@ class _Keeper:
         if len(self._worst) < self._kept.worst:
             heapq.heappush(self._worst, key)
             return True
-        return bool(self._worst) and heapq.heappushpop(self._worst, key) is not key
+        if not self._worst:
+            return False
+        replaced = heapq.heappushpop(self._worst, key)
+        self._bytes -= _bytes(self._waiting.pop(replaced[-1], ()))
+        return replaced is not key
 
     def only_kept(self, rows: Sequence[NumericsRow]) -> list[NumericsRow]:
-        """The rows, without values that others replaced."""
+        """The rows with values that were chosen, and without those that others replaced."""
+        rows = [
+            row
+            if (values := self._waiting.pop((row.pair, row.loop_pass), None)) is None
+            else replace(row, values=self._values(row.pair.node, *values))
+            for row in rows
+        ]
         if self._kept.selector is not None:
             if not any(row.values for row in rows):
                 nodes = list(dict.fromkeys(row.pair.node for row in rows))
@@ -469,7 +494,7 @@ class _Keeper:
                     f"{self._kept.selector.text!r} picks no value that can be compared",
                     hint="values are of: " + ", ".join(nodes[:12]) + more,
                 )
-            return list(rows)
+            return rows
         kept = self._always.union(entry[-1] for entry in self._worst)
         return [
             row
@@ -477,6 +502,10 @@ class _Keeper:
             else replace(row, values=None)
             for row in rows
         ]
+
+
+def _bytes(values: Iterable[Any]) -> int:
+    return sum(getattr(value, "nbytes", 0) for value in values)
 
 
 def device_values(logged: LoggedRun, matching: Matching) -> DeviceValues:
