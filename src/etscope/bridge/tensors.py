@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -102,14 +103,18 @@ class StoredWeights(Mapping[str, torch.Tensor]):
 
     def __init__(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         self._arrays = arrays
+        self._shared: WeakValueDictionary[str, torch.Tensor] = WeakValueDictionary()
 
     def __getitem__(self, name: str) -> torch.Tensor:
         return tensor_from_numpy(self._arrays[name])
 
     def shared(self, name: str) -> torch.Tensor:
         """Return a tensor over the file's own memory, if torch can take that and computes the same
-        from it. Writing to it would end the process."""
-        return tensor_sharing(self._arrays[name])
+        from it. Writing to it would end the process. Two that are in use at one time are one."""
+        found = self._shared.get(name)
+        if found is None:
+            self._shared[name] = found = tensor_sharing(self._arrays[name])
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
