@@ -74,9 +74,10 @@ class NumericsRow:
 
     total: error of the device's value to the reference. local: error to the value that PyTorch
     computes from the device's own inputs. inherited: error of that value to the reference. noise:
-    rounding error in PyTorch. limit: allowed local error. All in the metric; None where there is
-    nothing to compare with. excess: the local error over the limit, in root mean squares. share: of
-    the elements that are clearly off.
+    rounding error in PyTorch; None where the value is fine whatever it is. limit: allowed local
+    error, without noise that of the tolerance alone. All in the metric; None where there is nothing
+    to compare with. excess: the local error over the limit, in root mean squares. share: of the
+    elements that are clearly off.
 
     verdict: "wrong", when the local error exceeds the limit, or that of `part` its own: a part of
     the value, where the whole is within the limit; "inherited", when it does not, but an

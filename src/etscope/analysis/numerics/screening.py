@@ -40,7 +40,7 @@ _SIGNS = np.resize(np.array([1.0, -1.0]), PART + 2)
 
 def screened(metric: Metric, local: Any, value: Any, rules: Rules) -> Judged | None:
     """`limits.judge` a value that is fine by its tolerance alone; None for any other, and for
-    numbers that are not finite, unless both sides are equal."""
+    floats that are not finite."""
     expected, found = np.asarray(local), np.asarray(value)
     if expected.shape != found.shape or not expected.size:
         return None
@@ -60,7 +60,7 @@ def screened(metric: Metric, local: Any, value: Any, rules: Rules) -> Judged | N
 
 
 def _screened_equal(metric: Metric, expected: _Array, found: _Array, rules: Rules) -> Judged | None:
-    """Of integers, which have no tolerance."""
+    """Judge integers, which have no tolerance."""
     limit = metric.perfect if rules.tolerance is None else rules.tolerance
     if not np.array_equal(expected, found):
         return None

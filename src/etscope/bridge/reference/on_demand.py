@@ -146,8 +146,9 @@ def _mapped(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
     """The value with each `kind` in it changed, through tuples, lists and dicts."""
     if isinstance(value, kind):
         return change(value)
-    if type(value) in (tuple, list):
-        return type(value)(_mapped(one, kind, change) for one in value)
+    if isinstance(value, (tuple, list)):
+        changed = [_mapped(one, kind, change) for one in value]
+        return changed if isinstance(value, list) else tuple(changed)
     if isinstance(value, dict):
         return {key: _mapped(one, kind, change) for key, one in value.items()}
     return value

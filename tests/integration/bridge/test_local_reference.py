@@ -1,0 +1,86 @@
+"""Values recomputed from the device's own: those in float64 are the same on demand as in a run of
+their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from etscope.analysis.matching.logged_run import logged_run  # noqa: E402
+from etscope.analysis.numerics.diagnose import RunMatcher, device_values  # noqa: E402
+from etscope.analysis.numerics.runs import chosen_run  # noqa: E402
+from etscope.bridge.reference.local_reference import recompute  # noqa: E402
+from etscope.diagnosis.reference import named_program, reference_of, runnable_graph  # noqa: E402
+from tests.support.numeric_runs import EDGE, inputs_of, inspector  # noqa: E402
+
+
+class SideBySide:
+    """A graph that is not taken for a plain one."""
+
+    is_plain = False
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._graph, name)
+
+
+def recomputed(name: str, *, rebuilt: bool, plain: bool) -> Iterator[Any]:
+    trace = inspector(name).trace
+    run = chosen_run(trace, "forward", None)
+    logged = logged_run(trace, run.block, run.position, "forward")
+    graph = reference_of(trace, "forward", EDGE, None).graph
+    matching, _ = RunMatcher(graph).matched(trace, logged)
+    make = named_program if rebuilt else lambda record, graph: runnable_graph(trace, record, graph)
+    runnable: Any = make(trace.record, graph)
+    assert runnable.is_plain
+    if not plain:
+        runnable = SideBySide(runnable)
+    wanted = set(matching.by_node)
+    return recompute(runnable, inputs_of(name), device_values(logged, matching), wanted)
+
+
+def arrays(value: Any) -> list[Any]:
+    return [np.asarray(one) for one in (value if isinstance(value, (tuple, list)) else [value])]
+
+
+@pytest.mark.parametrize(
+    ("name", "rebuilt"),
+    [("cnn_portable", False), ("llama_xnnpack", True), ("many_delegates", False)],
+)
+def test_float64_on_demand_is_that_of_a_run_of_its_own(name: str, rebuilt: bool) -> None:
+    pairs = zip(
+        recomputed(name, rebuilt=rebuilt, plain=True),
+        recomputed(name, rebuilt=rebuilt, plain=False),
+        strict=True,
+    )
+    count = 0
+    for one, other in pairs:
+        assert (one.name, one.loop_pass) == (other.name, other.loop_pass)
+        for found, expected in zip(arrays(one.wide), arrays(other.wide), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+            assert found.dtype == expected.dtype
+            count += found.dtype == np.float64
+        for kind in ("local", "reference"):
+            for found, expected in zip(
+                arrays(getattr(one, kind)), arrays(getattr(other, kind)), strict=True
+            ):
+                np.testing.assert_array_equal(found, expected)
+    assert count
+
+
+def test_float64_does_not_depend_on_what_else_was_asked_for() -> None:
+    everything = {
+        one.name: one.wide for one in recomputed("cnn_portable", rebuilt=False, plain=True)
+    }
+    last = None
+    for one in recomputed("cnn_portable", rebuilt=False, plain=True):
+        last = one
+    assert last is not None and len(everything) > 5
+    np.testing.assert_array_equal(last.wide, everything[last.name])
