@@ -34,14 +34,17 @@ class LoggedRun:
     passes: Mapping[_Key, Sequence[tuple[int, ...]]] = field(default_factory=dict)
     specs: Mapping[int, Specs] = field(default_factory=dict)
     delegated_specs: Mapping[tuple[int, int | str], Specs] = field(default_factory=dict)
+    _read: dict[_Key, list[list[Any]]] = field(default_factory=dict, repr=False, compare=False)
 
     def values(self, pair: Pair) -> list[Any]:
         """The logged value of a pair, once for each pass of a loop: arrays of the debug buffer."""
-        passes = self.passes[pair.instruction, pair.delegate_id]
-        return [
-            unfolded(self.trace.values(self.block, self.run, positions))[pair.logged]
-            for positions in passes
-        ]
+        key = pair.instruction, pair.delegate_id
+        if key not in self._read:
+            self._read[key] = [
+                unfolded(self.trace.values(self.block, self.run, positions))
+                for positions in self.passes[key]
+            ]
+        return [values[pair.logged] for values in self._read[key]]
 
 
 def logged_run(trace: Trace, block: Block, run: int, method: str) -> LoggedRun:

@@ -72,6 +72,8 @@ def as_array(value: Any) -> Array | None:
 
     Raises `UsageError` for complex numbers, and for tensors that cannot be read.
     """
+    if type(value) is np.ndarray and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
+        return value
     if value is None or isinstance(value, (str, bytes, list, tuple, dict)):
         return None
     if getattr(value, "is_quantized", False) is True:  # of torch

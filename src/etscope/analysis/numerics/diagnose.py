@@ -138,9 +138,15 @@ class Subgraphs:
     def __init__(self, graph: Graph, recorded: Collection[str]) -> None:
         self.graph, self._recorded = graph, recorded
         self._position = {path: index for index, path in enumerate(graph.calls)}
+        self._found: dict[str, Subgraph] = {}
 
     def of(self, path: str) -> Subgraph:
         """The sub-graph that computes the value of the node at `path`."""
+        if path not in self._found:
+            self._found[path] = self._of(path)
+        return self._found[path]
+
+    def _of(self, path: str) -> Subgraph:
         nodes, reads, inputs = {path}, set[str](), dict[str, None]()
         waiting = [self.graph.calls[path]]
         while waiting:
@@ -530,8 +536,11 @@ def _non_finite(value: Any) -> tuple[int, int]:
     array = np.asarray(value)
     if value is None or array.dtype.kind in "biuO":
         return 0, 0
+    finite = np.isfinite(array)
+    if finite.all():
+        return 0, 0
     nan = int(np.count_nonzero(np.isnan(array)))
-    return nan, array.size - nan - int(np.count_nonzero(np.isfinite(array)))
+    return nan, array.size - nan - int(np.count_nonzero(finite))
 
 
 # -- did the reference have the inputs that ran on the device?

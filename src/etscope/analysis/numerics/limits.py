@@ -193,6 +193,10 @@ def difference(metric: Metric, reference: Any, value: Any) -> float | None:
     NaN in both is not an error."""
     if reference is None or np.shape(reference) != np.shape(value) or not np.size(value):
         return None
+    if metric.of_summary is not None:  # it is NaN for any NaN
+        found = measure(metric, reference, value)
+        if found is None or not math.isnan(found):
+            return found
     if only_nan(value):
         return math.nan
     return measure(metric, *agreeing(reference, value))
