@@ -87,15 +87,22 @@ def recompute(
     """
     jitter = torch.Generator().manual_seed(_JITTER_SEED)
     designs = {} if by_design is None else by_design
+    computes = {name: one.compute for name, one in designs.items() if one.compute is not None}
 
     def designed(operation: Operation, args: tuple[Any, ...]) -> tuple[Any, ...]:
         design = designs.get(operation.name)
         return args if design is None else design.change(args)
 
     def locally(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        compute = computes.get(operation.name)
+        if compute is not None:
+            return compute(operation.target, args, kwargs, False)
         return operation.target(*designed(operation, args), **kwargs)
 
     def widely(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        compute = computes.get(operation.name)
+        if compute is not None:
+            return compute(operation.target, args, kwargs, True)
         return _wide_call(operation, designed(operation, args), kwargs, jitter)
 
     kept = graph.own_memory
