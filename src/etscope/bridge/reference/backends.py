@@ -11,7 +11,7 @@ integers: see `bridge.reference.xnnpack_int8`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 from torch.fx.node import Node
 
 from etscope.bridge.reference.reference import NamedProgram, ReferenceGraph
-from etscope.bridge.reference.xnnpack_int8 import Compute, compute_of
+from etscope.bridge.reference.xnnpack_int8 import DYNAMIC, Compute, compute_of
 
 
 class ByDesign(NamedTuple):
@@ -31,15 +31,33 @@ class ByDesign(NamedTuple):
     compute: Compute | None = None
 
 
+class Arithmetic(NamedTuple):
+    """How a device computes a graph. by_design: the nodes that it computes otherwise. unknown:
+    nodes inside of backends whose arithmetic is not known. Both by the reference graph's names."""
+
+    by_design: Mapping[str, ByDesign]
+    unknown: Collection[str]
+
+
+PLAIN = Arithmetic({}, ())
+
+
 def may_be_computed_otherwise(operators: Iterable[str]) -> bool:
-    """True if a backend computes one of these operators otherwise: `computed_otherwise` needs the
+    """True if a backend computes one of these operators otherwise: `arithmetic_of` needs the
     program's fx nodes to tell."""
     return not _TOLD_BY.isdisjoint(operators)
 
 
-def computed_otherwise(named: ReferenceGraph, backends: Mapping[str, str]) -> dict[str, ByDesign]:
-    """Find the nodes of a graph that their backend computes otherwise, by the reference graph's
-    name. backends: the backend by the name of each node that is inside a delegate."""
+def arithmetic_of(named: ReferenceGraph, backends: Mapping[str, str]) -> Arithmetic:
+    """Find how the device computes a graph. backends: the backend by the reference graph's name of
+    each node that is inside a delegate."""
+    unknown = frozenset(name for name, backend in backends.items() if backend not in _RULES)
+    return Arithmetic(_computed_otherwise(named, backends), unknown)
+
+
+def _computed_otherwise(
+    named: ReferenceGraph, backends: Mapping[str, str]
+) -> dict[str, ByDesign]:
     found: dict[str, ByDesign] = {}
     if not isinstance(named, NamedProgram):
         return found  # it has no such operators
@@ -75,7 +93,10 @@ def _xnnpack(node: Node, stored: _StoredTensors) -> ByDesign | None:
     at = _SCALES.get(operator)
     if at is None:
         compute = compute_of(node, stored)
-        return None if compute is None else ByDesign(_INTEGERS, lambda args: args, compute)
+        if compute is None:
+            return None
+        reason = _BY_ROW if operator in DYNAMIC else _INTEGERS
+        return ByDesign(reason, lambda args: args, compute)
     if not _is_by_group(node, at):
         return None
 
@@ -122,7 +143,11 @@ _INTEGERS = (
     "XNNPACK computes int8 operators with integers: biases are rounded to steps of int32, and each "
     "sum once to a step of the result"
 )
-_TOLD_BY = frozenset({*_SCALES, "quantized_decomposed.quantize_per_tensor.default"})
+_BY_ROW = (
+    "XNNPACK quantises the inputs of dynamically quantised layers by row (of convolutions by "
+    "image), not as a whole"
+)
+_TOLD_BY = frozenset({*_SCALES, *DYNAMIC, "quantized_decomposed.quantize_per_tensor.default"})
 _RULES: Mapping[str, Callable[[Node, _StoredTensors], ByDesign | None]] = {
     "XnnpackBackend": _xnnpack
 }

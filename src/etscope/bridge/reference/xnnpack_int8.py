@@ -1,6 +1,6 @@
-"""Compute static int8 operators as XNNPACK does.
+"""Compute int8 operators as XNNPACK does.
 
-Between a dequantisation of its inputs and the quantisation of its result, XNNPACK has one operator
+Static: between a dequantisation of its inputs and the quantisation of its result, XNNPACK has one operator
 of integers. It adds up products exactly, multiplies the sum by the scales in float32, and rounds to
 the nearest step (`xnn_init_qs8_conv_minmax_fp32_scalar_params`, `..._mul_minmax_scalar_params`,
 `xnn_init_qs8_reduce_scalar_params` in src/microparams-init.c); a sum of two tensors is computed
@@ -8,9 +8,15 @@ with multipliers of 21 bits, and its ties go up (`xnn_init_qs8_add_minmax_scalar
 are rounded to int32, in steps of the input's scale times the weight's
 (`QuantParams.from_bias` of executorch.backends.xnnpack).
 
-Each function here takes the arguments of the graph's operator, which are dequantised numbers, and
-returns the dequantised result after rounding, so that the quantisation that follows changes
-nothing. In float64, sums that are next to the middle between two steps go to the other side: other
+Each function for these takes the arguments of the graph's operator, which are dequantised numbers,
+and returns the dequantised result after rounding, so that the quantisation that follows changes
+nothing.
+
+Dynamic: where the graph has one scale for the whole input of a layer, XNNPACK has one for each row,
+or image (`QuantParams._from_dynamic_input_node` of executorch.backends.xnnpack;
+`xnn_qd8_asymmetric_quantization_params` in src/xnnpack/quantization.h).
+
+In float64, sums that are next to the middle between two steps go to the other side: other
 processors round the product once instead of twice.
 """
 
@@ -57,7 +63,9 @@ class Steps:
 def compute_of(node: Node, stored: Callable[[Node], torch.Tensor | None]) -> Compute | None:
     """Return the function that computes a node as XNNPACK does, if it becomes an operator of
     integers. stored: looks up a weight."""
-    operator = str(getattr(node.target, "_op", node.target))
+    operator = _operator(node)
+    if operator in DYNAMIC:
+        return _dynamic(node, operator)
     make = _OPERATORS.get(operator)
     result = None if make is None else _steps_of_result(node)
     if make is None or result is None:
@@ -66,9 +74,13 @@ def compute_of(node: Node, stored: Callable[[Node], torch.Tensor | None]) -> Com
     return make(node, read, result)
 
 
+def _operator(node: Node) -> str:
+    return str(getattr(node.target, "_op", node.target))
+
+
 def _steps(node: Node, stored: Callable[[Node], torch.Tensor | None]) -> Steps | None:
     """The steps of the numbers that a node dequantises; None for any other node."""
-    operator = str(getattr(node.target, "_op", node.target))
+    operator = _operator(node)
     if operator == "quantized_decomposed.dequantize_per_tensor.default":
         return Steps(float(node.args[1]))  # type: ignore[arg-type]
     if operator == "quantized_decomposed.dequantize_per_channel.default":
@@ -86,7 +98,7 @@ def _steps_of_result(node: Node) -> Steps | None:
     at = node
     while True:
         users = list(at.users)
-        operators = {str(getattr(user.target, "_op", user.target)) for user in users}
+        operators = set(map(_operator, users))
         if operators == {"quantized_decomposed.quantize_per_tensor.default"}:
             scales = {user.args[1] for user in users}
             return Steps(float(users[0].args[1])) if len(scales) == 1 else None  # type: ignore[arg-type]
@@ -238,3 +250,63 @@ _OPERATORS: Mapping[str, Callable[[Node, Sequence[Steps | None], Steps], Compute
     "aten.mul.Tensor": _mul,
     "aten.mean.dim": _mean,
 }
+
+
+# -- dynamic
+
+_CHOOSE = "quantized_decomposed.choose_qparams.tensor"
+_QUANTIZE = "quantized_decomposed.quantize_per_tensor.tensor"
+_DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.tensor"
+DYNAMIC = frozenset({_CHOOSE, _QUANTIZE, _DEQUANTIZE})
+_LEAST, _MOST = -128.0, 127.0
+
+
+def _dynamic(node: Node, operator: str) -> Compute | None:
+    """Scales by row. They go from node to node in float64, in place of the graph's own one."""
+    if operator == _QUANTIZE:
+        return _quantize_rows
+    if operator == _DEQUANTIZE:
+        return _dequantize_rows
+    dimensions = 3 if _feeds_a_convolution(node) else 1
+
+    def choose(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
+        numbers = args[0].float()
+        axes = list(range(numbers.dim() - min(dimensions, numbers.dim()), numbers.dim()))
+        least = numbers.amin(axes, keepdim=True).clamp(max=0.0)
+        most = numbers.amax(axes, keepdim=True).clamp(min=0.0)
+        width = most - least
+        per_step = torch.where(width == 0, 1.0, (_MOST - _LEAST) / width)
+        low, high = least * per_step, most * per_step
+        zero = torch.where((_LEAST + low) + (_MOST + high) > 0, _LEAST - low, _MOST - high)
+        return 1.0 / per_step.double(), torch.round(zero.clamp(_LEAST, _MOST)).to(torch.int64)
+
+    return choose
+
+
+def _feeds_a_convolution(node: Node) -> bool:
+    """True if a convolution reads what is quantised by these parameters."""
+    waiting = list(node.users)
+    while waiting:
+        user = waiting.pop()
+        operator = _operator(user)
+        if operator == "aten.convolution.default":
+            return True
+        if operator in DYNAMIC or "getitem" in operator:
+            waiting += user.users
+    return False
+
+
+def _quantize_rows(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool
+) -> torch.Tensor:
+    numbers, scale, zero = args[:3]
+    steps = (numbers.float() * (1.0 / scale).float()).double()
+    return (_rounded(steps, flips) + zero).clamp(args[3], args[4]).to(args[5])
+
+
+def _dequantize_rows(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool
+) -> torch.Tensor:
+    quantized, scale, zero = args[:3]
+    found: torch.Tensor = (quantized.long() - zero).float() * scale.float()
+    return found
