@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.export import ExportedProgram
-from torch.nn import functional as F
 
 Inputs = tuple[torch.Tensor, ...]
 
@@ -32,7 +31,7 @@ class FeedForward(nn.Module):
         y = self.other(y)
         x = x + y
         y = self.up(x)
-        y = F.gelu(y)
+        y = nn.functional.gelu(y)
         y = self.down(y)
         x = x + y
         return self.norm(x)
@@ -52,7 +51,7 @@ class Convolutions(nn.Module):
         x = self.first(x)
         x = torch.relu(x)
         y = self.each(x)
-        y = F.relu6(y)
+        y = nn.functional.relu6(y)
         y = self.point(y)
         x = x + y
         x = x.mean((2, 3))
@@ -209,9 +208,9 @@ class Images(nn.Module):
         self.back = nn.ConvTranspose2d(16, 8, 4, 2)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        y = F.silu(self.norm(self.conv(x)))
-        z = F.interpolate(self.back(y), scale_factor=2.0, mode="bilinear")
-        return F.max_pool2d(z, 2), z.mean((2, 3)), z.std((2, 3)), torch.erf(z)
+        y = nn.functional.silu(self.norm(self.conv(x)))
+        z = nn.functional.interpolate(self.back(y), scale_factor=2.0, mode="bilinear")
+        return nn.functional.max_pool2d(z, 2), z.mean((2, 3)), z.std((2, 3)), torch.erf(z)
 
 
 class ConvBlocks(nn.Module):
@@ -227,7 +226,7 @@ class ConvBlocks(nn.Module):
         x = torch.relu(self.stem(x))
         for block in self.blocks:
             x = torch.relu(x + block(x))
-        return self.head(F.adaptive_avg_pool2d(x, 1).flatten(1))
+        return self.head(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
 def _sequence(seed: int) -> Inputs:

@@ -51,7 +51,10 @@ _IDENTITIES = frozenset(
 # Operators that quantise numbers by scales that are computed from these, and that make them.
 _DYNAMIC = frozenset(
     {
-        *(f"torchao.{what}_affine.default" for what in ("choose_qparams", "quantize", "dequantize")),
+        *(
+            f"torchao.{what}_affine.default"
+            for what in ("choose_qparams", "quantize", "dequantize")
+        ),
         *(
             f"quantized_decomposed.{what}"
             for step in ("quantize", "dequantize")

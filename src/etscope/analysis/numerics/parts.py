@@ -2,8 +2,8 @@
 
 One number for a whole tensor hides a wrong channel beside a large one, a last row, one element of
 many. So the error is compared with its limit in each slice along each dimension, and in each
-element. A part is wrong when its error exceeds the limit there, and chance is no explanation. Nor is
-it one for errors of one sign, as those of a rounding that floors: their mean is compared with its
+element. A part is wrong when its error exceeds the limit there, and chance is no explanation.
+Errors of one sign, as those of a rounding that floors, show in their mean: it is compared with its
 limit, too, in each slice and in the whole.
 
 The rounding of PyTorch and of the device is taken to be normal, and the device's up to k times as
@@ -42,8 +42,9 @@ class WrongPart:
 
     axis: the dimension of the slice, None for an element and for the whole. index: of the slice
     (one number), or of the element; empty for the whole. size: of the dimension, or of the tensor.
-    error, limit: root mean squares over the part; with `is_mean`, means without their sign. log_p: natural logarithm of the probability that rounding makes such an error in any part
-    of a sound value; at most.
+    error, limit: root mean squares over the part; with `is_mean`, means without their sign. log_p:
+    natural logarithm of the probability that rounding makes such an error in any part of a sound
+    value; at most.
     """
 
     axis: int | None
@@ -114,8 +115,8 @@ def wrong_part(
         return None  # numbers near the end of float64
     allowed = math.log(FALSE_ALARMS / max(values, 1))
     look = _Look(squares[0], squares[1], squares[2], errors, rounding, allowed)
-    found = [*look.slices(), *look.elements()] or look.means()
-    return max(found, key=lambda part: part.excess, default=None)
+    parts = [*look.slices(), *look.elements()] or look.means()
+    return max(parts, key=lambda part: part.excess, default=None)
 
 
 @dataclass(frozen=True, slots=True)

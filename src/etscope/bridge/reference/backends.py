@@ -32,8 +32,11 @@ class ByDesign(NamedTuple):
 
 
 class Arithmetic(NamedTuple):
-    """How a device computes a graph. by_design: the nodes that it computes otherwise. unknown:
-    nodes inside of backends whose arithmetic is not known. Both by the reference graph's names."""
+    """Arithmetic of the device that computes a graph.
+
+    by_design: the nodes that it computes otherwise. unknown: nodes inside of backends whose
+    arithmetic is not known. Both by the reference graph's names.
+    """
 
     by_design: Mapping[str, ByDesign]
     unknown: Collection[str]
@@ -55,9 +58,7 @@ def arithmetic_of(named: ReferenceGraph, backends: Mapping[str, str]) -> Arithme
     return Arithmetic(_computed_otherwise(named, backends), unknown)
 
 
-def _computed_otherwise(
-    named: ReferenceGraph, backends: Mapping[str, str]
-) -> dict[str, ByDesign]:
+def _computed_otherwise(named: ReferenceGraph, backends: Mapping[str, str]) -> dict[str, ByDesign]:
     found: dict[str, ByDesign] = {}
     if not isinstance(named, NamedProgram):
         return found  # it has no such operators
@@ -151,4 +152,3 @@ _TOLD_BY = frozenset({*_SCALES, *DYNAMIC, "quantized_decomposed.quantize_per_ten
 _RULES: Mapping[str, Callable[[Node, _StoredTensors], ByDesign | None]] = {
     "XnnpackBackend": _xnnpack
 }
-

@@ -1,9 +1,10 @@
 """Compute int8 operators as XNNPACK does.
 
-Static: between a dequantisation of its inputs and the quantisation of its result, XNNPACK has one operator
-of integers. It adds up products exactly, multiplies the sum by the scales in float32, and rounds to
-the nearest step (`xnn_init_qs8_conv_minmax_fp32_scalar_params`, `..._mul_minmax_scalar_params`,
-`xnn_init_qs8_reduce_scalar_params` in src/microparams-init.c); a sum of two tensors is computed
+Static: between a dequantisation of its inputs and the quantisation of its result, XNNPACK has one
+operator of integers. It adds up products exactly, multiplies the sum by the scales in float32, and
+rounds to the nearest step (`xnn_init_qs8_conv_minmax_fp32_scalar_params`,
+`xnn_init_qs8_mul_minmax_scalar_params` and `xnn_init_qs8_reduce_scalar_params` in
+src/microparams-init.c); a sum of two tensors is computed
 with multipliers of 21 bits, and its ties go up (`xnn_init_qs8_add_minmax_scalar_params`). Biases
 are rounded to int32, in steps of the input's scale times the weight's
 (`QuantParams.from_bias` of executorch.backends.xnnpack).
@@ -82,11 +83,11 @@ def _steps(node: Node, stored: Callable[[Node], torch.Tensor | None]) -> Steps |
     """The steps of the numbers that a node dequantises; None for any other node."""
     operator = _operator(node)
     if operator == "quantized_decomposed.dequantize_per_tensor.default":
-        return Steps(float(node.args[1]))  # type: ignore[arg-type]
+        return Steps(float(node.args[1]))
     if operator == "quantized_decomposed.dequantize_per_channel.default":
         scales: Any = node.args[1]
         found = stored(scales)
-        return None if found is None else Steps(found.float(), int(node.args[3]))  # type: ignore[arg-type]
+        return None if found is None else Steps(found.float(), int(node.args[3]))
     return None
 
 
@@ -101,7 +102,7 @@ def _steps_of_result(node: Node) -> Steps | None:
         operators = set(map(_operator, users))
         if operators == {"quantized_decomposed.quantize_per_tensor.default"}:
             scales = {user.args[1] for user in users}
-            return Steps(float(users[0].args[1])) if len(scales) == 1 else None  # type: ignore[arg-type]
+            return Steps(float(users[0].args[1])) if len(scales) == 1 else None
         if len(users) != 1 or not operators <= _FUSED:
             return None
         at = users[0]
@@ -174,10 +175,8 @@ def _whole_bias(bias: torch.Tensor, weight: float | torch.Tensor, inputs: float)
             bias, weight * inputs, zeros, 0, least, most, torch.int32
         )
         return found
-    found = _QUANTIZED.quantize_per_tensor.default(
-        bias, weight * inputs, 0, least, most, torch.int32
-    )
-    return found
+    scale = weight * inputs
+    return _QUANTIZED.quantize_per_tensor.default(bias, scale, 0, least, most, torch.int32)
 
 
 def _dequantized(steps: torch.Tensor, result: Steps, like: torch.Tensor) -> torch.Tensor:
