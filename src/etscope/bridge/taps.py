@@ -48,6 +48,26 @@ _IDENTITIES = frozenset(
     for name in ("dropout", "feature_dropout", "contiguous", "detach", "detach_", "alias")
 )
 
+# Operators that quantise numbers by scales that are computed from these, and that make them.
+_DYNAMIC = frozenset(
+    {
+        *(
+            f"torchao.{what}_affine.default"
+            for what in ("choose_qparams", "quantize", "dequantize")
+        ),
+        *(
+            f"quantized_decomposed.{what}"
+            for step in ("quantize", "dequantize")
+            for what in (f"{step}_per_tensor.tensor", f"{step}_per_token.default")
+        ),
+        "quantized_decomposed.choose_qparams.tensor",
+        "quantized_decomposed.choose_qparams_symmetric.tensor",
+        "quantized_decomposed.choose_qparams_per_token.default",
+        "quantized_decomposed.choose_qparams_per_token_asymmetric.default",
+        "quantized_decomposed._choose_qparams_per_token_asymmetric_impl.default",
+    }
+)
+
 
 @dataclass(frozen=True)
 class TapPoint:
@@ -111,10 +131,7 @@ def picked_nodes(
             for node in program.graph.nodes
             if node.op == "call_function"
             and node.target is not operator.getitem
-            and not (
-                is_quantized_op(node, "dequantize")
-                and not is_quantized_op(node.args[0], "quantize")
-            )
+            and not _is_of_weights(node)
         ]
         for method, program in programs.items()
     }
@@ -135,7 +152,7 @@ def picked_nodes(
             for node in candidates:
                 if not matches(fields_of(node)):
                     continue
-                if tensors_of(node):
+                if tensors_of(node) and not _is_in_dynamic_layer(node):
                     picked[method].add(node.name)
                     matched = True
                 else:
@@ -151,7 +168,7 @@ def picked_nodes(
             warnings.warn(f"{why}; the others are tapped", EtscopeWarning, stacklevel=2)
         if not matched and useless:
             raise UsageError(
-                f"the tap {text!r} picks only nodes that compute no tensor of their own: "
+                f"the tap {text!r} picks only nodes that have no value of their own: "
                 + _listed([node.name for node in useless])
             )
         if not matched:
@@ -160,7 +177,7 @@ def picked_nodes(
 
 
 def _nothing_picked(selector: str, nodes: Sequence[Node]) -> MissingDataError:
-    tappable = [node for node in nodes if tensors_of(node)]
+    tappable = [node for node in nodes if tensors_of(node) and not _is_in_dynamic_layer(node)]
     key, colon, word = selector.rpartition(":")
     key = key.rpartition(" ")[2].strip("(") if colon else "name"
     known = dict.fromkeys(text for node in tappable for text in fields_of(node).get(key, ()))
@@ -240,7 +257,23 @@ def is_quantized_op(node: Any, what: str) -> bool:
         isinstance(node, Node)
         and node.op == "call_function"
         and target_name(node.target).startswith(f"quantized_decomposed.{what}_per_")
+        and not _is_in_dynamic_layer(node)
     )
+
+
+def _is_of_weights(node: Node) -> bool:
+    """True for a part of a quantised weight, and for the weight as numbers."""
+    name = target_name(node.target)
+    if "dequantize_" not in name:
+        return name == "export.access_subclass_inner_tensor.default"
+    quantized = node.args[0]
+    return not isinstance(quantized, Node) or ".quantize_" not in target_name(quantized.target)
+
+
+def _is_in_dynamic_layer(node: Node) -> bool:
+    """True if a node quantises the input of a layer by scales that the graph computes from it: the
+    backend's operator begins before, and has no such value."""
+    return target_name(node.target) in _DYNAMIC
 
 
 # -- the value to take for a node

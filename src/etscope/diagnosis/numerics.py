@@ -94,18 +94,18 @@ class PreparedNumerics:
 
         Raises the errors of `analysis.numerics.diagnose`.
         """
-        from etscope.bridge.reference.backends import computed_otherwise
+        from etscope.bridge.reference.backends import arithmetic_of
         from etscope.bridge.reference.local_reference import flat_inputs, recompute
 
         def designs(backends: Mapping[str, str]) -> Mapping[str, str]:
-            found = computed_otherwise(self._runnable, backends)
+            found = arithmetic_of(self._runnable, backends).by_design
             return {name: design.reason for name, design in found.items()}
 
         def values(
             device: DeviceValues, nodes: Collection[str], backends: Mapping[str, str]
         ) -> Iterable[Recomputed]:
-            designs = computed_otherwise(self._runnable, backends)
-            return recompute(self._runnable, inputs, device, nodes, memory, designs)
+            arithmetic = arithmetic_of(self._runnable, backends)
+            return recompute(self._runnable, inputs, device, nodes, memory, arithmetic)
 
         recomputation = Recomputation(
             self._matcher.graph,

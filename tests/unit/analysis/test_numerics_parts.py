@@ -140,6 +140,34 @@ def test_rounding_is_no_fault_of_a_part(shape: tuple[int, ...], is_even: bool) -
     assert alarms == 0
 
 
+@pytest.mark.parametrize("shape", [(64, 64), (4096,)])
+def test_a_rounding_that_floors(shape: tuple[int, ...]) -> None:
+    """A backend may round anywhere within half a step, but not always down."""
+    chance = np.random.default_rng(3)
+    exact = chance.uniform(-100, 100, shape)
+    expected, moved = np.round(exact), np.round(exact + chance.uniform(-0.5, 0.5, shape))
+    rounding = Rounding(expected - moved, QUANTIZED_FACTOR, 0.0, 0.0, is_even=True)
+    part = wrong_part(expected, np.floor(exact), rounding, 100)
+    assert part is not None and part.is_mean
+    assert (part.axis, part.index) == (None, ())
+    assert part.error == pytest.approx(0.5, abs=0.05)
+    assert str(part).startswith("the mean of the whole of 4096 elements is off by 0.")
+    up_and_down = np.where(chance.random(shape) < 0.5, np.floor(exact), np.ceil(exact))
+    assert wrong_part(expected, up_and_down, rounding, 100) is None
+
+
+def test_a_channel_that_floors() -> None:
+    chance = np.random.default_rng(4)
+    exact = chance.uniform(-100, 100, (1000, 8))
+    expected, moved = np.round(exact), np.round(exact + chance.uniform(-0.5, 0.5, exact.shape))
+    found = expected.copy()
+    found[:, 5] = np.floor(exact[:, 5])
+    rounding = Rounding(expected - moved, QUANTIZED_FACTOR, 0.0, 0.0, is_even=True)
+    part = wrong_part(expected, found, rounding, 100)
+    assert part is not None and part.is_mean
+    assert (part.axis, part.index) == (1, (5,))
+
+
 def test_the_words_for_a_part() -> None:
     slice_ = WrongPart(1, (20,), 64, 0.005, 0.0002, math.log(1e-30))
     assert str(slice_) == (

@@ -294,6 +294,7 @@ def diagnose_run(
         coverage=coverage,
         doubts=tuple(doubts),
         designs=tuple(dict.fromkeys(by_design.values())),
+        undocumented=tuple(sorted({*backends.values()} - {_DOCUMENTED})),
     )
 
 
@@ -336,7 +337,8 @@ _MOVES = VIEWS | {
     "stack", "t", "transpose", "unbind", "unsqueeze",
 }  # fmt: skip
 # Where that is so: in kernels, of no backend, and in XNNPACK. Others may keep floats as halves.
-_MOVE_BITS = (None, "XnnpackBackend")
+_DOCUMENTED = "XnnpackBackend"  # its arithmetic is known: see `bridge.reference.backends`
+_MOVE_BITS = (None, _DOCUMENTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 One number for a whole tensor hides a wrong channel beside a large one, a last row, one element of
 many. So the error is compared with its limit in each slice along each dimension, and in each
 element. A part is wrong when its error exceeds the limit there, and chance is no explanation.
+Errors of one sign, as those of a rounding that floors, show in their mean: it is compared with its
+limit, too, in each slice and in the whole.
 
 The rounding of PyTorch and of the device is taken to be normal, and the device's up to k times as
 large. For a slice, x is the mean square of the error, over k^2 times that of PyTorch's rounding (at
@@ -11,7 +13,9 @@ probability of a larger one is bounded as of Chernoff (`_log_tail`). Of numbers 
 large ones alone count, so n is (sum of squares)^2 / (sum of fourth powers) of the roundings, which
 is a third of the elements if all are alike. An element is compared in the same way with the slices
 that it lies in, and with the whole, by the mean square of their large numbers: (sum of fourth
-powers) / (sum of squares).
+powers) / (sum of squares). The mean of an error is one normal number, whose variance is that of the
+rounding over the number of elements, or k^2 times the mean square of the other slices' mean
+roundings if that is larger, as roundings of one input go into many elements alike.
 
 The probability is multiplied by the number of parts that were looked at. What remains must be below
 `FALSE_ALARMS` over the number of values in the run.
@@ -36,10 +40,11 @@ _Float64 = npt.NDArray[np.float64]
 class WrongPart:
     """A part of a value that is wrong.
 
-    axis: the dimension of the slice, None for an element. index: of the slice (one number), or of
-    the element. size: of the dimension, or of the tensor. error, limit: root mean squares over the
-    part. log_p: natural logarithm of the probability that rounding makes such an error in any part
-    of a sound value; at most.
+    axis: the dimension of the slice, None for an element and for the whole. index: of the slice
+    (one number), or of the element; empty for the whole. size: of the dimension, or of the tensor.
+    error, limit: root mean squares over the part; with `is_mean`, means without their sign. log_p:
+    natural logarithm of the probability that rounding makes such an error in any part of a sound
+    value; at most.
     """
 
     axis: int | None
@@ -48,6 +53,7 @@ class WrongPart:
     error: float
     limit: float
     log_p: float
+    is_mean: bool = False
 
     @property
     def excess(self) -> float:
@@ -55,11 +61,14 @@ class WrongPart:
         return self.error / self.limit if self.limit else math.inf
 
     def __str__(self) -> str:
-        where = (
-            f"element [{', '.join(map(str, self.index))}]"
-            if self.axis is None
-            else f"index {self.index[0]} of {self.size} in dimension {self.axis}"
-        )
+        if not self.index:
+            where = f"the whole of {self.size} elements"
+        elif self.axis is None:
+            where = f"element [{', '.join(map(str, self.index))}]"
+        else:
+            where = f"index {self.index[0]} of {self.size} in dimension {self.axis}"
+        if self.is_mean:
+            where = f"the mean of {where}"
         exponent = math.floor(max(self.log_p, -690.0) / math.log(10.0)) + 1
         return (
             f"{where} is off by {self.error:.3g}, and {self.limit:.3g} is allowed there "
@@ -105,18 +114,20 @@ def wrong_part(
     if not np.isfinite(squares[0]).all():
         return None  # numbers near the end of float64
     allowed = math.log(FALSE_ALARMS / max(values, 1))
-    look = _Look(squares[0], squares[1], squares[2], rounding, allowed)
-    return max([*look.slices(), *look.elements()], key=lambda part: part.excess, default=None)
+    look = _Look(squares[0], squares[1], squares[2], errors, rounding, allowed)
+    parts = [*look.slices(), *look.elements()] or look.means()
+    return max(parts, key=lambda part: part.excess, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Looks at the parts of a value. numbers, error, noise: their squares. allowed: natural
-    logarithm of the probability that is allowed for a part."""
+    """Looks at the parts of a value. numbers, error, noise: their squares. signed: the errors
+    themselves. allowed: natural logarithm of the probability that is allowed for a part."""
 
     numbers: _Float64
     error: _Float64
     noise: _Float64
+    signed: _Float64
     rounding: Rounding
     allowed: float
 
@@ -169,6 +180,38 @@ class _Look:
             index = np.unravel_index(int(beyond[at]), self.error.shape)
             off, most = math.sqrt(error[at]), math.sqrt(limit[at])
             yield WrongPart(None, tuple(map(int, index)), size, off, most, float(best[at]))
+
+    def means(self) -> list[WrongPart]:
+        """The slice along each dimension, and the whole, whose mean error is farthest beyond its
+        limit, if any is."""
+        dimensions = tuple(range(self.error.ndim))
+        groups = {tuple(one for one in dimensions if one != axis): axis for axis in dimensions}
+        looked_at = 1 + sum(size for size in self.error.shape if size > 1)
+        found = [self._mean(dimensions, None, looked_at)]
+        found += [self._mean(axes, axis, looked_at) for axes, axis in groups.items() if axes]
+        return [part for part in found if part is not None]
+
+    def _mean(self, axes: tuple[int, ...], axis: int | None, looked_at: int) -> WrongPart | None:
+        by_noise, large, count = (one.reshape(-1) for one in self._by_noise(axes))
+        elements = self.error.size / by_noise.size
+        if elements < 2:
+            return None
+        mean, rounded = (
+            np.square(one.mean(axis=axes)).reshape(-1) for one in (self.signed, self.rounding.noise)
+        )
+        rounded = self.rounding.factor**2 * np.maximum(rounded, rounded.mean())
+        numbers = self.numbers.mean(axis=axes).reshape(-1)
+        limit = np.maximum(rounded, self.rounding.tolerance**2 * numbers)
+        limit = np.maximum(limit, self.rounding.epsilon**2 * self.numbers.mean())
+        below = np.maximum(large / elements, rounded)
+        log_p = _log_tail(np.ones_like(count), count, mean, below) + math.log(looked_at)
+        at = _farthest(mean, limit, (mean > limit) & (log_p <= self.allowed))
+        if at is None:
+            return None
+        index = () if axis is None else (at,)
+        size = self.error.size if axis is None else self.error.shape[axis]
+        off, most = math.sqrt(mean[at]), math.sqrt(limit[at])
+        return WrongPart(axis, index, size, off, most, float(log_p[at]), is_mean=True)
 
     def _by_noise(self, axes: tuple[int, ...]) -> tuple[_Float64, _Float64, _Float64]:
         """The mean square of the rounding that the device may have, over `axes`; that of its large

@@ -129,7 +129,8 @@ class Numerics:
     """The rows of a run in order of execution, and what they say.
 
     `run` is the dump's run. `doubts` say why the reference may have had other inputs than the
-    device, `designs` what backends compute otherwise than PyTorch.
+    device, `designs` what backends compute otherwise than PyTorch; `undocumented` are the backends
+    of which that is not known.
     """
 
     method: str
@@ -140,6 +141,7 @@ class Numerics:
     coverage: Coverage
     doubts: tuple[str, ...] = ()
     designs: tuple[str, ...] = ()
+    undocumented: tuple[str, ...] = ()
 
     @cached_property
     def wrong(self) -> tuple[NumericsRow, ...]:
@@ -231,6 +233,11 @@ class Numerics:
             expected = "" if origin.non_finite.is_unexpected else ", as in the reference"
             notes.append(f"{origin.non_finite} come from {described(origin)}{expected}")
         notes += self.doubts
+        if self.undocumented:
+            notes.append(
+                f"{' and '.join(self.undocumented)}: compared at its border, by the plain "
+                "reference, as its arithmetic is not known"
+            )
         notes.append(str(self.coverage))
         if self.coverage.hidden is not None:
             notes.append(self.coverage.hidden)

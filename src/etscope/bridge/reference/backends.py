@@ -5,53 +5,100 @@ another place. Where its sources say so, the reference that is compared with its
 the backend does, so that the rest of a difference is an error.
 
 XNNPACK: scales of weights that are quantised by group are stored as bfloat16
-(`NodeVisitor.get_quant_params` of executorch.backends.xnnpack).
+(`NodeVisitor.get_quant_params` of executorch.backends.xnnpack). Static int8 operators compute with
+integers: see `bridge.reference.xnnpack_int8`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
+from torch.export import ExportedProgram
 from torch.fx.node import Node
 
 from etscope.bridge.reference.reference import NamedProgram, ReferenceGraph
+from etscope.bridge.reference.xnnpack_int8 import DYNAMIC, Compute, compute_of
 
 
 class ByDesign(NamedTuple):
-    """The way in which a backend computes a node. change: makes its arguments the
-    backend's own."""
+    """The way in which a backend computes a node. change: makes its arguments the backend's own.
+    compute: computes the node, in place of its operator."""
 
     reason: str
     change: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    compute: Compute | None = None
+
+
+class Arithmetic(NamedTuple):
+    """Arithmetic of the device that computes a graph.
+
+    by_design: the nodes that it computes otherwise. unknown: nodes inside of backends whose
+    arithmetic is not known. Both by the reference graph's names.
+    """
+
+    by_design: Mapping[str, ByDesign]
+    unknown: Collection[str]
+
+
+PLAIN = Arithmetic({}, ())
 
 
 def may_be_computed_otherwise(operators: Iterable[str]) -> bool:
-    """True if a backend computes one of these operators otherwise: `computed_otherwise` needs the
+    """True if a backend computes one of these operators otherwise: `arithmetic_of` needs the
     program's fx nodes to tell."""
-    return not _SCALES.keys().isdisjoint(operators)
+    return not _TOLD_BY.isdisjoint(operators)
 
 
-def computed_otherwise(named: ReferenceGraph, backends: Mapping[str, str]) -> dict[str, ByDesign]:
-    """Find the nodes of a graph that their backend computes otherwise, by the reference graph's
-    name. backends: the backend by the name of each node that is inside a delegate."""
+def arithmetic_of(named: ReferenceGraph, backends: Mapping[str, str]) -> Arithmetic:
+    """Find how the device computes a graph. backends: the backend by the reference graph's name of
+    each node that is inside a delegate."""
+    unknown = frozenset(name for name, backend in backends.items() if backend not in _RULES)
+    return Arithmetic(_computed_otherwise(named, backends), unknown)
+
+
+def _computed_otherwise(named: ReferenceGraph, backends: Mapping[str, str]) -> dict[str, ByDesign]:
     found: dict[str, ByDesign] = {}
     if not isinstance(named, NamedProgram):
         return found  # it has no such operators
+    stored = _StoredTensors(named.program)
     for node in named.program.graph.nodes:
         name = named.name(node)
         rule = _RULES.get(backends.get(name, ""))
-        design = None if rule is None else rule(node)
+        design = None if rule is None else rule(node, stored)
         if design is not None:
             found[name] = design
     return found
 
 
-def _xnnpack(node: Node) -> ByDesign | None:
+class _StoredTensors:
+    """Looks up the weights of a program by their placeholders."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        signature = program.graph_signature
+        self._targets = {
+            **signature.inputs_to_parameters,
+            **signature.inputs_to_buffers,
+            **signature.inputs_to_lifted_tensor_constants,
+        }
+        self._held = (program.state_dict, program.constants)
+
+    def __call__(self, node: Node) -> torch.Tensor | None:
+        target = self._targets.get(node.name)
+        return next((held[target] for held in self._held if target in held), None)
+
+
+def _xnnpack(node: Node, stored: _StoredTensors) -> ByDesign | None:
     operator = str(getattr(node.target, "_op", node.target))
     at = _SCALES.get(operator)
-    if at is None or not _is_by_group(node, at):
+    if at is None:
+        compute = compute_of(node, stored)
+        if compute is None:
+            return None
+        reason = _BY_ROW if operator in DYNAMIC else _INTEGERS
+        return ByDesign(reason, lambda args: args, compute)
+    if not _is_by_group(node, at):
         return None
 
     def with_stored_scales(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -93,4 +140,15 @@ def _is_by_group(node: Node, at: _Arguments) -> bool:
     return quantised.dim() == 2 and (count >= rows if has_4_bits else count > rows)
 
 
-_RULES: Mapping[str, Callable[[Node], ByDesign | None]] = {"XnnpackBackend": _xnnpack}
+_INTEGERS = (
+    "XNNPACK computes int8 operators with integers: biases are rounded to steps of int32, and each "
+    "sum once to a step of the result"
+)
+_BY_ROW = (
+    "XNNPACK quantises the inputs of dynamically quantised layers by row (of convolutions by "
+    "image), not as a whole"
+)
+_TOLD_BY = frozenset({*_SCALES, *DYNAMIC, "quantized_decomposed.quantize_per_tensor.default"})
+_RULES: Mapping[str, Callable[[Node, _StoredTensors], ByDesign | None]] = {
+    "XnnpackBackend": _xnnpack
+}

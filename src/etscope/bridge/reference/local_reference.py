@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from etscope.bridge.reference.backends import ByDesign
+from etscope.bridge.reference.backends import PLAIN, Arithmetic
 from etscope.bridge.reference.on_demand import ValuesOnDemand
 from etscope.bridge.reference.reference import Call, Operation, ReferenceGraph, arrays_of
 from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy, tensor_sharing
@@ -27,6 +27,7 @@ _JITTER_SEED = 0
 # Of the largest number of a tensor, in units of the last place: as near as this to the middle
 # between two steps, a backend may round to the other side.
 _NEAR = 16
+_MOST_STEPS = 1024  # from 0 to the largest number that counts: those beyond the range are cut off
 
 # The logged values of a node at a pass of its loop, as (element or None, array).
 DeviceValues = Callable[[str, int], Collection[tuple[int | None, Any]]]
@@ -80,32 +81,41 @@ def recompute(
     device: DeviceValues,
     wanted: Collection[str],
     memory: Memory | None = None,
-    by_design: Mapping[str, ByDesign] | None = None,
+    arithmetic: Arithmetic = PLAIN,
 ) -> Iterator[Recomputed]:
     """Run a graph beside the device's values, and yield the `wanted` nodes in order.
 
-    inputs: of the graph, as for `run_reference`. `device`, `wanted` and `by_design` use the
+    inputs: of the graph, as for `run_reference`. `device`, `wanted` and `arithmetic` use the
     reference graph's names. memory: state from the runs before; updated when all is yielded. By
-    default the initial state. by_design: the nodes that the device computes otherwise, which
-    `reference` alone does not.
+    default the initial state. arithmetic: how the device computes, which `reference` alone does
+    not.
 
     In float64, operators that take only other types run in these. Before numbers are quantised,
-    they are moved as rounding may move them: by up to half a step where the scale is a number of
-    the graph, as backends round within an operator, too; where the scale is computed, past the
-    middle between two steps if they are next to it.
+    they are moved as rounding may move them: past the middle between two steps if they are next to
+    it; by up to half a step in a backend whose arithmetic is not known, as it may round within an
+    operator, too.
     """
-    designs = {} if by_design is None else by_design
+    designs = arithmetic.by_design
+    computes = {name: one.compute for name, one in designs.items() if one.compute is not None}
 
     def designed(operation: Operation, args: tuple[Any, ...]) -> tuple[Any, ...]:
         design = designs.get(operation.name)
         return args if design is None else design.change(args)
 
     def locally(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        compute = computes.get(operation.name)
+        if compute is not None:
+            return compute(operation.target, args, kwargs, False)
         return operation.target(*designed(operation, args), **kwargs)
 
     def widely(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        seed = _JITTER_SEED + crc32(operation.name.encode())
-        jitter = torch.Generator().manual_seed(seed)
+        compute = computes.get(operation.name)
+        if compute is not None:
+            return compute(operation.target, args, kwargs, True)
+        jitter = None
+        if operation.name in arithmetic.unknown:
+            seed = _JITTER_SEED + crc32(operation.name.encode())
+            jitter = torch.Generator().manual_seed(seed)
         return _wide_call(operation, designed(operation, args), kwargs, jitter)
 
     calls, memory = (locally, widely), Memory() if memory is None else memory
@@ -314,9 +324,13 @@ def _takes_any_type(operation: Operation) -> bool:
 
 
 def _wide_call(
-    operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], jitter: torch.Generator
+    operation: Operation,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    jitter: torch.Generator | None,
 ) -> Any:
-    """Compute a node in float64 where its operator allows it."""
+    """Compute a node in float64 where its operator allows it. jitter: for a node of a backend whose
+    arithmetic is not known."""
     target = operation.target
     schema = getattr(target, "_schema", None)
     if schema is not None and schema.is_mutable:
@@ -334,11 +348,7 @@ def _wide_call(
 
         args, kwargs = pytree.tree_map_only(torch.Tensor, as_written, (args, kwargs))
         return target(*args, **kwargs)
-    if "quantize_per_tensor" in str(target) and "dequantize" not in str(target):
-        tensor, step = args[0], args[1]
-        moves = torch.rand(tensor.shape, generator=jitter, dtype=torch.float64) - 0.5
-        args = ((tensor + moves * step).to(tensor.dtype), *args[1:])
-    args = _past_ties(target, args)
+    args = _past_ties(operation, args) if jitter is None else _jittered(target, args, jitter)
 
     def widened(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.double() if tensor.is_floating_point() else tensor
@@ -359,28 +369,49 @@ def _wide_call(
         return target(*narrowed[0], **narrowed[1])
 
 
-def _past_ties(target: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _jittered(target: Any, args: tuple[Any, ...], jitter: torch.Generator) -> tuple[Any, ...]:
+    """Move the numbers that an operator quantises by up to half a step."""
+    scales = _scales_of(target, args)
+    if scales is None:
+        return args
+    tensor = args[0]
+    moves = torch.rand(tensor.shape, generator=jitter, dtype=torch.float64) - 0.5
+    return (tensor + moves * scales).to(tensor.dtype), *args[1:]
+
+
+def _past_ties(operation: Operation, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Mirror the numbers that are next to the middle between two steps at it, for an operator that
-    quantises by scales that the graph computes, which stand for blocks of elements."""
+    quantises."""
+    scales = _scales_of(operation.target, args)
+    if scales is None or not args[0].numel():
+        return args
+    tensor = args[0]
+    steps = tensor.double() / scales
+    beyond = steps.floor() + 0.5 - steps
+    epsilon = torch.finfo(operation.float_type or torch.float32).eps
+    nearest = _NEAR * epsilon * steps.nan_to_num(0.0).abs().max().clamp(max=_MOST_STEPS)
+    moved = torch.where(beyond.abs() < nearest, tensor + 2 * beyond * scales, tensor.double())
+    return moved.to(tensor.dtype), *args[1:]
+
+
+def _scales_of(target: Any, args: tuple[Any, ...]) -> Any:
+    """The scales by which an operator quantises, in float64: a number, or a tensor that fits its
+    input; None for an operator that does not quantise."""
     operator = str(getattr(target, "_op", target))
+    if operator.startswith("quantized_decomposed.quantize_per_tensor."):
+        return args[1].double() if isinstance(args[1], torch.Tensor) else args[1]
     if operator == "torchao.quantize_affine.default":
         tensor, block, scales = args[0], args[1], args[2]
     elif operator == "quantized_decomposed.quantize_per_token.default":
         tensor, scales = args[0], args[1]
         block = [*[1] * (tensor.dim() - 1), tensor.shape[-1]]
     else:
-        return args
+        return None
     blocks = [size // part for size, part in zip(tensor.shape, block, strict=True)]
     scales = scales.reshape(blocks)
     for axis, part in enumerate(block):
         scales = scales.repeat_interleave(part, axis)
-    steps = tensor.double() / scales.double()
-    if not steps.numel():
-        return args
-    beyond = steps.floor() + 0.5 - steps
-    nearest = _NEAR * torch.finfo(torch.float32).eps * steps.abs().max()
-    moved = torch.where(beyond.abs() < nearest, tensor + 2 * beyond * scales, tensor.double())
-    return moved.to(tensor.dtype), *args[1:]
+    return scales.double()
 
 
 __all__ = ["DeviceValues", "Memory", "Recomputed", "flat_inputs", "recompute"]

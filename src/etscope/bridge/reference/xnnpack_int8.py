@@ -1,0 +1,311 @@
+"""Compute int8 operators as XNNPACK does.
+
+Static: between a dequantisation of its inputs and the quantisation of its result, XNNPACK has one
+operator of integers. It adds up products exactly, multiplies the sum by the scales in float32, and
+rounds to the nearest step (`xnn_init_qs8_conv_minmax_fp32_scalar_params`,
+`xnn_init_qs8_mul_minmax_scalar_params` and `xnn_init_qs8_reduce_scalar_params` in
+src/microparams-init.c); a sum of two tensors is computed
+with multipliers of 21 bits, and its ties go up (`xnn_init_qs8_add_minmax_scalar_params`). Biases
+are rounded to int32, in steps of the input's scale times the weight's
+(`QuantParams.from_bias` of executorch.backends.xnnpack).
+
+Each function for these takes the arguments of the graph's operator, which are dequantised numbers,
+and returns the dequantised result after rounding, so that the quantisation that follows changes
+nothing.
+
+Dynamic: where the graph has one scale for the whole input of a layer, XNNPACK has one for each row,
+or image (`QuantParams._from_dynamic_input_node` of executorch.backends.xnnpack;
+`xnn_qd8_asymmetric_quantization_params` in src/xnnpack/quantization.h).
+
+In float64, sums that are next to the middle between two steps go to the other side: other
+processors round the product once instead of twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx.node import Node
+
+_QUANTIZED = torch.ops.quantized_decomposed
+# Of a sum in steps: the rounding of the scales, of their product with the sum, and of the sum.
+_ULPS = 4 * 2.0**-24
+_MULTIPLIER_BITS = 20
+
+# Computes a node from its operator, its arguments, and whether ties are to go to the other side.
+Compute = Callable[[Any, tuple[Any, ...], dict[str, Any], bool], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps in which numbers are quantised: by tensor, or by channel along `axis`."""
+
+    scale: float | torch.Tensor
+    axis: int = 0
+
+    def along(self, dimensions: int, axis: int | None = None) -> Any:
+        """The scale in float64, to be multiplied with a tensor of so many dimensions."""
+        if not isinstance(self.scale, torch.Tensor):
+            return self.scale
+        shape = [1] * dimensions
+        shape[self.axis if axis is None else axis] = -1
+        return self.scale.double().reshape(shape)
+
+    def count(self, numbers: torch.Tensor) -> torch.Tensor:
+        """The numbers in steps: whole ones in float64."""
+        return torch.round(numbers.double() / self.along(numbers.dim()))
+
+
+def compute_of(node: Node, stored: Callable[[Node], torch.Tensor | None]) -> Compute | None:
+    """Return the function that computes a node as XNNPACK does, if it becomes an operator of
+    integers. stored: looks up a weight."""
+    operator = _operator(node)
+    if operator in DYNAMIC:
+        return _dynamic(node, operator)
+    make = _OPERATORS.get(operator)
+    result = None if make is None else _steps_of_result(node)
+    if make is None or result is None:
+        return None
+    read = [_steps(used, stored) for used in node.args if isinstance(used, Node)]
+    return make(node, read, result)
+
+
+def _operator(node: Node) -> str:
+    return str(getattr(node.target, "_op", node.target))
+
+
+def _steps(node: Node, stored: Callable[[Node], torch.Tensor | None]) -> Steps | None:
+    """The steps of the numbers that a node dequantises; None for any other node."""
+    operator = _operator(node)
+    if operator == "quantized_decomposed.dequantize_per_tensor.default":
+        return Steps(float(node.args[1]))
+    if operator == "quantized_decomposed.dequantize_per_channel.default":
+        scales: Any = node.args[1]
+        found = stored(scales)
+        return None if found is None else Steps(found.float(), int(node.args[3]))
+    return None
+
+
+_FUSED = frozenset({"aten.relu.default", "aten.hardtanh.default", "aten.clamp.default"})
+
+
+def _steps_of_result(node: Node) -> Steps | None:
+    """The steps to which a node's result is rounded, after an activation that is fused with it."""
+    at = node
+    while True:
+        users = list(at.users)
+        operators = set(map(_operator, users))
+        if operators == {"quantized_decomposed.quantize_per_tensor.default"}:
+            scales = {user.args[1] for user in users}
+            return Steps(float(users[0].args[1])) if len(scales) == 1 else None
+        if len(users) != 1 or not operators <= _FUSED:
+            return None
+        at = users[0]
+
+
+def _rounded(steps: torch.Tensor, flips: bool) -> torch.Tensor:
+    """Steps rounded to whole ones, ties to even. flips: those next to the middle between two go to
+    the other side."""
+    found = torch.round(steps)
+    if not flips:
+        return found
+    below = steps.floor()
+    is_near = (below + 0.5 - steps).abs() <= _ULPS * steps.abs()
+    return torch.where(is_near, 2 * below + 1 - found, found)
+
+
+def _scaled(sums: torch.Tensor, scale: Any) -> torch.Tensor:
+    """Whole numbers times a scale, both in float32, as float64."""
+    return (sums.float() * _as_float32(scale)).double()
+
+
+def _as_float32(scale: Any) -> torch.Tensor:
+    return torch.as_tensor(scale, dtype=torch.float32)
+
+
+def _product(*scales: Any) -> torch.Tensor:
+    found = _as_float32(scales[0])
+    for scale in scales[1:]:
+        found = found * _as_float32(scale)
+    return found
+
+
+# -- operators
+
+
+def _linear(node: Node, read: Sequence[Steps | None], result: Steps) -> Compute | None:
+    """A convolution, or the product with a matrix."""
+    if len(read) < 2 or read[0] is None or read[1] is None:
+        return None
+    inputs, weights = read[0], read[1]
+    if isinstance(inputs.scale, torch.Tensor):
+        return None
+    source_scale = inputs.scale
+
+    def compute(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
+        numbers, matrix, bias = args[0], args[1], args[2] if len(args) > 2 else None
+        dtype = torch.float64 if flips else torch.float32
+        whole = [one.to(dtype) for one in (inputs.count(numbers), weights.count(matrix))]
+        if bias is not None:
+            bias = _whole_bias(bias.float(), weights.scale, source_scale).to(dtype)
+        sums = target(*whole, bias, *args[3:], **kwargs)
+        channels = 1 if "convolution" in str(target) else sums.dim() - 1
+        if numbers.dim() < 3 and "convolution" in str(target):
+            channels = 0
+        scale = _product(inputs.scale, weights.scale)
+        shape = [1] * sums.dim()
+        if isinstance(weights.scale, torch.Tensor):
+            shape[channels] = -1
+        scale = (scale / _as_float32(result.scale)).reshape(shape)
+        return _dequantized(_rounded(_scaled(sums, scale), flips), result, numbers)
+
+    return compute
+
+
+def _whole_bias(bias: torch.Tensor, weight: float | torch.Tensor, inputs: float) -> torch.Tensor:
+    least, most = -(2**31), 2**31 - 1
+    if isinstance(weight, torch.Tensor):
+        zeros = torch.zeros(weight.numel(), dtype=torch.int64)
+        found: torch.Tensor = _QUANTIZED.quantize_per_channel.default(
+            bias, weight * inputs, zeros, 0, least, most, torch.int32
+        )
+        return found
+    scale = weight * inputs
+    return _QUANTIZED.quantize_per_tensor.default(bias, scale, 0, least, most, torch.int32)
+
+
+def _dequantized(steps: torch.Tensor, result: Steps, like: torch.Tensor) -> torch.Tensor:
+    return (steps * result.scale).to(like.dtype)
+
+
+def _add(node: Node, read: Sequence[Steps | None], result: Steps) -> Compute | None:
+    pair = _two(read)
+    if pair is None or node.kwargs.get("alpha", 1) != 1:
+        return None
+    ratios = [np.float32(one) / np.float32(result.scale) for one in pair]
+    shift = _MULTIPLIER_BITS - (math.frexp(float(max(ratios)))[1] - 1)
+    multipliers = [round(math.ldexp(float(ratio), shift)) for ratio in ratios]
+
+    def compute(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
+        one, other = (
+            Steps(scale).count(numbers) for scale, numbers in zip(pair, args[:2], strict=True)
+        )
+        sums = (one * multipliers[0] + other * multipliers[1]) / 2.0**shift
+        steps = _rounded(sums, True) if flips else torch.floor(sums + 0.5)
+        return _dequantized(steps, result, args[0])
+
+    return compute
+
+
+def _mul(node: Node, read: Sequence[Steps | None], result: Steps) -> Compute | None:
+    pair = _two(read)
+    if pair is None:
+        return None
+    scale = np.float32(pair[0]) * np.float32(pair[1]) / np.float32(result.scale)
+
+    def compute(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
+        one, other = (
+            Steps(step).count(numbers) for step, numbers in zip(pair, args[:2], strict=True)
+        )
+        return _dequantized(_rounded(_scaled(one * other, scale), flips), result, args[0])
+
+    return compute
+
+
+def _two(read: Sequence[Steps | None]) -> tuple[float, float] | None:
+    if len(read) != 2 or read[0] is None or read[1] is None:
+        return None
+    one, other = read[0].scale, read[1].scale
+    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+        return None
+    return one, other
+
+
+def _mean(node: Node, read: Sequence[Steps | None], result: Steps) -> Compute | None:
+    if len(read) != 1 or read[0] is None or isinstance(read[0].scale, torch.Tensor):
+        return None
+    source = read[0]
+
+    def compute(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
+        counts = source.count(args[0])
+        means = target(counts, *args[1:], **kwargs)
+        elements = counts.numel() / max(means.numel(), 1)
+        share = np.float32(source.scale) / np.float32(result.scale) * np.float32(1 / elements)
+        sums = torch.round(means * elements)
+        return _dequantized(_rounded(_scaled(sums, share), flips), result, args[0])
+
+    return compute
+
+
+_OPERATORS: Mapping[str, Callable[[Node, Sequence[Steps | None], Steps], Compute | None]] = {
+    "aten.convolution.default": _linear,
+    "aten.linear.default": _linear,
+    "aten.add.Tensor": _add,
+    "aten.mul.Tensor": _mul,
+    "aten.mean.dim": _mean,
+}
+
+
+# -- dynamic
+
+_CHOOSE = "quantized_decomposed.choose_qparams.tensor"
+_QUANTIZE = "quantized_decomposed.quantize_per_tensor.tensor"
+_DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.tensor"
+DYNAMIC = frozenset({_CHOOSE, _QUANTIZE, _DEQUANTIZE})
+_LEAST, _MOST = -128.0, 127.0
+
+
+def _dynamic(node: Node, operator: str) -> Compute | None:
+    """Scales by row. They go from node to node in float64, in place of the graph's own one."""
+    if operator == _QUANTIZE:
+        return _quantize_rows
+    if operator == _DEQUANTIZE:
+        return _dequantize_rows
+    dimensions = 3 if _feeds_a_convolution(node) else 1
+
+    def choose(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
+        numbers = args[0].float()
+        axes = list(range(numbers.dim() - min(dimensions, numbers.dim()), numbers.dim()))
+        least = numbers.amin(axes, keepdim=True).clamp(max=0.0)
+        most = numbers.amax(axes, keepdim=True).clamp(min=0.0)
+        width = most - least
+        per_step = torch.where(width == 0, 1.0, (_MOST - _LEAST) / width)
+        low, high = least * per_step, most * per_step
+        zero = torch.where((_LEAST + low) + (_MOST + high) > 0, _LEAST - low, _MOST - high)
+        return 1.0 / per_step.double(), torch.round(zero.clamp(_LEAST, _MOST)).to(torch.int64)
+
+    return choose
+
+
+def _feeds_a_convolution(node: Node) -> bool:
+    """True if a convolution reads what is quantised by these parameters."""
+    waiting = list(node.users)
+    while waiting:
+        user = waiting.pop()
+        operator = _operator(user)
+        if operator == "aten.convolution.default":
+            return True
+        if operator in DYNAMIC or "getitem" in operator:
+            waiting += user.users
+    return False
+
+
+def _quantize_rows(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool
+) -> torch.Tensor:
+    numbers, scale, zero = args[:3]
+    steps = (numbers.float() * (1.0 / scale).float()).double()
+    return (_rounded(steps, flips) + zero).clamp(args[3], args[4]).to(args[5])
+
+
+def _dequantize_rows(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool
+) -> torch.Tensor:
+    quantized, scale, zero = args[:3]
+    found: torch.Tensor = (quantized.long() - zero).float() * scale.float()
+    return found
