@@ -116,6 +116,10 @@ class StoredWeights(Mapping[str, torch.Tensor]):
             self._shared[name] = found = tensor_sharing(self._arrays[name])
         return found
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor, which is not made."""
+        return tuple(self._arrays[name].shape)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
 
@@ -138,6 +142,11 @@ class StoredWeight:
     weights: StoredWeights
     name: str
     shared: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the tensor."""
+        return self.weights.shape(self.name)
 
     def read(self) -> torch.Tensor:
         """Make the tensor."""

@@ -43,6 +43,7 @@ from etscope.formats.program.bpte import BundledFile
 from etscope.model.selector import Selector
 
 if TYPE_CHECKING:
+    from etscope.bridge.reference.backends import Arithmetic
     from etscope.bridge.reference.local_reference import Memory
 
 
@@ -76,6 +77,7 @@ class PreparedNumerics:
         graph = reference_of(trace, method, reference_graph or EDGE, None).graph
         self._matcher = RunMatcher(graph)
         self._runnable = runnable_graph(trace, trace.record, graph)
+        self._arithmetics: dict[frozenset[tuple[str, str]], Arithmetic] = {}
         self.keeps_state = self._runnable.keeps_state
 
     def memory(self) -> Memory:
@@ -94,17 +96,16 @@ class PreparedNumerics:
 
         Raises the errors of `analysis.numerics.diagnose`.
         """
-        from etscope.bridge.reference.backends import arithmetic_of
         from etscope.bridge.reference.local_reference import flat_inputs, recompute
 
         def designs(backends: Mapping[str, str]) -> Mapping[str, str]:
-            found = arithmetic_of(self._runnable, backends).by_design
+            found = self._arithmetic(backends).by_design
             return {name: design.reason for name, design in found.items()}
 
         def values(
             device: DeviceValues, nodes: Collection[str], backends: Mapping[str, str]
         ) -> Iterable[Recomputed]:
-            arithmetic = arithmetic_of(self._runnable, backends)
+            arithmetic = self._arithmetic(backends)
             return recompute(self._runnable, inputs, device, nodes, memory, arithmetic)
 
         recomputation = Recomputation(
@@ -115,6 +116,15 @@ class PreparedNumerics:
             values_stay=self._runnable.own_memory is None,
         )
         return diagnose_run(trace, self.method, run, recomputation, self._matcher, self._judgement)
+
+    def _arithmetic(self, backends: Mapping[str, str]) -> Arithmetic:
+        """How the device computes the graph, found once for all runs."""
+        from etscope.bridge.reference.backends import arithmetic_of
+
+        key = frozenset(backends.items())
+        if key not in self._arithmetics:
+            self._arithmetics[key] = arithmetic_of(self._runnable, backends)
+        return self._arithmetics[key]
 
     def go_on(self, trace: Trace, run: MethodRun | None, inputs: Any, memory: Memory) -> None:
         """Take what a run leaves into `memory`, without a look at its numbers. Where nothing was

@@ -215,13 +215,10 @@ def runnable_graph(trace: Trace, record: RecordView, graph: Graph) -> ReferenceG
     where that is enough, as importing ExecuTorch's exporter and rebuilding the program takes
     seconds."""
     require("torch", wanted_by=_WANTED_BY)
-    from etscope.bridge.reference.backends import may_be_computed_otherwise
-
-    if not may_be_computed_otherwise(node.op for node in graph.nodes):
-        recorded = _recorded(trace, record, graph)
-        if recorded is not None and recorded.interpreter is not None:
-            recorded.wait()
-            return recorded.interpreter
+    recorded = _recorded(trace, record, graph)
+    if recorded is not None and recorded.interpreter is not None:
+        recorded.wait()
+        return recorded.interpreter
     return _named(trace, record, graph)
 
 

@@ -212,7 +212,7 @@ class _Sums:
         rounding = rounding_of(self.expected.dtype, np.empty(0), self.rules)
         mean = self.numbers / self.expected.size
         least = rounding.epsilon**2 * mean
-        share = max(rounding.tolerance, rounding.factor * rounding.epsilon / 2) ** 2
+        share = rounding.tolerance**2  # which the mean of a part is held against
         for error, numbers in zip(self.error_along, self.numbers_along, strict=True):
             each = self.expected.size / error.size
             limit = np.maximum(share * numbers / each, least)

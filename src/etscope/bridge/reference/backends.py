@@ -11,14 +11,13 @@ integers: see `bridge.reference.xnnpack_int8`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch.export import ExportedProgram
-from torch.fx.node import Node
 
-from etscope.bridge.reference.reference import NamedProgram, ReferenceGraph
+from etscope.bridge.reference.reference import GraphNode, ReferenceGraph
 from etscope.bridge.reference.xnnpack_int8 import DYNAMIC, Compute, compute_of
 
 
@@ -45,58 +44,26 @@ class Arithmetic(NamedTuple):
 PLAIN = Arithmetic({}, ())
 
 
-def may_be_computed_otherwise(operators: Iterable[str]) -> bool:
-    """True if a backend computes one of these operators otherwise: `arithmetic_of` needs the
-    program's fx nodes to tell."""
-    return not _TOLD_BY.isdisjoint(operators)
-
-
-def arithmetic_of(named: ReferenceGraph, backends: Mapping[str, str]) -> Arithmetic:
+def arithmetic_of(graph: ReferenceGraph, backends: Mapping[str, str]) -> Arithmetic:
     """Find how the device computes a graph. backends: the backend by the reference graph's name of
     each node that is inside a delegate."""
     unknown = frozenset(name for name, backend in backends.items() if backend not in _RULES)
-    return Arithmetic(_computed_otherwise(named, backends), unknown)
-
-
-def _computed_otherwise(named: ReferenceGraph, backends: Mapping[str, str]) -> dict[str, ByDesign]:
     found: dict[str, ByDesign] = {}
-    if not isinstance(named, NamedProgram):
-        return found  # it has no such operators
-    stored = _StoredTensors(named.program)
-    for node in named.program.graph.nodes:
-        name = named.name(node)
-        rule = _RULES.get(backends.get(name, ""))
-        design = None if rule is None else rule(node, stored)
+    for node in graph.nodes():
+        rule = _RULES.get(backends.get(node.name, ""))
+        design = None if rule is None else rule(node)
         if design is not None:
-            found[name] = design
-    return found
+            found[node.name] = design
+    return Arithmetic(found, unknown)
 
 
-class _StoredTensors:
-    """Looks up the weights of a program by their placeholders."""
-
-    def __init__(self, program: ExportedProgram) -> None:
-        signature = program.graph_signature
-        self._targets = {
-            **signature.inputs_to_parameters,
-            **signature.inputs_to_buffers,
-            **signature.inputs_to_lifted_tensor_constants,
-        }
-        self._held = (program.state_dict, program.constants)
-
-    def __call__(self, node: Node) -> torch.Tensor | None:
-        target = self._targets.get(node.name)
-        return next((held[target] for held in self._held if target in held), None)
-
-
-def _xnnpack(node: Node, stored: _StoredTensors) -> ByDesign | None:
-    operator = str(getattr(node.target, "_op", node.target))
-    at = _SCALES.get(operator)
+def _xnnpack(node: GraphNode) -> ByDesign | None:
+    at = _SCALES.get(node.operator)
     if at is None:
-        compute = compute_of(node, stored)
+        compute = compute_of(node)
         if compute is None:
             return None
-        reason = _BY_ROW if operator in DYNAMIC else _INTEGERS
+        reason = _BY_ROW if node.operator in DYNAMIC else _INTEGERS
         return ByDesign(reason, lambda args: args, compute)
     if not _is_by_group(node, at):
         return None
@@ -125,19 +92,19 @@ _SCALES = {
 }
 
 
-def _is_by_group(node: Node, at: _Arguments) -> bool:
+def _is_by_group(node: GraphNode, at: _Arguments) -> bool:
     """True for a matrix with several scales for each row; with 4 bits, also for one with a single
     scale, which is a group, too (`QuantParams` of executorch.backends.xnnpack)."""
     quantised, scales = (
-        used.meta.get("val") if isinstance(used, Node) else None
+        used.shape if isinstance(used, GraphNode) else None
         for used in (node.args[0], node.args[at.scales])
     )
-    if not isinstance(quantised, torch.Tensor) or not isinstance(scales, torch.Tensor):
+    if quantised is None or scales is None or len(quantised) != 2:
         return False
-    rows, count = int(quantised.shape[0]), int(scales.numel())
+    rows, count = quantised[0], math.prod(scales)
     ends = (*node.args[at.least : at.least + 2], *map(node.kwargs.get, ("quant_min", "quant_max")))
     has_4_bits = ends[:2] == (-8, 7)
-    return quantised.dim() == 2 and (count >= rows if has_4_bits else count > rows)
+    return count >= rows if has_4_bits else count > rows
 
 
 _INTEGERS = (
@@ -148,7 +115,4 @@ _BY_ROW = (
     "XNNPACK quantises the inputs of dynamically quantised layers by row (of convolutions by "
     "image), not as a whole"
 )
-_TOLD_BY = frozenset({*_SCALES, *DYNAMIC, "quantized_decomposed.quantize_per_tensor.default"})
-_RULES: Mapping[str, Callable[[Node, _StoredTensors], ByDesign | None]] = {
-    "XnnpackBackend": _xnnpack
-}
+_RULES: Mapping[str, Callable[[GraphNode], ByDesign | None]] = {"XnnpackBackend": _xnnpack}

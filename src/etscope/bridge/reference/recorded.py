@@ -12,8 +12,9 @@ Names in the JSON are looked up as torch does, but only as operators of a librar
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from itertools import repeat
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ import torch
 
 from etscope.bridge.reference.reference import (
     Call,
+    GraphNode,
     check_input,
     check_number_of_inputs,
     given_values,
@@ -142,6 +144,29 @@ class RecordedGraphInterpreter:
     own_memory: ClassVar[None] = None
     is_plain: ClassVar[bool] = True
 
+    def nodes(self) -> Collection[GraphNode]:
+        found = {name: GraphNode(name) for name in self.inputs}
+        for name, weight in self.weights.items():
+            read = weight.read if isinstance(weight, StoredWeight) else partial(_read, weight, {})
+            found[name] = GraphNode(name, shape=tuple(weight.shape), weight=read)
+        computing = []
+        for step in self.steps:
+            node = GraphNode(
+                step.name,
+                operator=str(step.target),
+                args=[_read(argument, found) for argument in step.arguments],
+                kwargs={key: _read(argument, found) for key, argument in step.keywords.items()},
+            )
+            for used in dict.fromkeys(_nodes_in([*node.args, *node.kwargs.values()])):
+                used.users.append(node)
+            results = (step.results,) if isinstance(step.results, str) else step.results
+            found.update(dict.fromkeys(results, node))
+            computing.append(node)
+        last = GraphNode("output", args=[_read(output, found) for output in self.outputs])
+        for used in dict.fromkeys(_nodes_in(last.args)):
+            used.users.append(last)
+        return computing
+
     @while_running(torch.inference_mode())
     def run(
         self,
@@ -202,6 +227,14 @@ def _computed(
         del value, instead
         for name in step.done:
             del values[name]
+
+
+def _nodes_in(arguments: Iterable[Any]) -> Iterator[GraphNode]:
+    for argument in arguments:
+        if isinstance(argument, GraphNode):
+            yield argument
+        elif isinstance(argument, list):
+            yield from _nodes_in(argument)
 
 
 def _read(argument: Any, values: Mapping[str, Any]) -> Any:

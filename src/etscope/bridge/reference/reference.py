@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
@@ -53,6 +55,24 @@ class Operation(Protocol):
         one."""
 
 
+@dataclass(eq=False)
+class GraphNode:
+    """A node of a graph that can be run, or an input or weight, with its neighbours.
+
+    name: the reference graph's. operator: as "aten.add.Tensor"; "" for inputs and weights. args,
+    kwargs: of the operator, with nodes for their values. users: the nodes that read it. shape: of
+    its value, None where that is not known. weight: reads the weight, None for other nodes.
+    """
+
+    name: str
+    operator: str = ""
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    users: list[GraphNode] = field(default_factory=list)
+    shape: tuple[int, ...] | None = None
+    weight: Callable[[], torch.Tensor] | None = None
+
+
 # Computes a node from its arguments.
 Call = Callable[[Operation, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -73,6 +93,9 @@ class ReferenceGraph(Protocol):
     def is_plain(self) -> bool:
         """True if each node is computed once, from values that nothing writes to: the graph keeps
         no state, and has no loops, branches and delegates."""
+
+    def nodes(self) -> Collection[GraphNode]:
+        """The nodes that compute, without those in branches, loops and delegates."""
 
     def run(
         self, inputs: Any, state: dict[str, torch.Tensor], *, call: Call | None = None
@@ -109,10 +132,46 @@ class NamedProgram(NamedTuple):
             or any(str(node.target) in _CONTROL for node in nodes)
         )
 
+    def nodes(self) -> Collection[GraphNode]:
+        weights = _weights_of(self.program)
+        found: dict[Node, GraphNode] = {}
+        for node in self.program.graph.nodes:
+            if node.op == "call_function" and node.target is operator.getitem:
+                found[node] = found[node.args[0]]
+                continue
+            value = node.meta.get("val")
+            found[node] = one = GraphNode(
+                self.name(node),
+                operator=str(getattr(node.target, "_op", node.target)) if _computes(node) else "",
+                args=cast("Sequence[Any]", map_arg(node.args, found.__getitem__)),
+                kwargs=cast("Mapping[str, Any]", map_arg(node.kwargs, found.__getitem__)),
+                shape=tuple(value.shape) if isinstance(value, torch.Tensor) else None,
+                weight=weights.get(node.name),
+            )
+            for used in dict.fromkeys(found[used] for used in node.all_input_nodes):
+                used.users.append(one)
+        return [one for node, one in found.items() if _computes(node)]
+
     def run(
         self, inputs: Any, state: dict[str, torch.Tensor], *, call: Call | None = None
     ) -> _Values:
         return run_reference(self.program, inputs, state, call=call, names=self.names)
+
+
+def _weights_of(program: ExportedProgram) -> dict[str, Callable[[], torch.Tensor]]:
+    """The weights of a program, by the names of their placeholders."""
+    signature = program.graph_signature
+    targets = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    held = {**program.constants, **program.state_dict}
+    return {
+        name: partial(held.__getitem__, target)
+        for name, target in targets.items()
+        if target in held
+    }
 
 
 class _NodeOperation(NamedTuple):

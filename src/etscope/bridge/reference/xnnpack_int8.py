@@ -30,7 +30,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.fx.node import Node
+
+from etscope.bridge.reference.reference import GraphNode
 
 _QUANTIZED = torch.ops.quantized_decomposed
 # Of a sum in steps: the rounding of the scales, of their product with the sum, and of the sum.
@@ -61,45 +62,38 @@ class Steps:
         return torch.round(numbers.double() / self.along(numbers.dim()))
 
 
-def compute_of(node: Node, stored: Callable[[Node], torch.Tensor | None]) -> Compute | None:
+def compute_of(node: GraphNode) -> Compute | None:
     """Return the function that computes a node as XNNPACK does, if it becomes an operator of
-    integers. stored: looks up a weight."""
-    operator = _operator(node)
-    if operator in DYNAMIC:
-        return _dynamic(node, operator)
-    make = _OPERATORS.get(operator)
+    integers."""
+    if node.operator in DYNAMIC:
+        return _dynamic(node)
+    make = _OPERATORS.get(node.operator)
     result = None if make is None else _steps_of_result(node)
     if make is None or result is None:
         return None
-    read = [_steps(used, stored) for used in node.args if isinstance(used, Node)]
+    read = [_steps(used) for used in node.args if isinstance(used, GraphNode)]
     return make(node, read, result)
 
 
-def _operator(node: Node) -> str:
-    return str(getattr(node.target, "_op", node.target))
-
-
-def _steps(node: Node, stored: Callable[[Node], torch.Tensor | None]) -> Steps | None:
+def _steps(node: GraphNode) -> Steps | None:
     """The steps of the numbers that a node dequantises; None for any other node."""
-    operator = _operator(node)
-    if operator == "quantized_decomposed.dequantize_per_tensor.default":
+    if node.operator == "quantized_decomposed.dequantize_per_tensor.default":
         return Steps(float(node.args[1]))
-    if operator == "quantized_decomposed.dequantize_per_channel.default":
-        scales: Any = node.args[1]
-        found = stored(scales)
-        return None if found is None else Steps(found.float(), int(node.args[3]))
+    if node.operator == "quantized_decomposed.dequantize_per_channel.default":
+        scales = node.args[1].weight
+        return None if scales is None else Steps(scales().float(), int(node.args[3]))
     return None
 
 
 _FUSED = frozenset({"aten.relu.default", "aten.hardtanh.default", "aten.clamp.default"})
 
 
-def _steps_of_result(node: Node) -> Steps | None:
+def _steps_of_result(node: GraphNode) -> Steps | None:
     """The steps to which a node's result is rounded, after an activation that is fused with it."""
     at = node
     while True:
         users = list(at.users)
-        operators = set(map(_operator, users))
+        operators = {user.operator for user in users}
         if operators == {"quantized_decomposed.quantize_per_tensor.default"}:
             scales = {user.args[1] for user in users}
             return Steps(float(users[0].args[1])) if len(scales) == 1 else None
@@ -138,7 +132,7 @@ def _product(*scales: Any) -> torch.Tensor:
 # -- operators
 
 
-def _linear(node: Node, read: Sequence[Steps | None], result: Steps) -> Compute | None:
+def _linear(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Compute | None:
     """A convolution, or the product with a matrix."""
     if len(read) < 2 or read[0] is None or read[1] is None:
         return None
@@ -183,7 +177,7 @@ def _dequantized(steps: torch.Tensor, result: Steps, like: torch.Tensor) -> torc
     return (steps * result.scale).to(like.dtype)
 
 
-def _add(node: Node, read: Sequence[Steps | None], result: Steps) -> Compute | None:
+def _add(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Compute | None:
     pair = _two(read)
     if pair is None or node.kwargs.get("alpha", 1) != 1:
         return None
@@ -202,7 +196,7 @@ def _add(node: Node, read: Sequence[Steps | None], result: Steps) -> Compute | N
     return compute
 
 
-def _mul(node: Node, read: Sequence[Steps | None], result: Steps) -> Compute | None:
+def _mul(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Compute | None:
     pair = _two(read)
     if pair is None:
         return None
@@ -226,7 +220,7 @@ def _two(read: Sequence[Steps | None]) -> tuple[float, float] | None:
     return one, other
 
 
-def _mean(node: Node, read: Sequence[Steps | None], result: Steps) -> Compute | None:
+def _mean(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Compute | None:
     if len(read) != 1 or read[0] is None or isinstance(read[0].scale, torch.Tensor):
         return None
     source = read[0]
@@ -242,7 +236,7 @@ def _mean(node: Node, read: Sequence[Steps | None], result: Steps) -> Compute | 
     return compute
 
 
-_OPERATORS: Mapping[str, Callable[[Node, Sequence[Steps | None], Steps], Compute | None]] = {
+_OPERATORS: Mapping[str, Callable[[GraphNode, Sequence[Steps | None], Steps], Compute | None]] = {
     "aten.convolution.default": _linear,
     "aten.linear.default": _linear,
     "aten.add.Tensor": _add,
@@ -260,11 +254,11 @@ DYNAMIC = frozenset({_CHOOSE, _QUANTIZE, _DEQUANTIZE})
 _LEAST, _MOST = -128.0, 127.0
 
 
-def _dynamic(node: Node, operator: str) -> Compute | None:
+def _dynamic(node: GraphNode) -> Compute | None:
     """Scales by row. They go from node to node in float64, in place of the graph's own one."""
-    if operator == _QUANTIZE:
+    if node.operator == _QUANTIZE:
         return _quantize_rows
-    if operator == _DEQUANTIZE:
+    if node.operator == _DEQUANTIZE:
         return _dequantize_rows
     dimensions = 3 if _feeds_a_convolution(node) else 1
 
@@ -282,15 +276,14 @@ def _dynamic(node: Node, operator: str) -> Compute | None:
     return choose
 
 
-def _feeds_a_convolution(node: Node) -> bool:
+def _feeds_a_convolution(node: GraphNode) -> bool:
     """True if a convolution reads what is quantised by these parameters."""
     waiting = list(node.users)
     while waiting:
         user = waiting.pop()
-        operator = _operator(user)
-        if operator == "aten.convolution.default":
+        if user.operator == "aten.convolution.default":
             return True
-        if operator in DYNAMIC or "getitem" in operator:
+        if user.operator in DYNAMIC:
             waiting += user.users
     return False
 
