@@ -11,9 +11,8 @@ from enum import Enum
 from functools import cached_property
 from typing import IO, Any
 
-import numpy as np
-
 from etscope.errors import MissingDataError, RecordError, UsageError
+from etscope.etrecord.bundled_cases import bundled_inputs, bundled_outputs, is_bundled
 from etscope.etrecord.loading import LOADERS, bridge, exported_method, field_of
 from etscope.formats.bytes.zip_archive import NewMember, write_archive
 from etscope.formats.etrecord import reader as etrecord_reader
@@ -33,7 +32,9 @@ from etscope.formats.etrecord.reader import (
     EXPORT_GRAPH_ID,
     EXPORT_GRAPH_IDS,
     EXPORTED,
+    EXTRA_GRAPH_IDS,
     FINGERPRINTS,
+    FLOAT,
     IDENTIFIER,
     NUM_OUTPUTS,
     OWN_BASE,
@@ -97,6 +98,7 @@ class ETRecord:
         export_graph_id: `id()` of that program's graph in the process that exported it.
         edge_dialect_program: the edge program; a dict by method's name when there are several.
         graph_map: the extra programs by "<name>/<method>".
+        extra_graph_ids: as `export_graph_id`, for programs of `graph_map`.
         taps: the outputs of each method that are taps (`MethodTaps`); empty for a model without.
 
     The attributes with an underscore are those of ExecuTorch's class; its tools use them.
@@ -112,6 +114,7 @@ class ETRecord:
     _reference_outputs: Mapping[str, Any] | None
     _representative_inputs: Any
     _further_exported: dict[str, Any]
+    extra_graph_ids: dict[str, int]
     taps: Mapping[str, MethodTaps]
 
     def __init__(
@@ -131,6 +134,7 @@ class ETRecord:
         self._exported_method = "forward"
         self._edge_method: str | None = None
         self._further_exported = {}
+        self.extra_graph_ids = {}
         self.taps = {}
         self.exported_program = exported_program
         self.export_graph_id = export_graph_id
@@ -280,7 +284,26 @@ class ETRecord:
             _check_graph_name(name)
             for method, program in programs.extra_programs(module).items():
                 added[f"{name}/{method}"] = program
-        self.graph_map = {**(self.graph_map or {}), **added}
+        self._add_graphs(added)
+
+    def add_float_program(self, float_program: Any) -> None:
+        """Add what `torch.export` makes of the model before it is quantised: a program, or a dict
+        of them by method. It is the graph "float/<method>", which tells what quantisation costs.
+
+        Where the quantised program is made of this one (PyTorch 2 Export quantization of
+        `float_program.module()`), add this very object: its nodes are known by it.
+
+        Raises `RecordError` if there is one already, and for anything else.
+        """
+        if any(name.startswith(f"{FLOAT}/") for name in self.graph_map or {}):
+            raise RecordError("the record has a float program already")
+        programs = bridge("an ETRecord").exported_programs(float_program)
+        self._add_graphs({f"{FLOAT}/{method}": one for method, one in programs.items()})
+
+    def _add_graphs(self, programs: Mapping[str, Any]) -> None:
+        self.graph_map = {**(self.graph_map or {}), **programs}
+        ids = {name: id(program.graph) for name, program in programs.items()}
+        self.extra_graph_ids = {**self.extra_graph_ids, **ids}
 
     def update_representative_inputs(self, representative_inputs: Any) -> None:
         """Set the inputs to compare numbers on: a list, or a `BundledProgram`, whose first test
@@ -318,6 +341,7 @@ class ETRecord:
         copied._further_exported = dict(self._further_exported)
         copied._exported_method = self._exported_method
         copied._edge_method = self._edge_method
+        copied.extra_graph_ids = dict(self.extra_graph_ids)
         copied.taps = self.taps
         return copied
 
@@ -386,7 +410,8 @@ class ETRecord:
                 yield from _program_parts(program, member, member)
 
     def _own_parts(self, graph_hashes: Mapping[str, str]) -> Iterator[NewMember]:
-        """Yield the program, its fingerprints, its taps, and the cuts of a slimmed file."""
+        """Yield the program, its fingerprints, the ids of extra graphs, its taps, and the cuts of a
+        slimmed file."""
         file = self._file
         buffer = self.program_buffer()
         if buffer is not None:
@@ -395,6 +420,8 @@ class ETRecord:
             yield _json_part(FINGERPRINTS, fingerprints_to_json(fingerprints))
         elif file is not None:
             yield from _copied(file, (FINGERPRINTS,))
+        if self.extra_graph_ids:
+            yield _json_part(EXTRA_GRAPH_IDS, self.extra_graph_ids)
         if self.taps:
             yield _json_part(TAPS, taps_to_json(self.taps))
         if file is not None and file.cuts:
@@ -493,51 +520,6 @@ def _check_graph_name(name: str) -> None:
             f"The name {name} provided in the extra_recorded_export_modules dict is a reserved "
             "name in the ETRecord namespace."
         )
-
-
-# -- test cases of a bundled program
-
-
-def is_bundled(program: object) -> bool:
-    """Recognize a `BundledProgram`, ExecuTorch's or ours, by its attributes: importing ExecuTorch's
-    class would load all its tools."""
-    return hasattr(program, "method_test_suites") and hasattr(program, "executorch_program")
-
-
-def bundled_outputs(bundle: Any) -> dict[str, list[Any]]:
-    """Map each method to the expected outputs of each of its test cases."""
-    outputs: dict[str, list[Any]] = {}
-    for suite in bundle.method_test_suites:
-        for case in suite.test_cases:
-            if not case.expected_outputs:
-                raise UsageError(
-                    f"Missing at least one set of expected outputs for method {suite.method_name}."
-                )
-        outputs[suite.method_name] = [_tensors(case.expected_outputs) for case in suite.test_cases]
-    return outputs
-
-
-def bundled_inputs(bundle: Any) -> Any:
-    """Return the inputs of the first test case of "forward", or of the only method with cases."""
-    suites = {suite.method_name: suite for suite in bundle.method_test_suites}
-    suite = suites.get("forward") or (next(iter(suites.values())) if len(suites) == 1 else None)
-    if suite is None:
-        return None
-    if not suite.test_cases:
-        raise UsageError(
-            f"The '{suite.method_name}' method is defined, but no corresponding input test cases "
-            "are provided."
-        )
-    return _tensors(suite.test_cases[0].inputs)
-
-
-def _tensors(values: list[Any]) -> list[Any]:
-    """Convert arrays to torch tensors: a record saves no others."""
-    if not any(isinstance(value, np.ndarray) for value in values):
-        return values
-    from etscope.bridge.tensors import torch_values
-
-    return torch_values(values)
 
 
 # -- the members of a saved record
@@ -751,6 +733,7 @@ class MemoryRecord:
             return file.export_graph_ids
         further = self.record._further_exported
         ids = {f"{EXPORTED}/{method}": id(program.graph) for method, program in further.items()}
+        ids |= self.record.extra_graph_ids
         return ids if self.export_graph_id is None else {EXPORTED: self.export_graph_id, **ids}
 
     @cached_property

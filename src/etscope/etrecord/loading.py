@@ -163,5 +163,6 @@ LOADERS: Mapping[str, Callable[[RecordFile], Any]] = {
     "_reference_outputs": _tensors(REFERENCE_OUTPUTS),
     "_representative_inputs": _tensors(REPRESENTATIVE_INPUTS),
     "_further_exported": _further_exported,
+    "extra_graph_ids": lambda file: dict(file.extra_graph_ids),
     "taps": lambda file: dict(file.taps),
 }

@@ -146,6 +146,7 @@ def export(
     calibration: Sequence[Any] | None = None,
     keep_float: str | Sequence[str] = (),
     taps: str | Sequence[str] = (),
+    float_model: Any = None,
 ) -> Exported:
     """Export a model to ExecuTorch, with its ETRecord and expected outputs.
 
@@ -157,7 +158,8 @@ def export(
             hold example inputs, which are the default.
         backend: "portable" or "xnnpack".
         quantize: int8 weights (per channel) and activations, for "xnnpack". The expected outputs
-            are then those of the quantised graph in PyTorch.
+            are then those of the quantised graph in PyTorch, and the graph before quantisation is
+            in the record, as "float/<method>".
         dynamic_shapes: as for `torch.export.export`; for a module only.
         strict: how `torch.export` traces a module. Strictly, operators are attributed to the
             model's own lines; None falls back with a warning where that does not work.
@@ -168,6 +170,9 @@ def export(
             be quantised together, as a convolution and the relu after it, stay together.
         taps: selectors of nodes of the exported program, after quantisation, whose values become
             outputs after the model's own. `record.taps` lists them.
+        float_model: the same model before it was quantised, for one that is given quantised, as by
+            torchao's `quantize_`; any form that `model` takes. Its graph is in the record, as
+            "float/<method>".
 
     Raises `UsageError` for arguments that contradict each other, for a selector in `keep_float`
     that picks no node to be quantised and one in `taps` that picks only nodes that cannot be an
@@ -187,6 +192,7 @@ def export(
         calibration=calibration,
         keep_float=keep_float,
         taps=taps,
+        float_model=float_model,
     )
     exported = Exported(*export_model(model, inputs, options, ETRecord), backend=backend)
     for text in exported.undelegated():
@@ -234,6 +240,7 @@ class Source:
         calibration: Sequence[Any] | None = None,
         keep_float: str | Sequence[str] = (),
         taps: str | Sequence[str] = (),
+        float_model: Any = None,
     ) -> Exported:
         """Export it; see `etscope.export.export`."""
         return export(
@@ -246,6 +253,7 @@ class Source:
             calibration=calibration,
             keep_float=keep_float,
             taps=taps,
+            float_model=float_model,
         )
 
     def read_inputs(self, path: PathLike) -> Any:

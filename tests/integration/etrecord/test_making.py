@@ -214,3 +214,21 @@ def test_a_copy_has_the_graphs_and_not_the_program() -> None:
     assert copied.exported_programs == record.exported_programs
     assert copied._debug_handle_map is None and copied.program_buffer() is None
     copied.add_executorch_program(net.program)
+
+
+def test_a_float_program_keeps_the_id_that_nodes_name_it_by(tmp_path: Path) -> None:
+    net = lowered()
+    program = net.exported["forward"]
+    record = ETRecord()
+    record.add_edge_dialect_program(net.edge)
+    record.add_executorch_program(net.program)
+    record.add_float_program({"forward": program})
+    with pytest.raises(RecordError, match="already"):
+        record.add_float_program(program)
+    record.save(tmp_path / "record")
+    found = read_etrecord(tmp_path / "record")
+    assert found.export_graph_ids == {"float/forward": id(program.graph)}
+    again = parse_etrecord(tmp_path / "record")
+    again.update_reference_outputs([])  # changed, so that it is written anew
+    again.save(tmp_path / "again")
+    assert read_etrecord(tmp_path / "again").export_graph_ids == found.export_graph_ids

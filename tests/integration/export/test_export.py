@@ -151,12 +151,32 @@ def test_delegates_are_linked_to_operators(xnnpack: Exported) -> None:
 
 
 def test_a_quantized_export_keeps_the_graph_from_before(quantized: Exported) -> None:
-    before = quantized.record.graph_map["before_quantization/forward"]  # type: ignore[index]
+    before = quantized.record.graph_map["float/forward"]  # type: ignore[index]
     expected = tiny()(INPUT)
     torch.testing.assert_close(before.module()(INPUT), expected)
     (answer,) = quantized.reference_outputs["forward"]
     assert not torch.equal(answer, expected)
     torch.testing.assert_close(answer, expected, rtol=0.1, atol=0.05)
+
+
+def test_a_model_that_is_quantized_already_takes_its_float_model_along(tmp_path: Path) -> None:
+    from torchao.quantization.granularity import PerAxis
+    from torchao.quantization.quant_api import Int8DynamicActivationIntxWeightConfig, quantize_
+
+    model = tiny()
+    quantize_(model, Int8DynamicActivationIntxWeightConfig(weight_granularity=PerAxis(0)))
+    made = export(model, (INPUT,), backend="xnnpack", float_model=tiny())
+    before = made.record.graph_map["float/forward"]  # type: ignore[index]
+    torch.testing.assert_close(before.module()(INPUT), tiny()(INPUT))
+    made.record.save(tmp_path / "record")
+    assert "float/forward" in read_etrecord(tmp_path / "record").graph_names
+
+
+def test_a_float_model_must_be_the_same_model() -> None:
+    with pytest.raises(UsageError, match="differ in shape"):
+        export(tiny(), (INPUT,), float_model=torch.nn.Linear(INPUT.shape[-1], 77))
+    with pytest.raises(UsageError, match="already"):
+        export(tiny(), (INPUT,), backend="xnnpack", quantize=True, float_model=tiny())
 
 
 def test_calibration_sets_the_ranges() -> None:

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from etscope.analysis.profile.correlate import EDGE_GRAPH
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
+from etscope.formats.etrecord.reader import EDGE, EXPORTED, FLOAT, OLDER_FLOAT, RecordView
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.table import Column, Kind, Table
 
@@ -48,6 +48,14 @@ def find_graph(record: RecordView, wanted: str) -> str:
             else "its graphs are: " + (", ".join(known) or "none"),
         )
     return found[0]
+
+
+def float_graph(record: RecordView, method: str) -> str | None:
+    """Return the name of the graph of a method before it was quantised; None if the record has
+    none."""
+    older = f"{OLDER_FLOAT}/forward" if method == "forward" else f"{OLDER_FLOAT}/{method}/forward"
+    names = (f"{FLOAT}/{method}", older)
+    return next((name for name in names if name in record.graph_names), None)
 
 
 _COLUMNS = (

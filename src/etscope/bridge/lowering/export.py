@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -84,6 +84,7 @@ class ExportOptions:
     calibration: Sequence[Any] | None = None
     keep_float: str | Sequence[str] = ()
     taps: str | Sequence[str] = ()
+    float_model: Any = None
 
     def check(self) -> None:
         """Raise `UsageError` for options that contradict each other."""
@@ -105,6 +106,12 @@ class ExportOptions:
             raise UsageError(
                 "keep_float is for a quantised model; this one is float throughout",
                 hint="give quantize too",
+            )
+        if self.float_model is not None and self.quantize:
+            raise UsageError(
+                "float_model is for a model that is quantised already; with quantize, the model "
+                "itself is the one in float",
+                hint="leave one of them out",
             )
 
 
@@ -131,7 +138,10 @@ def export_model(
     model: Any, inputs: Any, options: ExportOptions, new_record: Callable[[], Any]
 ) -> Parts:
     """See `etscope.export.export`; `new_record` makes an empty `ETRecord`."""
-    methods, taps = _with_taps(methods_of(model, inputs, options), options.taps)
+    found = methods_of(model, inputs, options)
+    if options.float_model is not None:
+        found = _with_float(found, inputs, options)
+    methods, taps = _with_taps(found, options.taps)
     programs = {name: method.program for name, method in methods.items()}
     program = lowered(programs, options.backend, new_record)
     record = program.get_etrecord()
@@ -142,12 +152,9 @@ def export_model(
     if main == "forward" or len(methods) == 1:
         record.update_representative_inputs(list(example_inputs[main]))
     record.update_reference_outputs({name: [list(values)] for name, values in outputs.items()})
-    for name, method in methods.items():
-        if method.unquantized is not None:
-            label = "before_quantization"
-            record.add_extra_export_modules(
-                {label if name == "forward" else f"{label}/{name}": method.unquantized}
-            )
+    floats = {name: one.unquantized for name, one in methods.items() if one.unquantized is not None}
+    if floats:
+        record.add_float_program(floats)
     taken = {name: as_exported(values) for name, values in example_inputs.items()}
     return Parts(program, record, taken, outputs)
 
@@ -174,6 +181,30 @@ def methods_of(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Met
     if selectors:
         quantizer.check()
     return found
+
+
+def _with_float(
+    methods: Mapping[str, Method], inputs: Any, options: ExportOptions
+) -> dict[str, Method]:
+    """Add the programs of the model before it was quantised to the methods of a quantised model."""
+    plain = replace(options, float_model=None, taps=())
+    floats = methods_of(options.float_model, inputs, plain)
+    for name, method in methods.items():
+        if name not in floats:
+            raise UsageError(
+                f"the float model has no method {name!r}", hint=f"it has: {', '.join(floats)}"
+            )
+        one, other = (
+            [getattr(value, "shape", None) for value in found.outputs]
+            for found in (method, floats[name])
+        )
+        if one != other:
+            raise UsageError(
+                f"the float model is another model: the outputs of {name!r} differ in shape"
+            )
+    return {
+        name: method._replace(unquantized=floats[name].program) for name, method in methods.items()
+    }
 
 
 def export_method(

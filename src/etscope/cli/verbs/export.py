@@ -75,6 +75,12 @@ def export_options(function: Function) -> Function:
             help="Inputs to calibrate int8 ranges on, one set in each FILE. Repeatable. Default: "
             "the example inputs.",
         ),
+        click.option(
+            "--float-model",
+            metavar="MODEL",
+            help="The model before it was quantised, for a MODEL that is given quantised: kept in "
+            "the record to tell what quantisation costs.",
+        ),
         inputs_option,
         strict_option,
         seed_option,
@@ -94,7 +100,13 @@ def load_torch(wanted_by: str) -> None:
 
 
 def exported(
-    model: str, *, inputs: str | None, seed: int, calibration: Sequence[str], **options: Any
+    model: str,
+    *,
+    inputs: str | None,
+    seed: int,
+    calibration: Sequence[str],
+    float_model: str | None = None,
+    **options: Any,
 ) -> tuple[Source, Exported]:
     """Load the model of that name and export it; `options` go to `Source.export`."""
     import logging
@@ -105,13 +117,16 @@ def exported(
     from etscope.export import check_model_name, load_model
     from etscope.quiet import quiet
 
-    check_model_name(model)
+    for name in filter(None, (model, float_model)):
+        check_model_name(name)
     load_torch("export")
     # torchao registers enums that other packages have registered already, and logs each.
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
     with progress(f"loading {model}"), redirect_stdout(sys.stderr):
         source = load_model(model, inputs=inputs, seed=seed)
         sets = [source.read_inputs(file) for file in calibration] or None
+        if float_model is not None:
+            options["float_model"] = load_model(float_model, inputs=inputs, seed=seed).model
     with progress(f"exporting {source.name}"), quiet():
         return source, source.export(calibration=sets, **options)
 

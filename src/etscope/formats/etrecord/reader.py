@@ -37,6 +37,9 @@ _ZIP = b"PK"
 IDENTIFIER = "ETRECORD_V0"
 EXPORTED = "exported_program"
 EDGE = "edge_dialect_exported_program"
+# Extra graphs of the model before it was quantised: "float/<method>". Records of older versions of
+# etscope have the other name.
+FLOAT, OLDER_FLOAT = "float", "before_quantization"
 DEBUG_HANDLES = "debug_handle_map"
 DELEGATES = "delegate_map"
 NUM_OUTPUTS = "instruction_id_to_num_outs_map"
@@ -52,6 +55,7 @@ PROGRAM_BUFFER = OWN_PREFIX + "program_buffer_constants"
 FINGERPRINTS = OWN_PREFIX + "fingerprints_constants"
 EXPORT_GRAPH_IDS = OWN_PREFIX + "export_graph_ids_constants"
 TAPS = OWN_PREFIX + "taps_constants"
+EXTRA_GRAPH_IDS = OWN_PREFIX + "extra_graph_ids_constants"
 SLIMMED = OWN_PREFIX + "slimmed_constants"
 # Exported programs of further methods: etscope/exported_program/<method>/json_constants, and
 # their siblings etscope/exported_program/<method>/program_state_dict and so on.
@@ -312,14 +316,21 @@ class RecordFile:
     @cached_property
     def export_graph_ids(self) -> Mapping[str, int]:
         """`export_graph_id` by name of the graph: for "exported_program", and for further methods
-        in records that etscope wrote."""
+        and extra graphs in records that etscope wrote."""
         ids: dict[str, int] = {}
         if self.export_graph_id is not None:
             ids[EXPORTED] = self.export_graph_id
         with reading("ETRecord", self.path, member=EXPORT_GRAPH_IDS):
             for method, number in (self.json_member(EXPORT_GRAPH_IDS) or {}).items():
                 ids[f"{EXPORTED}/{method}"] = integer(number, "a graph's id")
-        return ids
+        return {**ids, **self.extra_graph_ids}
+
+    @cached_property
+    def extra_graph_ids(self) -> Mapping[str, int]:
+        """`export_graph_id` of the extra graphs; empty in records that etscope did not write."""
+        with reading("ETRecord", self.path, member=EXTRA_GRAPH_IDS):
+            content = self.json_member(EXTRA_GRAPH_IDS) or {}
+            return {name: integer(number, "a graph's id") for name, number in content.items()}
 
     @cached_property
     def fingerprints(self) -> Fingerprints | None:
