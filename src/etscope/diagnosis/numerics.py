@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.matching.logged_run import logged_run
+from etscope.analysis.matching.logged_run import logged_run, unfolded
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import (
     DEFAULT_METRIC,
@@ -29,6 +29,7 @@ from etscope.analysis.numerics.runs import (
     chosen_run,
 )
 from etscope.analysis.profile.trace import Trace
+from etscope.diagnosis.float_side import FloatSide, float_side
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.reference import (
     inputs_of_run,
@@ -37,14 +38,16 @@ from etscope.diagnosis.reference import (
     runs_before,
     writers_of_state,
 )
-from etscope.errors import EtscopeWarning, NumericGapError, UsageError
+from etscope.errors import EtscopeError, EtscopeWarning, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE
 from etscope.formats.program.bpte import BundledFile
+from etscope.model.graph import Graph
 from etscope.model.selector import Selector
 
 if TYPE_CHECKING:
     from etscope.bridge.reference.backends import Arithmetic
     from etscope.bridge.reference.local_reference import Memory
+    from etscope.bridge.reference.reference import ReferenceGraph
 
 
 class PreparedNumerics:
@@ -78,6 +81,7 @@ class PreparedNumerics:
         self._matcher = RunMatcher(graph)
         self._runnable = runnable_graph(trace, trace.record, graph)
         self._arithmetics: dict[frozenset[tuple[str, str]], Arithmetic] = {}
+        self._side, self._no_side = _float_side(trace, method, graph, self._runnable)
         self.keeps_state = self._runnable.keeps_state
 
     def memory(self) -> Memory:
@@ -87,12 +91,19 @@ class PreparedNumerics:
         return Memory()
 
     def diagnose(
-        self, trace: Trace, run: MethodRun, inputs: Any, memory: Memory | None = None
+        self,
+        trace: Trace,
+        run: MethodRun,
+        inputs: Any,
+        memory: Memory | None = None,
+        *,
+        operators: bool = False,
     ) -> Numerics:
         """Find the operators of a run whose numbers go wrong.
 
         inputs: of the run. memory: what the runs before it left, by default nothing; it goes on
-        with this run, and has the outputs of the reference then.
+        with this run, and has the outputs of the reference then. operators: tell of each operator
+        of a quantised model what its quantisation costs, not of the outputs alone.
 
         Raises the errors of `analysis.numerics.diagnose`.
         """
@@ -108,14 +119,22 @@ class PreparedNumerics:
             arithmetic = self._arithmetic(backends)
             return recompute(self._runnable, inputs, device, nodes, memory, arithmetic)
 
+        memory = self.memory() if memory is None else memory
+        side = None if self._side is None else self._side.run(inputs, memory)
         recomputation = Recomputation(
             self._matcher.graph,
             flat_inputs(inputs),
             values,
             designs,
+            floats=None if side is None else side.value,
             values_stay=self._runnable.own_memory is None,
         )
-        return diagnose_run(trace, self.method, run, recomputation, self._matcher, self._judgement)
+        found = diagnose_run(trace, self.method, run, recomputation, self._matcher, self._judgement)
+        if side is not None:
+            device = unfolded(trace.values(run.block, run.position, run.block.outputs))
+            cost = side.compare(self.metric, memory.outputs, device, operators=operators)
+            found = replace(found, quantization=cost)
+        return replace(found, doubts=(*found.doubts, *self._no_side))
 
     def _arithmetic(self, backends: Mapping[str, str]) -> Arithmetic:
         """How the device computes the graph, found once for all runs."""
@@ -131,12 +150,26 @@ class PreparedNumerics:
         logged, or there is no run in the dump, the device's state is taken for the reference's."""
         from etscope.bridge.reference.local_reference import recompute
 
+        if self._side is not None:
+            self._side.run(inputs, memory)
         device: DeviceValues = lambda node, loop_pass: ()  # noqa: E731
         if run is not None and any(key.debug for key in run.block.keys):
             logged = logged_run(trace, run.block, run.position, self.method)
             device = device_values(logged, self._matcher.matched(trace, logged)[0])
         for _ in recompute(self._runnable, inputs, device, (), memory):
             pass
+
+
+def _float_side(
+    trace: Trace, method: str, graph: Graph, runnable: ReferenceGraph
+) -> tuple[FloatSide | None, tuple[str, ...]]:
+    """Return the float side of a method, and the reason why it cannot be run."""
+    if trace.record is None:
+        return None, ()
+    try:
+        return float_side(trace, trace.record, method, graph, runnable), ()
+    except EtscopeError as error:  # of a slimmed record, which has no weights, or a refused graph
+        return None, (f"what quantisation costs is not known: {error.message}",)
 
 
 def numerics_of(
@@ -171,7 +204,7 @@ def numerics_of(
     )
     given = inputs_of_run(trace, wanted, chosen, inputs, bundle)
     if not prepared.keeps_state and not writers_of_state(trace, wanted):
-        return prepared.diagnose(trace, chosen, given)
+        return prepared.diagnose(trace, chosen, given, operators=True)
     memory = prepared.memory()
     before = runs_before(trace, wanted, chosen, inputs, bundle, previous)
     for doubt in before.doubts:
@@ -181,5 +214,5 @@ def numerics_of(
         if one.method not in others:
             others[one.method] = PreparedNumerics(trace, one.method)
         others[one.method].go_on(trace, one.run, one.inputs, memory)
-    found = prepared.diagnose(trace, chosen, given, memory)
+    found = prepared.diagnose(trace, chosen, given, memory, operators=True)
     return replace(found, doubts=(*found.doubts, *before.doubts))

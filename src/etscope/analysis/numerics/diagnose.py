@@ -110,6 +110,8 @@ class Recomputation:
     yield, and the backend of each node inside a delegate. by_design: takes these backends, and
     returns the nodes that are computed otherwise than PyTorch does by design, with the reason.
     values_stay: later nodes do not write to values that were yielded.
+    floats: the float graph's value for one of a quantised graph, by path and element; None for a
+    graph that was not quantised.
     """
 
     graph: Graph
@@ -117,6 +119,7 @@ class Recomputation:
     run: Callable[[DeviceValues, Collection[str], Mapping[str, str]], Iterable[Recomputed]]
     by_design: Callable[[Mapping[str, str]], Mapping[str, str]]
     values_stay: bool = False
+    floats: Callable[[str, int | None], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +262,7 @@ def diagnose_run(
     if judgement.kept is not None:
         keeper = _Keeper(judgement.kept, subgraphs.graph, recomputation.values_stay)
     values = sum(map(len, matching.by_node.values()))
-    judge_rows = _Judge(paired, subgraphs, backends, judgement, values)
+    judge_rows = _Judge(paired, subgraphs, backends, judgement, values, recomputation.floats)
     for item in recomputation.run(device, set(matching.by_node), backends):
         for pair in matching.by_node[item.name]:
             compared = judge_rows.compared(pair, item)
@@ -371,6 +374,7 @@ class _Judge:
     backends: Mapping[str, str]
     judgement: Judgement
     values: int
+    floats: Callable[[str, int | None], Any] | None = None
 
     def compared(self, pair: Pair, item: Recomputed) -> _Compared | None:
         """The values of a pair; None if they cannot be compared."""
@@ -412,6 +416,7 @@ class _Judge:
             shape=tuple(np.shape(value)),
             dtype=str(getattr(value, "dtype", type(value).__name__)),
             total=difference(metric, reference, value),
+            quantization=self._quantization(pair, item.loop_pass, reference),
             local=judged.error,
             inherited=difference(metric, reference, local),
             noise=judged.noise,
@@ -424,6 +429,13 @@ class _Judge:
             if any(counts)
             else None,
         )
+
+    def _quantization(self, pair: Pair, loop_pass: int, reference: Any) -> float | None:
+        """The error of the quantised reference's value to the float graph's."""
+        if self.floats is None or reference is None or loop_pass:
+            return None
+        expected = self.floats(pair.node, pair.element)
+        return difference(self.judgement.metric, expected, reference)
 
 
 class _Keeper:

@@ -11,6 +11,7 @@ from typing import Any
 from etscope.analysis.matching.matching import Coverage, Pair
 from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.parts import WrongPart
+from etscope.analysis.numerics.quantization import Quantization
 from etscope.analysis.numerics.values import ValueComparison
 from etscope.analysis.profile.source_location import short_lines
 from etscope.errors import UsageError
@@ -72,12 +73,13 @@ class NumericsRow:
     these recorded values. inputs: the graph's inputs that are read directly. lines: of Python, the
     node's own first.
 
-    total: error of the device's value to the reference. local: error to the value that PyTorch
-    computes from the device's own inputs. inherited: error of that value to the reference. noise:
-    rounding error in PyTorch; None where the value is fine whatever it is. limit: allowed local
-    error, without noise that of the tolerance alone. All in the metric; None where there is nothing
-    to compare with. excess: the local error over the limit, in root mean squares. share: of the
-    elements that are clearly off.
+    total: error of the device's value to the reference. quantization: of a quantised model, error
+    of the reference's value to the graph before quantisation, if the record has that. local: error
+    to the value that PyTorch computes from the device's own inputs. inherited: error of that value
+    to the reference. noise: rounding error in PyTorch; None where the value is fine whatever it is.
+    limit: allowed local error, without noise that of the tolerance alone. All in the metric; None
+    where there is nothing to compare with. excess: the local error over the limit, in root mean
+    squares. share: of the elements that are clearly off.
 
     verdict: "wrong", when the local error exceeds the limit, or that of `part` its own: a part of
     the value, where the whole is within the limit; "inherited", when it does not, but an
@@ -100,6 +102,7 @@ class NumericsRow:
     shape: tuple[int, ...]
     dtype: str
     total: float | None = None
+    quantization: float | None = None
     local: float | None = None
     inherited: float | None = None
     noise: float | None = None
@@ -130,7 +133,8 @@ class Numerics:
 
     `run` is the dump's run. `doubts` say why the reference may have had other inputs than the
     device, `designs` what backends compute otherwise than PyTorch; `undocumented` are the backends
-    of which that is not known.
+    of which that is not known. `quantization` is what quantisation costs, of a quantised model whose
+    record has the float graph.
     """
 
     method: str
@@ -142,6 +146,7 @@ class Numerics:
     doubts: tuple[str, ...] = ()
     designs: tuple[str, ...] = ()
     undocumented: tuple[str, ...] = ()
+    quantization: Quantization | None = None
 
     @cached_property
     def wrong(self) -> tuple[NumericsRow, ...]:
@@ -232,6 +237,8 @@ class Numerics:
         if origin is not None and origin.non_finite is not None:
             expected = "" if origin.non_finite.is_unexpected else ", as in the reference"
             notes.append(f"{origin.non_finite} come from {described(origin)}{expected}")
+        if self.quantization is not None:
+            notes += self.quantization.notes
         notes += self.doubts
         if self.undocumented:
             notes.append(
@@ -262,13 +269,20 @@ class Numerics:
         if sort == "error":
             rows = sorted(rows, key=lambda row: (row.excess, row.verdict == WRONG), reverse=True)
         priorities = {"total": 0, "local": 0, "inherited": 1, "noise": 2, "limit": 2}
+        titles = {"total": "backend"} if self.quantization is not None else {}
+        if self.quantization is not None:
+            priorities = {"quantization": 0, **priorities}
         return Table.of(
             {
                 **value_columns(rows, node_priority=2),
                 **{
-                    Column(name, Kind.FLOAT, unit=self.metric.unit, priority=priority): [
-                        getattr(row, name) for row in rows
-                    ]
+                    Column(
+                        name,
+                        Kind.FLOAT,
+                        unit=self.metric.unit,
+                        title=titles.get(name, ""),
+                        priority=priority,
+                    ): [getattr(row, name) for row in rows]
                     for name, priority in priorities.items()
                 },
                 Column("excess", Kind.FLOAT, priority=5): [row.excess for row in rows],

@@ -56,8 +56,9 @@ class Recomputed:
 
 @dataclass(slots=True)
 class Memory:
-    """The model's state between runs, buffers by name for each of the three runs; and the outputs
-    of the last reference run, flat, as arrays and numbers.
+    """The model's state between runs, buffers by name for each of the three runs, and for the
+    float graph of a quantised model; and the outputs of the last reference run, flat, as arrays and
+    numbers.
 
     The state of `local` is the device's, as far as the values that it is made of were logged.
     """
@@ -66,6 +67,7 @@ class Memory:
     local: dict[str, torch.Tensor] = field(default_factory=dict)
     wide: dict[str, torch.Tensor] = field(default_factory=dict)
     outputs: list[Any] = field(default_factory=list)
+    float_state: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def take_device_state(self, state: Mapping[str, Any]) -> None:
         """Replace the device's state by what it is known to be: arrays by buffer."""

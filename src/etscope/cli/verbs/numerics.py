@@ -35,14 +35,16 @@ from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.errors import UsageError
 
 if TYPE_CHECKING:
+    from etscope.analysis.numerics.quantization import Quantization
     from etscope.analysis.numerics.rows import Numerics
     from etscope.analysis.profile.trace import Trace
     from etscope.evaluation import Evaluation
 
 _COLUMNS = (
-    "instruction", "op", "node", "total", "local", "inherited", "noise", "limit", "verdict",
-    "non_finite", "module", "source",
+    "instruction", "op", "node", "quantization", "total", "local", "inherited", "noise", "limit",
+    "verdict", "non_finite", "module", "source",
 )  # fmt: skip
+_QUANTIZATION_COLUMNS = ("op", "node", "total", "own", "alone", "module", "source")
 
 
 @click.command()
@@ -55,6 +57,11 @@ _COLUMNS = (
 @choice_option("--sort", ("run", "error"), "Order of execution, or the worst first.")
 @limit_option
 @click.option("--coverage", is_flag=True, help="Show the values that were not compared, and why.")
+@click.option(
+    "--quantization",
+    is_flag=True,
+    help="Show what quantising each operator costs, if the record has the float graph.",
+)
 @click.option(
     "--values",
     metavar="SELECTOR",
@@ -74,6 +81,7 @@ def command(
     method: str | None,
     run: int | None,
     coverage: bool,
+    quantization: bool,
     values: str | None,
     plot: Path | None,
     view: ViewOptions,
@@ -90,6 +98,9 @@ def command(
     those of the device beside PyTorch's from the same inputs for an operator that is wrong, and
     beside the reference for any other (formats for programs hold both).
 
+    Of a quantised model whose record has the float graph, what quantisation costs (quantization) is
+    apart from what the backend adds (backend: the total error to the quantised reference).
+
     With --dataset each sample is the inputs of one run, in order, and all runs are summarised.
 
     Exit code 1 when an operator is wrong, or has NaN where the reference has none.
@@ -102,7 +113,12 @@ def command(
     trace = files.open(with_values=True)
     chosen: dict[str, Any] = {"method": method, "run": run, **errors.arguments()}
     if dataset_options.dataset is not None:
-        given = {"--inputs": inputs, "--coverage": coverage or None, "--values": values}
+        given = {
+            "--inputs": inputs,
+            "--coverage": coverage or None,
+            "--quantization": quantization or None,
+            "--values": values,
+        }
         if other := next((name for name, value in given.items() if value is not None), None):
             raise UsageError(f"--dataset and {other} exclude each other")
         evaluation = _evaluation(trace, dataset_options, chosen)
@@ -125,16 +141,33 @@ def command(
             title=f"Local error of {found.method}",
         )
     default: list[str] | None = None
-    if coverage:
+    if quantization:
+        table = _quantization(found).table(view.sort or "run")
+        default = list(_QUANTIZATION_COLUMNS)
+    elif coverage:
         table = replace(found.coverage.table(), notes=found.notes)
     else:
         table = found.table(view.sort or "run")
         default = list(_COLUMNS)
     table = table.take(range(len(table))[: view.limit])
-    if default and not any(cell is not None for cell in table.values["non_finite"]):
-        default.remove("non_finite")
+    if default:
+        default = [
+            name for name in default if any(cell is not None for cell in table.values.get(name, ()))
+        ]
     output.write_tables([table], view.columns, default)
     return 0 if found.is_fine else 1
+
+
+def _quantization(found: Numerics) -> Quantization:
+    if found.quantization is None:
+        from etscope.errors import MissingDataError
+
+        raise MissingDataError(
+            "the record has no graph of the model before it was quantised",
+            hint="etscope export --quantize (or --float-model) records it, "
+            "ETRecord.add_float_program() in a script of your own",
+        )
+    return found.quantization
 
 
 def _write_values(

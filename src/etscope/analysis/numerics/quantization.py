@@ -1,0 +1,210 @@
+"""Errors of quantisation, apart from the backend's: of the quantised reference to the float graph,
+by operator, and sentences on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.metrics import Metric
+from etscope.analysis.numerics.limits import difference
+from etscope.analysis.profile.source_location import short_lines
+from etscope.model.graph import SourceLine
+from etscope.model.table import Column, Kind, Table
+
+_NAMED = 3  # operators in a sentence
+_MOSTLY, _SHARED = 0.9, 0.1  # shares of the mean squared error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuantizedOperator:
+    """An operator of the float graph, and the nodes of the quantised one that stand for it.
+
+    node: of the quantised graph. float_node, op: of the float graph. total: error of the quantised
+    reference's value to the float graph's. own: error of what the quantised operator computes from
+    the float graph's values: of its weights, of inputs that it quantises dynamically, and of the
+    rounding and saturation of its result. alone: error of the method's outputs if this operator
+    alone is quantised; None where that was not tried. All in the metric; None where the value
+    cannot be compared.
+    """
+
+    node: str
+    float_node: str
+    op: str
+    module: str | None
+    lines: tuple[SourceLine, ...]
+    total: float | None = None
+    own: float | None = None
+    alone: float | None = None
+
+    def __str__(self) -> str:
+        places = [f"node {self.node}"]
+        if self.module:
+            places.append(f"module {self.module}")
+        places += [str(line) for line in self.lines[:1]]
+        return f"{self.op} ({', '.join(places)})"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputErrors:
+    """Errors of a method's outputs, of the worst one each, in the metric.
+
+    quantization: of the quantised reference to the float graph. backend: of the device to the
+    quantised reference. overall: of the device to the float graph. None where not known. share: of
+    the mean squared error, from 0 to 1, that is quantisation's, as if the two did not depend on
+    each other.
+    """
+
+    quantization: float | None = None
+    backend: float | None = None
+    overall: float | None = None
+    share: float | None = None
+
+
+def output_errors(
+    metric: Metric, floats: Sequence[Any], reference: Sequence[Any], device: Sequence[Any]
+) -> OutputErrors:
+    """Compare flat outputs of the float graph, of the quantised reference and of the device."""
+    quantization = _squares(floats, reference)
+    backend = _squares(reference, device)
+    whole = quantization + backend
+    return OutputErrors(
+        worst_error(metric, floats, reference),
+        worst_error(metric, reference, device),
+        worst_error(metric, floats, device),
+        quantization / whole if math.isfinite(whole) and whole > 0 else None,
+    )
+
+
+def worst_error(metric: Metric, one: Sequence[Any], other: Sequence[Any]) -> float | None:
+    """Return the worst metric of the pairs; None if none can be compared."""
+    errors = [difference(metric, *pair) for pair in zip(one, other, strict=False)]
+    known = [error for error in errors if error is not None]
+    return max(known, key=metric.badness) if known else None
+
+
+def _squares(one: Sequence[Any], other: Sequence[Any]) -> float:
+    """The sum of squared differences, each output relative to its own mean square."""
+    total = 0.0
+    for expected, found in zip(one, other, strict=False):
+        first, second = (np.asarray(value, np.float64) for value in (expected, found))
+        if first.shape == second.shape and first.size:
+            with np.errstate(invalid="ignore", over="ignore"):
+                size = float(np.mean(np.square(first))) or 1.0
+                total += float(np.mean(np.square(first - second))) / size
+    return total
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """Errors of quantisation in a run.
+
+    outputs: errors of the method's outputs. operators: in the order of the quantised graph; empty
+    where only outputs were compared. missing: what has no counterpart in the other graph, in words.
+    """
+
+    metric: Metric
+    graph: str
+    outputs: OutputErrors
+    operators: tuple[QuantizedOperator, ...] = ()
+    missing: str = ""
+
+    @cached_property
+    def costly(self) -> tuple[QuantizedOperator, ...]:
+        """The operators whose quantisation costs most: by the error of the outputs if they alone
+        are quantised, where that is known, then by their own."""
+        badness = self.metric.badness
+        perfect = self.metric.perfect
+
+        def cost(one: QuantizedOperator) -> tuple[bool, float]:
+            error = one.own if one.alone is None else one.alone
+            return one.alone is not None, -math.inf if error is None else badness(error)
+
+        found = [one for one in self.operators if one.own is not None and one.own != perfect]
+        return tuple(sorted(found, key=cost, reverse=True))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences: of whom the error is, which operators add most of it, and what is missing."""
+        return tuple(filter(None, (self._split, self._blame, self._missing)))
+
+    @property
+    def _split(self) -> str:
+        outputs, title = self.outputs, self.metric.title
+        if outputs.quantization is None:
+            return ""
+        if outputs.quantization == self.metric.perfect:
+            return "quantisation does not change the outputs"
+        split = f"{title} of the outputs to the float graph: {self._value(outputs.quantization)}"
+        if outputs.backend is None or outputs.overall is None:
+            return f"{split} after quantisation"
+        split = (
+            f"{title} of the outputs to the float graph: {self._value(outputs.overall)}; of "
+            f"quantisation {self._value(outputs.quantization)}, of the backend "
+            f"{self._value(outputs.backend)}"
+        )
+        if outputs.backend == self.metric.perfect:
+            return (
+                f"{title} of the outputs to the float graph: {self._value(outputs.overall)}, all "
+                "of it of quantisation"
+            )
+        if outputs.share is None:
+            return split
+        if outputs.share >= _MOSTLY:
+            return f"{split}: nearly all of the error is quantisation's"
+        if outputs.share <= _SHARED:
+            return f"{split}: nearly all of the error is the backend's"
+        return f"{split}: {outputs.share:.0%} of the squared error is quantisation's"
+
+    @property
+    def _blame(self) -> str:
+        worst = self.costly[:_NAMED]
+        if not worst or self.outputs.quantization == self.metric.perfect:
+            return ""
+        alone = [one for one in worst if one.alone is not None]
+        listed = "; ".join(
+            f"{one}, {self._value(one.alone if alone else one.own)}" for one in alone or worst
+        )
+        begin = "quantising one operator alone costs" if alone else "quantisation itself costs"
+        return f"{begin} most at {listed} (what to keep in float: etscope sensitivity)"
+
+    @property
+    def _missing(self) -> str:
+        return f"no counterpart in the other graph have {self.missing}" if self.missing else ""
+
+    def _value(self, number: float | None) -> str:
+        return "not known" if number is None else f"{number:.4g} {self.metric.unit}".rstrip()
+
+    def table(self, sort: str = "run") -> Table:
+        """A row for each operator; sort: "run", order of execution, or "error", the costliest
+        first."""
+        rows = list(self.operators)
+        if sort == "error":
+            rows = [*self.costly, *(one for one in rows if one not in self.costly)]
+        unit = self.metric.unit
+        columns = {"total": "quantisation", "own": "own", "alone": "outputs if alone"}
+        return Table.of(
+            {
+                Column("op"): [one.op for one in rows],
+                Column("node", priority=2): [one.node for one in rows],
+                **{
+                    Column(name, Kind.FLOAT, unit=unit, title=title): [
+                        getattr(one, name) for one in rows
+                    ]
+                    for name, title in columns.items()
+                },
+                Column("float_node", priority=3): [one.float_node for one in rows],
+                Column("module", Kind.PATH, priority=1): [one.module for one in rows],
+                Column("source", Kind.PATH): [short_lines(one.lines) or None for one in rows],
+                Column("sources", Kind.LIST, title="source lines", priority=8): [
+                    [str(line) for line in one.lines] for one in rows
+                ],
+            },
+            title=f"{self.metric.title} of quantisation, to {self.graph}",
+            notes=self.notes,
+        )

@@ -1,0 +1,251 @@
+"""The float graph of a quantised model: run beside the quantised reference to tell what
+quantisation costs."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from etscope.analysis.graphs.graph_names import float_graph
+from etscope.analysis.metrics import Metric
+from etscope.analysis.numerics.float_graph import FOLDED, Counterparts, counterparts
+from etscope.analysis.numerics.limits import difference
+from etscope.analysis.numerics.quantization import (
+    Quantization,
+    QuantizedOperator,
+    output_errors,
+)
+from etscope.analysis.profile.correlate import graph_name
+from etscope.analysis.profile.source_location import lines_of, module_path
+from etscope.analysis.profile.trace import Trace
+from etscope.diagnosis.reference import runnable_graph
+from etscope.diagnosis.spool import Spool
+from etscope.errors import MissingDataError
+from etscope.formats.etrecord.reader import EXPORTED, RecordView
+from etscope.model.exported_graph import graph_from_record
+from etscope.model.graph import Graph, NodeValue, stem
+
+if TYPE_CHECKING:
+    from etscope.bridge.reference.local_reference import Memory
+    from etscope.bridge.reference.reference import ReferenceGraph
+
+_TRIED_ALONE = 8  # operators, those with the largest own errors
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FloatSide:
+    """A quantised graph, the float graph that it was made of, and which values go together."""
+
+    graph: Graph
+    floats: Graph
+    runnable: ReferenceGraph
+    runnable_float: ReferenceGraph
+    pairs: Counterparts
+
+    def run(self, inputs: Any, memory: Memory) -> FloatRun:
+        """Run the float graph on the inputs of a run, and keep the values that have counterparts.
+        memory: state from the runs before; that of the float graph goes on with this run."""
+        from etscope.bridge.reference.float_runs import copied_state, flat_arrays, run_with
+
+        before = copied_state(memory.float_state)
+        users = [name for name in self.floats.inputs if name not in self.floats.parameters]
+        spool = Spool()
+        kept: dict[Any, Any] = {
+            name: spool.add(value) for name, value in zip(users, flat_arrays(inputs), strict=False)
+        }
+        wanted = {value.path for value in self.pairs.of.values()}
+        run = run_with(self.runnable_float, inputs, memory.float_state, wanted)
+        while True:
+            try:
+                name, value = next(run)
+            except StopIteration as end:
+                outputs = end.value
+                break
+            for element, one in _elements(self.floats, name, value):
+                kept[(name, element)] = spool.add(np.array(one) if np.ndim(one) == 0 else one)
+        return FloatRun(self, inputs, copied_state(memory.reference), before, kept, spool, outputs)
+
+
+def _elements(graph: Graph, path: str, value: Any) -> list[tuple[int | None, Any]]:
+    if isinstance(value, (tuple, list)):
+        return list(enumerate(value))
+    return [(None, value)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FloatRun:
+    """The values of a run of the float graph."""
+
+    side: FloatSide
+    inputs: Any
+    state: dict[str, Any]
+    float_state: dict[str, Any]
+    kept: Mapping[Any, Any]
+    spool: Spool
+    outputs: Sequence[Any]
+
+    def value(self, path: str, element: int | None) -> Any:
+        """The float graph's value for one of the quantised graph; None if it has none."""
+        other = self.side.pairs.of.get(NodeValue(path, element))
+        return None if other is None else self._float_value(other)
+
+    def _float_value(self, value: NodeValue) -> Any:
+        key = value.path if value.path in self.kept else (value.path, value.element)
+        found = self.kept.get(key)
+        return None if found is None else self.spool.get(found)
+
+    def compare(
+        self, metric: Metric, reference: Sequence[Any], device: Sequence[Any], *, operators: bool
+    ) -> Quantization:
+        """Compare the outputs of the three sides; and, if asked for, each operator."""
+        return Quantization(
+            metric=metric,
+            graph=self.side.floats.name,
+            outputs=output_errors(metric, self.outputs, reference, device),
+            operators=tuple(self._operators(metric)) if operators else (),
+            missing=str(self.side.pairs),
+        )
+
+    def _operators(self, metric: Metric) -> list[QuantizedOperator]:
+        from etscope.bridge.reference.float_runs import copied_state, run_with
+
+        side, of = self.side, self.side.pairs.of
+        groups = _groups(side)
+        totals: dict[NodeValue, float | None] = {}
+        wanted = {value.path for value in of}
+        quantized = run_with(side.runnable, self.inputs, copied_state(self.state), wanted)
+        for name, value in quantized:
+            for element, one in _elements(side.graph, name, value):
+                expected = self.value(name, element)
+                if expected is not None:
+                    totals[NodeValue(name, element)] = difference(metric, expected, one)
+        own = self._own_errors(metric, groups)
+        alone = self._alone(metric, own)
+        rows = []
+        for other, values in groups.items():
+            node = side.graph.calls[values[0].path]
+            origin = side.floats.calls.get(other.path)
+            shown = node if origin is None or stem(origin.op) in FOLDED else origin
+            error = own.get(other)
+            rows.append(
+                QuantizedOperator(
+                    node=values[0].path,
+                    float_node=other.path,
+                    op=stem(shown.op),
+                    module=module_path(node),
+                    lines=lines_of([node] if origin is None else [node, origin]),
+                    total=totals.get(values[-1]),
+                    own=None if error is None else error[0],
+                    alone=alone.get(other),
+                )
+            )
+        return rows
+
+    def _own_errors(
+        self, metric: Metric, groups: Mapping[NodeValue, list[NodeValue]]
+    ) -> dict[NodeValue, tuple[float, Any]]:
+        """By float value: the error of what its quantised operator computes from float values, and
+        that value, of the worst ones."""
+        from etscope.bridge.reference.float_runs import copied_state, run_with
+
+        side = self.side
+        last = {value: other for other, values in groups.items() for value in values[-1:]}
+        replaced: dict[str, list[int | None]] = {}
+        for values in groups.values():
+            rounded = [value for value in values if value.path in side.pairs.rounded]
+            for value in rounded or values:
+                replaced.setdefault(value.path, []).append(value.element)
+
+        def known(name: str) -> list[tuple[int | None, Any]]:
+            given = [(element, self.value(name, element)) for element in replaced.get(name, ())]
+            return [(element, value) for element, value in given if value is not None]
+
+        errors: dict[NodeValue, tuple[float, Any]] = {}
+        worst: list[tuple[float, int, NodeValue]] = []
+        paths = {value.path for value in last}
+        run = run_with(side.runnable, self.inputs, copied_state(self.state), paths, known)
+        for name, computed in run:
+            for element, one in _elements(side.graph, name, computed):
+                other = last.get(NodeValue(name, element))
+                expected = None if other is None else self._float_value(other)
+                error = None if expected is None else difference(metric, expected, one)
+                if other is None or error is None:
+                    continue
+                errors[other] = error, None
+                if error == metric.perfect or other.path not in side.floats.calls:
+                    continue
+                errors[other] = error, np.array(one)
+                heapq.heappush(worst, (metric.badness(error), len(errors), other))
+                if len(worst) > _TRIED_ALONE:
+                    least = heapq.heappop(worst)[-1]
+                    errors[least] = errors[least][0], None
+        return errors
+
+    def _alone(
+        self, metric: Metric, own: Mapping[NodeValue, tuple[float, Any]]
+    ) -> dict[NodeValue, float | None]:
+        """The error of the float graph's outputs with one quantised value in it."""
+        from etscope.analysis.numerics.quantization import worst_error
+        from etscope.bridge.reference.float_runs import copied_state, outputs_with
+
+        found = {}
+        for other, (_, value) in own.items():
+            if value is None:
+                continue
+
+            def known(
+                name: str, other: NodeValue = other, value: Any = value
+            ) -> list[tuple[int | None, Any]]:
+                return [(other.element, value)] if name == other.path else []
+
+            outputs = outputs_with(
+                self.side.runnable_float, self.inputs, copied_state(self.float_state), known
+            )
+            found[other] = worst_error(metric, self.outputs, outputs)
+        return found
+
+
+def _groups(side: FloatSide) -> dict[NodeValue, list[NodeValue]]:
+    """By float value: the values of the quantised graph that stand for it, in order, without copies
+    and those that an operator quantises dynamically for itself."""
+    position = {path: index for index, path in enumerate(side.graph.calls)}
+    groups: dict[NodeValue, list[NodeValue]] = {}
+    for value in sorted(side.pairs.of, key=lambda one: position[one.path]):
+        if value.path in side.pairs.rounded or value.path in side.pairs.computed:
+            groups.setdefault(side.pairs.of[value], []).append(value)
+    return groups
+
+
+def float_side(
+    trace: Trace, record: RecordView, method: str, graph: Graph, runnable: ReferenceGraph
+) -> FloatSide | None:
+    """Find the float graph of a method; None if the record has none, or `graph` is it."""
+    name = float_graph(record, method)
+    if name is None or name == graph.name:
+        return None
+    floats = trace.once(("graph", name), lambda: graph_from_record(record, name))
+    return FloatSide(
+        graph=graph,
+        floats=floats,
+        runnable=runnable,
+        runnable_float=runnable_graph(trace, record, floats),
+        pairs=trace.once(
+            ("counterparts", graph.name, name),
+            lambda: counterparts(graph, floats, _exported(trace, record, method, graph)),
+        ),
+    )
+
+
+def _exported(trace: Trace, record: RecordView, method: str, graph: Graph) -> Graph | None:
+    try:
+        name = graph_name(record, EXPORTED, method)
+    except MissingDataError:
+        return None
+    if name == graph.name:
+        return None
+    found: Graph = trace.once(("graph", name), lambda: graph_from_record(record, name))
+    return found

@@ -1,0 +1,181 @@
+"""What quantisation costs: the float graph of a record beside the quantised reference."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("executorch")
+
+from etscope.analysis.metrics import METRICS, measure  # noqa: E402
+from etscope.analysis.numerics.float_graph import counterparts  # noqa: E402
+from etscope.analysis.numerics.quantization import Quantization  # noqa: E402
+from etscope.analysis.numerics.rows import Numerics  # noqa: E402
+from etscope.etrecord import parse_etrecord  # noqa: E402
+from etscope.export import Exported, export  # noqa: E402
+from etscope.formats.etrecord.reader import read_etrecord  # noqa: E402
+from etscope.model.exported_graph import graph_from_record  # noqa: E402
+from etscope.run import run  # noqa: E402
+from tests.support.evaluation.quantized_models import Network, Picture, eight_bit  # noqa: E402
+
+EDGE = "edge_dialect_exported_program/forward"
+
+
+def sqnr(expected: Any, found: Any) -> float:
+    error = measure(METRICS["sqnr"], np.asarray(expected), np.asarray(found))
+    assert error is not None
+    return error
+
+
+def diagnosed(made: Exported) -> Numerics:
+    inputs = made.example_inputs["forward"]
+    done = run(made.record, inputs=list(inputs), debug_level="intermediate_outputs")
+    return done.inspector().diagnose_numerics()
+
+
+def cost(found: Numerics) -> Quantization:
+    assert found.quantization is not None
+    return found.quantization
+
+
+@pytest.fixture(scope="module")
+def picture() -> Exported:
+    torch.manual_seed(0)
+    return export(Picture(), (torch.randn(1, 3, 8, 8),), backend="xnnpack", quantize=True)
+
+
+@pytest.fixture(scope="module")
+def network() -> Exported:
+    model, x = Network(), torch.arange(6)[None]
+    quantized = eight_bit(copy.deepcopy(model))
+    return export(quantized, (x,), backend="xnnpack", float_model=model)
+
+
+@pytest.fixture(scope="module")
+def of_picture(picture: Exported) -> Numerics:
+    return diagnosed(picture)
+
+
+@pytest.fixture(scope="module")
+def of_network(network: Exported) -> Numerics:
+    return diagnosed(network)
+
+
+def test_the_outputs_are_split_into_quantisation_and_backend(
+    picture: Exported, of_picture: Numerics
+) -> None:
+    outputs = cost(of_picture).outputs
+    (quantized,) = picture.reference_outputs["forward"]
+    before = picture.record.graph_map["float/forward"].module()  # type: ignore[index]
+    with torch.no_grad():
+        expected = before(*picture.example_inputs["forward"])
+    assert outputs.quantization == pytest.approx(sqnr(expected, quantized), rel=1e-4)
+    assert outputs.backend is not None
+    assert outputs.backend > outputs.quantization
+    assert outputs.share == pytest.approx(1, abs=0.01)
+    assert any("quantisation" in note and "float graph" in note for note in of_picture.notes)
+
+
+def test_the_layer_of_a_huge_range_costs_most(of_picture: Numerics) -> None:
+    worst = cost(of_picture).costly[0]
+    assert (worst.module, worst.op) == ("expand", "conv2d")
+    assert any("module expand" in note for note in of_picture.notes)
+    assert of_picture.is_fine
+
+
+def test_a_folded_batch_norm_is_part_of_the_convolution(of_picture: Numerics) -> None:
+    stem = next(one for one in cost(of_picture).operators if one.module == "stem.0")
+    assert (stem.float_node, stem.op) == ("batch_norm", "convolution")
+    assert stem.total is not None
+    assert stem.total > 30
+
+
+def test_the_own_error_is_of_the_layer_on_float_inputs(of_network: Numerics) -> None:
+    model, x = Network(), torch.arange(6)[None]
+    values: dict[str, Any] = {}
+    model.head.register_forward_hook(lambda _, given, out: values.update(given=given[0], out=out))
+    with torch.no_grad():
+        model(x)
+        alone = eight_bit(Network()).head(values["given"])
+    head = next(one for one in cost(of_network).operators if one.module == "head")
+    assert head.own == pytest.approx(sqnr(values["out"], alone), abs=0.1)
+
+
+def test_alone_is_the_error_of_a_model_with_one_quantized_layer(of_network: Numerics) -> None:
+    model, x = Network(), torch.arange(6)[None]
+    tried = [one for one in cost(of_network).operators if one.alone is not None]
+    assert {one.module for one in tried} == {"up", "down", "head"}
+    for one in tried:
+        mixed = eight_bit(copy.deepcopy(model), only=one.module)
+        with torch.no_grad():
+            assert one.alone == pytest.approx(sqnr(model(x), mixed(x)), abs=0.2)
+
+
+def test_float_operators_cost_nothing(of_network: Numerics) -> None:
+    found = {one.op: one for one in cost(of_network).operators}
+    assert found["embedding"].own == found["gelu"].own == float("inf")
+    assert found["embedding"].total == float("inf")
+    assert found["gelu"].total is not None
+    assert found["gelu"].total < 60  # inherited from the layer before
+
+
+def test_rows_have_the_error_of_quantisation(of_network: Numerics) -> None:
+    rows = {row.module: row for row in of_network.rows if row.quantization is not None}
+    operators = {one.node: one for one in cost(of_network).operators}
+    assert rows["head"].quantization == operators[rows["head"].pair.node].total
+    table = of_network.table()
+    titles = {column.name: column.title for column in table.columns}
+    assert titles["total"] == "backend"
+    assert "quantization" in titles
+
+
+@pytest.mark.parametrize("made", ["picture", "network"])
+def test_nodes_are_found_without_what_they_say_of_their_origins(
+    made: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue(made).record.save(tmp_path / "record")
+    record = read_etrecord(tmp_path / "record")
+    names = (EDGE, "float/forward", "exported_program")
+    edge, floats, exported = (graph_from_record(record, name) for name in names)
+    found = counterparts(edge, floats, exported)
+    assert len({value.path for value in found.of.values()} & set(floats.own_operators)) >= 5
+    assert (found.quantized_only, found.float_only) == ((), ())
+    aligned = counterparts(edge, replace(floats, graph_id=1), exported)
+    assert paths(aligned.of) == paths(found.of)
+
+
+def paths(pairs: Mapping[Any, Any]) -> dict[str, str]:
+    return {one.path: other.path for one, other in pairs.items()}
+
+
+def test_what_has_no_counterpart_is_named(picture: Exported, tmp_path: Path) -> None:
+    picture.record.save(tmp_path / "record")
+    record = read_etrecord(tmp_path / "record")
+    edge, floats = (graph_from_record(record, name) for name in (EDGE, "float/forward"))
+    other = tuple(
+        replace(node, op="aten.median.default") if node.name == "mean" else node
+        for node in floats.nodes
+    )
+    found = counterparts(edge, replace(floats, nodes=other, graph_id=1))
+    one, two = "1 node of the quantised graph (aten_mean_dim)", "1 node of the float graph (mean)"
+    assert str(found) == f"{one} and {two}"
+
+
+def test_without_a_float_graph_nothing_is_said_of_quantisation(
+    picture: Exported, tmp_path: Path
+) -> None:
+    picture.record.save(tmp_path / "record")
+    record = parse_etrecord(tmp_path / "record")
+    record.graph_map = {}
+    inputs = list(picture.example_inputs["forward"])
+    done = run(record, inputs=inputs, debug_level="intermediate_outputs")
+    found = done.inspector().diagnose_numerics()
+    assert found.quantization is None
+    assert "quantization" not in {column.name for column in found.table().columns}
