@@ -63,7 +63,7 @@ class FloatSide:
             try:
                 name, value = next(run)
             except StopIteration as end:
-                outputs = end.value
+                outputs = memory.float_outputs = end.value
                 break
             for element, one in _elements(self.floats, name, value):
                 kept[(name, element)] = spool.add(np.array(one) if np.ndim(one) == 0 else one)

@@ -34,7 +34,9 @@ class Prediction:
     right, right_top: the label is the device's class, or among its K best; reference_right,
     reference_right_top: the same for the reference. reference_margin: the reference's score of its
     own class minus that of the device's class; device_margin: the other way round. For classes that
-    agree, they are the distance to the second best.
+    agree, they are the distance to the second best. floats: the class of the float graph, where the
+    reference is a quantised model whose record has that; float_margin: its score of it minus that
+    of the reference's class; float_right, float_right_top as for the reference.
     """
 
     sample: str
@@ -49,17 +51,31 @@ class Prediction:
     right_top: bool = False
     reference_right: bool = False
     reference_right_top: bool = False
+    floats: int | None = None
+    float_margin: float | None = None
+    float_right: bool = False
+    float_right_top: bool = False
 
     @property
     def flipped(self) -> bool:
         """True if the device has another class than the reference, or none."""
         return self.reference is not None and self.device != self.reference
 
+    @property
+    def quantization_flipped(self) -> bool:
+        """True if the reference has another class than the float graph, or none."""
+        return self.floats is not None and self.reference != self.floats
+
 
 def predictions(
-    sample: str, reference: Any, device: Any, top: int, labels: tuple[int, ...] | None
+    sample: str,
+    reference: Any,
+    device: Any,
+    top: int,
+    labels: tuple[int, ...] | None,
+    floats: Any = None,
 ) -> list[Prediction]:
-    """The prediction for each row of two outputs of shape [..., classes].
+    """The prediction for each row of two outputs of shape [..., classes], and of the float graph's.
 
     Raises `MissingDataError` for an output that is not scores, `MismatchError` for outputs of
     different shapes, and for labels that are not classes or not as many as the rows.
@@ -70,6 +86,9 @@ def predictions(
             f"the reference's scores have the shape {list(expected.shape)}, and the device's "
             f"{list(found.shape)}"
         )
+    exact = None if floats is None else _rows(floats)
+    if exact is not None and exact.shape != expected.shape:
+        exact = None
     rows, classes = expected.shape
     if labels is not None and len(labels) != rows:
         raise MismatchError(f"it has {rows} rows of scores and {len(labels)} labels")
@@ -79,7 +98,9 @@ def predictions(
     for row in range(rows):
         label = None if labels is None else labels[row]
         ranked, device_ranked = _ranked(expected[row], top), _ranked(found[row], top)
+        float_ranked = [] if exact is None else _ranked(exact[row], top)
         one, other = next(iter(ranked), None), next(iter(device_ranked), None)
+        first = next(iter(float_ranked), None)
         results.append(
             Prediction(
                 sample=sample,
@@ -94,6 +115,10 @@ def predictions(
                 right_top=label in device_ranked[:top],
                 reference_right=label is not None and label == one,
                 reference_right_top=label in ranked[:top],
+                floats=first,
+                float_margin=None if exact is None else _margin(exact[row], float_ranked, one),
+                float_right=label is not None and label == first,
+                float_right_top=label in float_ranked[:top],
             )
         )
     return results
@@ -259,6 +284,11 @@ class Task:
     which count nowhere else. labelled: rows with a label; right, right_top, reference_right and
     reference_right_top count among these. flips: rows with another class than the reference's, the
     largest margin of the reference first; at most `MAX_FLIPS` are kept, and `flipped` counts all.
+
+    Of a quantised model whose record has the float graph: float_rows: rows in which that has a
+    class; float_agree: the reference has the same; float_device_agree: the device has it;
+    float_right, float_right_top as for the reference; float_flips: rows in which the reference has
+    another class than the float graph.
     """
 
     top: int
@@ -273,6 +303,12 @@ class Task:
     reference_right: int = 0
     reference_right_top: int = 0
     flips: tuple[Prediction, ...] = ()
+    float_rows: int = 0
+    float_agree: int = 0
+    float_device_agree: int = 0
+    float_right: int = 0
+    float_right_top: int = 0
+    float_flips: tuple[Prediction, ...] = ()
 
     @property
     def flipped(self) -> int:
@@ -304,6 +340,16 @@ class Task:
         """Share of labelled rows in which the reference is right."""
         return _share(self.reference_right, self.labelled)
 
+    @property
+    def float_accuracy(self) -> float | None:
+        """Share of labelled rows in which the float graph is right; None without one."""
+        return _share(self.float_right, self.labelled) if self.float_rows else None
+
+    @property
+    def quantization_flips(self) -> int:
+        """The number of rows in which quantisation gives another class than the float graph."""
+        return self.float_rows - self.float_agree
+
 
 def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
@@ -316,6 +362,7 @@ class TaskCounts:
         self._top, self._output = top, output
         self._counts: Counter[str] = Counter()
         self._flips: list[Prediction] = []
+        self._float_flips: list[Prediction] = []
 
     def add(self, prediction: Prediction) -> None:
         """Count a row in."""
@@ -330,17 +377,35 @@ class TaskCounts:
             ("right_top", prediction.right_top),
             ("reference_right", prediction.reference_right),
             ("reference_right_top", prediction.reference_right_top),
+            ("float_rows", prediction.floats is not None),
+            ("float_agree", prediction.floats is not None and not prediction.quantization_flipped),
+            (
+                "float_device_agree",
+                prediction.floats is not None and prediction.device == prediction.floats,
+            ),
+            ("float_right", prediction.float_right),
+            ("float_right_top", prediction.float_right_top),
         ):
             self._counts[name] += counts
         if prediction.flipped:
             self._flips.append(prediction)
             if len(self._flips) > 2 * MAX_FLIPS:
-                self._flips = self._surest()
-
-    def _surest(self) -> list[Prediction]:
-        ranked = sorted(self._flips, key=lambda flip: -(flip.reference_margin or 0.0))
-        return ranked[:MAX_FLIPS]
+                self._flips = _surest(self._flips, "reference_margin")
+        if prediction.quantization_flipped:
+            self._float_flips.append(prediction)
+            if len(self._float_flips) > 2 * MAX_FLIPS:
+                self._float_flips = _surest(self._float_flips, "float_margin")
 
     def task(self) -> Task:
         """The counts so far."""
-        return Task(self._top, self._output, flips=tuple(self._surest()), **self._counts)
+        return Task(
+            self._top,
+            self._output,
+            flips=tuple(_surest(self._flips, "reference_margin")),
+            float_flips=tuple(_surest(self._float_flips, "float_margin")),
+            **self._counts,
+        )
+
+
+def _surest(flips: list[Prediction], margin: str) -> list[Prediction]:
+    return sorted(flips, key=lambda flip: -(getattr(flip, margin) or 0.0))[:MAX_FLIPS]

@@ -517,13 +517,19 @@ class Collector:
             raise NumericGapError("its run has no values of operators", hint=RECORD_HINT)
         found = prepared.diagnose(trace, run, list(inputs), memory)
         device = unfolded(trace.values(run.block, run.position, run.block.outputs))
-        self.add(sample, found, memory.outputs, device)
+        self.add(sample, found, memory.outputs, device, memory.float_outputs)
 
     def add(
-        self, sample: Sample, found: Numerics, reference: Sequence[Any], device: Sequence[Any]
+        self,
+        sample: Sample,
+        found: Numerics,
+        reference: Sequence[Any],
+        device: Sequence[Any],
+        floats: Sequence[Any] | None = None,
     ) -> None:
-        """Count a sample in: its diagnosis, and the outputs of both sides."""
-        rows = self._predictions(sample, reference, device)
+        """Count a sample in: its diagnosis, and the outputs of both sides, and of the float graph
+        of a quantised model."""
+        rows = self._predictions(sample, reference, device, floats)
         self._statistics.add(sample.name, found)
         for row in rows:
             if self._task is not None:
@@ -534,7 +540,11 @@ class Collector:
         self._report_progress()
 
     def _predictions(
-        self, sample: Sample, reference: Sequence[Any], device: Sequence[Any]
+        self,
+        sample: Sample,
+        reference: Sequence[Any],
+        device: Sequence[Any],
+        floats: Sequence[Any] | None,
     ) -> list[Prediction]:
         top, output = self._options.top, self._options.output
         if top is None:
@@ -545,7 +555,8 @@ class Collector:
                 f"there is no output {output} to take classes from: {recorded} were recorded"
             )
         labels = None if self._options.labels is None else self._options.labels.of(sample)
-        return predictions(sample.name, reference[output], device[output], top, labels)
+        exact = None if floats is None or output >= len(floats) else floats[output]
+        return predictions(sample.name, reference[output], device[output], top, labels, exact)
 
     def skip(self, sample: Sample, error: EtscopeError) -> None:
         """Count a sample that could not be compared. Without `keep_going` this raises the error,

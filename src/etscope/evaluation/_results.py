@@ -14,6 +14,7 @@ import numpy as np
 from etscope.analysis.matching.matching import Coverage
 from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.limits import difference
+from etscope.analysis.numerics.quantization import OutputErrors
 from etscope.analysis.numerics.rows import WRONG as WRONG_ROW
 from etscope.analysis.numerics.rows import (
     Numerics,
@@ -70,7 +71,8 @@ class OperatorStatistics:
     row: its row in the first of them, for its position in program and source. samples: their
     number. wrong: the number in which the operator's own error exceeds its limit. nan: the number
     in which it has NaN where the reference has numbers. local, total: spreads of the operator's own
-    error, and of the error to the reference. worst_sample: where the own error is worst.
+    error, and of the error to the reference. quantization: of the reference's error to the float
+    graph, of a quantised model. worst_sample: where the own error is worst.
     """
 
     row: NumericsRow
@@ -79,6 +81,7 @@ class OperatorStatistics:
     nan: int
     local: Spread
     total: Spread
+    quantization: Spread
     worst_sample: str
 
     @property
@@ -95,6 +98,7 @@ class _Sums:
     nan: int = 0
     local: array[float] = field(default_factory=lambda: array("d"))
     total: array[float] = field(default_factory=lambda: array("d"))
+    quantization: array[float] = field(default_factory=lambda: array("d"))
     worst: tuple[bool, float, float] | None = None
     worst_sample: str = ""
 
@@ -119,6 +123,8 @@ class Statistics:
                 sums.local.append(row.local)
             if row.total is not None:
                 sums.total.append(row.total)
+            if row.quantization is not None:
+                sums.quantization.append(row.quantization)
             error = -math.inf if row.local is None else self._metric.badness(row.local)
             badness = row.verdict == WRONG_ROW, error, row.excess
             if sums.worst is None or badness > sums.worst:
@@ -134,6 +140,7 @@ class Statistics:
                 nan=sums.nan,
                 local=Spread.of(sums.local, self._metric),
                 total=Spread.of(sums.total, self._metric),
+                quantization=Spread.of(sums.quantization, self._metric),
                 worst_sample=sums.worst_sample,
             )
             for sums in sorted(self._sums.values(), key=lambda sums: sums.row.order)
@@ -153,9 +160,10 @@ class SampleResult:
     reference has not, "skipped" when it could not be compared; else "fine". wrong: the number of
     wrong operators. operator: the first that is wrong, or made the NaN; in a fine sample the one
     nearest to its limit. excess: the largest own error divided by its limit, in root mean squares.
-    output: the worst error of the program's outputs to the reference's, in the metric. flips: rows
-    of scores with another class. doubts: why the inputs may not be those that ran. reason: why it
-    was skipped.
+    output: the worst error of the program's outputs to the reference's, in the metric. side: the
+    errors of a quantised model's outputs to the float graph's, and by whom; None without one.
+    flips: rows of scores with another class. doubts: why the inputs may not be those that ran.
+    reason: why it was skipped.
     """
 
     number: int
@@ -165,6 +173,7 @@ class SampleResult:
     operator: NumericsRow | None = None
     excess: float = 0.0
     output: float | None = None
+    side: OutputErrors | None = None
     flips: int = 0
     doubts: tuple[str, ...] = ()
     reason: str = ""
@@ -195,6 +204,7 @@ def sample_result(
         operator=found.first or found.stray_nan or nearest,
         excess=nearest.excess,
         output=max(known, key=found.metric.badness) if known else None,
+        side=None if found.quantization is None else found.quantization.outputs,
         flips=sum(one.flipped for one in predictions),
         doubts=found.doubts,
     )
@@ -283,7 +293,7 @@ class Evaluation:
     @property
     def notes(self) -> tuple[str, ...]:
         """The verdict, and further sentences."""
-        notes = [self.verdict]
+        notes = [self.verdict, *self._sides()]
         worst = self.worst_samples(1)
         if worst and worst[0].is_finding and worst[0].operator is not None:
             notes.append(f"worst: sample {worst[0].name}, {described(worst[0].operator)}")
@@ -303,6 +313,35 @@ class Evaluation:
         notes += self.doubts
         notes.append(str(self.coverage))
         return tuple(notes)
+
+    def _sides(self) -> Iterator[str]:
+        """Say of a quantised model what of the error is quantisation's."""
+        sides = [one.side for one in self.compared if one.side is not None]
+        shares = [side.share for side in sides if side.share is not None]
+        spreads = [
+            Spread.of([x for x in numbers if x is not None], self.metric)
+            for numbers in (
+                [side.quantization for side in sides],
+                [side.backend for side in sides],
+            )
+        ]
+        if not spreads[0].count:
+            return
+        unit = self.metric.unit
+        parts = [
+            f"{name} median {spread.median:.4g}, worst {spread.worst:.4g} {unit}".rstrip()
+            for name, spread in zip(("of quantisation", "of the backend"), spreads, strict=True)
+            if spread.median is not None and spread.worst is not None
+        ]
+        of_whom = ""
+        if shares:
+            of_whom = f": {sum(shares) / len(shares):.0%} of the squared error is quantisation's"
+        yield f"{self.metric.title} of the outputs to the float graph, {'; '.join(parts)}{of_whom}"
+
+    @cached_property
+    def has_float(self) -> bool:
+        """True if the samples were compared with the float graph of a quantised model, too."""
+        return any(one.side is not None for one in self.compared)
 
     # -- tables
 
@@ -325,7 +364,11 @@ class Evaluation:
             Column(f"{kind}_{part}", Kind.FLOAT, unit=unit, priority=priority): [
                 getattr(getattr(one, kind), part) for one in operators
             ]
-            for kind, priorities in (("local", (2, 0, 0)), ("total", (4, 2, 2)))
+            for kind, priorities in (
+                ("local", (2, 0, 0)),
+                *((("quantization", (4, 2, 2)),) if self.has_float else ()),
+                ("total", (4, 2, 2)),
+            )
             for part, priority in zip(("mean", "median", "worst"), priorities, strict=True)
         }
         return Table.of(
@@ -362,9 +405,21 @@ class Evaluation:
                 Column("wrong", Kind.COUNT, title="wrong operators", priority=2): [
                     one.wrong for one in samples
                 ],
-                Column("output", Kind.FLOAT, unit=unit, title="outputs"): [
-                    one.output for one in samples
-                ],
+                **(
+                    {
+                        Column("quantization", Kind.FLOAT, unit=unit): [
+                            None if one.side is None else one.side.quantization for one in samples
+                        ]
+                    }
+                    if self.has_float
+                    else {}
+                ),
+                Column(
+                    "output",
+                    Kind.FLOAT,
+                    unit=unit,
+                    title="backend" if self.has_float else "outputs",
+                ): [one.output for one in samples],
                 Column("flips", Kind.COUNT, priority=0 if self.task else 5): [
                     one.flips for one in samples
                 ],
@@ -399,10 +454,15 @@ class Evaluation:
             raise MissingDataError(
                 "classes were not compared", hint="ask for them: top=, labels= (--top, --labels)"
             )
-        flips = task.flips[:count]
+        flips = tuple(dict.fromkeys((*task.flips, *task.float_flips)))[:count]
+        floats = (
+            Column("floats", Kind.INT, title="class in float"),
+            Column("float_margin", Kind.FLOAT, title="margin in float", priority=1),
+        )
         columns = (
             Column("sample"),
             Column("row", Kind.INT, priority=3),
+            *(floats if task.float_rows else ()),
             Column("reference", Kind.INT, title="class of the reference"),
             Column("device", Kind.INT, title="class on the device"),
             Column("label", Kind.INT, priority=0 if task.labelled else 5),
@@ -423,6 +483,12 @@ class Evaluation:
         ]
         task = self.task
         if task is not None:
+            if task.float_rows:
+                counts += [
+                    ("quantisation gives another class", task.quantization_flips, task.float_rows),
+                    ("right in float", task.float_right, task.labelled),
+                    (f"right in the {task.top} best in float", task.float_right_top, task.labelled),
+                ]
             counts += [
                 ("same class as the reference", task.agree, task.rows),
                 (f"the reference's class in the {task.top} best", task.agree_top, task.rows),
@@ -453,7 +519,25 @@ def task_notes(task: Task) -> Iterator[str]:
         )
     if task.undecided:
         yield f"{task.undecided} have no class: a score of the reference is NaN"
-    if task.labelled:
+    if task.float_rows:
+        yield (
+            f"classes of the float graph: quantisation changes {task.quantization_flips} of "
+            f"{task.float_rows} ({_percent(task.quantization_flips, task.float_rows)}), and on the "
+            f"device {task.float_rows - task.float_device_agree} are others"
+        )
+    if task.labelled and task.float_rows:
+        sides = (
+            ("in float", task.float_right, task.float_right_top),
+            ("quantised", task.reference_right, task.reference_right_top),
+            ("on the device", task.right, task.right_top),
+        )
+        listed = ", ".join(
+            f"{name} {_percent(right, task.labelled)} (top-{task.top} "
+            f"{_percent(best, task.labelled)})"
+            for name, right, best in sides
+        )
+        yield f"accuracy {listed}, of {task.labelled} with a label"
+    elif task.labelled:
         yield (
             f"accuracy {_percent(task.right, task.labelled)} (top-{task.top} "
             f"{_percent(task.right_top, task.labelled)}), of the reference "

@@ -158,12 +158,13 @@ def paths(pairs: Mapping[Any, Any]) -> dict[str, str]:
 def test_what_has_no_counterpart_is_named(picture: Exported, tmp_path: Path) -> None:
     picture.record.save(tmp_path / "record")
     record = read_etrecord(tmp_path / "record")
-    edge, floats = (graph_from_record(record, name) for name in (EDGE, "float/forward"))
+    names = (EDGE, "float/forward", "exported_program")
+    edge, floats, exported = (graph_from_record(record, name) for name in names)
     other = tuple(
         replace(node, op="aten.median.default") if node.name == "mean" else node
         for node in floats.nodes
     )
-    found = counterparts(edge, replace(floats, nodes=other, graph_id=1))
+    found = counterparts(edge, replace(floats, nodes=other, graph_id=1), exported)
     one, two = "1 node of the quantised graph (aten_mean_dim)", "1 node of the float graph (mean)"
     assert str(found) == f"{one} and {two}"
 
@@ -179,3 +180,36 @@ def test_without_a_float_graph_nothing_is_said_of_quantisation(
     found = done.inspector().diagnose_numerics()
     assert found.quantization is None
     assert "quantization" not in {column.name for column in found.table().columns}
+
+
+def test_a_dataset_has_the_accuracy_of_all_sides(picture: Exported) -> None:
+    from etscope.evaluation import evaluate
+
+    x = torch.randn(12, 1, 3, 8, 8, generator=torch.Generator().manual_seed(3))
+    before = picture.record.graph_map["float/forward"].module()  # type: ignore[index]
+    quantized = picture.record.exported_program.module()
+    with torch.no_grad():
+        exact = [before(one) for one in x]
+        rounded = [quantized(one) for one in x]
+    labels = [int(scores.argmax()) for scores in exact]
+    right = sum(
+        int(scores.argmax()) == label for scores, label in zip(rounded, labels, strict=True)
+    )
+    assert right < len(labels)
+    found = evaluate(picture.record, x.numpy(), labels=labels)
+    task = found.task
+    assert task is not None
+    assert task.float_accuracy == 1.0
+    assert task.reference_accuracy == right / len(labels)
+    assert task.quantization_flips == len(labels) - right == len(task.float_flips)
+    for sample, one, other in zip(found.samples, exact, rounded, strict=True):
+        assert sample.side is not None
+        assert sample.side.quantization == pytest.approx(sqnr(one, other), rel=1e-4)
+        assert sample.side.backend == sample.output
+    notes = "\n".join(found.notes)
+    assert f"accuracy in float 100.00 % (top-5 100.00 %), quantised {100 * right / 12:.2f} %" in (
+        notes
+    )
+    assert "of the squared error is quantisation's" in notes
+    assert {column.name for column in found.operators_table().columns} >= {"quantization_worst"}
+    assert set(found.flips_table().values["sample"]) >= {flip.sample for flip in task.float_flips}

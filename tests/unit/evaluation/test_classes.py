@@ -68,6 +68,25 @@ def test_counts() -> None:
     assert TaskCounts(1, 0).task().agreement is None
 
 
+def test_the_float_graph_has_a_class_too() -> None:
+    scores = [[[0.0, 2.0]], [[3.0, 1.0]], [[3.0, 2.5]]]
+    expected, reference, device = (np.array(one) for one in scores)
+    (found,) = predictions("s", reference, device, 1, (1,), expected)
+    assert (found.floats, found.float_margin, found.quantization_flipped) == (1, 2.0, True)
+    assert found.float_right and not found.reference_right and not found.flipped
+    (kept,) = predictions("s", expected, device, 1, (1,), expected)
+    assert kept.flipped and not kept.quantization_flipped
+    counts = TaskCounts(1, 0)
+    for one_row in (found, kept):
+        counts.add(one_row)
+    task = counts.task()
+    assert (task.float_rows, task.float_agree, task.float_device_agree) == (2, 1, 0)
+    assert (task.float_accuracy, task.quantization_flips) == (1.0, 1)
+    assert task.float_flips == (found,)
+    (other,) = predictions("s", reference, device, 1, None, np.zeros((1, 3)))
+    assert other.floats is None  # of another shape: not the same model's scores
+
+
 def test_several_rows() -> None:
     scores = np.array([[[0.0, 1.0], [1.0, 0.0]]])
     assert [a.reference for a in predictions("s", scores, scores, 1, (1, 0))] == [1, 0]

@@ -58,7 +58,7 @@ class Recomputed:
 class Memory:
     """The model's state between runs, buffers by name for each of the three runs, and for the
     float graph of a quantised model; and the outputs of the last reference run, flat, as arrays and
-    numbers.
+    numbers, and of the float graph's.
 
     The state of `local` is the device's, as far as the values that it is made of were logged.
     """
@@ -68,6 +68,7 @@ class Memory:
     wide: dict[str, torch.Tensor] = field(default_factory=dict)
     outputs: list[Any] = field(default_factory=list)
     float_state: dict[str, torch.Tensor] = field(default_factory=dict)
+    float_outputs: list[Any] | None = None
 
     def take_device_state(self, state: Mapping[str, Any]) -> None:
         """Replace the device's state by what it is known to be: arrays by buffer."""

@@ -27,10 +27,11 @@ SHOWN = (SUMMARY, OPERATORS, SAMPLES, FLIPS)
 _TEXT_COLUMNS = {
     OPERATORS: (
         "instruction", "op", "wrong", "share", "nan", "local_median", "local_worst",
-        "total_worst", "worst_sample", "source",
+        "quantization_worst", "total_worst", "worst_sample", "source",
     ),
     SAMPLES: (
-        "sample", "verdict", "output", "flips", "op", "local", "limit", "source", "reason",
+        "sample", "verdict", "quantization", "output", "flips", "op", "local", "limit", "source",
+        "reason",
     ),
 }  # fmt: skip
 _DEFAULTS = {"scores": 0, "worst": 10}
@@ -89,13 +90,16 @@ class DatasetOptions:
 
     def write(self, found: Evaluation, output: OutputOptions, view: ViewOptions) -> int:
         """Write the tables; return 1 for findings or too many flips, 3 for skipped samples."""
-        flipped = found.task is not None and found.task.flipped
+        task = found.task
+        flipped = task is not None and (task.flipped or task.quantization_flips)
         default = (OPERATORS, SAMPLES, FLIPS) if flipped else (OPERATORS, SAMPLES)
         shown = self.show or (default if output.is_text else (OPERATORS,))
         tables = [self._table(found, name, view) for name in shown]
         if output.is_text and view.columns is None:
             empty = {
                 "nan": not any(operator.nan for operator in found.operators),
+                "quantization": not found.has_float,
+                "quantization_worst": not found.has_float,
                 "flips": found.task is None,
                 "reason": not found.skipped,
             }
