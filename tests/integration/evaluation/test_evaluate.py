@@ -238,9 +238,11 @@ def test_the_state_of_a_sequence_is_the_devices() -> None:
 
     original = collector.Collector.add
 
-    def add(self: Any, sample: Any, found: Any, reference: Any, device: Any) -> None:
+    def add(
+        self: Any, sample: Any, found: Any, reference: Any, device: Any, floats: Any = None
+    ) -> None:
         captured.append((np.array(reference[0]), np.array(device[0])))
-        original(self, sample, found, reference, device)
+        original(self, sample, found, reference, device, floats)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collector.Collector, "add", add)
