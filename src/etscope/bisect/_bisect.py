@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from etscope.analysis.graphs.graph_names import float_graph
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.source_location import user_line
 from etscope.bisect import _repro_script
@@ -26,6 +27,7 @@ from etscope.bisect._probe import (
     write_repro,
 )
 from etscope.errors import FormatError, MissingDataError, UsageError
+from etscope.etrecord import as_record
 from etscope.formats.bytes.files import PathLike, make_folder
 from etscope.formats.identify import ETRECORD, identify
 from etscope.model.graph import Graph
@@ -41,11 +43,14 @@ from etscope.search import (
 )
 
 if TYPE_CHECKING:
+    from etscope.etrecord import ETRecord
     from etscope.export import Source
 
 
 BISECT, MODULES, LINEAR = "bisect", "modules", "linear"
 STRATEGIES = (BISECT, MODULES, LINEAR)
+QUANTIZED, FLOAT = "quantized", "float"
+AGAINST = (QUANTIZED, FLOAT)
 SNR, DECIBELS = "snr", 40.0
 
 Progress = Callable[[Piece, Answer], None]
@@ -131,6 +136,8 @@ def bisect(
     *,
     backend: str = "portable",
     quantize: bool = False,
+    calibration: Sequence[Any] = (),
+    against: str = QUANTIZED,
     inputs: Sequence[Any] = (),
     check: str | None = None,
     tolerance: float | None = None,
@@ -154,6 +161,10 @@ def bisect(
             the name of one: a .pt2 file, an ETRecord with its exported program, "file.py:make".
         folder: for `state.json` (each answer as it comes) and `repro/` (the piece that was found).
         backend, quantize, strict: as for `etscope.export.export`.
+        calibration: inputs that set the ranges of int8, each as in `inputs`; by default `inputs`.
+        against: "quantized", the graph that is lowered, or "float", the graph before it was
+            quantised: pieces are then fed with its values and compared with them, so that the
+            error of quantisation counts. It needs `quantize`, or a record with the float graph.
         inputs: samples of one shape, each as `export` takes inputs, or a file or folder of them. A
             piece is bad when it fails on any of them. By default, the inputs of the model.
         check, tolerance: the name of a metric, and its worst number that is still good; 40 dB of
@@ -176,14 +187,18 @@ def bisect(
         raise UsageError(
             f"there is no strategy {strategy!r}", hint=f"it is {', '.join(STRATEGIES)}"
         )
+    if against not in AGAINST:
+        raise UsageError(f"a piece is compared with one of {', '.join(AGAINST)}, not {against!r}")
+    if calibration and not quantize:
+        raise UsageError("calibration inputs are for quantization", hint="give quantize too")
     isolation = Isolation(isolate, timeout)
     checked = _checked(check, tolerance, command)
     require_export(wanted_by="bisect")
     from etscope.bridge import subprograms as bridge
 
-    source, by_name = _program_of(model, method, seed)
+    source, by_name, recorded = _program_of(model, method, seed)
     samples = read_samples(source, inputs) or [source.inputs]
-    subject = bridge.subject_of(
+    subject, floats = bridge.subject_of(
         source.model,
         samples[0],
         samples[1:],
@@ -191,8 +206,17 @@ def bisect(
         quantize=quantize,
         strict=strict,
         method=by_name,
+        calibration=read_samples(source, calibration),
     )
     bridge.check_samples(subject)
+    floats = floats or recorded
+    if against == FLOAT:
+        if floats is None:
+            raise MissingDataError(
+                "there is no graph of the model before it was quantised to compare with",
+                hint="give quantize (--quantize), or an ETRecord with the float graph",
+            )
+        subject = bridge.with_floats(subject, floats)
     graph = bridge.operator_graph(subject.program)
     if not graph.nodes:
         raise MissingDataError("the model computes nothing: there are no operators in its graph")
@@ -200,6 +224,7 @@ def bisect(
         "model": bridge.fingerprint(subject),
         "backend": backend,
         "check": str(checked),
+        **({"against": against} if against != QUANTIZED else {}),
         "timeout": timeout,
         **versions(),
     }
@@ -260,26 +285,28 @@ def _checked(
     return found
 
 
-def _program_of(model: Any, method: str | None, seed: int) -> tuple[Source, str | None]:
-    """One method of the model, with its inputs; and the method's name where it has yet to be
-    exported. An ETRecord's exported programs are a model of several methods."""
-    source = _record_source(model) or open_model(model, seed=seed)
+def _program_of(model: Any, method: str | None, seed: int) -> tuple[Source, str | None, Any]:
+    """One method of the model, with its inputs; the method's name where it has yet to be exported;
+    and the record's program of it before it was quantised, None without one. An ETRecord's exported
+    programs are a model of several methods."""
+    record = _opened_record(model)
+    source = open_model(model, seed=seed) if record is None else _record_source(model, record)
     if not isinstance(source.model, Mapping):
-        return source, method
+        return source, method, None
     name = method or ("forward" if "forward" in source.model else next(iter(source.model)))
     if name not in source.model:
         raise MissingDataError(
             f"the model has no method {name!r}", hint=f"methods are: {', '.join(source.model)}"
         )
     inputs = source.inputs.get(name) if isinstance(source.inputs, Mapping) else source.inputs
-    return replace(source, model=source.model[name], inputs=inputs), None
+    floats = None if record is None else float_graph(as_record(record), name)
+    before = (record.graph_map or {}).get(floats) if record is not None and floats else None
+    return replace(source, model=source.model[name], inputs=inputs), None, before
 
 
-def _record_source(model: Any) -> Source | None:
-    """The exported programs of an ETRecord; None for what is none."""
-    from etscope.bridge.subprograms import nested
+def _opened_record(model: Any) -> ETRecord | None:
+    """The record of that path; None for anything else."""
     from etscope.etrecord import parse_etrecord
-    from etscope.export import Source
 
     if not isinstance(model, (str, Path)) or not Path(model).is_file():
         return None
@@ -287,10 +314,15 @@ def _record_source(model: Any) -> Source | None:
         kind = identify(model)
     except FormatError:
         return None
-    if kind != ETRECORD:
-        return None
+    return parse_etrecord(str(model)) if kind == ETRECORD else None
+
+
+def _record_source(model: Any, record: ETRecord) -> Source:
+    """The exported programs of an ETRecord."""
+    from etscope.bridge.subprograms import nested
+    from etscope.export import Source
+
     path = str(model)
-    record = parse_etrecord(path)
     programs = record.exported_programs
     if not programs:
         raise MissingDataError(

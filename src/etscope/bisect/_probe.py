@@ -11,6 +11,7 @@ import math
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -155,7 +156,11 @@ def metric_check(name: str, tolerance: float) -> MetricCheck:
 
 @dataclass(frozen=True, slots=True)
 class CommandCheck:
-    """A command that decides by its exit status: 0 good, 125 unknown, anything else bad."""
+    """A command that decides by its exit status: 0 good, 125 unknown, 1 to 124 bad.
+
+    Any other means that the command itself failed: it was not found (126, 127), or a signal ended
+    it (128 and more, or negative). `git bisect run` ends there, too.
+    """
 
     command: str
 
@@ -181,7 +186,10 @@ class CommandCheck:
         return words
 
     def answer(self, program: Path, samples: Sequence[tuple[Path, Path]]) -> Answer:
-        """Run the command on each sample, (inputs, expected outputs), until one is bad."""
+        """Run the command on each sample, (inputs, expected outputs), until one is bad.
+
+        Raises `RuntimeFailure` for a command that fails itself.
+        """
         unknown = False
         for inputs, expected in samples:
             words = self.words(program, inputs, expected)
@@ -189,13 +197,58 @@ class CommandCheck:
                 done = subprocess.run(words, capture_output=True, text=True, check=False)
             except OSError as error:
                 raise UsageError(f"cannot start {words[0]}: {error.strerror}") from error
+            if not 0 <= done.returncode <= SKIP:
+                raise RuntimeFailure(
+                    f"the command {_end_of(done.returncode)}: it says neither good nor bad",
+                    log="\n".join([*_lines(done.stdout), *_lines(done.stderr)][-_LOG:]),
+                    hint="let it end with 0 for good, 1 to 124 for bad, 125 for unknown; to look "
+                    "for a crash of the program, let the command run it in a process of its own "
+                    "and end with 1",
+                )
             if done.returncode not in (0, SKIP):
-                last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-                return Answer(COMMAND, done.returncode, detail="".join(last)[:200])
+                reason = reason_in(done.stdout, done.stderr)
+                return Answer(COMMAND, done.returncode, detail=reason[:200])
             unknown = unknown or done.returncode == SKIP
         if unknown:
             return Answer(UNKNOWN, SKIP, detail=f"the command's exit status is {SKIP}")
         return Answer(GOOD, 0)
+
+
+_LOG = 20  # lines of a command's output in an error
+# Lines that say nothing of the reason: warnings of Python, torch and ExecuTorch, and their logs.
+_WARNINGS = re.compile(
+    r"Warning:|^\s*warnings\.warn|^\[?[WIDV]\d* ?\d\d?[:\d]|^[WIDV] \d\d:|^Failed to load |"
+    r"^\[\w+\.cpp:\d+\]"
+)
+
+
+def _end_of(status: int) -> str:
+    number = -status if status < 0 else status - 128
+    if number < 0:
+        return f"could not be run (exit status {status})"
+    try:
+        return f"was ended by {signal.Signals(number).name}"
+    except ValueError:
+        return f"ended with exit status {status}"
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+def reason_in(stdout: str, stderr: str) -> str:
+    """Find the line of a command's output that says why: the exception of a traceback, or else the
+    last line that is not a warning, of stdout if there is one."""
+    errors = _lines(stderr)
+    starts = [at for at, line in enumerate(errors) if line.startswith("Traceback (most recent")]
+    if starts:
+        behind = (line for line in errors[starts[-1] + 1 :] if not line.startswith((" ", "\t")))
+        return next(behind, errors[-1])
+    for lines in (_lines(stdout), errors):
+        told = [line for line in lines if not _WARNINGS.search(line)]
+        if told:
+            return told[-1].strip()
+    return ""
 
 
 # -- Attempts.
@@ -256,8 +309,13 @@ class Probe:
 
         cut = bridge.cut(self.subject.program, names_of(self.graph, piece))
         values = PieceValues([], [])
-        for sample in self.subject.samples:
-            found = bridge.capture(self.subject.program, sample, [*cut.inputs, *cut.outputs])
+        for number, sample in enumerate(self.subject.samples):
+            found = bridge.capture(
+                self.subject.program,
+                sample,
+                [*cut.inputs, *cut.outputs],
+                self.subject.known(number),
+            )
             values.inputs.append(bridge.arrays(found, cut.inputs))
             values.expected.append(bridge.arrays(found, cut.outputs))
         return cut, values

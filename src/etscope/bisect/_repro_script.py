@@ -80,6 +80,9 @@ def run_command(settings: dict[str, Any], program: Path) -> int:
         for name, path in files.items():
             words = [word.replace(name, str(path)) for word in words]
         status = subprocess.run(words, check=False).returncode
+        if not 0 <= status <= 125:
+            print(f"the command itself failed (exit status {status})")
+            return 2
         if status not in (0, 125):
             print(f"FAILS: the command's exit status is {status}")
             return 1

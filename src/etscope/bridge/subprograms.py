@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +26,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
+from etscope.analysis.numerics.float_graph import counterparts
 from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import (
     ExportOptions,
@@ -34,21 +36,38 @@ from etscope.bridge.lowering.export import (
     inputs_of,
     lowered,
 )
-from etscope.bridge.programs import program_buffer
-from etscope.bridge.reference.reference import keeps_state, run_reference, writes_in_place
+from etscope.bridge.programs import program_buffer, program_json
+from etscope.bridge.reference.float_runs import run_with
+from etscope.bridge.reference.local_reference import replaced
+from etscope.bridge.reference.reference import (
+    NamedProgram,
+    keeps_state,
+    run_reference,
+    writes_in_place,
+)
 from etscope.bridge.tensors import numpy_from_tensor, numpy_value
 from etscope.errors import ExportFailure, UsageError
+from etscope.model.exported_graph import graph_from_program_json
 from etscope.model.graph import Graph as OperatorGraph
-from etscope.model.graph import ModuleFrame
+from etscope.model.graph import ModuleFrame, NodeValue
 from etscope.model.graph import Node as OperatorNode
 
 
 class Subject(NamedTuple):
     """A program to cut, without effects on its arguments and of static shapes; and samples of its
-    flat inputs, in torch's values."""
+    flat inputs, in torch's values.
+
+    floats: for each sample the values of the float graph that a quantised program was made of, by
+    node, as (element or None, array); empty to take the program's own.
+    """
 
     program: ExportedProgram
     samples: tuple[tuple[Any, ...], ...]
+    floats: tuple[Mapping[str, Sequence[tuple[int | None, Any]]], ...] = ()
+
+    def known(self, sample: int) -> Mapping[str, Sequence[tuple[int | None, Any]]]:
+        """Return the values that replace the program's own in a sample."""
+        return self.floats[sample] if self.floats else {}
 
 
 class Cut(NamedTuple):
@@ -68,20 +87,47 @@ def subject_of(
     quantize: bool,
     strict: bool | None,
     method: str | None,
-) -> Subject:
-    """Export one method of a model, ready to be cut. `more`: further samples of inputs; all of them
-    set the ranges of a quantised model."""
+    calibration: Sequence[Any] = (),
+) -> tuple[Subject, ExportedProgram | None]:
+    """Export one method of a model, ready to be cut; return it with the program before it was
+    quantised, if it was. `more`: further samples of inputs. `calibration` sets the ranges of a
+    quantised model, by default all samples do."""
+    rounds = list(calibration) or ([inputs, *more] if more else None)
     options = ExportOptions(
         backend=backend,
         quantize=quantize,
         strict=strict,
-        calibration=[inputs, *more] if quantize and more else None,
+        calibration=rounds if quantize else None,
     )
     _, found = export_method(model, inputs, options, method)
     samples = [found.inputs, *(one for one in map(inputs_of, more) if one is not None)]
     program = _plain(found.program, found.inputs)
     flat = tuple(flat_inputs(found.program, one) for one in samples)
-    return Subject(program, flat)
+    return Subject(program, flat), found.unquantized
+
+
+def with_floats(subject: Subject, floats: ExportedProgram) -> Subject:
+    """Take the float graph's values at the borders of pieces of a quantised program."""
+    quantized, before = (
+        graph_from_program_json(program_json(program, name), name, graph_id)
+        for program, name, graph_id in (
+            (subject.program, "quantized", None),
+            (floats, "float", id(floats.graph)),
+        )
+    )
+    pairs = counterparts(quantized, before)
+    wanted: dict[str, list[tuple[NodeValue, NodeValue]]] = {}
+    for value, other in pairs.of.items():
+        wanted.setdefault(other.path, []).append((value, other))
+    found: list[Mapping[str, Sequence[tuple[int | None, Any]]]] = []
+    for sample in subject.samples:
+        known: dict[str, list[tuple[int | None, Any]]] = {}
+        for name, result in run_with(NamedProgram(floats, {}), list(sample), {}, wanted):
+            for value, other in wanted[name]:
+                one = result if other.element is None else result[other.element]
+                known.setdefault(value.path, []).append((value.element, one.copy()))
+        found.append(known)
+    return subject._replace(floats=tuple(found))
 
 
 def nested(program: ExportedProgram, flat: Sequence[Any]) -> Inputs:
@@ -266,9 +312,13 @@ def _call_entry(inputs: int, outputs: int) -> ModuleCallEntry:
 
 
 def capture(
-    program: ExportedProgram, sample: Sequence[Any], names: Iterable[str]
+    program: ExportedProgram,
+    sample: Sequence[Any],
+    names: Iterable[str],
+    known: Mapping[str, Sequence[tuple[int | None, Any]]] = MappingProxyType({}),
 ) -> dict[str, torch.Tensor]:
-    """Return the values of these nodes in an eager run, of their own memory."""
+    """Return the values of these nodes in an eager run, of their own memory. `known` values, by
+    node, replace those that are computed."""
     nodes = {node.name: node for node in program.graph.nodes}
     found: dict[str, torch.Tensor] = {}
     waiting: dict[str, list[Node]] = {}
@@ -283,11 +333,13 @@ def capture(
             waiting.setdefault(owner.name, []).append(nodes[name])
     if not waiting:
         return found
-    for name, value in run_reference(program, list(sample)):
+    run = run_reference(program, list(sample))
+    instead: Any = None
+    while waiting:
+        name, value = run.send(instead)
+        instead = replaced(value, known[name], None) if name in known else None
         for node in waiting.pop(name, ()):
-            found[node.name] = _copied(_element(node, value))
-        if not waiting:
-            break
+            found[node.name] = _copied(_element(node, value if instead is None else instead))
     return found
 
 
@@ -336,7 +388,7 @@ def save_piece(piece: ExportedProgram, path: Path) -> None:
 
 def fingerprint(subject: Subject) -> str:
     """Return a hash of the graph, the weights and the inputs."""
-    program, samples = subject
+    program, samples = subject.program, subject.samples
     digest = hashlib.sha256()
     for module in program.graph_module.modules():
         if isinstance(module, GraphModule):

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from etscope.bisect._bisect import STRATEGIES
+from etscope.bisect._bisect import AGAINST, STRATEGIES
+from etscope.bisect._probe import CommandCheck
 from etscope.cli import main
 from etscope.cli.verbs import bisect as command
+from etscope.errors import RuntimeFailure
 from etscope.export import export
 
 MODEL = """
@@ -82,3 +84,29 @@ def test_a_record_and_a_command_that_knows_nothing(capfd: Any) -> None:
 
 def test_the_words_are_those_of_the_library() -> None:
     assert command.STRATEGIES == STRATEGIES
+
+
+@pytest.mark.parametrize(("script", "told"), [("kill -SEGV $$", "SIGSEGV"), ("nothing", "127")])
+def test_a_command_that_crashes_is_no_answer(script: str, told: str, tmp_path: Path) -> None:
+    Path("check.sh").write_text(f"echo it loads $1\n{script}\n")
+    check = CommandCheck("sh check.sh {program}")
+    with pytest.raises(RuntimeFailure, match=told) as error:
+        check.answer(tmp_path / "a.pte", [(tmp_path / "in.npz", tmp_path / "out.npz")])
+    assert f"it loads {tmp_path / 'a.pte'}" in str(error.value)
+
+
+def test_the_detail_is_the_reason_and_no_warning(tmp_path: Path) -> None:
+    def answer(text: str) -> str:
+        Path("check.py").write_text(text)
+        command = f"{sys.executable} check.py {{program}}"
+        return CommandCheck(command).answer(tmp_path, [(tmp_path, tmp_path)]).detail
+
+    warn = "import sys, warnings\nwarnings.warn('torch is old')\n"
+    assert answer(f"{warn}print('class 3, not 5')\nsys.exit(1)") == "class 3, not 5"
+    assert answer(f"{warn}sys.exit('no class')") == "no class"
+    assert answer(f"{warn}raise ValueError('off by 3')") == "ValueError: off by 3"
+    assert answer(f"{warn}sys.exit(1)") == ""
+
+
+def test_the_words_of_against_are_those_of_the_library() -> None:
+    assert command.AGAINST == AGAINST

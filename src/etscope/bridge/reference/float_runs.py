@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from etscope.bridge.reference.local_reference import _replaced
+from etscope.bridge.reference.local_reference import replaced
 from etscope.bridge.reference.reference import ReferenceGraph, arrays_of
 from etscope.bridge.tensors import numpy_from_tensor
 
@@ -56,7 +56,7 @@ def run_with(
             yield name, arrays_of(value)
         replacements = known(name)
         if replacements:
-            given = _replaced(value, replacements, graph.own_memory)
+            given = replaced(value, replacements, graph.own_memory)
 
 
 def outputs_with(graph: ReferenceGraph, inputs: Any, state: State, known: Known) -> list[Any]:

@@ -158,8 +158,8 @@ def _three_runs(
         if reference is not None:
             plain.go_on(None)
         if exact is not None:
-            wide.go_on(_replaced(exact, given, kept) if given else None)
-        local.go_on(_replaced(value, given, kept) if given else None)
+            wide.go_on(replaced(exact, given, kept) if given else None)
+        local.go_on(replaced(value, given, kept) if given else None)
     for run in (plain, wide):
         run.finish()
     return plain.outputs
@@ -272,7 +272,7 @@ class _Run:
         self.current = name, loop_pass, value
 
 
-def _replaced(
+def replaced(
     value: Any, given: Collection[tuple[int | None, Any]], kept: Collection[int] | None
 ) -> Any:
     """The value, replaced by the device's.
@@ -417,4 +417,4 @@ def _scales_of(target: Any, args: tuple[Any, ...]) -> Any:
     return scales.double()
 
 
-__all__ = ["DeviceValues", "Memory", "Recomputed", "flat_inputs", "recompute"]
+__all__ = ["DeviceValues", "Memory", "Recomputed", "flat_inputs", "recompute", "replaced"]

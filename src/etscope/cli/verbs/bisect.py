@@ -12,12 +12,24 @@ from etscope.cli.output.tables import OutputOptions
 from etscope.cli.verbs.export import backend_option, load_torch, seed_option, strict_option
 
 STRATEGIES = ("bisect", "modules", "linear")
+AGAINST = ("quantized", "float")
 
 
 @click.command()
 @click.argument("model", metavar="MODEL")
 @backend_option()
 @click.option("--quantize", "-q", is_flag=True, help="Quantise to int8 weights and activations.")
+@file_option(
+    "--calibration",
+    multiple=True,
+    help="Inputs that set the ranges of int8: a file of one set, or a folder of such files. "
+    "Repeatable. Default: --inputs.",
+)
+@choice_option(
+    "--against",
+    AGAINST,
+    "Compare with the graph that is lowered, or with the one before it was quantised.",
+)
 @file_option(
     "--inputs",
     multiple=True,
@@ -34,7 +46,7 @@ STRATEGIES = ("bisect", "modules", "linear")
     "--command",
     metavar="CMD",
     help="Decide by a command instead of a metric, with {program}, {inputs}, {expected} in it: "
-    "exit status 0 good, 125 unknown, else bad.",
+    "exit status 0 good, 125 unknown, 1 to 124 bad.",
 )
 @choice_option(
     "--strategy",
