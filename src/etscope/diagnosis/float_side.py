@@ -19,6 +19,7 @@ from etscope.analysis.numerics.quantization import (
     QuantizedOperator,
     output_errors,
 )
+from etscope.analysis.numerics.values import quantized_range
 from etscope.analysis.profile.correlate import graph_name
 from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.profile.trace import Trace
@@ -141,9 +142,25 @@ class FloatRun:
                     total=totals.get(values[-1]),
                     own=None if error is None else error[0],
                     alone=alone.get(other),
+                    **self._range(other, values),
                 )
             )
         return rows
+
+    def _range(self, other: NodeValue, values: Sequence[NodeValue]) -> dict[str, Any]:
+        """The range of a quantised value, that of its float numbers, and how many are beyond."""
+        rounded = [value.path for value in values if value.path in self.side.pairs.rounded]
+        numbers = np.asarray(self._float_value(other))
+        if numbers.dtype.kind in "biuO" or not numbers.size:
+            return {}
+        numbers = numbers.astype(np.float64)
+        found: dict[str, Any] = {"low": float(numbers.min()), "high": float(numbers.max())}
+        span = quantized_range(self.side.graph, rounded[0]) if rounded else None
+        if span is None or span.low is None or span.high is None or span.step is None:
+            return found
+        half = span.step / 2  # such a number is rounded to the end, as it should be
+        beyond = (numbers < span.low - half) | (numbers > span.high + half)
+        return {**found, "range": span, "saturated": float(beyond.mean())}
 
     def _own_errors(
         self, metric: Metric, groups: Mapping[NodeValue, list[NodeValue]]

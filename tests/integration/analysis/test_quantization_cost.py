@@ -213,3 +213,50 @@ def test_a_dataset_has_the_accuracy_of_all_sides(picture: Exported) -> None:
     assert "of the squared error is quantisation's" in notes
     assert {column.name for column in found.operators_table().columns} >= {"quantization_worst"}
     assert set(found.flips_table().values["sample"]) >= {flip.sample for flip in task.float_flips}
+
+
+@pytest.fixture(scope="module")
+def narrow(picture: Exported) -> Exported:
+    """The same model, calibrated on numbers that are too small."""
+    (x,) = picture.example_inputs["forward"]
+    return export(Picture(), (x,), backend="xnnpack", quantize=True, calibration=[(x * 0.3,)])
+
+
+def test_numbers_beyond_the_calibrated_range_are_counted(
+    picture: Exported, of_picture: Numerics, narrow: Exported
+) -> None:
+    assert not any("beyond the range" in note for note in of_picture.notes)
+    found = diagnosed(narrow)
+    given = next(one for one in cost(found).operators if one.float_node == "x")
+    (x,) = narrow.example_inputs["forward"]
+    assert given.range is not None
+    assert given.range.scale is not None
+    assert given.range.scale == pytest.approx(float(x.max() - x.min()) * 0.3 / 255, rel=0.02)
+    low, high, half = given.range.low, given.range.high, given.range.scale / 2
+    beyond = ((x < low - half) | (x > high + half)).double().mean()
+    assert given.saturated == pytest.approx(float(beyond))
+    assert given.saturated > 0.2
+    assert (given.low, given.high) == (pytest.approx(float(x.min())), pytest.approx(float(x.max())))
+    assert any("beyond the range that it was calibrated for" in note for note in found.notes)
+
+
+def test_the_ranges_of_two_exports_are_compared(
+    picture: Exported, narrow: Exported, tmp_path: Path
+) -> None:
+    from etscope.analysis.comparison.program_report import program_diff_report
+    from etscope.analysis.comparison.programs import Side, diff_programs
+    from etscope.formats.program.pte import read_pte
+
+    sides = []
+    for name, made in (("picture", picture), ("narrow", narrow)):
+        made.record.save(tmp_path / name)
+        record = read_etrecord(tmp_path / name)
+        sides.append(Side(name, read_pte(made.program_bytes()), record))
+    report = program_diff_report(diff_programs(*sides))
+    table = next(one.table for one in report.sections if one.name == "quantization")
+    rows = [dict(zip(table.names, row, strict=True)) for row in table.rows()]
+    by_place = {row["module"] or row["op"]: row for row in rows}
+    assert by_place["input"]["ratio"] == pytest.approx(0.3, rel=0.02)
+    assert by_place["expand"]["scale_after"] < by_place["expand"]["scale_before"]
+    assert by_place["expand"]["high_after"] < by_place["expand"]["high_before"]
+    assert set(table.values["status"]) == {"changed"}

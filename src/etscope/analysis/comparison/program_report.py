@@ -6,12 +6,16 @@ columns sum to the sizes of the files.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from etscope.analysis.comparison.program_weights import WeightChange, weight_sentence
 from etscope.analysis.comparison.programs import ProgramDiff, SizeChange
+from etscope.analysis.comparison.quantized_ranges import range_changes
+from etscope.analysis.profile.source_location import short_lines
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_bytes, format_float
@@ -40,6 +44,7 @@ def program_diff_report(diff: ProgramDiff) -> Report:
         weights_section(diff.weights),
         *_instructions(diff),
         _delegates(diff),
+        _ranges(diff),
         *_memory(diff),
         rows(
             "program",
@@ -429,6 +434,60 @@ def _delegates(diff: ProgramDiff) -> Section:
         ),
         content,
         _same(len(diff.delegates) - len(content)),
+    )
+
+
+def _ranges(diff: ProgramDiff) -> Section:
+    """Show the ranges of quantised values that differ, by how much the scale changed."""
+    changes = list(range_changes(*diff.sides))
+    content: list[tuple[float, tuple[Any, ...]]] = []
+    for change in changes:
+        shown = change.after or change.before
+        if shown is None or change.status == "same":
+            continue
+        sides = [None if one is None else one.range for one in (change.before, change.after)]
+        ratio = None
+        if sides[0] is not None and sides[1] is not None and sides[0].scale:
+            ratio = (sides[1].scale or 0.0) / sides[0].scale
+        factor = abs(math.log(ratio)) if ratio else math.inf
+        row = (
+            change.method,
+            change.status,
+            shown.op,
+            shown.node,
+            *(None if one is None else one.scale for one in sides),
+            ratio,
+            *(None if one is None else one.zero_point for one in sides),
+            *(None if one is None else one.low for one in sides),
+            *(None if one is None else one.high for one in sides),
+            shown.module,
+            short_lines(shown.lines) or None,
+        )
+        content.append((factor, row))
+    content.sort(key=lambda one: -one[0])
+    same = sum(change.status == "same" for change in changes)
+    return rows(
+        "quantization",
+        "Scales and ranges of quantised values",
+        (
+            replace(_METHOD, priority=3),
+            _STATUS,
+            Column("op"),
+            Column("node", priority=3),
+            Column("scale_before", Kind.FLOAT),
+            Column("scale_after", Kind.FLOAT),
+            Column("ratio", Kind.FLOAT),
+            Column("zero_point_before", Kind.INT, priority=1),
+            Column("zero_point_after", Kind.INT, priority=1),
+            Column("low_before", Kind.FLOAT, priority=2),
+            Column("low_after", Kind.FLOAT, priority=2),
+            Column("high_before", Kind.FLOAT, priority=2),
+            Column("high_after", Kind.FLOAT, priority=2),
+            Column("module", Kind.PATH, priority=1),
+            Column("source", Kind.PATH),
+        ),
+        [row for _, row in content],
+        notes=_same(same),
     )
 
 

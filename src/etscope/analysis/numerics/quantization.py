@@ -13,11 +13,13 @@ import numpy as np
 
 from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.limits import difference
+from etscope.analysis.numerics.values import QuantizedRange
 from etscope.analysis.profile.source_location import short_lines
 from etscope.model.graph import SourceLine
 from etscope.model.table import Column, Kind, Table
 
 _NAMED = 3  # operators in a sentence
+_MANY_CLIPPED = 0.01  # share of a value's numbers beyond its range, to speak of
 _MOSTLY, _SHARED = 0.9, 0.1  # shares of the mean squared error
 
 
@@ -28,9 +30,11 @@ class QuantizedOperator:
     node: of the quantised graph. float_node, op: of the float graph. total: error of the quantised
     reference's value to the float graph's. own: error of what the quantised operator computes from
     the float graph's values: of its weights, of inputs that it quantises dynamically, and of the
-    rounding and saturation of its result. alone: error of the method's outputs if this operator
-    alone is quantised; None where that was not tried. All in the metric; None where the value
-    cannot be compared.
+    rounding and saturation of its result. range: that the quantised result can have, with its
+    scale and zero point; None without a fixed one. low, high: the smallest and the largest number
+    of the float graph. saturated: the share of its numbers beyond the range. alone: error of the
+    method's outputs if this operator alone is quantised; None where that was not tried. Errors are
+    in the metric; None where the value cannot be compared.
     """
 
     node: str
@@ -41,6 +45,10 @@ class QuantizedOperator:
     total: float | None = None
     own: float | None = None
     alone: float | None = None
+    range: QuantizedRange | None = None
+    low: float | None = None
+    high: float | None = None
+    saturated: float | None = None
 
     def __str__(self) -> str:
         places = [f"node {self.node}"]
@@ -131,7 +139,7 @@ class Quantization:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences: of whom the error is, which operators add most of it, and what is missing."""
-        return tuple(filter(None, (self._split, self._blame, self._missing)))
+        return tuple(filter(None, (self._split, self._blame, self._clipped, self._missing)))
 
     @property
     def _split(self) -> str:
@@ -174,6 +182,19 @@ class Quantization:
         return f"{begin} most at {listed} (what to keep in float: etscope sensitivity)"
 
     @property
+    def _clipped(self) -> str:
+        found = [(one.saturated or 0.0, one) for one in self.operators]
+        share, worst = max(found, key=lambda one: one[0], default=(0.0, None))
+        if worst is None or share < _MANY_CLIPPED:
+            return ""
+        count = sum(share >= _MANY_CLIPPED for share, _ in found)
+        more = f", and {count - 1} more have such numbers" if count > 1 else ""
+        return (
+            f"{share:.1%} of the numbers of {worst} are beyond the range that it was calibrated "
+            f"for{more}: calibrate on data that has them"
+        )
+
+    @property
     def _missing(self) -> str:
         return f"no counterpart in the other graph have {self.missing}" if self.missing else ""
 
@@ -198,6 +219,18 @@ class Quantization:
                     ]
                     for name, title in columns.items()
                 },
+                Column("saturated", Kind.SHARE): [one.saturated for one in rows],
+                Column("scale", Kind.FLOAT, priority=4): [
+                    None if one.range is None else one.range.scale for one in rows
+                ],
+                Column("zero_point", Kind.INT, priority=4): [
+                    None if one.range is None else one.range.zero_point for one in rows
+                ],
+                Column("quantized_range", priority=4): [
+                    None if one.range is None else _range_text(one.range.low, one.range.high)
+                    for one in rows
+                ],
+                Column("float_range", priority=4): [_range_text(one.low, one.high) for one in rows],
                 Column("float_node", priority=3): [one.float_node for one in rows],
                 Column("module", Kind.PATH, priority=1): [one.module for one in rows],
                 Column("source", Kind.PATH): [short_lines(one.lines) or None for one in rows],
@@ -208,3 +241,7 @@ class Quantization:
             title=f"{self.metric.title} of quantisation, to {self.graph}",
             notes=self.notes,
         )
+
+
+def _range_text(low: float | None, high: float | None) -> str | None:
+    return None if low is None or high is None else f"{low:.4g} … {high:.4g}"

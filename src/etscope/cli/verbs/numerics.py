@@ -44,7 +44,10 @@ _COLUMNS = (
     "instruction", "op", "node", "quantization", "total", "local", "inherited", "noise", "limit",
     "verdict", "non_finite", "module", "source",
 )  # fmt: skip
-_QUANTIZATION_COLUMNS = ("op", "node", "total", "own", "alone", "module", "source")
+_QUANTIZATION_COLUMNS = (
+    "op", "node", "total", "own", "alone", "saturated", "quantized_range", "float_range", "module",
+    "source",
+)  # fmt: skip
 
 
 @click.command()
