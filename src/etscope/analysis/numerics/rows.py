@@ -133,8 +133,8 @@ class Numerics:
 
     `run` is the dump's run. `doubts` say why the reference may have had other inputs than the
     device, `designs` what backends compute otherwise than PyTorch; `undocumented` are the backends
-    of which that is not known. `quantization` is what quantisation costs, of a quantised model whose
-    record has the float graph.
+    of which that is not known. `quantization` is what quantisation costs, of a quantised model
+    whose record has the float graph.
     """
 
     method: str

@@ -205,7 +205,7 @@ def _two_runs(
             yield Recomputed(name, loop_pass, reference, arrays_of(value), exact)
         given = device(name, loop_pass)
         plain.go_on(None)
-        local.go_on(_replaced(value, given, None) if given else None)
+        local.go_on(replaced(value, given, None) if given else None)
     return plain.outputs
 
 
