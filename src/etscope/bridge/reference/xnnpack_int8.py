@@ -142,12 +142,14 @@ def _linear(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Com
     source_scale = inputs.scale
 
     def compute(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
-        numbers, matrix, bias = args[0], args[1], args[2] if len(args) > 2 else None
+        # A program that torch rebuilt has what has a default by keyword.
+        rest = {name: value for name, value in kwargs.items() if name != "bias"}
+        numbers, matrix, bias = *args[:2], args[2] if len(args) > 2 else kwargs.get("bias")
         dtype = torch.float64 if flips else torch.float32
         whole = [one.to(dtype) for one in (inputs.count(numbers), weights.count(matrix))]
         if bias is not None:
             bias = _whole_bias(bias.float(), weights.scale, source_scale).to(dtype)
-        sums = target(*whole, bias, *args[3:], **kwargs)
+        sums = target(*whole, bias, *args[3:], **rest)
         channels = 1 if "convolution" in str(target) else sums.dim() - 1
         if numbers.dim() < 3 and "convolution" in str(target):
             channels = 0
