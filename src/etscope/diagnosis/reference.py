@@ -28,7 +28,7 @@ from etscope.analysis.profile.correlate import EDGE_GRAPH, graph_name, recorded_
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError, UsageError
 from etscope.etrecord import as_etrecord
-from etscope.etrecord.loading import load_recorded, load_to_run
+from etscope.etrecord.loading import load_program, load_recorded, load_to_run
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordFile, RecordView
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.input_validation import (
@@ -250,6 +250,13 @@ def reference_program(record: RecordView, name: str) -> Any:
     uses them."""
     if _is_in_file(record, name):
         return load_to_run(record, name)
+    return whole_program(record, name)
+
+
+def whole_program(record: RecordView, name: str) -> Any:
+    """The `ExportedProgram` of a graph of the record, with its weights in memory."""
+    if _is_in_file(record, name):
+        return load_program(record, name)
     etrecord = as_etrecord(record)
     kind, _, method = name.partition("/")
     if kind == EDGE:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from etscope.analysis.numerics.rows import Numerics
+    from etscope.analysis.numerics.stages import NumericStages
     from etscope.inspector._error_plots import PlottedGap, PlottedNumerics
     from etscope.model.graph import Graph
 
@@ -614,6 +615,45 @@ class Inspector:
             values=values,
         )
         return plotted(PlottedNumerics, found)
+
+    def numeric_stages(
+        self,
+        metric: str = "sqnr",
+        *,
+        tolerance: float | None = None,
+        method: str | None = None,
+        run: int | None = None,
+        inputs: Any = None,
+        model: Any = None,
+    ) -> NumericStages:
+        """Find where along the way an error enters: each stage of the model is compared with the
+        one before, operator by operator: the eager model, the exported and the quantised program,
+        the edge program, and the device, as far as the record has their graphs.
+
+        metric, tolerance, method, run, inputs: as for `diagnose_numerics`. model: the
+        `torch.nn.Module` that was exported; where it takes arguments by keyword or nested ones, a
+        tuple of it and example inputs.
+
+        `.verdict` names the step and the operator, `.wrong` has the operators by step, `.table()`
+        all of them with a column for each stage. `etscope.stages.model_stages` makes all stages of
+        a model by itself.
+
+        Raises the errors of `diagnose_numerics`, and `NumericGapError` for a stage of which no
+        value is known to be one of the stage before.
+        """
+        from etscope.diagnosis.stages import EagerModel, numeric_stages
+
+        module, example = model if isinstance(model, tuple) else (model, None)
+        return numeric_stages(
+            self.trace,
+            metric=metric,
+            tolerance=tolerance,
+            method=method,
+            run=run,
+            inputs=inputs,
+            bundle=self._bundle,
+            eager=None if module is None else EagerModel.of(module, example),
+        )
 
     # -- reports
 

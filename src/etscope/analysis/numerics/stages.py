@@ -1,0 +1,510 @@
+"""Find the step in which an error enters: the stages of a model, from the eager module to the
+device, each compared with the stage before, operator by operator.
+
+An operator's error in a step is its own: the later stage's value is compared with what the stage
+before computes from the later stage's values of what the operator reads. The limits are those of
+`analysis.numerics.limits`, with two exceptions:
+
+- Quantisation changes numbers by design. An operator is wrong there when its error is more than
+  `QUANTIZATION_SHARE` of its result, both as root mean squares: with 8 bits a tenth, which is what
+  rounding makes of numbers whose largest is 44 times their root mean square.
+- Where both stages quantise, numbers next to the middle between two steps may be rounded to either
+  side: `TIES` of the elements of a result are left out, those with the largest errors. The rest has
+  the tolerance of the dtype.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.matching.counterparts import is_quantization
+from etscope.analysis.metrics import Metric, measure
+from etscope.analysis.numerics.diagnose import Recomputed, Subgraphs
+from etscope.analysis.numerics.limits import Rules, agreeing, difference, exceeds, judge
+from etscope.analysis.numerics.narrowed import Narrowed, guilty_call
+from etscope.analysis.numerics.parts import WrongPart
+from etscope.analysis.numerics.rows import FINE, WRONG, Numerics
+from etscope.analysis.profile.source_location import lines_of, module_path, short_lines
+from etscope.model.graph import Graph, Node, NodeValue, SourceLine
+from etscope.model.table import Column, Kind, Table
+
+EAGER, EXPORTED, QUANTIZED = "eager", "exported", "quantised"
+EDGE, PASSES, DEVICE = "edge", "passes", "device"
+EXPORT, QUANTIZATION, DECOMPOSITION = "export", "quantisation", "decomposition"
+LOWERING, KERNEL = "lowering", "kernel"
+
+QUANTIZATION_SHARE = {8: 0.1, 4: 0.2}  # by the largest number of bits that it is for
+TIES = 1e-3
+_SHOWN = 3  # operators of a step that a sentence names
+_LINES = 6  # of an operator that a sentence names
+
+# The values of the later stage of a node, as (element, array).
+LaterValues = Callable[[str, int], Collection[tuple[int | None, Any]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageError:
+    """The error of an operator in one step, against the stage before.
+
+    node: of the stage before. local: the operator's own error, limit: the most that is fine; total:
+    of the later stage's value to that of the stage before, each computed from the model's inputs.
+    All in the metric; None where nothing can be compared. excess: the local error over the limit,
+    as root mean squares. verdict: "wrong", "fine", or another of `analysis.numerics.rows`. lines:
+    of Python, of all that computes the value since the last ones that both stages have.
+    """
+
+    node: str
+    local: float | None
+    total: float | None
+    limit: float | None
+    excess: float
+    verdict: str
+    lines: tuple[SourceLine, ...] = ()
+    part: WrongPart | None = None
+    is_delegate: bool = False
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """For sorting: of two errors the worse has the larger rank."""
+        return self.verdict == WRONG, self.excess
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage that is compared with the one before it.
+
+    step: what made it of the stage before. compared, of: values of it that were compared, of how
+    many; of what: "operators", "modules" or "logged values".
+    """
+
+    name: str
+    step: str
+    compared: int
+    of: int
+    what: str = "operators"
+    output: float | None = None  # the worst total error of the model's outputs
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.compared:,} of {self.of:,} {self.what}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageRow:
+    """An operator in all stages.
+
+    node, op: of the first graph that has it. errors: by the stage's name. causes: a finer word for
+    a step, by the stage's name ("decomposition" for what is otherwise lowering).
+    """
+
+    node: str
+    op: str
+    module: str | None
+    lines: tuple[SourceLine, ...]
+    errors: Mapping[str, StageError]
+    causes: Mapping[str, str]
+
+    def wrong_in(self, stages: Sequence[Stage]) -> tuple[str, ...]:
+        """The steps in which the operator is wrong, in order."""
+        return tuple(
+            self.causes.get(stage.name, stage.step)
+            for stage in stages
+            if stage.name in self.errors and self.errors[stage.name].verdict == WRONG
+        )
+
+
+@dataclass(frozen=True)
+class NumericStages:
+    """The operators of a model in all stages, in order of execution.
+
+    first: the name of the first stage, which the second is compared with. absent: why stages are
+    not among them. doubts: reasons why the comparison may mislead. device: the diagnosis of the
+    device's run.
+    """
+
+    method: str
+    metric: Metric
+    first: str
+    stages: tuple[Stage, ...]
+    rows: tuple[StageRow, ...]
+    device: Numerics
+    absent: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    narrowed: Narrowed | None = None
+
+    @cached_property
+    def wrong(self) -> Mapping[str, tuple[StageRow, ...]]:
+        """The operators that are wrong in a step, by the step, in order of the steps."""
+        found: dict[str, list[StageRow]] = {}
+        for stage in self.stages:
+            for row in self.rows:
+                error = row.errors.get(stage.name)
+                if error is not None and error.verdict == WRONG:
+                    found.setdefault(row.causes.get(stage.name, stage.step), []).append(row)
+        return {step: tuple(rows) for step, rows in found.items()}
+
+    @property
+    def enters_in(self) -> str | None:
+        """The first step in which an operator is wrong; None if none is."""
+        return next(iter(self.wrong), None)
+
+    @property
+    def first_wrong(self) -> StageRow | None:
+        """The first operator that is wrong in that step."""
+        step = self.enters_in
+        return None if step is None else self.wrong[step][0]
+
+    @property
+    def is_fine(self) -> bool:
+        """True if no operator is wrong in any step, and the device has no stray NaN."""
+        return not self.wrong and self.device.is_fine
+
+    @property
+    def verdict(self) -> str:
+        """A sentence that says in which step the error enters, and at which operator."""
+        step, row = self.enters_in, self.first_wrong
+        if step is None or row is None:
+            if not self.device.is_fine:
+                return self.device.verdict
+            steps = ", ".join(dict.fromkeys(stage.step for stage in self.stages))
+            return f"the error enters nowhere: no operator is wrong in {steps}"
+        return f"the error enters in {step}, at {self._told(row, step)}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences: the verdict, other steps, the outputs, what is absent, coverage."""
+        notes = [self.verdict, *(() if self.narrowed is None else self.narrowed.notes)]
+        for step, rows in self.wrong.items():
+            if step == self.enters_in:
+                if rows[1:]:
+                    listed = ", ".join(map(_place, rows[1 : 1 + _SHOWN]))
+                    more = f" and {len(rows) - 1 - _SHOWN} more" if rows[1 + _SHOWN :] else ""
+                    notes.append(f"wrong in {step}, too: {listed}{more}")
+            else:
+                count = "" if len(rows) == 1 else f", the first of {len(rows)}"
+                notes.append(
+                    f"another error enters in {step}, at {self._told(rows[0], step)}{count}"
+                )
+        known = [stage for stage in self.stages if stage.output is not None]
+        if known:
+            each = ", ".join(
+                f"{stage.name} {_number(stage.output, self.metric)}" for stage in known
+            )
+            notes.append(f"the model's outputs, each to those of the stage before: {each}")
+        notes += self.doubts
+        notes += self.absent
+        notes.append("compared: " + "; ".join(map(str, self.stages)))
+        if self.narrowed is None and guilty_call(self.device) is not None:
+            notes.append("the wrong delegate call can be narrowed down to a line here: --narrow")
+        elif self.narrowed is None and self.device.coverage.hidden is not None:
+            notes.append(self.device.coverage.hidden)
+        return tuple(notes)
+
+    def _told(self, row: StageRow, step: str) -> str:
+        """The place of an operator, its error in a step, and the limit."""
+        stage = next(s for s in self.stages if row.causes.get(s.name, s.step) == step)
+        error = row.errors[stage.name]
+        what = "the delegate call" if error.is_delegate else row.op
+        if error.part is not None:
+            return f"{_place(row, error)}: of {what} {error.part}"
+        return (
+            f"{_place(row, error)}: {what} has {_number(error.local, self.metric)}, and "
+            f"{_number(error.limit, self.metric)} is allowed"
+        )
+
+    def table(self, sort: str = "run") -> Table:
+        """A row for each operator; sort: "run", order of execution, or "error", the worst first."""
+        rows: Sequence[StageRow] = self.rows
+        if sort == "error":
+            rows = sorted(rows, key=_worst, reverse=True)
+        unit = self.metric.unit or None
+        errors = {
+            Column(stage.name, Kind.FLOAT, unit): [_of(row, stage, "local") for row in rows]
+            for stage in self.stages
+        }
+        details = {}
+        for stage in self.stages:
+            for name, kind, priority in (
+                ("total", Kind.FLOAT, 4), ("limit", Kind.FLOAT, 5), ("verdict", Kind.TEXT, 5)
+            ):  # fmt: skip
+                column = Column(
+                    f"{stage.name}_{name}",
+                    kind,
+                    unit if kind is Kind.FLOAT else None,
+                    priority=priority,
+                )
+                details[column] = [_of(row, stage, name) for row in rows]
+        wrong = [row.wrong_in(self.stages) for row in rows]
+        return Table.of(
+            {
+                Column("op"): [row.op for row in rows],
+                Column("node", priority=3): [row.node for row in rows],
+                **errors,
+                **details,
+                Column("wrong_in", title="wrong in"): [", ".join(steps) or None for steps in wrong],
+                Column("module", Kind.PATH, priority=2): [row.module for row in rows],
+                Column("source", Kind.PATH): [short_lines(row.lines[:1]) or None for row in rows],
+            },
+            title=f"{self.metric.title} of {self.method}, from {self.first} on: each stage to the "
+            "one before",
+            notes=self.notes,
+        )
+
+
+def _of(row: StageRow, stage: Stage, name: str) -> Any:
+    error = row.errors.get(stage.name)
+    return None if error is None else getattr(error, name)
+
+
+def _worst(row: StageRow) -> tuple[bool, float]:
+    return max((error.rank for error in row.errors.values()), default=(False, 0.0))
+
+
+def _place(row: StageRow, error: StageError | None = None) -> str:
+    """ "layers.0.mlp (model.py:31)", or the node where the module is not known."""
+    lines = row.lines[:1]
+    if error is not None and error.lines:
+        lines = error.lines[:_LINES]
+    listed = ", ".join(f"{PurePath(line.file).name}:{line.line}" for line in lines)
+    if error is not None and error.lines[_LINES:]:
+        listed += f" and {len(error.lines) - _LINES} more lines"
+    return (row.module or row.node) + (f" ({listed})" if listed else "")
+
+
+def _number(value: float | None, metric: Metric) -> str:
+    if value is None:
+        return "nothing to compare"
+    if value == metric.perfect:
+        return "no error"
+    return f"{value:.4g} {metric.unit}".rstrip()
+
+
+# -- comparing a stage
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A comparison of a stage with the one before.
+
+    name: of the step. earlier: the graph that is computed again. later: the graph of the later
+    stage, None for the eager model; places: its value of each of the earlier graph's nodes.
+    tolerance: the worst local error that is fine, in the metric; None for the usual one.
+    """
+
+    name: str
+    earlier: Graph
+    later: Graph | None
+    places: Mapping[str, Sequence[tuple[int | None, str, int | None]]]
+    metric: Metric
+    tolerance: float | None = None
+
+    def errors(self, items: Iterable[Recomputed], later: LaterValues) -> list[StageError]:
+        """Compare the values of both stages as they come: those of the nodes in `places`."""
+        subgraphs = Subgraphs(self.earlier, self.places)
+        theirs = None
+        if self.later is not None:
+            recorded = {path for found in self.places.values() for _, path, _ in found}
+            theirs = Subgraphs(self.later, recorded)
+        found: list[StageError] = []
+        for item in items:
+            node = self.earlier.calls[item.name]
+            inside = [self.earlier.calls[path] for path in subgraphs.of(item.name).nodes]
+            for (element, value), place in zip(
+                later(item.name, item.loop_pass), self.places[item.name], strict=False
+            ):
+                expected, reference, wide = (
+                    one if one is None or element is None else one[element]
+                    for one in (item.local, item.reference, item.wide)
+                )
+                if np.shape(value) != np.shape(expected) or not np.size(expected):
+                    continue
+                other = []
+                if theirs is not None and self.later is not None:
+                    other = [self.later.calls[path] for path in theirs.of(place[1]).nodes]
+                judged = self._judged(expected, value, wide, inside, other)
+                lines = lines_of([node, *inside])
+                total = difference(self.metric, reference, value)
+                found.append(
+                    StageError(item.name, judged[0], total, *judged[1:4], lines, judged[4])
+                )
+        return found
+
+    def _judged(
+        self, expected: Any, value: Any, wide: Any, inside: Sequence[Node], other: Sequence[Node]
+    ) -> tuple[float | None, float | None, float, str, WrongPart | None]:
+        """The local error, its limit, the excess, the verdict, and the part that is wrong."""
+        bits = _fewest_bits(other)
+        if self.name == QUANTIZATION and bits is not None:
+            return (*self._judged_quantized(expected, value, bits), None)
+        if any("quantize" in node.op for node in (*inside, *other)):
+            expected, value = _without_ties(expected, value)
+            wide = None
+        judged = judge(
+            self.metric, expected, value, wide, Rules(self.tolerance, values=len(self.places))
+        )
+        verdict = WRONG if judged.is_wrong else FINE
+        return judged.error, judged.limit, judged.excess, verdict, judged.part
+
+    def _judged_quantized(
+        self, expected: Any, value: Any, bits: int
+    ) -> tuple[float | None, float | None, float, str]:
+        one, other = (np.asarray(part, np.float64) for part in agreeing(expected, value))
+        share = next((s for b, s in sorted(QUANTIZATION_SHARE.items()) if bits <= b), 0.1)
+        signs = np.ones(one.size)
+        signs[1::2] = -1.0
+        allowed = one * (1.0 + share * signs.reshape(one.shape))
+        limit = self.tolerance
+        if limit is None:
+            limit = measure(self.metric, one, allowed)
+        error = measure(self.metric, one, other)
+        size, off = (math.sqrt(float(np.mean(np.square(part)))) for part in (one, other - one))
+        excess = off / (share * size) if size else (math.inf if off else 0.0)
+        return error, limit, excess, WRONG if exceeds(self.metric, error, limit) else FINE
+
+
+_RANGE = re.compile(r"-?\d+")
+
+
+def _fewest_bits(nodes: Iterable[Node]) -> int | None:
+    """The fewest bits that one of the nodes quantises to, or goes back from; None without one."""
+    found = []
+    for node in nodes:
+        if "quantize" not in node.op:
+            continue
+        arguments = dict(node.arguments)
+        low, high = (arguments.get(name, "") for name in ("quant_min", "quant_max"))
+        if _RANGE.fullmatch(low) and _RANGE.fullmatch(high):
+            found.append(max(int(high) - int(low), 1).bit_length())
+        else:
+            found.append(8)
+    return min(found, default=None)
+
+
+def _without_ties(expected: Any, value: Any) -> tuple[Any, Any]:
+    """Both without the elements that rounding to the other side may explain."""
+    one, other = agreeing(expected, value)
+    if one.dtype.kind in "b" or one.size < 2:
+        return one, other
+    count = max(math.ceil(TIES * one.size), 1)
+    off = np.abs(one.astype(np.float64) - other.astype(np.float64)).reshape(-1)
+    off = np.where(np.isnan(off), -1.0, off)  # NaN are errors of their own
+    worst = np.argpartition(off, one.size - count)[one.size - count :]
+    replaced = other.reshape(-1).copy()
+    replaced[worst] = one.reshape(-1)[worst]
+    return one, replaced.reshape(other.shape)
+
+
+def places_of(
+    values: Mapping[NodeValue, NodeValue],
+) -> dict[str, list[tuple[int | None, str, int | None]]]:
+    """The later value of each earlier node, as `Step` takes them."""
+    found: dict[str, list[tuple[int | None, str, int | None]]] = {}
+    for one, other in values.items():
+        found.setdefault(one.path, []).append((one.element, other.path, other.element))
+    return found
+
+
+def device_errors(found: Numerics) -> list[StageError]:
+    """The errors of a device's run."""
+    return [
+        StageError(
+            node=row.pair.node,
+            local=row.local,
+            total=row.total,
+            limit=row.limit,
+            excess=row.excess,
+            verdict=row.verdict,
+            lines=row.lines,
+            part=row.part,
+            is_delegate=row.is_delegate,
+        )
+        for row in found.rows
+    ]
+
+
+# -- rows of all stages
+
+
+class Rows:
+    """Collects the errors of all stages by operator of the first graph that has it."""
+
+    def __init__(self, graphs: Sequence[Graph], owners: Sequence[Mapping[str, str]]) -> None:
+        """graphs: in order of the stages. owners: for each graph but the first, the node of the
+        graph before that each node is a part of."""
+        self._graphs, self._owners = graphs, owners
+        self._errors: dict[tuple[int, str], dict[str, StageError]] = {}
+        self._causes: dict[tuple[int, str], dict[str, str]] = {}
+        self._order = [{path: at for at, path in enumerate(graph.calls)} for graph in graphs]
+
+    def owner(self, graph: int, path: str) -> tuple[int, str]:
+        """The first graph that has an operator of which a node is a part, and the operator."""
+        while graph and path in self._owners[graph - 1]:
+            graph, path = graph - 1, self._owners[graph - 1][path]
+        return graph, path
+
+    def add(self, stage: str, graph: int, errors: Iterable[StageError]) -> None:
+        """Add the errors of a stage, by nodes of a graph; of several of an operator the worst."""
+        for error in errors:
+            known = self._errors.setdefault(self.owner(graph, error.node), {})
+            if stage not in known or error.rank > known[stage].rank:
+                known[stage] = error
+
+    def blame(self, stage: str, graph: int, path: str, cause: str) -> None:
+        """Give a step a finer word, for one operator."""
+        self._causes.setdefault(self.owner(graph, path), {})[stage] = cause
+
+    def rows(self) -> tuple[StageRow, ...]:
+        """The operators in order of execution. Quantisations of weights and inputs, which no
+        operator of the first graph has, are left out unless they are wrong."""
+        found = []
+        for key in sorted(self._errors, key=self._position):
+            graph, path = key
+            node, errors = self._graphs[graph].calls[path], self._errors[key]
+            is_wrong = any(error.verdict == WRONG for error in errors.values())
+            if graph and is_quantization(node) and not is_wrong:
+                continue
+            found.append(
+                StageRow(
+                    node=path,
+                    op=node.op,
+                    module=module_path(node),
+                    lines=lines_of([node])
+                    or next((e.lines for e in errors.values() if e.lines), ()),
+                    errors=errors,
+                    causes=self._causes.get(key, {}),
+                )
+            )
+        return tuple(found)
+
+    def _position(self, key: tuple[int, str]) -> tuple[int, int, int]:
+        """An operator that the first graph does not have stands after the last before it that is
+        a part of one that it has."""
+        graph, path = key
+        if not graph:
+            return self._order[0].get(path, 0), 0, 0
+        return self._last_owned[graph].get(path, -1), graph, self._order[graph].get(path, 0)
+
+    @cached_property
+    def _last_owned(self) -> list[dict[str, int]]:
+        """For the nodes of each graph, the last position in the first graph of an operator that
+        they, or nodes before them, are a part of."""
+        found = []
+        for number, graph in enumerate(self._graphs):
+            last, positions = -1, {}
+            for path in graph.calls:
+                positions[path] = last
+                first, owner = self.owner(number, path)
+                if not first:
+                    last = max(last, self._order[0].get(owner, -1))
+            found.append(positions)
+        return found
+
+
+__all__ = ["NumericStages", "Stage", "StageError", "StageRow"]

@@ -1,0 +1,141 @@
+"""Values of another run by the names of the graph that is computed beside it: of a graph that was
+made of this one, or of the modules of the eager model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from etscope.bridge.reference.reference import ReferenceGraph, arrays_of
+
+# For an earlier node: its element, and the later node and element with the same value.
+Places = Mapping[str, Sequence[tuple[int | None, str, int | None]]]
+
+
+class ValuesBeside:
+    """Looks up values of a run of the later graph, which goes on as far as is needed. A value is
+    kept from when it is computed to when it is looked up.
+
+    places: by the earlier graph's names. state: buffers of the later graph, by name; updated.
+    """
+
+    def __init__(
+        self, graph: ReferenceGraph, inputs: Any, state: dict[str, torch.Tensor], places: Places
+    ) -> None:
+        self._places = places
+        self._uses: dict[str, int] = {}
+        for found in places.values():
+            for _, path, _ in found:
+                self._uses[path] = self._uses.get(path, 0) + 1
+        self._copies = graph.own_memory is not None
+        self._run: Generator[tuple[str, Any], Any, Any] = graph.run(inputs, state)
+        self._known: dict[str, Any] = {}
+        self._last: tuple[str, list[tuple[int | None, Any]]] = ("", [])
+
+    def __call__(self, name: str, loop_pass: int) -> list[tuple[int | None, Any]]:
+        """The values of a node of the earlier graph, as (element, array). Those of one node can be
+        looked up again until those of another are."""
+        if loop_pass or name not in self._places:
+            return []
+        if self._last[0] != name:
+            self._last = (
+                name,
+                [
+                    (element, value if inner is None else value[inner])
+                    for element, path, inner in self._places[name]
+                    if (value := self._take(path)) is not None
+                ],
+            )
+        return self._last[1]
+
+    def finish(self) -> None:
+        """Go on to the end of the run, so that its state is complete."""
+        for _ in self._run:
+            pass
+
+    def _take(self, path: str) -> Any:
+        while path not in self._known:
+            try:
+                name, value = next(self._run)
+            except StopIteration:
+                return None
+            if name in self._uses:
+                self._known[name] = self._kept(value)
+        self._uses[path] -= 1
+        return self._known[path] if self._uses[path] else self._known.pop(path)
+
+    def _kept(self, value: Any) -> Any:
+        arrays = arrays_of(value)
+        if not self._copies:
+            return arrays
+        return pytree.tree_map_only(np.ndarray, lambda array: array.copy(order="K"), arrays)
+
+
+# Receives the result of a module: its path, the number of the call, the tensors, flat.
+KeepResult = Callable[[str, int, list[Any]], None]
+
+
+def run_modules(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], keep: KeepResult
+) -> None:
+    """Run an eager model in evaluation mode, and hand on what each call of a module returns, as
+    arrays that share the tensors' memory; the model itself is called "". Its buffers and its mode
+    are as before then."""
+    calls: dict[str, int] = {}
+
+    def hook(path: str) -> Callable[..., None]:
+        def found(module: torch.nn.Module, given: Any, result: Any) -> None:
+            call = calls[path] = calls.get(path, -1) + 1
+            keep(path, call, [arrays_of(one) for one in pytree.tree_leaves(result)])
+
+        return found
+
+    handles = [part.register_forward_hook(hook(path)) for path, part in model.named_modules()]
+    try:
+        with torch.no_grad(), _as_it_was(model):
+            model.eval()
+            copied = pytree.tree_map_only(torch.Tensor, torch.Tensor.clone, (args, kwargs))
+            model(*copied[0], **copied[1])
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def turned(values: Sequence[Any], factor: float) -> list[Any] | None:
+    """Other inputs for a model, made of some that it takes: numbers in reverse order, and floats
+    times a factor. None where nothing changes, or integers alone for a negative factor."""
+    changed = []
+    is_other = False
+    for value in values:
+        if not isinstance(value, torch.Tensor):
+            changed.append(value)
+            continue
+        other = value.flatten().flip(0).reshape(value.shape)
+        if value.is_floating_point():
+            other = other * factor
+        if factor > 0 or value.is_floating_point():
+            is_other = is_other or not torch.equal(value, other)
+        changed.append(other)
+    return changed if is_other else None
+
+
+@contextmanager
+def _as_it_was(model: torch.nn.Module) -> Iterator[None]:
+    modes = {module: module.training for module in model.modules()}
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+        for name, buffer in model.named_buffers():
+            if name in buffers:
+                buffer.copy_(buffers[name])
+
+
+__all__ = ["Places", "ValuesBeside", "run_modules", "turned"]
