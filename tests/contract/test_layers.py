@@ -43,6 +43,7 @@ RANKS: dict[str, float] = {
     "bisect": 7,
     "evaluation": 7,
     "sensitivity": 7,
+    "stages": 7,
     "fleet": 7,
     "cli": 8,
     "compat": 9,
@@ -59,6 +60,7 @@ APPLICATIONS = {
     "bisect",
     "evaluation",
     "sensitivity",
+    "stages",
     "fleet",
 }
 ALLOWED_BETWEEN_APPLICATIONS = {
@@ -72,6 +74,8 @@ ALLOWED_BETWEEN_APPLICATIONS = {
     ("evaluation", "run"),
     ("sensitivity", "search"),
     ("sensitivity", "run"),
+    ("stages", "export"),
+    ("stages", "run"),
 }
 HEAVY = {"torch", "executorch"}
 SHARED_PRIVATE_MODULES = {"_lazy", "_version"}

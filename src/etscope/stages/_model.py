@@ -1,0 +1,243 @@
+"""A model, its export and a run of it on the runtime, compared stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
+from etscope.analysis.numerics.stages import NumericStages
+from etscope.analysis.profile.trace import Trace
+from etscope.diagnosis.stages import EagerModel, numeric_stages
+from etscope.errors import UsageError
+from etscope.optional import require
+from etscope.run import Run, run
+from etscope.run.execute import Folder
+from etscope.run.job import INTERMEDIATE_OUTPUTS
+from etscope.stages._narrow import narrow as narrow_call
+
+if TYPE_CHECKING:
+    from etscope.bridge.lowering.export import Inputs
+    from etscope.etrecord import ETRecord
+    from etscope.export import Source
+
+Say = Callable[[str], None]  # receives what is about to be done
+
+
+def model_stages(
+    model: Any,
+    inputs: Any = None,
+    *,
+    backend: str = "portable",
+    quantize: bool = False,
+    calibration: Sequence[Any] | None = None,
+    keep_float: str | Sequence[str] = (),
+    float_model: Any = None,
+    strict: bool | None = None,
+    seed: int = 0,
+    taps: str | Sequence[str] = (),
+    metric: str = DEFAULT_METRIC,
+    tolerance: float | None = None,
+    method: str | None = None,
+    narrow: bool = True,
+    isolate: bool = True,
+    timeout: float | None = None,
+    say: Say | None = None,
+) -> NumericStages:
+    """Export a model, run it on the runtime with all values recorded, and compare each stage with
+    the one before: the eager model, the exported and the quantised program, the edge program, and
+    the device.
+
+    model: as for `etscope.export.load_model`: a name ("model.py:make"), or what it may name. It is
+        exported with its own example inputs.
+    inputs: of the run, as `etscope.export.export` takes them; by default those of the export. What
+        an export takes for a constant shows with others only: from inputs of the export, others
+        are made to compare the modules of the eager model on.
+    backend, quantize, calibration, keep_float, strict, taps: as for `etscope.export.export`.
+    float_model: the model before it was quantised, for one that is given quantised.
+    seed: of torch's random numbers, before a model is made.
+    metric, tolerance, method: as for `Inspector.numeric_stages`.
+    narrow: export a wrong delegate call again with taps, until one line is left; see
+        `etscope.stages.narrow`. isolate: each run in a process of its own. timeout: of each run, in
+        seconds.
+    say: called with what is about to be done.
+
+    Raises what `load_model`, `export`, `run` and `Inspector.numeric_stages` raise.
+    """
+    built = build(
+        model,
+        inputs,
+        seed=seed,
+        float_model=float_model,
+        options={
+            "backend": backend,
+            "quantize": quantize,
+            "calibration": calibration,
+            "keep_float": keep_float,
+            "strict": strict,
+        },
+    )
+    running: dict[str, Any] = {"isolate": isolate, "timeout": timeout}
+    with built.ran(taps, method=method, running=running, say=say) as ran:
+        if say is not None:
+            say("comparing the stages")
+        found = numeric_stages(
+            ran.trace,
+            metric=metric,
+            tolerance=tolerance,
+            method=method,
+            eager=built.eager(method),
+        )
+        if not narrow:
+            return found
+        narrowed = narrow_call(
+            ran.trace, found.device, tolerance=tolerance, is_here=True, say=say, **running
+        )
+        return replace(found, narrowed=narrowed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Built:
+    """A model that was made, and the options of its export.
+
+    inputs: of the run, as `export` takes them; None for those of the export. eager_module: the
+    model in float, as a module; None where there is none.
+    """
+
+    source: Source
+    inputs: Any
+    float_model: Any
+    eager_module: Any
+    options: dict[str, Any]
+
+    def ran(
+        self,
+        taps: str | Sequence[str] = (),
+        *,
+        method: str | None = None,
+        running: Mapping[str, Any],
+        say: Say | None = None,
+    ) -> Ran:
+        """Export the model and run it. The files are removed with the result. running: options of
+        `run`."""
+        if say is not None:
+            say(f"exporting {self.source.name}")
+        folder = Folder()
+        made = self.source.export(taps=taps, float_model=self.float_model, **self.options)
+        record: Any = made.record
+        if _has_plain_weights(record):  # they can be read from a file, part by part
+            record = made.save(folder.path, bundle=False)[1]
+        del made
+        if say is not None:
+            say(f"running {self.source.name}")
+        arguments = self._arguments
+        given = None if self.inputs is None else flat(arguments)
+        done = run(
+            record,
+            given,
+            method=method,
+            iterations=1,
+            warmup=0,
+            separate=False,
+            debug_level=INTERMEDIATE_OUTPUTS,
+            **running,
+        )
+        return Ran(done, folder)
+
+    @property
+    def _arguments(self) -> Inputs | None:
+        """The arguments of the run, those by keyword in the order of the export's."""
+        from etscope.bridge.lowering.export import Inputs, inputs_of
+
+        example = inputs_of(self.source.inputs)
+        given = example if self.inputs is None else inputs_of(self.inputs)
+        if given is None or example is None or self.inputs is None:
+            return given
+        names = [*(name for name in example.kwargs if name in given.kwargs), *given.kwargs]
+        return Inputs(given.args, {name: given.kwargs[name] for name in names})
+
+    def eager(self, method: str | None) -> EagerModel | None:
+        """The model in float; None where it is no module."""
+        if self.eager_module is None or method not in (None, "forward"):
+            return None
+        return EagerModel.of(self.eager_module, self.source.inputs)
+
+
+def _has_plain_weights(record: ETRecord) -> bool:
+    """False if torchao's tensors are among the weights, which are not read from files."""
+    import torch
+
+    plain = (torch.Tensor, torch.nn.Parameter)
+    return all(
+        type(weight) in plain
+        for program in record.exported_programs.values()
+        for weight in program.state_dict.values()
+    )
+
+
+def flat(arguments: Inputs | None) -> list[Any] | None:
+    """The arguments in the order of the program."""
+    from torch.utils import _pytree as pytree
+
+    if arguments is None:
+        return None
+    return list(pytree.tree_leaves((arguments.args, arguments.kwargs)))
+
+
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """A run of an exported model; its files are removed at the end of the block."""
+
+    done: Run
+    folder: Folder
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The run with its values and its record."""
+        return self.done.inspector().trace
+
+    def __enter__(self) -> Ran:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.close()
+        self.folder.remove()
+
+
+def build(
+    model: Any, inputs: Any, *, seed: int, float_model: Any, options: dict[str, Any]
+) -> Built:
+    """Make the model, and the one before it was quantised."""
+    require("torch", wanted_by="the stages of a model")
+    require("executorch.exir", wanted_by="the stages of a model")
+    import torch
+
+    from etscope.export import Source, load_model
+
+    def source_of(one: Any) -> Source:
+        if isinstance(one, Source):
+            return one
+        if isinstance(one, (str, Path)):
+            return load_model(str(one), seed=seed)
+        if isinstance(one, tuple) and len(one) in (2, 3):
+            return Source("", type(one[0]).__name__, *one)
+        return Source("", type(one).__name__, one)
+
+    source = source_of(model)
+    plain = None if float_model is None else source_of(float_model).model
+    if source.inputs is None and inputs is not None:
+        source, inputs = replace(source, inputs=inputs), None
+    module = source.model if plain is None else plain
+    if not isinstance(module, torch.nn.Module):
+        module = None
+    if inputs is not None and isinstance(inputs, (str, Path)):
+        inputs = source.read_inputs(inputs)
+    if plain is not None and options["quantize"]:
+        raise UsageError(
+            "float_model is for a model that is given quantised",
+            hint="with quantize the model itself is the one in float",
+        )
+    return Built(source, inputs, plain, module, options)

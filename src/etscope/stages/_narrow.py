@@ -1,0 +1,277 @@
+"""Narrow a wrong delegate call down to a line: the program is exported again with taps in the call,
+and run, until one line is left.
+
+A tap keeps its operator from being fused into the next, so a fault may vanish with taps. All
+operators of the call are tapped first. If the fault is gone then, single taps divide the call: one
+in the middle, and where that makes the fault vanish, one beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from etscope.analysis.matching.counterparts import counterparts, is_quantization
+from etscope.analysis.numerics.narrowed import Narrowed, guilty_call
+from etscope.analysis.numerics.rows import Numerics, NumericsRow
+from etscope.analysis.numerics.runs import edge_symbols, runs_of
+from etscope.analysis.profile.correlate import graph_name
+from etscope.analysis.profile.source_location import lines_of, module_path
+from etscope.analysis.profile.trace import Trace
+from etscope.diagnosis.numerics import numerics_of
+from etscope.diagnosis.reference import inputs_of_run
+from etscope.errors import (
+    ExportFailure,
+    MissingDataError,
+    NumericGapError,
+    RuntimeFailure,
+    UsageError,
+)
+from etscope.etrecord import as_etrecord
+from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
+from etscope.model.exported_graph import graph_from_record
+from etscope.model.graph import Graph, SourceLine
+from etscope.optional import require
+from etscope.run import run
+from etscope.run.job import INTERMEDIATE_OUTPUTS
+
+if TYPE_CHECKING:
+    from etscope.export import Exported
+
+Say = Callable[[str], None]
+
+_MOST_EXPORTS = 40
+_BACKENDS = {"XnnpackBackend": "xnnpack"}  # of delegates -> of `etscope.export.export`
+
+
+def narrow(
+    trace: Trace,
+    found: Numerics,
+    *,
+    inputs: Any = None,
+    tolerance: float | None = None,
+    is_here: bool = False,
+    isolate: bool = True,
+    timeout: float | None = None,
+    say: Say | None = None,
+) -> Narrowed | None:
+    """Narrow the first wrong delegate call of a diagnosis down to a line; None if no wrong call has
+    several.
+
+    trace: of the run, with its record, whose exported program is lowered again. found: its
+        diagnosis. inputs: of the run, by default those that it is known to have had.
+    is_here: the run was on this machine; else it is repeated without taps first.
+    tolerance: as for the diagnosis. isolate: each run in a process of its own. timeout: of each
+        run, in seconds. say: called with what is about to be done.
+
+    Raises `UsageError` for a backend that cannot be lowered to here, `MissingDataError` for a
+    record without its exported program.
+    """
+    call = guilty_call(found)
+    if call is None:
+        return None
+    record = trace.record
+    if record is None:
+        raise MissingDataError("narrowing needs an ETRecord", hint="give it: --etrecord")
+    require("executorch.exir", wanted_by="narrowing")
+    ran = next(one for one in runs_of(trace, found.method) if one.number == found.run)
+    given = inputs_of_run(trace, found.method, ran, inputs, None)
+    search = _Search(record, found, call, _backend_of(trace, found, call), given, tolerance)
+    search.running, search.say = {"isolate": isolate, "timeout": timeout}, say
+    return search.narrowed(is_here)
+
+
+def _backend_of(trace: Trace, found: Numerics, call: NumericsRow) -> str:
+    delegate = edge_symbols(trace, found.method).delegates.get(call.pair.instruction)
+    identifier = None if delegate is None else delegate.backend_id
+    if identifier not in _BACKENDS:
+        raise UsageError(
+            f"a call of {identifier or 'an unknown backend'} cannot be exported again here",
+            hint="export with taps (docs/taps.md) and run that",
+        )
+    return _BACKENDS[identifier]
+
+
+@dataclass
+class _Search:
+    """A search in a call. running: options of `run`. exports, runs: their numbers. failures: why
+    some of them failed."""
+
+    record: RecordView
+    found: Numerics
+    call: NumericsRow
+    backend: str
+    inputs: Any
+    tolerance: float | None
+    running: Mapping[str, Any] = field(default_factory=dict)
+    say: Say | None = None
+    exports: int = 0
+    runs: int = 0
+    failures: list[str] = field(default_factory=list)
+    _programs: dict[str, Any] = field(default_factory=dict)
+
+    def narrowed(self, is_here: bool) -> Narrowed:
+        """Search until one line is left, or no tap divides what is left."""
+        names = self._names(self.record, self.call)
+        if not is_here and self._wrong((), names) is None:
+            return self._result(None, (), (), vanished=False)
+        if len(names) < 2:
+            return self._result(self.call, (), names, vanished=False)
+        runs = self.runs
+        found = self._wrong(tuple(names), names)
+        if found is not None:
+            row, inside = found
+            return self._result(row, tuple(names), inside, vanished=False)
+        vanished = self.runs > runs  # else it could not be made, or run
+        return self._result(*self._divided(names), vanished=vanished)
+
+    def _divided(self, names: Sequence[str]) -> tuple[NumericsRow, tuple[str, ...], list[str]]:
+        """Divide the call by taps, one more at a time, as long as the fault stays; where it does
+        not, by the new one alone. Return the last wrong row, the taps, and the nodes that are
+        left."""
+        taps: tuple[str, ...] = ()
+        row, left = self.call, list(names)
+        while len(self._lines(left)) > 1:
+            found = self._divided_once(taps, left)
+            if found is None:
+                break
+            row, taps, left = found
+        return row, taps, left
+
+    def _divided_once(
+        self, taps: tuple[str, ...], left: Sequence[str]
+    ) -> tuple[NumericsRow, tuple[str, ...], list[str]] | None:
+        for name in _from_the_middle(left[:-1]):
+            for tried in dict.fromkeys(((*taps, name), (name,))):
+                if self.exports >= _MOST_EXPORTS:
+                    return None
+                found = self._wrong(tried, left)
+                if found is not None and len(found[1]) < len(left):
+                    return found[0], tried, found[1]
+        return None
+
+    def _result(
+        self,
+        row: NumericsRow | None,
+        taps: Sequence[str],
+        left: Sequence[str],
+        *,
+        vanished: bool,
+    ) -> Narrowed:
+        last = self._exported.calls[left[-1]] if left else None
+        return Narrowed(
+            call=self.call,
+            row=row,
+            lines=self._lines(left),
+            module=None if last is None else module_path(last),
+            op="" if last is None else last.op,
+            node="" if last is None else left[-1],
+            taps=tuple(taps),
+            vanished=vanished,
+            exports=self.exports,
+            runs=self.runs,
+            failure=self.failures[0] if self.failures else None,
+        )
+
+    @cached_property
+    def _exported(self) -> Graph:
+        return graph_from_record(self.record, graph_name(self.record, EXPORTED, self.found.method))
+
+    def _lines(self, names: Sequence[str]) -> tuple[SourceLine, ...]:
+        return lines_of([self._exported.calls[name] for name in names])
+
+    def _wrong(
+        self, taps: Sequence[str], within: Sequence[str]
+    ) -> tuple[NumericsRow, list[str]] | None:
+        """Export with taps; return the wrong row that computes the fewest of some nodes, and these;
+        None if no row that computes one is wrong, or no such program can be made or run."""
+        from etscope.export import export
+
+        method = self.found.method
+        if self.say is not None:
+            count = "1 tap" if len(taps) == 1 else f"{len(taps)} taps"
+            self.say(f"exporting and running with {count}")
+        program, nested = self._program()
+        self.exports += 1
+        try:
+            made = export(
+                {method: program},
+                {method: nested},
+                backend=self.backend,
+                taps=" or ".join(f"name:{name}" for name in taps) if taps else (),
+            )
+            self.runs += 1
+            rows = self._diagnosed(made)
+        except (ExportFailure, NumericGapError, RuntimeFailure, UsageError) as error:
+            self.failures.append(error.message)
+            return None
+        known = set(within)
+        fitting = [(row, [one for one in names if one in known]) for row, names in rows]
+        fitting = [(row, names) for row, names in fitting if names]
+        return min(fitting, key=lambda one: len(one[1]), default=None)
+
+    def _diagnosed(self, made: Exported) -> list[tuple[NumericsRow, list[str]]]:
+        """The wrong rows of a run of an export, with the exported nodes that they compute."""
+        method = self.found.method
+        with run(
+            made.record,
+            self.inputs,
+            method=method,
+            iterations=1,
+            warmup=0,
+            separate=False,
+            debug_level=INTERMEDIATE_OUTPUTS,
+            **self.running,
+        ) as done:
+            trace = done.inspector().trace
+            numerics = numerics_of(
+                trace, metric=self.found.metric.name, tolerance=self.tolerance, method=method
+            )
+        record = trace.record
+        if record is None:
+            return []
+        return [(row, self._names(record, row)) for row in numerics.wrong]
+
+    def _names(self, record: RecordView, row: NumericsRow) -> list[str]:
+        """The nodes of the exported program that a row computes, in order, without those that
+        quantise."""
+        method = self.found.method
+        edge, exported = (
+            graph_from_record(record, graph_name(record, name, method)) for name in (EDGE, EXPORTED)
+        )
+        owners = counterparts(exported, edge).owners
+        own = {owners[path] for path in row.nodes if path in owners}
+        return [
+            path
+            for path, node in exported.own_operators.items()
+            if path in own
+            and not is_quantization(node)
+            and any(value.tensor is not None for value in node.outputs)
+        ]
+
+    def _program(self) -> tuple[Any, Any]:
+        """The exported program, and the inputs as it takes them."""
+        from etscope.bridge.reference.local_reference import flat_inputs
+        from etscope.bridge.subprograms import nested
+        from etscope.bridge.tensors import torch_values
+
+        if not self._programs:
+            self._programs = dict(as_etrecord(self.record).exported_programs)
+        program = self._programs.get(self.found.method)
+        if program is None:
+            raise MissingDataError(
+                f"the record has no exported program of {self.found.method!r} to export again",
+                hint="etscope export writes it; generate_etrecord(exported_program=) takes it",
+            )
+        return program, nested(program, torch_values(flat_inputs(self.inputs)))
+
+
+def _from_the_middle(names: Sequence[str]) -> Iterator[str]:
+    """The names, those in the middle first."""
+    middle = (len(names) - 1) / 2
+    yield from sorted(names, key=lambda name: abs(names.index(name) - middle))
+
+
+__all__ = ["Narrowed", "narrow"]
