@@ -88,6 +88,20 @@ def counting(text: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, in
 
 
 @contextmanager
+def saying(name: str) -> Iterator[Callable[[str], None]]:
+    """Yield a function of what is done next; it is shown like the text of `progress`, which is
+    about `name` at first."""
+    with ExitStack() as bars:
+        bars.enter_context(progress(name))
+
+        def say(text: str) -> None:
+            bars.close()
+            bars.enter_context(progress(text))
+
+        yield say
+
+
+@contextmanager
 def transfers() -> Iterator[Callable[[str, int, int], None]]:
     """Show a bar for the file that a lab's client sends or fetches, like `counting`.
 

@@ -43,19 +43,41 @@ strict_option = click.option(
 
 
 def backend_option(
-    default: str = "portable", help: str = "Backend of the operators."
+    default: str | None = "portable", help: str = "Backend of the operators.", letter: str = "-b"
 ) -> Callable[[Any], Any]:
-    """Return the option `--backend`."""
-    return click.option("--backend", "-b", type=click.Choice(BACKENDS), default=default, help=help)
+    """Return the option `--backend`; letter: its short form, "" for none."""
+    names = ("--backend", letter) if letter else ("--backend",)
+    return click.option(*names, type=click.Choice(BACKENDS), default=default, help=help)
+
+
+quantize_option = click.option(
+    "--quantize", "-q", is_flag=True, help="Quantise to int8 weights and activations."
+)
+keep_float_option = click.option(
+    "--keep-float",
+    metavar="SELECTOR",
+    multiple=True,
+    help="Keep this in float with --quantize: 'op:conv* and module:head'. Repeatable.",
+)
+calibration_option = file_option(
+    "--calibration",
+    multiple=True,
+    help="Inputs to calibrate int8 ranges on, one set in each FILE. Repeatable. Default: "
+    "the example inputs.",
+)
+float_model_option = click.option(
+    "--float-model",
+    metavar="MODEL",
+    help="The model before it was quantised, for a MODEL that is given quantised: kept in "
+    "the record to tell what quantisation costs.",
+)
 
 
 def export_options(function: Function) -> Function:
     """Add the options of an export: parameters of `exported` by their names; `--tap` is `taps`."""
     options = (
         backend_option(),
-        click.option(
-            "--quantize", "-q", is_flag=True, help="Quantise to int8 weights and activations."
-        ),
+        quantize_option,
         click.option(
             "--tap",
             "taps",
@@ -63,24 +85,9 @@ def export_options(function: Function) -> Function:
             multiple=True,
             help="Make intermediate values outputs: 'op:conv* and module:head'. Repeatable.",
         ),
-        click.option(
-            "--keep-float",
-            metavar="SELECTOR",
-            multiple=True,
-            help="Keep this in float with --quantize: 'op:conv* and module:head'. Repeatable.",
-        ),
-        file_option(
-            "--calibration",
-            multiple=True,
-            help="Inputs to calibrate int8 ranges on, one set in each FILE. Repeatable. Default: "
-            "the example inputs.",
-        ),
-        click.option(
-            "--float-model",
-            metavar="MODEL",
-            help="The model before it was quantised, for a MODEL that is given quantised: kept in "
-            "the record to tell what quantisation costs.",
-        ),
+        keep_float_option,
+        calibration_option,
+        float_model_option,
         inputs_option,
         strict_option,
         seed_option,

@@ -31,6 +31,16 @@ from etscope.cli.options.evaluation import (
     save_errors_plot,
     save_plot,
 )
+from etscope.cli.options.stages import (
+    StagesOptions,
+    names_model,
+    narrowed_call,
+    numerics_of_model,
+    refuse,
+    stages_of_files,
+    stages_options,
+    write_stages,
+)
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.errors import UsageError
 
@@ -73,6 +83,7 @@ _QUANTIZATION_COLUMNS = (
 @path_option(
     "--plot", help="Write a plot of the local errors, or of the first of --values: .png or .svg."
 )
+@stages_options
 @columns_option
 @output_options
 @as_view("columns", "sort", "limit")
@@ -87,6 +98,7 @@ def command(
     quantization: bool,
     values: str | None,
     plot: Path | None,
+    staging: StagesOptions,
     view: ViewOptions,
     output: OutputOptions,
 ) -> int:
@@ -106,6 +118,10 @@ def command(
 
     With --dataset each sample is the inputs of one run, in order, and all runs are summarised.
 
+    With --stages each stage of the model is compared with the one before: eager (--model),
+    exported, quantised, edge, device. In place of DUMP, a MODEL as for `etscope export` is
+    exported, run here, and compared in this way; a wrong delegate call is narrowed down to a line.
+
     Exit code 1 when an operator is wrong, or has NaN where the reference has none.
     """
     from etscope.cli.output.progress import progress
@@ -113,8 +129,21 @@ def command(
 
     dataset_options.check(output)
     check_plot(plot)
+    alone: dict[str, Any] = {"--coverage": coverage, "--values": values, "--plot": plot}
+    alone["--dataset"] = dataset_options.dataset
+    chosen: dict[str, Any] = {"method": method, "run": run}
+    if names_model(files.dump):
+        alone |= {"--etrecord": files.etrecord, "--debug-buffer": files.debug_buffer}
+        refuse("a MODEL", {**alone, "--program": files.program, "--run": run})
+        built = numerics_of_model(files.dump, inputs, errors, staging, method)
+        return write_stages(built, output, view)
+    staging.check_files()
+    if staging.stages:
+        refuse("--stages", alone)
+        compared = stages_of_files(files, inputs, errors, staging, chosen)
+        return write_stages(compared, output, view)
     trace = files.open(with_values=True)
-    chosen: dict[str, Any] = {"method": method, "run": run, **errors.arguments()}
+    chosen |= errors.arguments()
     if dataset_options.dataset is not None:
         given = {
             "--inputs": inputs,
@@ -152,6 +181,11 @@ def command(
     else:
         table = found.table(view.sort or "run")
         default = list(_COLUMNS)
+    if staging.narrow:
+        own = None if inputs is None else read_inputs(trace, found.method, inputs)
+        narrowed = narrowed_call(trace, found, own, errors.tolerance)
+        if narrowed is not None:
+            table = replace(table, notes=(*table.notes[:1], *narrowed.notes, *table.notes[1:]))
     table = table.take(range(len(table))[: view.limit])
     if default:
         default = [

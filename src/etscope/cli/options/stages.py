@@ -1,0 +1,212 @@
+"""Options of `etscope numerics` that compare the stages of a model, and what they write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from etscope.cli.options.common import (
+    ErrorOptions,
+    Function,
+    TraceOptions,
+    as_one_parameter,
+    read_inputs,
+)
+from etscope.cli.output.tables import OutputOptions, ViewOptions
+from etscope.cli.verbs.export import (
+    backend_option,
+    calibration_option,
+    float_model_option,
+    keep_float_option,
+    load_torch,
+    quantize_option,
+    seed_option,
+    strict_option,
+)
+from etscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from etscope.analysis.numerics.narrowed import Narrowed
+    from etscope.analysis.numerics.rows import Numerics
+    from etscope.analysis.numerics.stages import NumericStages
+    from etscope.analysis.profile.trace import Trace
+
+_MODEL_OPTIONS = (
+    "backend", "quantize", "calibration", "keep_float", "float_model", "strict",
+)  # fmt: skip
+_MODELS = (".py", ".pt2")
+
+
+def names_model(text: str) -> bool:
+    """True if a name is that of a model rather than of a file of a run."""
+    path = Path(text)
+    return path.suffix in _MODELS or (":" in text and not path.exists())
+
+
+@dataclass(frozen=True, slots=True)
+class StagesOptions:
+    """Values of `stages_options`, by the names of the options."""
+
+    stages: bool
+    narrow: bool
+    model: str | None
+    backend: str | None
+    quantize: bool
+    calibration: tuple[str, ...]
+    keep_float: tuple[str, ...]
+    float_model: str | None
+    strict: bool | None
+    seed: int
+
+    def check_files(self) -> None:
+        """Raise `UsageError` for options that are for a model, with the files of a run."""
+        given = [name for name in _MODEL_OPTIONS if getattr(self, name) not in (None, (), False)]
+        if given:
+            raise UsageError(
+                f"--{given[0].replace('_', '-')} is for an export, and DUMP is a run",
+                hint="name a model in place of DUMP: etscope numerics model.py:make",
+            )
+        if self.model is not None and not (self.stages or self.narrow):
+            raise UsageError("--model is for the stages before the device", hint="add --stages")
+
+
+def stages_options(function: Function) -> Function:
+    """Add the options: the parameter `staging`, a `StagesOptions`."""
+    options = (
+        click.option(
+            "--stages",
+            is_flag=True,
+            help="Show where along the way the error enters: each stage beside the one before.",
+        ),
+        click.option(
+            "--narrow",
+            is_flag=True,
+            help="Export a wrong delegate call again with taps and run it here, until one line "
+            "is left.",
+        ),
+        click.option(
+            "--model", metavar="MODEL", help="The eager model that was exported, for --stages."
+        ),
+        backend_option(None, "Backend of the operators of a MODEL. Default: portable.", ""),
+        quantize_option,
+        calibration_option,
+        keep_float_option,
+        float_model_option,
+        strict_option,
+        seed_option,
+    )
+    names = [field.name for field in fields(StagesOptions)]
+    return as_one_parameter(function, "staging", StagesOptions, options, names)
+
+
+def refuse(what: str, given: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for options that do not go with something."""
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise UsageError(f"{what} and {name} exclude each other")
+
+
+def numerics_of_model(
+    name: str, inputs: str | None, errors: ErrorOptions, staging: StagesOptions, method: str | None
+) -> NumericStages:
+    """Build the model of that name, run it and compare its stages."""
+    from etscope.cli.output.progress import progress, saying
+    from etscope.export import check_model_name, load_model
+    from etscope.quiet import quiet
+    from etscope.stages import model_stages
+
+    for one in filter(None, (name, staging.float_model)):
+        check_model_name(one)
+    load_torch("numerics")
+    with progress(f"loading {name}"), quiet():
+        source = load_model(name, seed=staging.seed)
+        plain = staging.float_model
+        floats = None if plain is None else load_model(plain, seed=staging.seed)
+        given = None if inputs is None else source.read_inputs(inputs)
+        sets = [source.read_inputs(file) for file in staging.calibration] or None
+    with saying(source.name) as say, quiet():
+        return model_stages(
+            source,
+            given,
+            backend=staging.backend or "portable",
+            quantize=staging.quantize,
+            calibration=sets,
+            keep_float=staging.keep_float,
+            float_model=floats,
+            strict=staging.strict,
+            metric=errors.metric,
+            tolerance=errors.tolerance,
+            method=method,
+            say=say,
+        )
+
+
+def stages_of_files(
+    files: TraceOptions,
+    inputs: str | None,
+    errors: ErrorOptions,
+    staging: StagesOptions,
+    chosen: dict[str, Any],
+) -> NumericStages:
+    """Compare the stages that the files of a run hold, and the eager model if it is named."""
+    from etscope.cli.output.progress import progress
+    from etscope.diagnosis.numeric_gap import method_that_ran
+    from etscope.diagnosis.stages import numeric_stages
+    from etscope.formats.program.bpte import read_program_file
+    from etscope.quiet import quiet
+
+    trace = files.open(with_values=True)
+    eager = None
+    if staging.model is not None:
+        from etscope.diagnosis.stages import EagerModel
+        from etscope.export import check_model_name, load_model
+
+        check_model_name(staging.model)
+        load_torch("numerics")
+        with progress(f"loading {staging.model}"), quiet():
+            source = load_model(staging.model, seed=staging.seed)
+        eager = EagerModel.of(source.model, source.inputs)
+    given = None
+    if inputs is not None:
+        given = read_inputs(trace, method_that_ran(trace, chosen["method"]), inputs)
+    bundle = None if files.program is None else read_program_file(files.program)[1]
+    with progress("comparing the stages"), quiet():
+        found = numeric_stages(
+            trace,
+            metric=errors.metric,
+            tolerance=errors.tolerance,
+            inputs=given,
+            bundle=bundle,
+            eager=eager,
+            **chosen,
+        )
+    if not staging.narrow:
+        return found
+    return replace(found, narrowed=narrowed_call(trace, found.device, given, errors.tolerance))
+
+
+def narrowed_call(
+    trace: Trace, found: Numerics, inputs: Any, tolerance: float | None
+) -> Narrowed | None:
+    """Narrow the first wrong delegate call down to a line."""
+    from etscope.cli.output.progress import saying
+    from etscope.quiet import quiet
+    from etscope.stages import narrow
+
+    with saying(found.method) as say, quiet():
+        return narrow(trace, found, inputs=inputs, tolerance=tolerance, say=say)
+
+
+def write_stages(found: NumericStages, output: OutputOptions, view: ViewOptions) -> int:
+    """Write the table of the stages; return 1 if an operator is wrong."""
+    table = found.table(view.sort or "run")
+    table = table.take(range(len(table))[: view.limit])
+    default = [
+        "op", *(stage.name for stage in found.stages), "wrong_in", "module", "source"
+    ]  # fmt: skip
+    output.write_tables([table], view.columns, default)
+    return 0 if found.is_fine else 1
