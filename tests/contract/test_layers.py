@@ -76,6 +76,7 @@ ALLOWED_BETWEEN_APPLICATIONS = {
     ("sensitivity", "run"),
     ("stages", "export"),
     ("stages", "run"),
+    ("stages", "search"),
 }
 HEAVY = {"torch", "executorch"}
 SHARED_PRIVATE_MODULES = {"_lazy", "_version"}

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
-from etscope.analysis.numerics.stages import NumericStages
+from etscope.analysis.numerics.stages import NumericStages, worst_of
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.stages import EagerModel, numeric_stages
 from etscope.errors import UsageError
 from etscope.optional import require
-from etscope.run import Run, run
+from etscope.run import Call, Run, run
 from etscope.run.execute import Folder
 from etscope.run.job import INTERMEDIATE_OUTPUTS
+from etscope.search import read_samples
 from etscope.stages._narrow import narrow as narrow_call
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def model_stages(
     model: Any,
     inputs: Any = None,
     *,
+    samples: Sequence[Any] = (),
     backend: str = "portable",
     quantize: bool = False,
     calibration: Sequence[Any] | None = None,
@@ -56,6 +58,8 @@ def model_stages(
     inputs: of the run, as `etscope.export.export` takes them; by default those of the export. What
         an export takes for a constant shows with others only: from inputs of the export, others
         are made to compare the modules of the eager model on.
+    samples: inputs of several runs instead, each in such a form, or a file or folder of them; of
+        each operator the worst error counts.
     backend, quantize, calibration, keep_float, strict, taps: as for `etscope.export.export`.
     float_model: the model before it was quantised, for one that is given quantised.
     seed: of torch's random numbers, before a model is made.
@@ -70,6 +74,7 @@ def model_stages(
     built = build(
         model,
         inputs,
+        samples=samples,
         seed=seed,
         float_model=float_model,
         options={
@@ -84,12 +89,18 @@ def model_stages(
     with built.ran(taps, method=method, running=running, say=say) as ran:
         if say is not None:
             say("comparing the stages")
-        found = numeric_stages(
-            ran.trace,
-            metric=metric,
-            tolerance=tolerance,
-            method=method,
-            eager=built.eager(method),
+        found = worst_of(
+            [
+                numeric_stages(
+                    ran.trace,
+                    metric=metric,
+                    tolerance=tolerance,
+                    method=method,
+                    run=number,
+                    eager=built.eager(method),
+                )
+                for number in range(max(len(built.samples), 1))
+            ]
         )
         if not narrow:
             return found
@@ -103,12 +114,12 @@ def model_stages(
 class Built:
     """A model that was made, and the options of its export.
 
-    inputs: of the run, as `export` takes them; None for those of the export. eager_module: the
-    model in float, as a module; None where there is none.
+    samples: inputs of the runs, as `export` takes them; none for those of the export. eager_module:
+    the model in float, as a module; None where there is none.
     """
 
     source: Source
-    inputs: Any
+    samples: Sequence[Any]
     float_model: Any
     eager_module: Any
     options: dict[str, Any]
@@ -133,11 +144,10 @@ class Built:
         del made
         if say is not None:
             say(f"running {self.source.name}")
-        arguments = self._arguments
-        given = None if self.inputs is None else flat(arguments)
+        calls = [Call(method, flat(self._arguments(sample))) for sample in self.samples]
         done = run(
             record,
-            given,
+            calls or None,
             method=method,
             iterations=1,
             warmup=0,
@@ -147,14 +157,12 @@ class Built:
         )
         return Ran(done, folder)
 
-    @property
-    def _arguments(self) -> Inputs | None:
-        """The arguments of the run, those by keyword in the order of the export's."""
+    def _arguments(self, sample: Any) -> Inputs | None:
+        """The arguments of a run, those by keyword in the order of the export's."""
         from etscope.bridge.lowering.export import Inputs, inputs_of
 
-        example = inputs_of(self.source.inputs)
-        given = example if self.inputs is None else inputs_of(self.inputs)
-        if given is None or example is None or self.inputs is None:
+        example, given = inputs_of(self.source.inputs), inputs_of(sample)
+        if given is None or example is None:
             return given
         names = [*(name for name in example.kwargs if name in given.kwargs), *given.kwargs]
         return Inputs(given.args, {name: given.kwargs[name] for name in names})
@@ -208,7 +216,13 @@ class Ran:
 
 
 def build(
-    model: Any, inputs: Any, *, seed: int, float_model: Any, options: dict[str, Any]
+    model: Any,
+    inputs: Any,
+    *,
+    samples: Sequence[Any],
+    seed: int,
+    float_model: Any,
+    options: dict[str, Any],
 ) -> Built:
     """Make the model, and the one before it was quantised."""
     require("torch", wanted_by="the stages of a model")
@@ -233,11 +247,12 @@ def build(
     module = source.model if plain is None else plain
     if not isinstance(module, torch.nn.Module):
         module = None
-    if inputs is not None and isinstance(inputs, (str, Path)):
-        inputs = source.read_inputs(inputs)
+    if inputs is not None and samples:
+        raise UsageError("inputs and samples exclude each other")
+    given = read_samples(source, [*([] if inputs is None else [inputs]), *samples])
     if plain is not None and options["quantize"]:
         raise UsageError(
             "float_model is for a model that is given quantised",
             hint="with quantize the model itself is the one in float",
         )
-    return Built(source, inputs, plain, module, options)
+    return Built(source, given, plain, module, options)

@@ -61,6 +61,14 @@ def test_a_sound_model_is_fine_in_all_stages() -> None:
     assert not any(table.values["wrong_in"])
 
 
+def test_the_worst_of_several_samples_counts() -> None:
+    model, (inputs,) = made(AssumesPositive)
+    found = model_stages((model, (inputs,)), samples=[(inputs,), (inputs + 1,), (-inputs,)])
+    assert found.enters_in == "export"
+    assert found.doubts[0] == "of each operator the worst of 3 samples"
+    assert len(found.rows) == len(model_stages((model, (inputs,))).rows)
+
+
 def test_a_constant_that_the_export_bakes_in_is_of_the_export() -> None:
     found = model_stages(made(AssumesPositive))
     assert found.enters_in == "export"

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import Any
@@ -256,6 +256,43 @@ class NumericStages:
             "one before",
             notes=self.notes,
         )
+
+
+def worst_of(found: Sequence[NumericStages]) -> NumericStages:
+    """Return the stages of several samples as one: of each operator and stage the worst error."""
+    first = found[0]
+    if len(found) == 1:
+        return first
+    rows: dict[tuple[str, str], StageRow] = {}
+    for one in found:
+        for row in one.rows:
+            key = row.node, row.op
+            known = rows.setdefault(key, row)
+            errors = {**row.errors, **known.errors}
+            for name, error in row.errors.items():
+                if error.rank > errors[name].rank:
+                    errors[name] = error
+            rows[key] = replace(known, errors=errors, causes={**known.causes, **row.causes})
+    outputs = [
+        [other.output for one in found for other in one.stages if other.name == stage.name]
+        for stage in first.stages
+    ]
+    stages = tuple(
+        replace(stage, output=max(filter(_is_known, known), key=first.metric.badness, default=None))
+        for stage, known in zip(first.stages, outputs, strict=True)
+    )
+    doubts = dict.fromkeys(doubt for one in found for doubt in one.doubts)
+    return replace(
+        first,
+        stages=stages,
+        rows=tuple(rows.values()),
+        device=next((one.device for one in found if not one.device.is_fine), first.device),
+        doubts=(f"of each operator the worst of {len(found)} samples", *doubts),
+    )
+
+
+def _is_known(value: float | None) -> bool:
+    return value is not None
 
 
 def _of(row: StageRow, stage: Stage, name: str) -> Any:

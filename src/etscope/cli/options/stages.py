@@ -16,6 +16,7 @@ from etscope.cli.options.common import (
     as_one_parameter,
     read_inputs,
 )
+from etscope.cli.options.evaluation import DatasetOptions
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.cli.verbs.export import (
     backend_option,
@@ -111,12 +112,18 @@ def refuse(what: str, given: Mapping[str, Any]) -> None:
 
 
 def numerics_of_model(
-    name: str, inputs: str | None, errors: ErrorOptions, staging: StagesOptions, method: str | None
+    name: str,
+    inputs: str | None,
+    dataset: DatasetOptions,
+    errors: ErrorOptions,
+    staging: StagesOptions,
+    method: str | None,
 ) -> NumericStages:
     """Build the model of that name, run it and compare its stages."""
     from etscope.cli.output.progress import progress, saying
     from etscope.export import check_model_name, load_model
     from etscope.quiet import quiet
+    from etscope.search import read_samples
     from etscope.stages import model_stages
 
     for one in filter(None, (name, staging.float_model)):
@@ -126,12 +133,13 @@ def numerics_of_model(
         source = load_model(name, seed=staging.seed)
         plain = staging.float_model
         floats = None if plain is None else load_model(plain, seed=staging.seed)
-        given = None if inputs is None else source.read_inputs(inputs)
+        samples = [] if dataset.dataset is None else read_samples(source, [dataset.dataset])
         sets = [source.read_inputs(file) for file in staging.calibration] or None
     with saying(source.name) as say, quiet():
         return model_stages(
             source,
-            given,
+            inputs,
+            samples=samples[: dataset.samples],
             backend=staging.backend or "portable",
             quantize=staging.quantize,
             calibration=sets,

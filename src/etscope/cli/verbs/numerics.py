@@ -130,16 +130,15 @@ def command(
     dataset_options.check(output)
     check_plot(plot)
     alone: dict[str, Any] = {"--coverage": coverage, "--values": values, "--plot": plot}
-    alone["--dataset"] = dataset_options.dataset
     chosen: dict[str, Any] = {"method": method, "run": run}
     if names_model(files.dump):
         alone |= {"--etrecord": files.etrecord, "--debug-buffer": files.debug_buffer}
         refuse("a MODEL", {**alone, "--program": files.program, "--run": run})
-        built = numerics_of_model(files.dump, inputs, errors, staging, method)
+        built = numerics_of_model(files.dump, inputs, dataset_options, errors, staging, method)
         return write_stages(built, output, view)
     staging.check_files()
     if staging.stages:
-        refuse("--stages", alone)
+        refuse("--stages", {**alone, "--dataset": dataset_options.dataset})
         compared = stages_of_files(files, inputs, errors, staging, chosen)
         return write_stages(compared, output, view)
     trace = files.open(with_values=True)
