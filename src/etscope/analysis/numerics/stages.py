@@ -19,7 +19,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import PurePath
 from typing import Any
 
@@ -32,6 +32,7 @@ from etscope.analysis.numerics.limits import Rules, agreeing, difference, exceed
 from etscope.analysis.numerics.narrowed import Narrowed, guilty_call
 from etscope.analysis.numerics.parts import WrongPart
 from etscope.analysis.numerics.rows import FINE, WRONG, Numerics
+from etscope.analysis.numerics.screening import screened
 from etscope.analysis.profile.source_location import lines_of, module_path, short_lines
 from etscope.model.graph import Graph, Node, NodeValue, SourceLine
 from etscope.model.table import Column, Kind, Table
@@ -356,15 +357,14 @@ class Step:
             for (element, value), place in zip(
                 later(item.name, item.loop_pass), self.places[item.name], strict=False
             ):
-                expected, reference, wide = (
-                    one if one is None or element is None else one[element]
-                    for one in (item.local, item.reference, item.wide)
-                )
+                expected = _element(item.local, element)
+                reference = _element(item.reference, element)
                 if np.shape(value) != np.shape(expected) or not np.size(expected):
                     continue
                 other = []
                 if theirs is not None and self.later is not None:
                     other = [self.later.calls[path] for path in theirs.of(place[1]).nodes]
+                wide = partial(_wide, item, element)
                 judged = self._judged(expected, value, wide, inside, other)
                 lines = lines_of([node, *inside])
                 total = difference(self.metric, reference, value)
@@ -374,18 +374,25 @@ class Step:
         return found
 
     def _judged(
-        self, expected: Any, value: Any, wide: Any, inside: Sequence[Node], other: Sequence[Node]
+        self,
+        expected: Any,
+        value: Any,
+        wide: Callable[[], Any],
+        inside: Sequence[Node],
+        other: Sequence[Node],
     ) -> tuple[float | None, float | None, float, str, WrongPart | None]:
-        """The local error, its limit, the excess, the verdict, and the part that is wrong."""
+        """The local error, its limit, the excess, the verdict, and the part that is wrong. wide:
+        computes what is expected in float64."""
         bits = _fewest_bits(other)
         if self.name == QUANTIZATION and bits is not None:
             return (*self._judged_quantized(expected, value, bits), None)
         if any("quantize" in node.op for node in (*inside, *other)):
             expected, value = _without_ties(expected, value)
-            wide = None
-        judged = judge(
-            self.metric, expected, value, wide, Rules(self.tolerance, values=len(self.places))
-        )
+            wide = _nothing
+        rules = Rules(self.tolerance, values=len(self.places))
+        judged = screened(self.metric, expected, value, rules)
+        if judged is None:
+            judged = judge(self.metric, expected, value, wide(), rules)
         verdict = WRONG if judged.is_wrong else FINE
         return judged.error, judged.limit, judged.excess, verdict, judged.part
 
@@ -404,6 +411,18 @@ class Step:
         size, off = (math.sqrt(float(np.mean(np.square(part)))) for part in (one, other - one))
         excess = off / (share * size) if size else (math.inf if off else 0.0)
         return error, limit, excess, WRONG if exceeds(self.metric, error, limit) else FINE
+
+
+def _element(value: Any, element: int | None) -> Any:
+    return value if value is None or element is None else value[element]
+
+
+def _wide(item: Recomputed, element: int | None) -> Any:
+    return _element(item.wide, element)
+
+
+def _nothing() -> None:
+    return None
 
 
 _RANGE = re.compile(r"-?\d+")
