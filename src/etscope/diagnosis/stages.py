@@ -47,7 +47,7 @@ from etscope.analysis.numerics.stages import (
 )
 from etscope.analysis.profile.correlate import graph_name
 from etscope.analysis.profile.trace import Trace
-from etscope.diagnosis.numeric_gap import Spool, method_that_ran
+from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.numerics import numerics_of
 from etscope.diagnosis.reference import (
     inputs_of_run,
@@ -57,6 +57,7 @@ from etscope.diagnosis.reference import (
     whole_program,
     writers_of_state,
 )
+from etscope.diagnosis.spool import Spool
 from etscope.errors import FormatError, MissingDataError, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE as EDGE_MEMBER
 from etscope.formats.etrecord.reader import EXPORTED as EXPORTED_MEMBER

@@ -130,6 +130,7 @@ def command(
     dataset_options.check(output)
     check_plot(plot)
     alone: dict[str, Any] = {"--coverage": coverage, "--values": values, "--plot": plot}
+    alone["--quantization"] = quantization
     chosen: dict[str, Any] = {"method": method, "run": run}
     if names_model(files.dump):
         alone |= {"--etrecord": files.etrecord, "--debug-buffer": files.debug_buffer}
