@@ -86,7 +86,7 @@ def _rolled(axis: int) -> Callable[[torch.Tensor], torch.Tensor]:
 
 _NAN, _INF = math.nan, math.inf
 _FF, _CONV, _ATT = "FeedForward", "Convolutions", "Attention"
-_KINDS = {kind.__name__: kind for kind in MODELS}
+KINDS = {kind.__name__: kind for kind in MODELS}
 
 # By sort: of all layers' weights; of floats; of nodes; of int8; of groups of weights. The name says
 # what is done and where; the same kind may be planted into several places.
@@ -383,7 +383,7 @@ def _why(
     why = "no row covers it" if row is None else _described(row)
     if found.first is not None:
         why += f"; first wrong is {found.first.node}"
-    kind = _KINDS[FAULTS[fault][0]]
+    kind = KINDS[FAULTS[fault][0]]
     for sample in range(1, SAMPLES):
         inputs = MODELS[kind](1000 + sample)
         inputs = tuple(one.to(like.dtype) for one, like in zip(inputs, right.inputs, strict=True))
@@ -466,7 +466,7 @@ def measured(name: str, seed: int, verbose: bool = False) -> Outcome:
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     group, outcome, rights = GROUPS[name], Outcome(name), dict[Kind, Right | None]()
-    needed = {_KINDS[FAULTS[fault][0]] for fault in group.faults}
+    needed = {KINDS[FAULTS[fault][0]] for fault in group.faults}
     for kind in dict.fromkeys((*needed, *group.sound)):
         try:
             right = rights[kind] = right_of(group, kind, seed)
@@ -480,7 +480,7 @@ def measured(name: str, seed: int, verbose: bool = False) -> Outcome:
             if verbose:
                 print(name, "ALARM", outcome.alarms[-1], flush=True)
     for fault in group.faults:
-        right = rights[_KINDS[FAULTS[fault][0]]]
+        right = rights[KINDS[FAULTS[fault][0]]]
         if right is None:
             continue
         found = planted(name, group, fault, right)
