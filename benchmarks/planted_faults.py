@@ -28,9 +28,9 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from benchmarks import fault_kinds as kinds
-from benchmarks.fault_kinds import Change, Program, aten
-from benchmarks.fault_models import (
+from benchmarks import planted_kinds as kinds
+from benchmarks.planted_kinds import Change, Program, aten
+from benchmarks.planted_models import (
     MODELS,
     Attention,
     Cached,
@@ -266,28 +266,28 @@ GROUPS: dict[str, Group] = {
     ),
     "int8 by channel, whole calls": Group(
         static(True),
-        _names(_LAYERS, _CONVOLUTIONS, _INT8, _STEPS, _SCALES, step=2, begin=1),
+        _names(_LAYERS, _CONVOLUTIONS, _INT8, _STEPS, _SCALES, step=3, begin=1),
         _STATIC,
         is_tapped=False,
     ),
     "int8 by tensor": Group(
-        static(False), _names(_LAYERS, _CONVOLUTIONS, _INT8, _STEPS, step=2), _STATIC
+        static(False), _names(_LAYERS, _CONVOLUTIONS, _INT8, _STEPS, step=4), _STATIC
     ),
-    "int8 dynamic": Group(dynamic, _names(_LAYERS, _STEPS, _SCALES, step=2, begin=1), _MATRICES),
+    "int8 dynamic": Group(dynamic, _names(_LAYERS, _STEPS, _SCALES, step=3, begin=1), _MATRICES),
     "8da4w by 32": Group(
         by_torchao(4, 32),
         [*_names(_LAYERS, _STEPS, _SCALES, step=2), *_GROUPS],
         (*_MATRICES, Deep),
     ),
-    "8da4w by row": Group(by_torchao(4, None), _names(_LAYERS, _STEPS, _SCALES, step=3), _MATRICES),
+    "8da4w by row": Group(by_torchao(4, None), _names(_LAYERS, _STEPS, _SCALES, step=5), _MATRICES),
     "8da4w, whole calls": Group(
         by_torchao(4, 32),
-        [*_names(_LAYERS, step=3, begin=1), *_GROUPS],
+        [*_names(_LAYERS, step=5, begin=1), *_GROUPS],
         _MATRICES,
         is_tapped=False,
     ),
     "8da8w": Group(
-        by_torchao(8, None), _names(_LAYERS, _STEPS, _SCALES, step=3, begin=2), _MATRICES
+        by_torchao(8, None), _names(_LAYERS, _STEPS, _SCALES, step=5, begin=2), _MATRICES
     ),
 }
 
