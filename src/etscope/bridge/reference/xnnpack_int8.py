@@ -46,10 +46,12 @@ Compute = Callable[[Any, tuple[Any, ...], dict[str, Any], bool], Any]
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps in which numbers are quantised: by tensor, or by channel along `axis`."""
+    """The steps in which numbers are quantised: by tensor, or by channel along `axis`. zero: the
+    zero point of a tensor."""
 
     scale: float | torch.Tensor
     axis: int = 0
+    zero: int = 0
 
     def along(self, dimensions: int, axis: int | None = None) -> Any:
         """The scale in float64, to be multiplied with a tensor of so many dimensions."""
@@ -106,8 +108,9 @@ def _steps_of_result(node: GraphNode) -> Steps | None:
             is_merged = len(users) == 1 and node.operator in _LAYERS
             clamp = _clamp_after(users[0]) if is_merged else None
             if clamp is None:
-                scales: set[Any] = {user.args[1] for user in users}
-                return Steps(float(scales.pop())) if len(scales) == 1 else None
+                scales: set[Any] = {(user.args[1], user.args[2]) for user in users}
+                scale, zero = scales.pop()
+                return None if scales else Steps(float(scale), zero=int(zero))
             at = clamp
         elif len(users) == 1 and operators <= _FUSED:
             at = users[0]
@@ -272,8 +275,10 @@ def _mean(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Compu
         means = target(counts, *args[1:], **kwargs)
         elements = counts.numel() / max(means.numel(), 1)
         share = np.float32(source.scale) / np.float32(result.scale) * np.float32(1 / elements)
-        sums = torch.round(means * elements)
-        return _dequantized(_rounded(_scaled(sums, share), flips), result, args[0])
+        steps = _scaled(torch.round(means * elements), share)
+        # Ties are common in means of few elements; they go to the even number that is stored.
+        rounded = _rounded(steps + result.zero, flips) - result.zero
+        return _dequantized(rounded, result, args[0])
 
     return compute
 
