@@ -28,9 +28,9 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from benchmarks import fault_kinds as kinds
-from benchmarks.fault_kinds import Change, Program, aten
-from benchmarks.fault_models import (
+from benchmarks import planted_kinds as kinds
+from benchmarks.planted_kinds import Change, Program, aten
+from benchmarks.planted_models import (
     MODELS,
     Attention,
     Cached,
@@ -86,7 +86,7 @@ def _rolled(axis: int) -> Callable[[torch.Tensor], torch.Tensor]:
 
 _NAN, _INF = math.nan, math.inf
 _FF, _CONV, _ATT = "FeedForward", "Convolutions", "Attention"
-_KINDS = {kind.__name__: kind for kind in MODELS}
+KINDS = {kind.__name__: kind for kind in MODELS}
 
 # By sort: of all layers' weights; of floats; of nodes; of int8; of groups of weights. The name says
 # what is done and where; the same kind may be planted into several places.
@@ -266,28 +266,28 @@ GROUPS: dict[str, Group] = {
     ),
     "int8 by channel, whole calls": Group(
         static(True),
-        _names(_LAYERS, _CONVOLUTIONS, _INT8, _STEPS, _SCALES, step=2, begin=1),
+        _names(_LAYERS, _CONVOLUTIONS, _INT8, _STEPS, _SCALES, step=3, begin=1),
         _STATIC,
         is_tapped=False,
     ),
     "int8 by tensor": Group(
-        static(False), _names(_LAYERS, _CONVOLUTIONS, _INT8, _STEPS, step=2), _STATIC
+        static(False), _names(_LAYERS, _CONVOLUTIONS, _INT8, _STEPS, step=4), _STATIC
     ),
-    "int8 dynamic": Group(dynamic, _names(_LAYERS, _STEPS, _SCALES, step=2, begin=1), _MATRICES),
+    "int8 dynamic": Group(dynamic, _names(_LAYERS, _STEPS, _SCALES, step=3, begin=1), _MATRICES),
     "8da4w by 32": Group(
         by_torchao(4, 32),
         [*_names(_LAYERS, _STEPS, _SCALES, step=2), *_GROUPS],
         (*_MATRICES, Deep),
     ),
-    "8da4w by row": Group(by_torchao(4, None), _names(_LAYERS, _STEPS, _SCALES, step=3), _MATRICES),
+    "8da4w by row": Group(by_torchao(4, None), _names(_LAYERS, _STEPS, _SCALES, step=5), _MATRICES),
     "8da4w, whole calls": Group(
         by_torchao(4, 32),
-        [*_names(_LAYERS, step=3, begin=1), *_GROUPS],
+        [*_names(_LAYERS, step=5, begin=1), *_GROUPS],
         _MATRICES,
         is_tapped=False,
     ),
     "8da8w": Group(
-        by_torchao(8, None), _names(_LAYERS, _STEPS, _SCALES, step=3, begin=2), _MATRICES
+        by_torchao(8, None), _names(_LAYERS, _STEPS, _SCALES, step=5, begin=2), _MATRICES
     ),
 }
 
@@ -383,7 +383,7 @@ def _why(
     why = "no row covers it" if row is None else _described(row)
     if found.first is not None:
         why += f"; first wrong is {found.first.node}"
-    kind = _KINDS[FAULTS[fault][0]]
+    kind = KINDS[FAULTS[fault][0]]
     for sample in range(1, SAMPLES):
         inputs = MODELS[kind](1000 + sample)
         inputs = tuple(one.to(like.dtype) for one, like in zip(inputs, right.inputs, strict=True))
@@ -466,7 +466,7 @@ def measured(name: str, seed: int, verbose: bool = False) -> Outcome:
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     group, outcome, rights = GROUPS[name], Outcome(name), dict[Kind, Right | None]()
-    needed = {_KINDS[FAULTS[fault][0]] for fault in group.faults}
+    needed = {KINDS[FAULTS[fault][0]] for fault in group.faults}
     for kind in dict.fromkeys((*needed, *group.sound)):
         try:
             right = rights[kind] = right_of(group, kind, seed)
@@ -480,7 +480,7 @@ def measured(name: str, seed: int, verbose: bool = False) -> Outcome:
             if verbose:
                 print(name, "ALARM", outcome.alarms[-1], flush=True)
     for fault in group.faults:
-        right = rights[_KINDS[FAULTS[fault][0]]]
+        right = rights[KINDS[FAULTS[fault][0]]]
         if right is None:
             continue
         found = planted(name, group, fault, right)

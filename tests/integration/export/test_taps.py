@@ -280,3 +280,22 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["export", model, "--tap", "linaer", "-o", folder]) == 4
     assert "near it are: linear" in capfd.readouterr().err
     assert main(["export", model, "--tap", "op:", "-o", folder]) == 2
+
+
+def test_layers_that_quantise_their_inputs_are_tapped_as_a_whole() -> None:
+    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerGroup, quantize_
+    from torchao.utils import unwrap_tensor_subclass
+
+    model, example = nn.Sequential(nn.Linear(64, 32), nn.ReLU()).eval(), (torch.randn(4, 64),)
+    group = PerGroup(32)
+    config = Int8DynamicActivationIntxWeightConfig(torch.int4, weight_granularity=group)
+    quantize_(model, config)
+    for made in (model, unwrap_tensor_subclass(model)):
+        program = torch.export.export(made, example)
+        tapped = export(program, example, backend="xnnpack", taps="op:*")
+        assert [tap.op for tap in tapped.record.taps["forward"].taps] == [
+            "aten.linear.default",
+            "aten.relu.default",
+        ]
+        with pytest.raises(UsageError, match="no value of their own"):
+            export(program, example, backend="xnnpack", taps="op:*quantize_affine*")

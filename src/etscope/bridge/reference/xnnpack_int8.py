@@ -7,7 +7,9 @@ rounds to the nearest step (`xnn_init_qs8_conv_minmax_fp32_scalar_params`,
 src/microparams-init.c); a sum of two tensors is computed
 with multipliers of 21 bits, and its ties go up (`xnn_init_qs8_add_minmax_scalar_params`). Biases
 are rounded to int32, in steps of the input's scale times the weight's
-(`QuantParams.from_bias` of executorch.backends.xnnpack).
+(`QuantParams.from_bias` of executorch.backends.xnnpack). A clamp of its own after a layer becomes a
+part of it: the first of two quantisations is left out (`optimize_common_subgraphs_merge_clamps` in
+src/subgraph.c).
 
 Each function for these takes the arguments of the graph's operator, which are dequantised numbers,
 and returns the dequantised result after rounding, so that the quantisation that follows changes
@@ -44,10 +46,12 @@ Compute = Callable[[Any, tuple[Any, ...], dict[str, Any], bool], Any]
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps in which numbers are quantised: by tensor, or by channel along `axis`."""
+    """The steps in which numbers are quantised: by tensor, or by channel along `axis`. zero: the
+    zero point of a tensor."""
 
     scale: float | torch.Tensor
     axis: int = 0
+    zero: int = 0
 
     def along(self, dimensions: int, axis: int | None = None) -> Any:
         """The scale in float64, to be multiplied with a tensor of so many dimensions."""
@@ -67,6 +71,9 @@ def compute_of(node: GraphNode) -> Compute | None:
     integers."""
     if node.operator in DYNAMIC:
         return _dynamic(node)
+    if node.operator in (_TO_INTEGERS, _FROM_INTEGERS):
+        quantise = node if node.operator == _TO_INTEGERS else node.args[0]
+        return _unchanged if _is_left_out(quantise) else None
     make = _OPERATORS.get(node.operator)
     result = None if make is None else _steps_of_result(node)
     if make is None or result is None:
@@ -77,7 +84,7 @@ def compute_of(node: GraphNode) -> Compute | None:
 
 def _steps(node: GraphNode) -> Steps | None:
     """The steps of the numbers that a node dequantises; None for any other node."""
-    if node.operator == "quantized_decomposed.dequantize_per_tensor.default":
+    if node.operator == _FROM_INTEGERS:
         return Steps(float(node.args[1]))
     if node.operator == "quantized_decomposed.dequantize_per_channel.default":
         scales = node.args[1].weight
@@ -85,21 +92,57 @@ def _steps(node: GraphNode) -> Steps | None:
     return None
 
 
+_LAYERS = frozenset({"aten.convolution.default", "aten.linear.default"})
 _FUSED = frozenset({"aten.relu.default", "aten.hardtanh.default", "aten.clamp.default"})
+_TO_INTEGERS = "quantized_decomposed.quantize_per_tensor.default"
+_FROM_INTEGERS = "quantized_decomposed.dequantize_per_tensor.default"
 
 
 def _steps_of_result(node: GraphNode) -> Steps | None:
-    """The steps to which a node's result is rounded, after an activation that is fused with it."""
+    """Find the steps to which a node's result is rounded, after an activation that is fused."""
     at = node
     while True:
         users = list(at.users)
         operators = {user.operator for user in users}
-        if operators == {"quantized_decomposed.quantize_per_tensor.default"}:
-            scales = {user.args[1] for user in users}
-            return Steps(float(users[0].args[1])) if len(scales) == 1 else None
-        if len(users) != 1 or not operators <= _FUSED:
+        if operators == {_TO_INTEGERS}:
+            is_merged = len(users) == 1 and node.operator in _LAYERS
+            clamp = _clamp_after(users[0]) if is_merged else None
+            if clamp is None:
+                scales: set[Any] = {(user.args[1], user.args[2]) for user in users}
+                scale, zero = scales.pop()
+                return None if scales else Steps(float(scale), zero=int(zero))
+            at = clamp
+        elif len(users) == 1 and operators <= _FUSED:
+            at = users[0]
+        else:
+            return None
+
+
+def _clamp_after(quantise: GraphNode) -> GraphNode | None:
+    """Find the clamp that alone reads what a node quantises, and is quantised itself."""
+    at = quantise
+    for wanted in (frozenset({_FROM_INTEGERS}), _FUSED):
+        users = list(at.users)
+        if len(users) != 1 or users[0].operator not in wanted:
             return None
         at = users[0]
+    return at if {user.operator for user in at.users} == {_TO_INTEGERS} else None
+
+
+def _is_left_out(quantise: Any) -> bool:
+    """True for the quantisation between a layer of integers and a clamp."""
+    if not isinstance(quantise, GraphNode) or quantise.operator != _TO_INTEGERS:
+        return False
+    source = quantise.args[0]
+    if _clamp_after(quantise) is None or len(source.users) != 1:
+        return False
+    while source.operator in _FUSED:
+        source = source.args[0]
+    return source.operator in _LAYERS and compute_of(source) is not None
+
+
+def _unchanged(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
+    return args[0].clone()
 
 
 def _rounded(steps: torch.Tensor, flips: bool) -> torch.Tensor:
@@ -232,8 +275,10 @@ def _mean(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Compu
         means = target(counts, *args[1:], **kwargs)
         elements = counts.numel() / max(means.numel(), 1)
         share = np.float32(source.scale) / np.float32(result.scale) * np.float32(1 / elements)
-        sums = torch.round(means * elements)
-        return _dequantized(_rounded(_scaled(sums, share), flips), result, args[0])
+        steps = _scaled(torch.round(means * elements), share)
+        # Ties are common in means of few elements; they go to the even number that is stored.
+        rounded = _rounded(steps + result.zero, flips) - result.zero
+        return _dequantized(rounded, result, args[0])
 
     return compute
 
