@@ -339,7 +339,7 @@ def _lowered(group: Group, program: ExportedProgram, inputs: Inputs) -> Exported
 
 @dataclass(frozen=True)
 class Planted:
-    """What became of a fault: named "first", "in three", "missed", or why it is "none"."""
+    """The outcome of a fault: named "first", "in three", "missed", or why it is "none"."""
 
     group: str
     fault: str
@@ -449,7 +449,7 @@ def _constants(program: ExportedProgram) -> Iterator[tuple[str, torch.Tensor]]:
 
 @dataclass
 class Outcome:
-    """What was found in a group. sound: the number of sound models; alarms: those accused."""
+    """Findings in a group. sound: the number of sound models; alarms: those accused."""
 
     name: str
     faults: list[Planted] = field(default_factory=list)

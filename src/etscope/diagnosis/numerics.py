@@ -137,7 +137,7 @@ class PreparedNumerics:
         return replace(found, doubts=(*found.doubts, *self._no_side))
 
     def _arithmetic(self, backends: Mapping[str, str]) -> Arithmetic:
-        """How the device computes the graph, found once for all runs."""
+        """The device's way to compute the graph, found once for all runs."""
         from etscope.bridge.reference.backends import arithmetic_of
 
         key = frozenset(backends.items())
