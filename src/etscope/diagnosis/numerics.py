@@ -21,7 +21,8 @@ from etscope.analysis.numerics.diagnose import (
     device_values,
     diagnose_run,
 )
-from etscope.analysis.numerics.rows import Numerics
+from etscope.analysis.numerics.explain import Recomputing
+from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from etscope.analysis.numerics.runs import (
     NO_RECORD_HINT,
     MethodRun,
@@ -107,7 +108,7 @@ class PreparedNumerics:
 
         Raises the errors of `analysis.numerics.diagnose`.
         """
-        from etscope.bridge.reference.local_reference import flat_inputs, recompute
+        from etscope.bridge.reference.local_reference import Memory, flat_inputs, recompute
 
         def designs(backends: Mapping[str, str]) -> Mapping[str, str]:
             found = self._arithmetic(backends).by_design
@@ -121,6 +122,18 @@ class PreparedNumerics:
 
         memory = self.memory() if memory is None else memory
         side = None if self._side is None else self._side.run(inputs, memory)
+        before = Memory(local=dict(memory.local))
+
+        def explaining(
+            device: DeviceValues, rows: Sequence[NumericsRow], backends: Mapping[str, str]
+        ) -> Recomputing:
+            from etscope.bridge.reference.hypotheses import Repeated
+
+            arithmetic = self._arithmetic(backends)
+            graph = self._matcher.graph
+            repeated = Repeated(self._runnable, graph, inputs, device, before, arithmetic)
+            return repeated.recomputing(rows)
+
         recomputation = Recomputation(
             self._matcher.graph,
             flat_inputs(inputs),
@@ -128,6 +141,7 @@ class PreparedNumerics:
             designs,
             floats=None if side is None else side.value,
             values_stay=self._runnable.own_memory is None,
+            explaining=explaining,
         )
         found = diagnose_run(trace, self.method, run, recomputation, self._matcher, self._judgement)
         if side is not None:

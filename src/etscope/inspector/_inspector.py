@@ -593,7 +593,8 @@ class Inspector:
         `.values` are kept: distribution, error by channel, worst elements, quantised range; by
         default the worst rows, the first that are wrong, and the outputs.
 
-        `.verdict` names the first operator that is wrong, `.first`, `.suspects` and
+        `.verdict` names the first operator that is wrong, `.what_it_is` its fault; `.first`,
+        `.suspects` and
         `.non_finite_origin` are rows, `.table()` has all, `.plot_errors()` draws it;
         `etscope.analysis.numerics.limits` says what is allowed.
 

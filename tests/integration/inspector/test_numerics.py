@@ -136,7 +136,9 @@ def test_two_faults_are_told_from_each_other() -> None:
     found = diagnosed(Net(scale=1.001, addend=5.0))
     assert [row.lines[0].line for row in found.wrong] == [line_of("scale"), line_of("addend")]
     assert [row.lines[0].line for row in found.suspects] == [line_of("addend"), line_of("scale")]
-    assert "wrong by themselves, too: instruction" in found.notes[1]
+    assert found.notes[1] == found.what_it_is
+    assert "times 1.001, or its other 1.001 in place of 1" in found.notes[1]
+    assert "wrong by themselves, too: instruction" in found.notes[2]
 
 
 def test_nan_has_an_origin() -> None:

@@ -132,7 +132,7 @@ def _values(profile: MethodProfile, known: Known) -> Iterator[Finding]:
     quantity = None
     if row is not None and row.local is not None:
         quantity = Quantity(row.local, numerics.metric.unit or numerics.metric.name)
-    told = numerics.verdict
+    told = "; ".join(filter(None, (numerics.verdict, numerics.what_it_is)))
     if numerics.coverage.hidden is not None and numerics.is_fine:
         told += f"; {numerics.coverage.hidden}"
     select = None if row is None else f"id:{row.pair.instruction}"

@@ -21,6 +21,13 @@ import numpy as np
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.metrics import Metric, find_metric
+from etscope.analysis.numerics.explain import (
+    Others,
+    PrepareRecomputing,
+    Suspects,
+    with_explanations,
+)
+from etscope.analysis.numerics.explanations import Suspect
 from etscope.analysis.numerics.limits import Rules, difference, exceeds, judge, new_nan
 from etscope.analysis.numerics.rows import (
     BY_DESIGN,
@@ -112,6 +119,7 @@ class Recomputation:
     values_stay: later nodes do not write to values that were yielded.
     floats: the float graph's value for one of a quantised graph, by path and element; None for a
     graph that was not quantised.
+    explaining: prepares recomputing wrong values with one thing changed; None leaves that out.
     """
 
     graph: Graph
@@ -120,6 +128,7 @@ class Recomputation:
     by_design: Callable[[Mapping[str, str]], Mapping[str, str]]
     values_stay: bool = False
     floats: Callable[[str, int | None], Any] | None = None
+    explaining: PrepareRecomputing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +272,7 @@ def diagnose_run(
         keeper = _Keeper(judgement.kept, subgraphs.graph, recomputation.values_stay)
     values = sum(map(len, matching.by_node.values()))
     judge_rows = _Judge(paired, subgraphs, backends, judgement, values, recomputation.floats)
+    suspects = None if keeper is None else Suspects()
     for item in recomputation.run(device, set(matching.by_node), backends):
         for pair in matching.by_node[item.name]:
             compared = judge_rows.compared(pair, item)
@@ -275,6 +285,8 @@ def diagnose_run(
                 explained = flow.explained(judge_rows.row(compared, screen=False))
             if keeper is not None:
                 explained = keeper.with_values(explained, compared)
+            if suspects is not None and suspects.takes(explained):
+                suspects.take(explained, judge_rows.suspect(explained, compared))
             rows.append(explained)
     coverage = paired.coverage()
     if not rows:
@@ -286,6 +298,10 @@ def diagnose_run(
     if keeper is not None:
         rows = keeper.only_kept(rows)
     rows.sort(key=lambda row: row.order)
+    if suspects is not None:
+        before = _run_before(trace, chosen, method, matcher)
+        others = Others(list(matching.by_node), backends, device, before)
+        rows = with_explanations(rows, suspects, subgraphs.graph, others, recomputation.explaining)
     if doubts is None:
         doubts = list(doubts_of_inputs(rows))
     return Numerics(
@@ -389,13 +405,7 @@ class _Judge:
         graph, subgraph = self.subgraphs.graph, self.subgraphs.of(pair.node)
         record, node = self.paired.records[pair.instruction], graph.calls[pair.node]
         inside = [graph.calls[path] for path in subgraph.nodes]
-        moves_bits = self.backends.get(pair.node) in _MOVE_BITS
-        rules = Rules(
-            tolerance=self.judgement.tolerance,
-            quantized=any("quantize" in one.op for one in inside),
-            exact=moves_bits and all(stem(one.op) in _MOVES for one in inside),
-            values=self.values,
-        )
+        rules = self._rules(pair, inside)
         judged = screened(metric, local, value, rules) if screen else None
         if judged is None:
             judged = judge(metric, local, value, compared.wide, rules)
@@ -436,6 +446,29 @@ class _Judge:
             return None
         expected = self.floats(pair.node, pair.element)
         return difference(self.judgement.metric, expected, reference)
+
+    def _rules(self, pair: Pair, inside: Sequence[Node]) -> Rules:
+        """The rules for a value. inside: the nodes that compute it."""
+        moves_bits = self.backends.get(pair.node) in _MOVE_BITS
+        return Rules(
+            tolerance=self.judgement.tolerance,
+            quantized=any("quantize" in one.op for one in inside),
+            exact=moves_bits and all(stem(one.op) in _MOVES for one in inside),
+            values=self.values,
+        )
+
+    def suspect(self, row: NumericsRow, compared: _Compared) -> Suspect:
+        """The values of a row, with the rules that it was judged by."""
+        graph = self.subgraphs.graph
+        return Suspect(
+            value=compared.value,
+            local=compared.local,
+            wide=compared.wide,
+            metric=self.judgement.metric,
+            rules=self._rules(row.pair, [graph.calls[path] for path in row.nodes]),
+            part=row.part,
+            axis=channel_axis(row.op, len(row.shape)),
+        )
 
 
 class _Keeper:
@@ -526,6 +559,16 @@ class _Keeper:
 
 def _bytes(values: Iterable[Any]) -> int:
     return sum(getattr(value, "nbytes", 0) for value in values)
+
+
+def _run_before(
+    trace: Trace, chosen: MethodRun, method: str, matcher: RunMatcher
+) -> DeviceValues | None:
+    """The values of the call before a run's, in the same block."""
+    if not chosen.position:
+        return None
+    logged = logged_run(trace, chosen.block, chosen.position - 1, method)
+    return device_values(logged, matcher.matched(trace, logged)[0])
 
 
 def device_values(logged: LoggedRun, matching: Matching) -> DeviceValues:

@@ -139,9 +139,14 @@ def rounding_of(dtype: np.dtype[Any], noise: _Float64, rules: Rules) -> Rounding
         noise=noise,
         factor=rules.factor,
         tolerance=tolerance_of(dtype) if is_float and not rules.exact else 0.0,
-        epsilon=_EPSILONS.get(dtype.name, 0.25) if is_float else 0.0,
+        epsilon=epsilon_of(dtype),
         is_even=rules.quantized,
     )
+
+
+def epsilon_of(dtype: np.dtype[Any]) -> float:
+    """The distance from 1 to the next number of a dtype; 0 for integers."""
+    return _EPSILONS.get(dtype.name, 0.25) if dtype.kind not in "biu" else 0.0
 
 
 def agreeing(one: Any, other: Any) -> tuple[_Array, _Array]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from etscope.analysis.matching.matching import Coverage, Pair
 from etscope.analysis.metrics import Metric
+from etscope.analysis.numerics.explanations import Explanation
 from etscope.analysis.numerics.parts import WrongPart
 from etscope.analysis.numerics.quantization import Quantization
 from etscope.analysis.numerics.values import ValueComparison
@@ -86,6 +87,7 @@ class NumericsRow:
     operator before is wrong, and that shows; "by design", when the error to the reference exceeds
     it, and comes from what a backend computes otherwise by design; or "fine". non_finite: None for
     a value without NaN and infinities. values: kept of some rows only, see `diagnose.KeptValues`.
+    explanation: what the fault is, of the first wrong rows, where one was found.
     """
 
     pair: Pair
@@ -113,6 +115,7 @@ class NumericsRow:
     part: WrongPart | None = None
     non_finite: NonFinite | None = None
     values: RowValues | None = None
+    explanation: Explanation | None = None
 
     @property
     def order(self) -> tuple[int, int, bool, int]:
@@ -216,9 +219,19 @@ class Numerics:
         )
 
     @property
+    def what_it_is(self) -> str | None:
+        """A sentence on what the fault of the first wrong operator is; None if it is not known."""
+        first = self.first
+        if first is None or first.explanation is None:
+            return None
+        return f"what it is: {first.explanation}"
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """The verdict, and further findings."""
         notes = [self.verdict]
+        if self.what_it_is is not None:
+            notes.append(self.what_it_is)
         others = len(self.wrong) - 1
         if others > 0:
             listed = "; ".join(described(row) for row in self._others)
@@ -289,6 +302,15 @@ class Numerics:
                 Column("verdict"): [row.verdict for row in rows],
                 Column("part", title="wrong part", priority=5): [
                     None if row.part is None else str(row.part) for row in rows
+                ],
+                Column("explanation", title="what it is", priority=5): [
+                    None if row.explanation is None else str(row.explanation) for row in rows
+                ],
+                Column("kind", title="kind of fault", priority=6): [
+                    None if row.explanation is None else row.explanation.kind for row in rows
+                ],
+                Column("explained", Kind.SHARE, priority=6): [
+                    None if row.explanation is None else row.explanation.explained for row in rows
                 ],
                 Column("non_finite", title="non-finite", priority=3): [
                     None if row.non_finite is None else str(row.non_finite) for row in rows

@@ -30,6 +30,11 @@ def row_reports(row: NumericsRow, *, text: bool = False) -> Iterator[Report]:
     for against, compared in found.items():
         if compared is None or (text and compared is not chosen):
             continue
+        explanation = (
+            [(Column("explanation", title="what it is"), str(row.explanation))]
+            if row.explanation is not None and against == LOCAL
+            else []
+        )
         head = (
             (Column("instruction", Kind.INT), row.pair.instruction),
             (Column("loop_pass", Kind.INT, title="pass"), row.loop_pass or None),
@@ -37,6 +42,7 @@ def row_reports(row: NumericsRow, *, text: bool = False) -> Iterator[Report]:
             (Column("module", Kind.PATH), row.module),
             (Column("source", Kind.PATH), str(row.lines[0]) if row.lines else None),
             (Column("verdict"), row.verdict),
+            *explanation,
             (Column("against", title="compared with"), _AGAINST[against]),
         )
         about = {"node": row.node, "instruction": str(row.pair.instruction), "against": against}

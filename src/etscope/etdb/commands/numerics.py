@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.metrics import METRICS, Metric, find_metric
+from etscope.analysis.numerics.diagnose import KeptValues
 from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.numerics.runs import runs_of
 from etscope.analysis.numerics.value_report import value_sections
@@ -120,7 +121,7 @@ def of_runtime(debugger: Debugger, target: RuntimeTarget, metric: Metric) -> Num
         state = target.first_state()
         load_torch()
         with quiet():
-            prepared = PreparedNumerics(trace, target.method, metric=metric)
+            prepared = PreparedNumerics(trace, target.method, metric=metric, kept=KeptValues())
             memory = prepared.memory()
             doubts: tuple[str, ...] = ()
             if prepared.keeps_state:

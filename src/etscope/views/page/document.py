@@ -437,7 +437,8 @@ def numerics_document(
             if row.values is not None
         ],
         "coverage": table_document(found.coverage.table()),
-        "verdict": found.verdict,
+        # The summary shows the notes up to this one.
+        "verdict": found.what_it_is or found.verdict,
         "named": [{"row": found.rows.index(row), "text": described(row)} for row in found.named],
         # Doubts about the inputs first.
         "notes": [*found.doubts, *(note for note in found.notes if note not in found.doubts)],

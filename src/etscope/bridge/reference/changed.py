@@ -1,0 +1,271 @@
+"""Recompute operators with one thing changed, to find what a device did otherwise.
+
+`record_calls` runs the graph beside the device's values once more, and keeps the calls of the
+operators that lead to wrong values, with their arguments. `Reruns` computes the value again from
+these calls with one of them changed: other weights, another eps, an argument left out. Only the
+operators behind the changed one are computed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from etscope.bridge.reference.backends import Arithmetic
+from etscope.bridge.reference.local_reference import DeviceValues, Memory
+from etscope.bridge.reference.local_reference import replaced as with_device
+from etscope.bridge.reference.recorded import RecordedGraphInterpreter
+from etscope.bridge.reference.reference import (
+    NamedProgram,
+    Operation,
+    ReferenceGraph,
+    arrays_of,
+)
+from etscope.bridge.tensors import StoredWeight
+
+MOST_RERUNS = 600
+MOST_SECONDS = 2.0  # of CPU time
+_MOST_BYTES = 1 << 28  # of the arguments and results that are kept
+
+Place = tuple[str, int]  # a node, and the pass of its loop
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedCall:
+    """An operator's call in the run beside the device's values. compute: computes it as the device
+    does by design, in place of the operator."""
+
+    name: str
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    result: Any
+    compute: Callable[..., Any] | None = None
+
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Compute the call with other arguments."""
+        if self.compute is None:
+            return self.target(*args, **kwargs)
+        return self.compute(self.target, tuple(args), dict(kwargs), False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the arguments by position, as far as they are known."""
+        schema = getattr(self.target, "_schema", None)
+        found = () if schema is None else tuple(one.name for one in schema.arguments)
+        return (*found, *("" for _ in self.args[len(found) :]))
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """All arguments by name, those with defaults included."""
+        schema = getattr(self.target, "_schema", None)
+        defaults = {
+            one.name: one.default_value
+            for one in (() if schema is None else schema.arguments)
+            if one.has_default_value()
+        }
+        return {**defaults, **dict(zip(self.names, self.args, strict=False)), **self.kwargs}
+
+    def changed(self, /, **arguments: Any) -> Callable[[], Any]:
+        """Return the call with other arguments, by name."""
+
+        def call() -> Any:
+            position = {name: at for at, name in enumerate(self.names[: len(self.args)])}
+            args, kwargs = list(self.args), dict(self.kwargs)
+            for name, value in arguments.items():
+                if name in position:
+                    args[position[name]] = value
+                else:
+                    kwargs[name] = value
+            return self.run(args, kwargs)
+
+        return call
+
+
+def record_calls(
+    graph: ReferenceGraph,
+    inputs: Any,
+    device: DeviceValues,
+    wanted: Mapping[Place, Collection[str]],
+    memory: Memory,
+    arithmetic: Arithmetic,
+) -> dict[Place, list[RecordedCall]]:
+    """Run a graph beside the device's values, and return the calls that lead to the `wanted`
+    values, in order: of the nodes that are named there, in the same pass of a loop. Those of a
+    value whose calls are too large, or not all known, are left out.
+
+    memory: as before the run that is repeated; it is not changed. Nothing is known of a graph whose
+    nodes write to values: these may be other ones later.
+    """
+    if graph.own_memory is not None:
+        return {}
+    inside = {name for names in wanted.values() for name in names}
+    calls: dict[Place, RecordedCall] = {}
+    passes: dict[str, int] = {}
+    size = 0
+
+    def record(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        nonlocal size
+        design = arithmetic.by_design.get(operation.name)
+        args = args if design is None else design.change(args)
+        compute = None if design is None else design.compute
+        name = operation.name
+        made = RecordedCall(name, operation.target, args, kwargs, None, compute)
+        result = made.run(args, kwargs)
+        if name in inside and size < _MOST_BYTES:
+            size += sum(
+                one.numel() * one.element_size()
+                for one in pytree.tree_leaves((args, kwargs, result))
+                if isinstance(one, torch.Tensor)
+            )
+            place = name, passes.get(name, 0)
+            calls[place] = replace(made, result=result)
+        passes[name] = passes.get(name, 0) + 1
+        return result
+
+    run = graph.run(inputs, dict(memory.local), call=record)
+    seen: dict[str, int] = {}
+    try:
+        name, value = next(run)
+        while True:
+            loop_pass = seen.get(name, 0)
+            seen[name] = loop_pass + 1
+            given = device(name, loop_pass)
+            name, value = run.send(with_device(value, given, None) if given else None)
+    except StopIteration:
+        pass
+    found = {}
+    for (name, loop_pass), names in wanted.items():
+        listed = [calls.get((one, loop_pass)) for one in names]
+        known = [one for one in listed if one is not None]
+        if known and known[-1].name == name and len(known) == len(listed):
+            found[name, loop_pass] = known
+    return found
+
+
+class Weights:
+    """The weights of a graph; read when they are looked at.
+
+    parameters: qualified names by the names of the graph's inputs.
+    """
+
+    def __init__(self, graph: ReferenceGraph, parameters: Mapping[str, str]) -> None:
+        self._graph, self._parameters = graph, parameters
+
+    def read(self, name: str) -> torch.Tensor | None:
+        """The weight behind an input of the graph; None if it is not known."""
+        found: Any = None
+        if isinstance(self._graph, RecordedGraphInterpreter):
+            found = self._graph.weights.get(name)
+        elif isinstance(self._graph, NamedProgram):
+            program, target = self._graph.program, self._parameters[name]
+            found = program.state_dict.get(target, program.constants.get(target))
+        value = found.read() if isinstance(found, StoredWeight) else found
+        return value if isinstance(value, torch.Tensor) else None
+
+
+class Reruns:
+    """Computes a value again from recorded calls, one of them changed.
+
+    element: of the last call's result that is the value. The number of runs and their time are
+    limited; `are_left` is false when they are used up.
+    """
+
+    def __init__(self, calls: Sequence[RecordedCall], element: int | None) -> None:
+        self.calls, self._element = calls, element
+        self._left = MOST_RERUNS
+        self._until = time.process_time() + MOST_SECONDS
+
+    @property
+    def are_left(self) -> bool:
+        return self._left > 0 and time.process_time() < self._until
+
+    def value(self, at: int, change: Callable[[], Any]) -> Any:
+        """The value in float64 with the call at a position changed; None if that fails, or gives
+        other types."""
+        self._left -= 1
+        with torch.no_grad():
+            return self._value(at, change)
+
+    def _value(self, at: int, change: Callable[[], Any]) -> Any:
+        try:
+            result = change()
+            replaced: dict[int, Any] = {}
+            if not _note(self.calls[at].result, result, replaced):
+                return None
+            for call in self.calls[at + 1 :]:
+                leaves, spec = pytree.tree_flatten((call.args, dict(call.kwargs)))
+                if not any(id(leaf) in replaced for leaf in leaves):
+                    continue
+                leaves = [replaced.get(id(leaf), leaf) for leaf in leaves]
+                args, kwargs = pytree.tree_unflatten(leaves, spec)
+                result = call.run(args, kwargs)
+                if not _note(call.result, result, replaced):
+                    return None
+        except Exception:  # an operator refuses what no export would make
+            return None
+        found = replaced.get(id(self.calls[-1].result))
+        if found is None:
+            return None  # the changed value does not lead there
+        array = arrays_of(found if self._element is None else found[self._element])
+        return None if array is None else np.asarray(array).astype(np.float64)
+
+    def gradients(
+        self, weights: Collection[tuple[int, str]], towards: Any
+    ) -> dict[tuple[int, str], torch.Tensor]:
+        """The gradients of the scalar product of the value and `towards`, by arguments: positions
+        of calls and names. Empty where torch has none."""
+        leaves: dict[tuple[int, str], torch.Tensor] = {}
+        replaced: dict[int, Any] = {}
+
+        def fresh(value: Any) -> Any:
+            """A tensor that gradients flow through: those of the run have none."""
+            if not isinstance(value, torch.Tensor):
+                return value
+            if id(value) not in replaced:
+                replaced[id(value)] = value.detach().clone()
+            return replaced[id(value)]
+
+        self._left -= 1
+        try:
+            for at, call in enumerate(self.calls):
+                args, kwargs = pytree.tree_map(fresh, (call.args, dict(call.kwargs)))
+                fresh_call = replace(call, args=args, kwargs=kwargs, result=None)
+                own = {name: fresh_call.given[name] for place, name in weights if place == at}
+                for name, value in own.items():
+                    own[name] = leaves[at, name] = value.clone().requires_grad_()
+                with torch.enable_grad():
+                    _note(call.result, fresh_call.changed(**own)(), replaced)
+            value = replaced[id(self.calls[-1].result)]
+            value = value if self._element is None else value[self._element]
+            direction = torch.from_numpy(np.ascontiguousarray(towards)).to(value.dtype)
+            with torch.enable_grad():
+                product = (value * direction).sum()
+            found = torch.autograd.grad(product, list(leaves.values()), allow_unused=True)
+        except Exception:  # an operator without a gradient
+            return {}
+        return {
+            place: gradient
+            for place, gradient in zip(leaves, found, strict=True)
+            if gradient is not None and torch.isfinite(gradient).all()
+        }
+
+
+def _note(before: Any, after: Any, replaced: dict[int, Any]) -> bool:
+    """Note what a result is replaced by, and each of its elements; false if the types differ."""
+    if isinstance(before, torch.Tensor):
+        if not isinstance(after, torch.Tensor) or after.shape != before.shape:
+            return False
+        replaced[id(before)] = after.to(before.dtype)
+        return True
+    if not isinstance(before, (tuple, list)) or not isinstance(after, (tuple, list)):
+        return False
+    replaced[id(before)] = after
+    pairs = zip(before, after, strict=True)
+    return all(_note(*pair, replaced) for pair in pairs if isinstance(pair[0], torch.Tensor))
