@@ -1,4 +1,4 @@
-"""How often the kind of a fault is told, on models that the explanations were not made with.
+"""Share of faults whose kind is told, on models that the explanations were not made with.
 
 Faults of known kinds are planted into transformers of Hugging Face and a CNN with random weights,
 on portable kernels and in XNNPACK's calls, which compute several operators each. One fault in six
