@@ -23,8 +23,10 @@ from etscope.analysis.numerics.diagnose import (
 )
 from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.numerics.runs import (
+    INPUTS_HINT,
     NO_RECORD_HINT,
     MethodRun,
+    OtherInputsError,
     check_values,
     chosen_run,
 )
@@ -32,6 +34,7 @@ from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.float_side import FloatSide, float_side
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.reference import (
+    inputs_are_a_guess,
     inputs_of_run,
     reference_of,
     runnable_graph,
@@ -204,7 +207,8 @@ def numerics_of(
     )
     given = inputs_of_run(trace, wanted, chosen, inputs, bundle)
     if not prepared.keeps_state and not writers_of_state(trace, wanted):
-        return prepared.diagnose(trace, chosen, given, operators=True)
+        found = prepared.diagnose(trace, chosen, given, operators=True)
+        return _not_accused(found, trace, chosen, inputs)
     memory = prepared.memory()
     before = runs_before(trace, wanted, chosen, inputs, bundle, previous)
     for doubt in before.doubts:
@@ -215,4 +219,20 @@ def numerics_of(
             others[one.method] = PreparedNumerics(trace, one.method)
         others[one.method].go_on(trace, one.run, one.inputs, memory)
     found = prepared.diagnose(trace, chosen, given, memory, operators=True)
+    found = _not_accused(found, trace, chosen, inputs)
     return replace(found, doubts=(*found.doubts, *before.doubts))
+
+
+def _not_accused(found: Numerics, trace: Trace, run: MethodRun, given: Any) -> Numerics:
+    """The diagnosis; `OtherInputsError` if it accuses operators that read the inputs, and these are
+    a guess."""
+    accused = [row for row in found.wrong if row.inputs and row.loop_pass == 0]
+    if not accused or given is not None or trace.forced:
+        return found
+    if not inputs_are_a_guess(trace, found.method, run):
+        return found
+    raise OtherInputsError(
+        f"the inputs of this run of {found.method!r} are not known: with those of the record "
+        f"{accused[0].label or accused[0].op}, which reads them, differs",
+        hint=f"{INPUTS_HINT}; etscope run --save keeps those of each call",
+    )
