@@ -21,6 +21,7 @@ from etscope.analysis.numerics.diagnose import (
     device_values,
     diagnose_run,
 )
+from etscope.analysis.numerics.evidence import AddedRuns
 from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.numerics.runs import (
     INPUTS_HINT,
@@ -101,12 +102,14 @@ class PreparedNumerics:
         memory: Memory | None = None,
         *,
         operators: bool = False,
+        runs: AddedRuns | None = None,
     ) -> Numerics:
         """Find the operators of a run whose numbers go wrong.
 
         inputs: of the run. memory: what the runs before it left, by default nothing; it goes on
         with this run, and has the outputs of the reference then. operators: tell of each operator
-        of a quantised model what its quantisation costs, not of the outputs alone.
+        of a quantised model what its quantisation costs, not of the outputs alone. runs: adds up
+        the values.
 
         Raises the errors of `analysis.numerics.diagnose`.
         """
@@ -132,7 +135,8 @@ class PreparedNumerics:
             floats=None if side is None else side.value,
             values_stay=self._runnable.own_memory is None,
         )
-        found = diagnose_run(trace, self.method, run, recomputation, self._matcher, self._judgement)
+        judgement = replace(self._judgement, runs=runs)
+        found = diagnose_run(trace, self.method, run, recomputation, self._matcher, judgement)
         if side is not None:
             device = unfolded(trace.values(run.block, run.position, run.block.outputs))
             cost = side.compare(self.metric, memory.outputs, device, operators=operators)

@@ -168,8 +168,8 @@ def command(
         several = _several(trace, files.program, chosen)
         if several:
             tables = _tables_of_methods(several, view, coverage=coverage)
-            default = () if coverage else ("method", *_COLUMNS)
-            output.write_tables(tables, view.columns, _filled(tables, default))
+            names = () if coverage else ("method", *_COLUMNS)
+            output.write_tables(tables, view.columns, _filled(tables, names))
             return 0 if all(one.is_fine for one in several) else 1
     with progress("computing the reference"), quiet():
         found = _numerics(trace, files.program, inputs, {**chosen, "values": values})
@@ -188,9 +188,11 @@ def command(
         )
     default: Sequence[str]
     if quantization:
-        table, default = _quantization(found).table(view.sort or "run"), _QUANTIZATION_COLUMNS
+        table = _quantization(found).table(view.sort or "run")
+        default = _QUANTIZATION_COLUMNS
     else:
-        table, default = _table(found, view, coverage=coverage), () if coverage else _COLUMNS
+        table = _table(found, view, coverage=coverage)
+        default = () if coverage else _COLUMNS
     if staging.narrow:
         own = None if inputs is None else read_inputs(trace, found.method, inputs)
         narrowed = narrowed_call(trace, found, own, errors.tolerance)
