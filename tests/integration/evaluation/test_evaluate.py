@@ -342,6 +342,6 @@ def test_all_samples_together_tell_what_none_tells_alone() -> None:
 
     few = evaluated(device, samples[:5], right)
     assert few.is_fine
-    assert "2 of 3 values have too few samples to be added up: 8 at least" in str(few.notes)
+    assert "3 of 3 values have too few samples to be added up: 8 at least" in str(few.notes)
     given = evaluated(device, samples, right, tolerance=60.0)
     assert given.is_fine and given.operators[1].evidence is None
