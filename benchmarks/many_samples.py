@@ -186,13 +186,17 @@ def one_number(error: float) -> Callable[[nn.Module], None]:
 
 
 FAULTS: tuple[tuple[str, str, Callable[[nn.Module], None]], ...] = (
+    ("channel x 1.003", "cnn int8", scaled_channel(1.003, "point")),
+    ("channel x 1.008", "cnn int8", scaled_channel(1.008, "point")),
     ("channel x 1.02", "cnn int8", scaled_channel(1.02, "point")),
     ("channel x 1.02", "wide cnn int8", scaled_channel(1.02, "point")),
     ("channel x 1.03", "cnn int8", scaled_channel(1.03, "conv")),
+    ("bias + 0.0005", "cnn int8", shifted("point", 5e-4)),
     ("bias + 0.005", "cnn int8", shifted("point", 5e-3)),
     ("number + 0.0005", "places portable", one_number(5e-4)),
     ("number + 0.0002", "places portable", one_number(2e-4)),
     ("number + 0.0002", "places xnnpack", one_number(2e-4)),
+    ("number + 0.005", "places int8", one_number(0.005)),
     ("number + 0.02", "places int8", one_number(0.02)),
     ("channel x 1.0001", "attention xnnpack", scaled_channel(1.0001, "head")),
 )
