@@ -20,7 +20,7 @@ struct TypeEntry {
 };
 
 // The types that ExecuTorch's files can hold.
-constexpr std::array<TypeEntry, 23> kTypes = {{
+constexpr std::array<TypeEntry, 25> kTypes = {{
     {ScalarType::Byte, "uint8", 1},
     {ScalarType::Char, "int8", 1},
     {ScalarType::Short, "int16", 2},
@@ -29,6 +29,8 @@ constexpr std::array<TypeEntry, 23> kTypes = {{
     {ScalarType::Half, "float16", 2},
     {ScalarType::Float, "float32", 4},
     {ScalarType::Double, "float64", 8},
+    {ScalarType::ComplexFloat, "complex64", 8},
+    {ScalarType::ComplexDouble, "complex128", 16},
     {ScalarType::Bool, "bool", 1},
     {ScalarType::QInt8, "qint8", 1},
     {ScalarType::QUInt8, "quint8", 1},

@@ -21,11 +21,14 @@ from etscope.analysis.numerics.diagnose import (
     device_values,
     diagnose_run,
 )
+from etscope.analysis.numerics.evidence import AddedRuns
 from etscope.analysis.numerics.explain import Recomputing
 from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from etscope.analysis.numerics.runs import (
+    INPUTS_HINT,
     NO_RECORD_HINT,
     MethodRun,
+    OtherInputsError,
     check_values,
     chosen_run,
 )
@@ -33,6 +36,7 @@ from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.float_side import FloatSide, float_side
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.reference import (
+    inputs_are_a_guess,
     inputs_of_run,
     reference_of,
     runnable_graph,
@@ -99,12 +103,14 @@ class PreparedNumerics:
         memory: Memory | None = None,
         *,
         operators: bool = False,
+        runs: AddedRuns | None = None,
     ) -> Numerics:
         """Find the operators of a run whose numbers go wrong.
 
         inputs: of the run. memory: what the runs before it left, by default nothing; it goes on
         with this run, and has the outputs of the reference then. operators: tell of each operator
-        of a quantised model what its quantisation costs, not of the outputs alone.
+        of a quantised model what its quantisation costs, not of the outputs alone. runs: adds up
+        the values.
 
         Raises the errors of `analysis.numerics.diagnose`.
         """
@@ -143,7 +149,8 @@ class PreparedNumerics:
             values_stay=self._runnable.own_memory is None,
             explaining=explaining,
         )
-        found = diagnose_run(trace, self.method, run, recomputation, self._matcher, self._judgement)
+        judgement = replace(self._judgement, runs=runs)
+        found = diagnose_run(trace, self.method, run, recomputation, self._matcher, judgement)
         if side is not None:
             device = unfolded(trace.values(run.block, run.position, run.block.outputs))
             cost = side.compare(self.metric, memory.outputs, device, operators=operators)
@@ -218,7 +225,8 @@ def numerics_of(
     )
     given = inputs_of_run(trace, wanted, chosen, inputs, bundle)
     if not prepared.keeps_state and not writers_of_state(trace, wanted):
-        return prepared.diagnose(trace, chosen, given, operators=True)
+        found = prepared.diagnose(trace, chosen, given, operators=True)
+        return _not_accused(found, trace, chosen, inputs)
     memory = prepared.memory()
     before = runs_before(trace, wanted, chosen, inputs, bundle, previous)
     for doubt in before.doubts:
@@ -229,4 +237,20 @@ def numerics_of(
             others[one.method] = PreparedNumerics(trace, one.method)
         others[one.method].go_on(trace, one.run, one.inputs, memory)
     found = prepared.diagnose(trace, chosen, given, memory, operators=True)
+    found = _not_accused(found, trace, chosen, inputs)
     return replace(found, doubts=(*found.doubts, *before.doubts))
+
+
+def _not_accused(found: Numerics, trace: Trace, run: MethodRun, given: Any) -> Numerics:
+    """The diagnosis; `OtherInputsError` if it accuses operators that read the inputs, and these are
+    a guess."""
+    accused = [row for row in found.wrong if row.inputs and row.loop_pass == 0]
+    if not accused or given is not None or trace.forced:
+        return found
+    if not inputs_are_a_guess(trace, found.method, run):
+        return found
+    raise OtherInputsError(
+        f"the inputs of this run of {found.method!r} are not known: with those of the record "
+        f"{accused[0].label or accused[0].op}, which reads them, differs",
+        hint=f"{INPUTS_HINT}; etscope run --save keeps those of each call",
+    )

@@ -287,6 +287,16 @@ def inputs_of_run(
     return _inputs_of_call(trace, method, _calls(trace, method)(run))
 
 
+def inputs_are_a_guess(trace: Trace, method: str, run: MethodRun) -> bool:
+    """True if nothing says that a run had the record's inputs, and it is not its method's first
+    (the second step of a decoder has other tokens) or the record has no representative ones of it.
+    """
+    if run.block.bundled_input_index >= 0 or _calls(trace, method)(run) is not None:
+        return False
+    is_main = method == "forward" or trace.methods == (method,)
+    return not is_main or run.number != runs_of(trace, method)[0].number
+
+
 def _check_given(trace: Trace, method: str, run: MethodRun, given: Any) -> None:
     call = _calls(trace, method)(run)
     noted = None if call is None or call.inputs is None else call.inputs.fingerprint

@@ -765,6 +765,13 @@ class MemoryRecord:
         """See `RecordFile`."""
         return _as_arrays(self.record._representative_inputs)
 
+    def example_inputs(self, name: str) -> Any:
+        """See `RecordFile`."""
+        program = self._programs[name]
+        if isinstance(program, RecordFile):
+            return program.example_inputs(name)
+        return _as_arrays(program.example_inputs)
+
 
 def _as_arrays(content: Any) -> Any:
     """Convert torch's tensors to numpy arrays in the same structure."""

@@ -14,6 +14,7 @@ from etscope.analysis.matching.logged_run import unfolded
 from etscope.analysis.memory import debug_buffer_bytes
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
+from etscope.analysis.numerics.evidence import AddedRuns
 from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.numerics.runs import (
     NO_RECORD_HINT,
@@ -498,7 +499,7 @@ class Collector:
 
     def __init__(self, options: Options, metric: Metric, count: int | None) -> None:
         self._options, self._metric, self._count = options, metric, count
-        self._statistics = Statistics(metric)
+        self._statistics, self._runs = Statistics(metric), AddedRuns()
         self._results: list[SampleResult] = []
         self._task = None if options.top is None else TaskCounts(options.top, options.output)
         self._first: Numerics | None = None
@@ -515,7 +516,7 @@ class Collector:
         """Diagnose the run of a sample, and count it in. memory: the reference's state before."""
         if not any(key.debug for key in run.block.keys):
             raise NumericGapError("its run has no values of operators", hint=RECORD_HINT)
-        found = prepared.diagnose(trace, run, list(inputs), memory)
+        found = prepared.diagnose(trace, run, list(inputs), memory, runs=self._runs)
         device = unfolded(trace.values(run.block, run.position, run.block.outputs))
         self.add(sample, found, memory.outputs, device, memory.float_outputs)
 
@@ -592,7 +593,7 @@ class Collector:
             method=self._first.method,
             reference=self._first.reference,
             metric=self._metric,
-            operators=self._statistics.operators(),
+            operators=self._statistics.operators(self._runs.evidence()),
             samples=results,
             task=None if self._task is None else self._task.task(),
             coverage=self._first.coverage,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,8 @@ import numpy as np
 
 from etscope.analysis.matching.matching import Coverage
 from etscope.analysis.metrics import Metric
+from etscope.analysis.numerics.diagnose import value_key
+from etscope.analysis.numerics.evidence import LEAST_SAMPLES, POWER, Deviation, Evidence
 from etscope.analysis.numerics.limits import difference
 from etscope.analysis.numerics.quantization import OutputErrors
 from etscope.analysis.numerics.rows import WRONG as WRONG_ROW
@@ -29,8 +31,6 @@ from etscope.evaluation._classification import Prediction, Task
 from etscope.model.table import Column, Kind, Table
 
 # -- Errors of each operator over the samples: two floats for each compared value, and no tensor.
-
-_Key = tuple[int, int | str | None, int, str, int | None, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,8 @@ class OperatorStatistics:
     number. wrong: the number in which the operator's own error exceeds its limit. nan: the number
     in which it has NaN where the reference has numbers. local, total: spreads of the operator's own
     error, and of the error to the reference. quantization: of the reference's error to the float
-    graph, of a quantised model. worst_sample: where the own error is worst.
+    graph, of a quantised model. worst_sample: where the own error is worst. evidence: of all
+    samples together; None for values that are moved, and with a tolerance that was given.
     """
 
     row: NumericsRow
@@ -83,6 +84,12 @@ class OperatorStatistics:
     total: Spread
     quantization: Spread
     worst_sample: str
+    evidence: Evidence | None = None
+
+    @property
+    def deviation(self) -> Deviation | None:
+        """The finding of all samples together; None if nothing does."""
+        return None if self.evidence is None else self.evidence.wrong
 
     @property
     def share(self) -> float:
@@ -108,14 +115,12 @@ class Statistics:
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
-        self._sums: dict[_Key, _Sums] = {}
+        self._sums: dict[Hashable, _Sums] = {}
 
     def add(self, sample: str, found: Numerics) -> None:
         """Count a sample in."""
         for row in found.rows:
-            pair = row.pair
-            value = pair.instruction, pair.delegate_id, pair.output, pair.node, pair.element
-            sums = self._sums.setdefault((*value, row.loop_pass), _Sums(row))
+            sums = self._sums.setdefault(value_key(row), _Sums(row))
             sums.samples += 1
             sums.wrong += row.verdict == WRONG_ROW
             sums.nan += bool(row.non_finite and row.non_finite.new_nan)
@@ -130,8 +135,8 @@ class Statistics:
             if sums.worst is None or badness > sums.worst:
                 sums.worst, sums.worst_sample = badness, sample
 
-    def operators(self) -> tuple[OperatorStatistics, ...]:
-        """The statistics, in order of execution."""
+    def operators(self, evidence: Mapping[Hashable, Evidence]) -> tuple[OperatorStatistics, ...]:
+        """The statistics, in order of execution. evidence: of all samples, by `value_key`."""
         return tuple(
             OperatorStatistics(
                 row=sums.row,
@@ -142,6 +147,7 @@ class Statistics:
                 total=Spread.of(sums.total, self._metric),
                 quantization=Spread.of(sums.quantization, self._metric),
                 worst_sample=sums.worst_sample,
+                evidence=evidence.get(value_key(sums.row)),
             )
             for sums in sorted(self._sums.values(), key=lambda sums: sums.row.order)
         )
@@ -219,6 +225,7 @@ _STATES = {
 
 
 SORTS = ("run", "error")  # of the table of operators
+_NEAREST = 3  # operators to have a sentence on how many samples are missing
 
 
 @dataclass(frozen=True)
@@ -261,10 +268,20 @@ class Evaluation:
         """The operators that are wrong in a sample, in order of execution."""
         return tuple(operator for operator in self.operators if operator.wrong)
 
+    @cached_property
+    def deviating(self) -> tuple[OperatorStatistics, ...]:
+        """The operators that are wrong in no sample, and by all of them together, in order."""
+        return tuple(one for one in self.operators if one.deviation is not None and not one.wrong)
+
+    @property
+    def is_finding(self) -> bool:
+        """True if a sample is a finding, or an operator is wrong by all samples together."""
+        return bool(self.findings or self.deviating)
+
     @property
     def is_fine(self) -> bool:
-        """True if all samples were compared, and none is a finding."""
-        return not self.findings and not self.skipped
+        """True if all samples were compared, and there is no finding."""
+        return not self.is_finding and not self.skipped
 
     def worst_samples(self, count: int | None = 10) -> tuple[SampleResult, ...]:
         """The worst samples: findings by excess, then those with another class, then by the error
@@ -281,6 +298,12 @@ class Evaluation:
     def verdict(self) -> str:
         """A sentence: the number of findings, and the operator that is wrong in most samples."""
         total = len(self.compared)
+        if not self.findings and self.deviating:
+            first = self.deviating[0]
+            return (
+                f"in no sample alone, but in all {total} together {described(first.row)} goes "
+                f"wrong: {first.deviation}"
+            )
         if not self.findings:
             return f"no operator goes wrong in {_samples(total)}"
         found = f"{len(self.findings)} of {_samples(total)} have"
@@ -297,6 +320,7 @@ class Evaluation:
         worst = self.worst_samples(1)
         if worst and worst[0].is_finding and worst[0].operator is not None:
             notes.append(f"worst: sample {worst[0].name}, {described(worst[0].operator)}")
+        notes += self._evidence_notes()
         if self.task is not None:
             notes += task_notes(self.task)
         if self.skipped:
@@ -343,6 +367,49 @@ class Evaluation:
         """True if the samples were compared with the float graph of a quantised model, too."""
         return any(one.side is not None for one in self.compared)
 
+    def _evidence_notes(self) -> Iterator[str]:
+        """Sentences on what all samples together tell, and on what more would tell."""
+        others = self.deviating[0 if self.findings else 1 :]
+        if others:
+            yield (
+                f"in all samples together {len(others)} {'' if self.findings else 'more '}"
+                f"go{'es' if len(others) == 1 else ''} wrong, the first is "
+                f"{described(others[0].row)}: {others[0].deviation}"
+            )
+        added = [one for one in self.operators if one.evidence is not None]
+        few = [one for one in added if one.evidence and not one.evidence.is_enough]
+        if few:
+            yield (
+                f"{len(few)} of {len(self.operators)} values have too few samples to be added up: "
+                f"{LEAST_SAMPLES} at least"
+            )
+        near = [
+            (one.row, one.evidence.nearest)
+            for one in added
+            if one.evidence is not None and one.evidence.nearest is not None
+        ]
+        for row, nearest in sorted(near, key=lambda pair: pair[1].log_p)[:_NEAREST]:
+            told = (
+                "no number of samples tells it"
+                if nearest.more is None
+                else f"{nearest.more:,} more samples would tell such an error, with a power of "
+                f"{POWER:.0%} at least"
+            )
+            yield (
+                f"not told from chance: {described(row)}, where the {nearest.test} of "
+                f"{nearest.where} is off by {nearest.error:.3g} of the value's size; {told}"
+            )
+        least = [one.evidence.told for one in added if one.evidence and one.evidence.told]
+        if least and not self.deviating:
+            yield (
+                f"added up, the samples tell a mean error of {min(least):.1g} to {max(least):.1g} "
+                f"of a value's size in a channel or row, by operator, with a power of at least "
+                f"{POWER:.0%}"
+            )
+        sliced = sum(not one.evidence.by_element for one in added if one.evidence)
+        if sliced:
+            yield (f"{sliced} large values are added up by channel and row, and not by element")
+
     # -- tables
 
     def operators_table(self, sort: str = "run") -> Table:
@@ -355,7 +422,12 @@ class Evaluation:
             badness = self.metric.badness
             operators = sorted(
                 operators,
-                key=lambda one: (one.wrong, one.nan, badness(one.local.worst)),
+                key=lambda one: (
+                    one.wrong,
+                    one.deviation is not None,
+                    one.nan,
+                    badness(one.local.worst),
+                ),
                 reverse=True,
             )
         rows = [operator.row for operator in operators]
@@ -378,6 +450,18 @@ class Evaluation:
                 Column("wrong", Kind.COUNT): [one.wrong for one in operators],
                 Column("share", Kind.SHARE, title="out of limit"): [one.share for one in operators],
                 Column("nan", Kind.COUNT, title="NaN", priority=2): [one.nan for one in operators],
+                Column("together", title="all samples together", priority=3): [
+                    None if one.deviation is None else str(one.deviation) for one in operators
+                ],
+                Column("told", Kind.FLOAT, title="told mean error", priority=5): [
+                    None if one.evidence is None else one.evidence.told for one in operators
+                ],
+                Column("more_samples", Kind.COUNT, title="samples missing", priority=5): [
+                    None
+                    if one.evidence is None or one.evidence.nearest is None
+                    else one.evidence.nearest.more
+                    for one in operators
+                ],
                 **statistics,
                 Column("worst_sample", priority=1): [
                     None if one.local.worst == self.metric.perfect else one.worst_sample
@@ -480,6 +564,7 @@ class Evaluation:
             ("samples compared", compared, total),
             ("samples skipped", len(self.skipped), total),
             ("samples with a wrong operator or NaN", len(self.findings), compared),
+            ("operators wrong in all samples together", len(self.deviating), len(self.operators)),
         ]
         task = self.task
         if task is not None:

@@ -210,6 +210,7 @@ def run(
     runner: "python" (the runtime in the `executorch` package), "native" (etscope's C++ runner), or
         "auto": python, unless only native supports the options.
     isolate: False runs in this process, which ends if the runtime aborts; python runner only.
+        "auto" takes the native one, with a warning, for values that the other cannot record.
     timeout: seconds for each of the runs, those in processes of their own.
     verify: refuse a record of another program.
     profiled_iterations: executions of the separate run that records times; `iterations` by default.

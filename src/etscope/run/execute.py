@@ -116,7 +116,8 @@ def chosen_runner(
         )
     if wanted == PYTHON or (wanted == AUTO and not beyond and not no_python):
         return PYTHON
-    if not isolate:
+    # Where its dump would be broken there is no other way, and nothing to choose for the caller.
+    if not isolate and not _only_unloggable(jobs, program, beyond):
         raise UsageError(
             f"the Python runtime cannot do this: {'; '.join(beyond) or no_python}",
             hint="the native runner can, in a process of its own: isolate=True",
@@ -135,6 +136,17 @@ def chosen_runner(
         + (f", and the Python runtime cannot do this: {reason}" if reason else ""),
         hint=no_native,
     )
+
+
+def _only_unloggable(jobs: list[Job], program: Program, beyond: list[str]) -> bool:
+    """True if the Python runtime fails at values alone that its tracer cannot log."""
+    types = {
+        text
+        for job in jobs
+        for method in {call.method for call in job.calls}
+        for text in unloggable(program, method)
+    }
+    return bool(beyond) and types.issuperset(beyond)
 
 
 def beyond_python(job: Job, program: Program) -> list[str]:
@@ -157,22 +169,38 @@ def beyond_python(job: Job, program: Program) -> list[str]:
     return found
 
 
-def unloggable(program: Program, method: str) -> list[str]:
-    """List values that the runtime's own tracer cannot log at the level intermediate_outputs, in
-    words, by type."""
+# What the native runner makes of types that a dump cannot hold (native/src/common/widen.cpp).
+_WIDENED = {
+    ScalarType.HALF: "records them as float32, exactly",
+    ScalarType.BFLOAT16: "records them as float32, exactly",
+    ScalarType.UINT32: "records them as int64, exactly",
+    ScalarType.UINT64: "records them as int64, and leaves out what is larger",
+}
+_LEFT_OUT = "leaves them out"
+
+
+def unloggable(program: Program, method: str) -> dict[str, str]:
+    """Map values that the runtime's own tracer cannot log at the level intermediate_outputs, in
+    words, by type, to what the native runner does with them."""
     values = program.method(method).values
     types: dict[str, dict[str, None]] = {}
+    kept: dict[str, str] = {}
     for place, index in recorded_by_a_run(program, method):
         value = values[index]
         if isinstance(value, TensorValue) and value.scalar_type not in LOGGABLE:
-            types.setdefault(f"tensors of {value.scalar_type.torch_name}", {})[place] = None
+            kind = f"tensors of {value.scalar_type.torch_name}"
+            kept[kind] = _WIDENED.get(value.scalar_type, _LEFT_OUT)
         elif isinstance(value, ScalarValue) and value.kind is ValueKind.NULL:
-            types.setdefault("None as an output", {})[place] = None
-    return [
+            kind = "None as an output"
+            kept[kind] = _LEFT_OUT
+        else:
+            continue
+        types.setdefault(kind, {})[place] = None
+    return {
         f"{kind} ({', '.join(list(places)[:3])}"
-        + (f" and {len(places) - 3} more)" if len(places) > 3 else ")")
+        + (f" and {len(places) - 3} more)" if len(places) > 3 else ")"): kept[kind]
         for kind, places in types.items()
-    ]
+    }
 
 
 def execute(job: Job, folder: Path, options: ExecutionOptions, program: Program) -> Executed:
@@ -186,14 +214,8 @@ def execute(job: Job, folder: Path, options: ExecutionOptions, program: Program)
         if options.runner == NATIVE:
             intermediate = job.debug_level == INTERMEDIATE_OUTPUTS
             for method in dict.fromkeys(call.method for call in job.calls if intermediate):
-                for what in unloggable(program, method):
-                    recorded = (
-                        "left out"
-                        if what.startswith("None")
-                        else "recorded in a wider type where there is one that holds them exactly, "
-                        "else left out"
-                    )
-                    text = f"an ETDump cannot hold {what}: {recorded}"
+                for what, kept in unloggable(program, method).items():
+                    text = f"an ETDump cannot hold {what}: the native runner {kept}"
                     warnings.warn(text, EtscopeWarning, stacklevel=2)
             size = 0 if options.grow else options.debug_buffer_size or 0
         else:
@@ -216,7 +238,7 @@ def execute(job: Job, folder: Path, options: ExecutionOptions, program: Program)
 
 
 def _start(job: Job, folder: Path, options: ExecutionOptions) -> None:
-    if options.isolate:
+    if options.isolate or options.runner == NATIVE:
         options.place.execute(job, folder, options.runner, options.timeout)
     else:
         python.run_here(job, folder)

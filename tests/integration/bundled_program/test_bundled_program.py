@@ -178,7 +178,10 @@ def test_the_schema_lists_the_types_of_elements(tmp_path: Path) -> None:
     text = (tmp_path / "scalar_type.fbs").read_text()
     found = re.findall(r"^  (\w+) = (\d+),$", text, re.MULTILINE)
     assert {name: int(number) for name, number in found} == {
-        kind.name: kind.value for kind in ScalarType
+        # ExecuTorch writes complex numbers without an entry in its schema.
+        kind.name: kind.value
+        for kind in ScalarType
+        if not kind.torch_name.startswith("complex")
     }
     with pytest.raises(UsageError, match="there is no schema 'program'"):
         write_schema(tmp_path, "program")
@@ -299,7 +302,8 @@ VECTOR = np.zeros(2, np.float32)
             VECTOR,
             r"float32\[2\] where the program takes bfloat16\[2\]",
         ),
-        (tensor(2), VECTOR.astype(complex), "no scalar type for complex128"),
+        (tensor(2), VECTOR.astype(complex), r"complex128\[2\] where the program takes float32"),
+        (tensor(2), VECTOR.astype("m8[s]"), "no scalar type for timedelta64"),
         (tensor(2), 3, r"the int 3 where the program takes float32\[2\]"),
         (tensor(), np.float32(3), r"the float 3.0 where the program takes float32\[\]"),
         (

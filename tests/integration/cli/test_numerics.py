@@ -117,6 +117,23 @@ def test_what_is_missing(
     assert "hint: " in err
 
 
+def test_each_method_that_ran_on_the_inputs_of_the_record(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = run(capsys, *files("two_methods"), "--format", "json")
+    assert code == 0
+    table = json.loads(out)
+    methods = [row["method"] for row in table["rows"]]
+    assert {name: methods.count(name) for name in methods} == {"encode": 3, "decode": 6}
+    assert {row["verdict"] for row in table["rows"]} == {"fine"}
+    for name, count in (("encode", 3), ("decode", 6)):
+        assert f"{name}: {count} of {count} logged values" in str(table["notes"])
+
+    code, out, _ = run(capsys, *files("two_methods"), "--method", "encode")
+    assert code == 0
+    assert "sigmoid" not in out
+
+
 def test_no_inputs(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, *files("batched_linear"))
     assert code == 4 and "no inputs to run the reference graph on" in err

@@ -78,7 +78,7 @@ def test_a_view_with_gaps_is_sent_dense() -> None:
         ([[1]], "nested list"),
         (object(), "cannot take object"),
         (np.zeros((1,) * 17, np.int8), "17 dimensions"),
-        (np.zeros(1, np.complex64), "complex64"),
+        (np.zeros(1, "m8[s]"), "timedelta64"),
         ("a" * ((1 << 20) + 1), "a text of"),
     ],
 )

@@ -22,6 +22,7 @@ from etscope.errors import (  # noqa: E402
     UsageError,
 )
 from etscope.evaluation import Evaluation, evaluate, evaluate_dump  # noqa: E402
+from etscope.export import export  # noqa: E402
 from etscope.run import Call, run  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
 from tests.support.evaluation.models import (  # noqa: E402
@@ -306,3 +307,41 @@ def test_a_dump_of_a_model_with_state() -> None:
     found = evaluate_dump(trace, broken, keep_going=True)
     assert [s.verdict for s in found.samples] == ["fine", "skipped", "skipped", "skipped"]
     assert "state before is not known" in found.samples[2].reason
+
+
+class Places(torch.nn.Module):
+    """A table of positions is added; on the device one number of it is off."""
+
+    def __init__(self, error: float = 0.0) -> None:
+        super().__init__()
+        table = torch.randn(48, 64, generator=torch.Generator().manual_seed(0))
+        table[3, 5] += error
+        self.register_buffer("table", table)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x * 0.5 + self.table)
+
+
+def test_all_samples_together_tell_what_none_tells_alone() -> None:
+    samples = torch.randn(40, 1, 48, 64, generator=torch.Generator().manual_seed(1))
+    right = export(Places(), (samples[0],))
+    device = export(Places(1.6e-4), (samples[0],))
+    sound = evaluated(right, samples)
+    assert sound.is_fine and not sound.deviating
+    assert "samples tell a mean error of" in str(sound.notes)
+
+    found = evaluated(device, samples, right)
+    assert not found.findings and found.is_finding and not found.is_fine
+    (add,) = found.deviating
+    assert add.row.label == "add" and add.wrong == 0 and add.deviation is not None
+    assert add.deviation.index == (0, 3, 5)
+    assert found.verdict.startswith("in no sample alone, but in all 40 together instruction 1, add")
+    assert "(p < 1e-" in found.verdict
+    table = found.operators_table("error")
+    assert table.values["together"][0] == str(add.deviation)
+
+    few = evaluated(device, samples[:5], right)
+    assert few.is_fine
+    assert "3 of 3 values have too few samples to be added up: 8 at least" in str(few.notes)
+    given = evaluated(device, samples, right, tolerance=60.0)
+    assert given.is_fine and given.operators[1].evidence is None

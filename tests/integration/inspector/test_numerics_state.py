@@ -15,7 +15,7 @@ pytest.importorskip("executorch.exir")
 from etscope import Inspector  # noqa: E402
 from etscope.analysis.numerics.rows import Numerics  # noqa: E402
 from etscope.bundled_program import bundle_cases  # noqa: E402
-from etscope.errors import EtscopeWarning, NumericGapError, UsageError  # noqa: E402
+from etscope.errors import EtscopeWarning, MismatchError, NumericGapError, UsageError  # noqa: E402
 from etscope.export import export  # noqa: E402
 from etscope.run import Call, Run, run  # noqa: E402
 from tests.support.run.stateful import cache_calls, shared_cache_program  # noqa: E402
@@ -90,6 +90,14 @@ def test_inputs_of_runs_before_that_are_not_known_are_said() -> None:
     assert any("are not known" in doubt for doubt in found.doubts)
     with pytest.raises(UsageError, match="2 runs before this one, and the inputs of 1"):
         opened.diagnose_numerics(run=2, inputs=(SAMPLES[2],), previous=[SAMPLES[0]])
+
+
+def test_a_run_on_other_inputs_is_not_judged_by_those_of_the_record() -> None:
+    """Neither are given, nor are they noted beside the dump."""
+    opened = ran().inspector(verify=True, calls=())
+    assert opened.diagnose_numerics(run=0).is_fine
+    with pytest.raises(MismatchError, match=r"run of 'forward' are not known: .* reads them"):
+        opened.diagnose_numerics(run=2)
 
 
 def test_a_run_that_was_not_saved_knows_its_calls() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from executorch.exir import EdgeCompileConfig, to_edge
 
 import etscope
 from etscope.errors import EtscopeWarning, MissingDataError, UsageError
@@ -298,20 +299,23 @@ def test_arguments_that_make_no_sense(options: dict[str, object]) -> None:
         run(artifacts("cnn_portable").pte, **options)
 
 
-def test_half_and_bfloat16_are_recorded_wider() -> None:
+@pytest.mark.parametrize("isolate", [True, False])
+def test_half_and_bfloat16_are_recorded_wider(isolate: bool) -> None:
     """The runtime's own tracer would leave a dump behind that nobody can read."""
     made = artifacts("bf16_fp16")
     cases = torch.load(made.inputs_pt, weights_only=True)["forward"]
 
-    with pytest.warns(EtscopeWarning, match=r"(bfloat16|float16).*wider type"):
+    with pytest.warns(EtscopeWarning, match=r"float16.*native runner records them as float32"):
         done = run(
             made.pte,
             cases[0],
             iterations=1,
             etrecord=made.etrecord,
             debug_level="intermediate_outputs",
+            isolate=isolate,
         )
 
+    assert done.memory.runner == "native"
     block = next(b for b in done.inspector().event_blocks if b.name == "Execute")
     for logged, output in zip(block.run_output, done.outputs, strict=True):
         torch.testing.assert_close(logged.to(output.dtype), output, rtol=0, atol=0)
@@ -358,3 +362,24 @@ def test_nothing_to_verify_is_no_pass() -> None:
 
     with pytest.raises(MissingDataError, match="nothing was run that has expected outputs"):
         done.verify()
+
+
+def test_complex_numbers_run_and_are_left_out_of_the_dump() -> None:
+    class Turned(torch.nn.Module):
+        def forward(self, x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+            return torch.view_as_real_copy(x * turn)
+
+    inputs = tuple(torch.randn(4, dtype=torch.complex64) for _ in range(2))
+    config = EdgeCompileConfig(_check_ir_validity=False)  # the edge dialect knows no complex types
+    exported = torch.export.export(Turned(), inputs)
+    edge = to_edge(exported, compile_config=config, generate_etrecord=True)
+    program = edge.to_executorch()
+
+    with pytest.warns(EtscopeWarning, match="complex64"):
+        done = run(program, inputs, iterations=1, debug_level="intermediate_outputs")
+
+    np.testing.assert_allclose(done.arrays[0][0], Turned()(*inputs).numpy(), rtol=1e-6)
+    found = done.inspector().diagnose_numerics(inputs=inputs)
+    assert found.is_fine
+    assert [row.op for row in found.rows] == ["aten.view_as_real_copy.default"]
+    assert "1 of 2 reference nodes compared" in str(found.coverage)

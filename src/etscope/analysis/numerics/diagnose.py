@@ -21,6 +21,7 @@ import numpy as np
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.metrics import Metric, find_metric
+from etscope.analysis.numerics.evidence import AddedRuns
 from etscope.analysis.numerics.explain import (
     Others,
     PrepareRecomputing,
@@ -28,7 +29,14 @@ from etscope.analysis.numerics.explain import (
     with_explanations,
 )
 from etscope.analysis.numerics.explanations import Suspect
-from etscope.analysis.numerics.limits import Rules, difference, exceeds, judge, new_nan
+from etscope.analysis.numerics.limits import (
+    Rules,
+    difference,
+    exceeds,
+    judge,
+    new_nan,
+    rounding_of,
+)
 from etscope.analysis.numerics.rows import (
     BY_DESIGN,
     FINE,
@@ -86,12 +94,14 @@ class Judgement:
     """Rules by which rows are judged, and what is kept of them.
 
     metric: of the errors. tolerance: the worst local error that is fine, in that metric; None for
-    the usual one of the dtype. kept: None for no values.
+    the usual one of the dtype. kept: None for no values. runs: adds up the values of this run and
+    others.
     """
 
     metric: Metric
     tolerance: float | None = None
     kept: KeptValues | None = None
+    runs: AddedRuns | None = None
 
 
 class Recomputed(Protocol):
@@ -283,6 +293,7 @@ def diagnose_run(
             if explained.verdict != row.verdict and row.noise is None:
                 # Whether a difference shows depends on the whole limit.
                 explained = flow.explained(judge_rows.row(compared, screen=False))
+            judge_rows.add_up(compared, explained)
             if keeper is not None:
                 explained = keeper.with_values(explained, compared)
             if suspects is not None and suspects.takes(explained):
@@ -405,7 +416,7 @@ class _Judge:
         graph, subgraph = self.subgraphs.graph, self.subgraphs.of(pair.node)
         record, node = self.paired.records[pair.instruction], graph.calls[pair.node]
         inside = [graph.calls[path] for path in subgraph.nodes]
-        rules = self._rules(pair, inside)
+        rules = self._rules(pair)
         judged = screened(metric, local, value, rules) if screen else None
         if judged is None:
             judged = judge(metric, local, value, compared.wide, rules)
@@ -447,8 +458,18 @@ class _Judge:
         expected = self.floats(pair.node, pair.element)
         return difference(self.judgement.metric, expected, reference)
 
-    def _rules(self, pair: Pair, inside: Sequence[Node]) -> Rules:
-        """The rules for a value. inside: the nodes that compute it."""
+    def add_up(self, compared: _Compared, row: NumericsRow) -> None:
+        """Add a value to those of other runs, unless its rules leave nothing to chance."""
+        runs, rules = self.judgement.runs, self._rules(compared.pair)
+        if runs is None or rules.tolerance is not None or rules.exact or compared.local is None:
+            return
+        known = rounding_of(np.asarray(compared.local).dtype, np.empty(0), rules)
+        runs.add(value_key(row), compared.local, compared.value, lambda: compared.wide, known)
+
+    def _rules(self, pair: Pair) -> Rules:
+        """The rules for a value."""
+        paths = self.subgraphs.of(pair.node).nodes
+        inside = [self.subgraphs.graph.calls[path] for path in paths]
         moves_bits = self.backends.get(pair.node) in _MOVE_BITS
         return Rules(
             tolerance=self.judgement.tolerance,
@@ -459,16 +480,22 @@ class _Judge:
 
     def suspect(self, row: NumericsRow, compared: _Compared) -> Suspect:
         """The values of a row, with the rules that it was judged by."""
-        graph = self.subgraphs.graph
         return Suspect(
             value=compared.value,
             local=compared.local,
             wide=compared.wide,
             metric=self.judgement.metric,
-            rules=self._rules(row.pair, [graph.calls[path] for path in row.nodes]),
+            rules=self._rules(row.pair),
             part=row.part,
             axis=channel_axis(row.op, len(row.shape)),
         )
+
+
+def value_key(row: NumericsRow) -> tuple[int, int | str | None, int, str, int | None, int]:
+    """The key of a row's value in all runs of the program."""
+    pair = row.pair
+    value = pair.instruction, pair.delegate_id, pair.output, pair.node, pair.element
+    return (*value, row.loop_pass)
 
 
 class _Keeper:

@@ -235,11 +235,19 @@ def record_methods(record: RecordView) -> tuple[str, ...]:
 
 
 def recorded_inputs(record: RecordView, method: str) -> Any:
-    """The record's representative inputs of a method; None without. A record has those of one
-    method, "forward" or the only one."""
+    """The record's inputs of a method; None without: the representative ones, which are of one
+    method, "forward" or the only one. In a record of several methods, also those that the method
+    was exported with."""
     methods = record_methods(record)
     main = "forward" if "forward" in methods or len(methods) != 1 else methods[0]
-    return record.representative_inputs() if method == main else None
+    found = record.representative_inputs() if method == main else None
+    if found is not None or len(methods) < 2 or method not in record.edge_methods:
+        return found
+    examples = record.example_inputs(f"{EDGE}/{method}")
+    if not isinstance(examples, (list, tuple)) or len(examples) != 2:
+        return None
+    arguments, keywords = examples
+    return [*arguments, *keywords.values()]
 
 
 def graph_name(record: RecordView, reference: str, method: str) -> str:

@@ -26,7 +26,7 @@ SUMMARY, OPERATORS, SAMPLES, FLIPS = "summary", "operators", "samples", "flips"
 SHOWN = (SUMMARY, OPERATORS, SAMPLES, FLIPS)
 _TEXT_COLUMNS = {
     OPERATORS: (
-        "instruction", "op", "wrong", "share", "nan", "local_median", "local_worst",
+        "instruction", "op", "wrong", "share", "together", "nan", "local_median", "local_worst",
         "quantization_worst", "total_worst", "worst_sample", "source",
     ),
     SAMPLES: (
@@ -100,6 +100,7 @@ class DatasetOptions:
                 "nan": not any(operator.nan for operator in found.operators),
                 "quantization": not found.has_float,
                 "quantization_worst": not found.has_float,
+                "together": not found.deviating,
                 "flips": found.task is None,
                 "reason": not found.skipped,
             }
@@ -115,7 +116,7 @@ class DatasetOptions:
         output.write_tables(tables, view.columns)
         share = None if found.task is None else found.task.flip_share
         too_many = self.max_flips is not None and (share is None or share > self.max_flips)
-        if too_many or found.findings:
+        if too_many or found.is_finding:
             return 1
         return 3 if found.skipped else 0
 

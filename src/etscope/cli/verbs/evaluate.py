@@ -84,8 +84,8 @@ def command(
 
     The reference is computed from the ETRecord: that of --etrecord, or PROGRAM.
 
-    Exit code 1 when an operator is wrong in a sample, or more samples than --max-flips get another
-    class; 3 when samples were skipped; 4 when none could be compared.
+    Exit code 1 when an operator is wrong in a sample, or in all of them together, or more samples
+    than --max-flips get another class; 3 when samples were skipped; 4 when none could be compared.
     """
     from etscope.cli.output.progress import counting
     from etscope.evaluation import evaluate

@@ -42,13 +42,16 @@ from etscope.cli.options.stages import (
     write_stages,
 )
 from etscope.cli.output.tables import OutputOptions, ViewOptions
-from etscope.errors import UsageError
+from etscope.errors import MismatchError, MissingDataError, NumericGapError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from etscope.analysis.numerics.quantization import Quantization
     from etscope.analysis.numerics.rows import Numerics
     from etscope.analysis.profile.trace import Trace
     from etscope.evaluation import Evaluation
+    from etscope.model.table import Table
 
 _COLUMNS = (
     "instruction", "op", "node", "quantization", "total", "local", "inherited", "noise", "limit",
@@ -65,7 +68,7 @@ _QUANTIZATION_COLUMNS = (
 @inputs_option
 @functools.partial(dataset_options, required=False)
 @error_options
-@click.option("--method", "-m", metavar="NAME", help="The method. Default: the one that ran.")
+@click.option("--method", "-m", metavar="NAME", help="The method. Default: all that ran.")
 @click.option("--run", type=COUNT, metavar="N", help="Index of the run, from 0.")
 @choice_option("--sort", ("run", "error"), "Order of execution, or the worst first.")
 @limit_option
@@ -122,6 +125,9 @@ def command(
     exported, quantised, edge, device. In place of DUMP, a MODEL as for `etscope export` is
     exported, run here, and compared in this way; a wrong delegate call is narrowed down to a line.
 
+    Where several methods ran, each is diagnosed, the first of its runs that has values. With
+    --inputs, --run, --dataset, --values and --plot it is forward, or the one that --method names.
+
     Exit code 1 when an operator is wrong, or has NaN where the reference has none.
     """
     from etscope.cli.output.progress import progress
@@ -157,6 +163,14 @@ def command(
         if plot is not None:
             save_plot(evaluation, plot)
         return dataset_options.write(evaluation, output, view)
+    of_one = any(x is not None for x in (method, inputs, run, values, plot))
+    if not (of_one or quantization or staging.narrow):
+        several = _several(trace, files.program, chosen)
+        if several:
+            tables = _tables_of_methods(several, view, coverage=coverage)
+            names = () if coverage else ("method", *_COLUMNS)
+            output.write_tables(tables, view.columns, _filled(tables, names))
+            return 0 if all(one.is_fine for one in several) else 1
     with progress("computing the reference"), quiet():
         found = _numerics(trace, files.program, inputs, {**chosen, "values": values})
     if values is not None:
@@ -172,27 +186,77 @@ def command(
             noise_floor=table.values["noise"],
             title=f"Local error of {found.method}",
         )
-    default: list[str] | None = None
+    default: Sequence[str]
     if quantization:
         table = _quantization(found).table(view.sort or "run")
-        default = list(_QUANTIZATION_COLUMNS)
-    elif coverage:
-        table = replace(found.coverage.table(), notes=found.notes)
+        default = _QUANTIZATION_COLUMNS
     else:
-        table = found.table(view.sort or "run")
-        default = list(_COLUMNS)
+        table = _table(found, view, coverage=coverage)
+        default = () if coverage else _COLUMNS
     if staging.narrow:
         own = None if inputs is None else read_inputs(trace, found.method, inputs)
         narrowed = narrowed_call(trace, found, own, errors.tolerance)
         if narrowed is not None:
             table = replace(table, notes=(*table.notes[:1], *narrowed.notes, *table.notes[1:]))
     table = table.take(range(len(table))[: view.limit])
-    if default:
-        default = [
-            name for name in default if any(cell is not None for cell in table.values.get(name, ()))
-        ]
-    output.write_tables([table], view.columns, default)
+    output.write_tables([table], view.columns, _filled([table], default))
     return 0 if found.is_fine else 1
+
+
+def _table(found: Numerics, view: ViewOptions, *, coverage: bool) -> Table:
+    if coverage:
+        return replace(found.coverage.table(), notes=found.notes)
+    return found.table(view.sort or "run")
+
+
+def _filled(tables: Sequence[Table], names: Sequence[str]) -> list[str] | None:
+    """The columns that have a value; None without names."""
+    return [
+        name
+        for name in names
+        if any(cell is not None for table in tables for cell in table.values.get(name, ()))
+    ] or None
+
+
+def _tables_of_methods(
+    found: Sequence[Numerics], view: ViewOptions, *, coverage: bool
+) -> list[Table]:
+    """A table for each method, all of the same columns."""
+    tables = [_with_method(_table(one, view, coverage=coverage), one.method) for one in found]
+    common = [name for name in tables[0].names if all(name in one.names for one in tables)]
+    return [one.select(common).take(range(len(one))[: view.limit]) for one in tables]
+
+
+def _several(trace: Trace, program: str | None, chosen: dict[str, Any]) -> list[Numerics]:
+    """Diagnose each method that ran; empty if it is one, or none. Where one cannot be compared,
+    that is its error."""
+    from etscope.cli.output.progress import progress
+    from etscope.diagnosis.numeric_gap import methods_that_ran
+    from etscope.quiet import quiet
+
+    methods = methods_that_ran(trace)
+    if len(methods) < 2:
+        return []
+    found, name = [], ""
+    try:
+        for name in methods:
+            with progress(f"computing the reference of {name}"), quiet():
+                found.append(_numerics(trace, program, None, {**chosen, "method": name}))
+    except (MismatchError, MissingDataError, NumericGapError) as error:
+        error.message = f"the method {name!r}: {error.message}"
+        raise
+    return found
+
+
+def _with_method(table: Table, method: str) -> Table:
+    from etscope.model.table import Column
+
+    return replace(
+        table,
+        columns=(Column("method"), *table.columns),
+        values={"method": [method] * len(table), **table.values},
+        notes=tuple(f"{method}: {note}" for note in table.notes),
+    )
 
 
 def _quantization(found: Numerics) -> Quantization:

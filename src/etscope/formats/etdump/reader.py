@@ -140,7 +140,8 @@ def read_etdump(source: BytesLike | PathLike) -> ETDump:
 IDENTIFIER = b"ED00"
 _BROKEN = (
     "the file was damaged, or ExecuTorch wrote it broken: up to 1.5 it does so when it logs a "
-    "tensor of type half, bfloat16, uint32, uint64 or float8 to the debug buffer"
+    "tensor of type half, bfloat16, uint32, uint64, float8 or complex to the debug buffer; "
+    "etscope run --debug-level intermediate_outputs records such a program with the native runner"
 )
 _PREFIX = 4
 _CUT_PADDING = 16  # a size that claims a few bytes of padding too many does no harm

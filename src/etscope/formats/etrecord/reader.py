@@ -134,6 +134,7 @@ class RecordView(Protocol):
     def program_view(self) -> memoryview | None: ...
     def reference_outputs(self) -> dict[str, Any] | None: ...
     def representative_inputs(self) -> Any: ...
+    def example_inputs(self, name: str) -> Any: ...
 
 
 def read_etrecord(source: PathLike | BytesLike | IO[bytes]) -> RecordFile:
@@ -365,6 +366,10 @@ class RecordFile:
         if REPRESENTATIVE_INPUTS not in self.members:
             return None
         return self._tensors(REPRESENTATIVE_INPUTS)
+
+    def example_inputs(self, name: str) -> Any:
+        """The inputs that a graph was exported with, as (arguments, keywords); None without."""
+        return self._sibling_tensors(name, EXAMPLE_INPUTS) or None
 
     def state_dict(self, name: str) -> Any:
         """A graph's parameters and buffers by qualified name, as views of the file."""

@@ -1,8 +1,9 @@
 """Tensors in ExecuTorch's files: element types, and dense storage with an order of dimensions.
 
 ETDump, .pte and .bpte files share the numbering of `scalar_type.fbs` (ExecuTorch 1.5), which
-follows PyTorch's; the numbers that are missing here (complex, 8-bit bags and so on) are in none of
-these files.
+follows PyTorch's. The schema has no complex types, but ExecuTorch writes them into .pte files, and
+has kernels for them. The numbers that are missing here (complex32, 8-bit bags and so on) are in
+none of these files.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class ScalarType(IntEnum):
     HALF = 5
     FLOAT = 6
     DOUBLE = 7
+    COMPLEX64 = 9
+    COMPLEX128 = 10
     BOOL = 11
     QINT8 = 12
     QUINT8 = 13
@@ -93,6 +96,8 @@ _TYPES: dict[ScalarType, tuple[str, int, str]] = {
     ScalarType.HALF: ("float16", 2, "float16"),
     ScalarType.FLOAT: ("float32", 4, "float32"),
     ScalarType.DOUBLE: ("float64", 8, "float64"),
+    ScalarType.COMPLEX64: ("complex64", 8, "complex64"),
+    ScalarType.COMPLEX128: ("complex128", 16, "complex128"),
     ScalarType.BOOL: ("bool", 1, "bool"),
     ScalarType.QINT8: ("qint8", 1, "int8"),
     ScalarType.QUINT8: ("quint8", 1, "uint8"),
@@ -127,7 +132,7 @@ _BY_NAME = {name: kind for kind, (name, _, stored_as) in _TYPES.items() if name 
 def scalar_type_of(dtype: np.dtype[Any] | str) -> ScalarType:
     """The type of a numpy (or ml_dtypes) dtype, or of its name in numpy and torch: "bfloat16".
 
-    Raises `UsageError` for a dtype that ExecuTorch's files cannot hold, such as "complex64".
+    Raises `UsageError` for a dtype that ExecuTorch's files cannot hold, such as "complex32".
     """
     name = dtype if isinstance(dtype, str) else dtype.name
     if name not in _BY_NAME:
