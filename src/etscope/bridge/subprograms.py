@@ -26,7 +26,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from etscope.analysis.numerics.float_graph import counterparts
+from etscope.analysis.matching.counterparts import counterparts
 from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import (
     ExportOptions,
@@ -115,7 +115,7 @@ def with_floats(subject: Subject, floats: ExportedProgram) -> Subject:
             (floats, "float", id(floats.graph)),
         )
     )
-    pairs = counterparts(quantized, before)
+    pairs = counterparts(before, quantized)
     wanted: dict[str, list[tuple[NodeValue, NodeValue]]] = {}
     for value, other in pairs.of.items():
         wanted.setdefault(other.path, []).append((value, other))

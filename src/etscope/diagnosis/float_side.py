@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etscope.analysis.graphs.graph_names import float_graph
+from etscope.analysis.matching.counterparts import FOLDED, Counterparts, counterparts
 from etscope.analysis.metrics import Metric
-from etscope.analysis.numerics.float_graph import FOLDED, Counterparts, counterparts
 from etscope.analysis.numerics.limits import difference
 from etscope.analysis.numerics.quantization import (
     Quantization,
@@ -23,11 +23,10 @@ from etscope.analysis.numerics.values import quantized_range
 from etscope.analysis.profile.correlate import graph_name
 from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.profile.trace import Trace
-from etscope.diagnosis.reference import runnable_graph
+from etscope.diagnosis.reference import recorded_graph, runnable_graph
 from etscope.diagnosis.spool import Spool
 from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import EXPORTED, RecordView
-from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph, NodeValue, stem
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ class FloatRun:
             graph=self.side.floats.name,
             outputs=output_errors(metric, self.outputs, reference, device),
             operators=tuple(self._operators(metric)) if operators else (),
-            missing=str(self.side.pairs),
+            missing=self.side.pairs.unpaired("float", "quantised"),
         )
 
     def _operators(self, metric: Metric) -> list[QuantizedOperator]:
@@ -244,7 +243,7 @@ def float_side(
     name = float_graph(record, method)
     if name is None or name == graph.name:
         return None
-    floats = trace.once(("graph", name), lambda: graph_from_record(record, name))
+    floats = recorded_graph(trace, record, name)
     return FloatSide(
         graph=graph,
         floats=floats,
@@ -252,7 +251,7 @@ def float_side(
         runnable_float=runnable_graph(trace, record, floats),
         pairs=trace.once(
             ("counterparts", graph.name, name),
-            lambda: counterparts(graph, floats, _exported(trace, record, method, graph)),
+            lambda: counterparts(floats, graph, _exported(trace, record, method, graph)),
         ),
     )
 
@@ -262,7 +261,4 @@ def _exported(trace: Trace, record: RecordView, method: str, graph: Graph) -> Gr
         name = graph_name(record, EXPORTED, method)
     except MissingDataError:
         return None
-    if name == graph.name:
-        return None
-    found: Graph = trace.once(("graph", name), lambda: graph_from_record(record, name))
-    return found
+    return None if name == graph.name else recorded_graph(trace, record, name)

@@ -205,8 +205,10 @@ def numerics_of(
     previous: Sequence[Any] | None = None,
     bundle: BundledFile | None = None,
     values: str | None = None,
+    costs: bool = True,
 ) -> Numerics:
-    """See `Inspector.diagnose_numerics`. run: also one of the dump's, as it is."""
+    """See `Inspector.diagnose_numerics`. run: also one of the dump's, as it is. costs: tell what
+    quantising each operator costs, which takes several more runs; not of the outputs alone."""
     kept = KeptValues(None if values is None else Selector(values))
     if tolerance is not None and math.isnan(tolerance):
         raise UsageError("a tolerance must be a number, not NaN")
@@ -225,7 +227,7 @@ def numerics_of(
     )
     given = inputs_of_run(trace, wanted, chosen, inputs, bundle)
     if not prepared.keeps_state and not writers_of_state(trace, wanted):
-        found = prepared.diagnose(trace, chosen, given, operators=True)
+        found = prepared.diagnose(trace, chosen, given, operators=costs)
         return _not_accused(found, trace, chosen, inputs)
     memory = prepared.memory()
     before = runs_before(trace, wanted, chosen, inputs, bundle, previous)
@@ -236,7 +238,7 @@ def numerics_of(
         if one.method not in others:
             others[one.method] = PreparedNumerics(trace, one.method)
         others[one.method].go_on(trace, one.run, one.inputs, memory)
-    found = prepared.diagnose(trace, chosen, given, memory, operators=True)
+    found = prepared.diagnose(trace, chosen, given, memory, operators=costs)
     found = _not_accused(found, trace, chosen, inputs)
     return replace(found, doubts=(*found.doubts, *before.doubts))
 

@@ -80,7 +80,7 @@ def reference_of(
     elif name in (EDGE, EDGE_GRAPH):
         graph = edge_symbols(trace, method).graph
     if graph is None:
-        graph = _graph(trace, record, _found_name(record, name or EDGE, method))
+        graph = recorded_graph(trace, record, _found_name(record, name or EDGE, method))
     found = graph
     # What another method wrote is state of a method that only reads it, too.
     shares = bool(writers_of_state(trace, method))
@@ -126,7 +126,7 @@ def _default_graph(trace: Trace, method: str, best_effort: bool) -> Graph | None
     edge = edge_symbols(trace, method).graph
     if edge is None or method_of_graph(record, name) not in (method, None):
         return None
-    graph = _graph(trace, record, name)
+    graph = recorded_graph(trace, record, name)
     lost = trace.once(("lost", name), lambda: _lost(edge, graph))
     if lost and not best_effort:
         warnings.warn(
@@ -140,7 +140,8 @@ def _default_graph(trace: Trace, method: str, best_effort: bool) -> Graph | None
     return graph
 
 
-def _graph(trace: Trace, record: RecordView, name: str) -> Graph:
+def recorded_graph(trace: Trace, record: RecordView, name: str) -> Graph:
+    """The graph of that name, read once for a trace."""
     return trace.once(("graph", name), lambda: graph_from_record(record, name))
 
 

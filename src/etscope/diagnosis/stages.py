@@ -51,6 +51,7 @@ from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.numerics import numerics_of
 from etscope.diagnosis.reference import (
     inputs_of_run,
+    recorded_graph,
     reference_of,
     runnable_graph,
     runs_before,
@@ -63,7 +64,6 @@ from etscope.formats.etrecord.reader import EDGE as EDGE_MEMBER
 from etscope.formats.etrecord.reader import EXPORTED as EXPORTED_MEMBER
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.bpte import BundledFile
-from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph, NodeValue
 
 if TYPE_CHECKING:
@@ -111,11 +111,13 @@ class EagerModel:
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A graph of the record as a stage. step: what made it of the stage before."""
+    """A graph of the record as a stage. step: what made it of the stage before. between: a graph
+    that was made on the way, and cannot be run."""
 
     name: str
     step: str
     graph: Graph
+    between: Graph | None = None
 
 
 def numeric_stages(
@@ -165,6 +167,7 @@ def numeric_stages(
         run=chosen,
         inputs=inputs,
         bundle=bundle,
+        costs=False,
     )
     comparing.device_step(device)
     return NumericStages(
@@ -187,7 +190,7 @@ def _programs(trace: Trace, record: RecordView, method: str) -> tuple[list[_Prog
             found = name if name in record.graph_names else graph_name(record, name, method)
         except MissingDataError:
             return None
-        return trace.once(("graph", found), lambda: graph_from_record(record, found))
+        return recorded_graph(trace, record, found)
 
     absent = []
     programs: list[_Program] = []
@@ -206,7 +209,7 @@ def _programs(trace: Trace, record: RecordView, method: str) -> tuple[list[_Prog
             )
     else:
         programs.append(_Program(QUANTIZED, QUANTIZATION, exported))
-    step = LOWERING
+    step, between = LOWERING, None
     try:
         if exported is not None:
             runnable_graph(trace, record, exported)
@@ -217,8 +220,9 @@ def _programs(trace: Trace, record: RecordView, method: str) -> tuple[list[_Prog
             + ("" if plain is None else "; quantisation and lowering are one step")
         )
         step = LOWERING if plain is None else QUANTIZATION
+        between = exported
     edge = reference_of(trace, method, EDGE_MEMBER, None).graph
-    programs.append(_Program(EDGE, step, edge))
+    programs.append(_Program(EDGE, step, edge, between))
     after = graph(AFTER_PASSES)
     if after is not None and any(node.debug_handle for node in after.nodes):
         programs.append(_Program(PASSES, LOWERING, after))
@@ -264,7 +268,7 @@ class _Comparing:
         self._metric, self._tolerance = metric, tolerance
         self._inputs, self._before = inputs, before
         self._matched: list[Counterparts] = [
-            counterparts(one.graph, other.graph) for one, other in pairwise(programs)
+            counterparts(one.graph, other.graph, other.between) for one, other in pairwise(programs)
         ]
         self.rows = Rows([one.graph for one in programs], [one.owners for one in self._matched])
         self.stages: list[Stage] = []

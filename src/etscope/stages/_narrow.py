@@ -227,7 +227,11 @@ class _Search:
         ) as done:
             trace = done.inspector().trace
             numerics = numerics_of(
-                trace, metric=self.found.metric.name, tolerance=self.tolerance, method=method
+                trace,
+                metric=self.found.metric.name,
+                tolerance=self.tolerance,
+                method=method,
+                costs=False,
             )
         record = trace.record
         if record is None:

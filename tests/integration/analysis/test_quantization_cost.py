@@ -14,14 +14,15 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
 
+from etscope.analysis.matching.counterparts import counterparts  # noqa: E402
 from etscope.analysis.metrics import METRICS, measure  # noqa: E402
-from etscope.analysis.numerics.float_graph import counterparts  # noqa: E402
 from etscope.analysis.numerics.quantization import Quantization  # noqa: E402
 from etscope.analysis.numerics.rows import Numerics  # noqa: E402
 from etscope.etrecord import parse_etrecord  # noqa: E402
 from etscope.export import Exported, export  # noqa: E402
 from etscope.formats.etrecord.reader import read_etrecord  # noqa: E402
 from etscope.model.exported_graph import graph_from_record  # noqa: E402
+from etscope.model.graph import Node  # noqa: E402
 from etscope.run import run  # noqa: E402
 from tests.support.evaluation.quantized_models import Network, Picture, eight_bit  # noqa: E402
 
@@ -144,11 +145,17 @@ def test_nodes_are_found_without_what_they_say_of_their_origins(
     record = read_etrecord(tmp_path / "record")
     names = (EDGE, "float/forward", "exported_program")
     edge, floats, exported = (graph_from_record(record, name) for name in names)
-    found = counterparts(edge, floats, exported)
+    found = counterparts(floats, edge, exported)
     assert len({value.path for value in found.of.values()} & set(floats.own_operators)) >= 5
-    assert (found.quantized_only, found.float_only) == ((), ())
-    aligned = counterparts(edge, replace(floats, graph_id=1), exported)
+    assert (found.added, found.missing) == ((), {})
+    aligned = counterparts(
+        replace(floats, nodes=tuple(map(rootless, floats.nodes)), graph_id=1), edge, exported
+    )
     assert paths(aligned.of) == paths(found.of)
+
+
+def rootless(node: Node) -> Node:
+    return replace(node, origins=())
 
 
 def paths(pairs: Mapping[Any, Any]) -> dict[str, str]:
@@ -161,12 +168,12 @@ def test_what_has_no_counterpart_is_named(picture: Exported, tmp_path: Path) -> 
     names = (EDGE, "float/forward", "exported_program")
     edge, floats, exported = (graph_from_record(record, name) for name in names)
     other = tuple(
-        replace(node, op="aten.median.default") if node.name == "mean" else node
+        rootless(replace(node, op="aten.median.default") if node.name == "mean" else node)
         for node in floats.nodes
     )
-    found = counterparts(edge, replace(floats, nodes=other, graph_id=1), exported)
+    found = counterparts(replace(floats, nodes=other, graph_id=1), edge, exported)
     one, two = "1 node of the quantised graph (aten_mean_dim)", "1 node of the float graph (mean)"
-    assert str(found) == f"{one} and {two}"
+    assert found.unpaired("float", "quantised") == f"{one} and {two}"
 
 
 def test_without_a_float_graph_nothing_is_said_of_quantisation(

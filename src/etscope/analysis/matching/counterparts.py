@@ -2,60 +2,136 @@
 after it was quantised, decomposed or changed by passes; and with what modules return.
 
 Nodes are paired by what both come from: the later node's `from_node` chain leads to the earlier
-node, or to one that both come from. Where that is not recorded, by module and operator, if the
-module has as many of them in both graphs. An operator that became several is paired by the value
-that leaves these. Only nodes of the graphs themselves are paired, not those of branches and loops.
+node, or to one that both come from. Where some nodes have no such chain, by module and operator, if
+the module has as many of them in both graphs. Where none has, as the model was exported anew
+(torchao's `quantize_` changes the module), operators are aligned by operator, module and result. An
+operator that became several is paired by the value that leaves these. Only nodes of the graphs
+themselves are paired, not those of branches and loops.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from etscope.analysis.comparison.align import matched_in_turn
+from etscope.analysis.matching.matching import graph_id_of
 from etscope.analysis.profile.source_location import module_path
-from etscope.model.graph import Graph, Node, NodeValue, TensorSpec, stem
+from etscope.model.graph import SAME_VALUE, Graph, Node, NodeValue, TensorSpec, stem
 
-_FOLDED = frozenset({"batch_norm", "native_batch_norm", "native_batch_norm_legit_no_training"})
+# Operators that quantisation folds into the convolution before.
+FOLDED = frozenset({"batch_norm", "native_batch_norm", "native_batch_norm_legit_no_training"})
+_NOTHING = frozenset({"dropout", "native_dropout"})  # of an exported model: later graphs lack them
+_SAME_SHAPE = SAME_VALUE | {"expand"}  # the same values, if the shape is the same
 
 
 @dataclass(frozen=True)
 class Counterparts:
-    """The values of an earlier graph that a later one has, too.
+    """The values that an earlier graph and a later one have in common.
 
-    values: value of the earlier graph -> the same value of the later one. owners: node of the later
-    graph -> the earlier node that it is a part of. missing: earlier operators without a value in
-    the later graph, with the reason.
+    values: value of the earlier graph -> the same value of the later one, as it is read there: of
+    one that is quantised the dequantised. owners: node of the later graph -> the earlier node that
+    it is a part of. missing: earlier operators without a value in the later graph, with the reason.
+    added: later operators that belong to none of the earlier graph.
+
+    of: float value of the later graph -> value of the earlier one, of all that stand for it: as
+    computed, quantised and back, and copied. Inputs are values of their placeholders. computed: the
+    paths of the nodes that compute such a value, without copies and conversions of it. rounded: the
+    paths of the conversions with fixed parameters, whose rounding belongs to the operator that
+    computes the number; where they are computed from the number (dynamic quantisation), it belongs
+    to the operator that reads it.
     """
 
     values: Mapping[NodeValue, NodeValue]
     owners: Mapping[str, str]
     missing: Mapping[str, str]
+    added: tuple[str, ...]
+    of: Mapping[NodeValue, NodeValue]
+    computed: frozenset[str]
+    rounded: frozenset[str]
+
+    def unpaired(self, earlier: str, later: str) -> str:
+        """Name what has no counterpart, in words; empty for nothing. earlier, later: what kinds of
+        graphs they are."""
+        return " and ".join(
+            f"{len(paths)} node{'' if len(paths) == 1 else 's'} of the {kind} graph "
+            f"({', '.join(paths[:3])}{', …' if len(paths) > 3 else ''})"
+            for kind, paths in ((later, self.added), (earlier, tuple(self.missing)))
+            if paths
+        )
 
 
-def counterparts(earlier: Graph, later: Graph) -> Counterparts:
-    """Pair the values of two graphs of a method, of which the later was made of the earlier."""
-    groups = _groups(earlier, later)
-    values: dict[NodeValue, NodeValue] = {}
+def counterparts(earlier: Graph, later: Graph, between: Graph | None = None) -> Counterparts:
+    """Pair the values of two graphs of a method, of which the later was made of the earlier.
+
+    between: a graph that the later one was made of, and whose operators are those of the earlier
+    one (the quantised exported program of a quantised edge program); None if there is none.
+    """
+    groups = _groups(earlier, later, between)
+    found: dict[NodeValue, NodeValue] = {}
     owners: dict[str, str] = {}
     for group in groups:
         first = _last_owner(earlier, group.earlier)
         for path in group.later:
             owners[path] = _same_op(earlier, group.earlier, later.calls[path]) or first
-        values.update(_paired(earlier, later, group))
-    _move_to_folded(earlier, later, values, owners)
-    missing = {}
-    paired = {value.path for value in values}
-    known = {path for group in groups for path in group.earlier}
-    for path, node in earlier.own_operators.items():
-        if path not in paired and _has_tensor(node):
-            missing[path] = (
-                "it is unknown which value of the operators made of it is its own"
-                if path in known
-                else "no operator that was made of it is known"
-            )
-    return Counterparts(values, owners, missing)
+        found.update(_paired(earlier, later, group))
+    folded = _move_to_folded(earlier, found, owners)
+    of = {other: one for one, other in found.items()}
+    computed = frozenset(value.path for value in of)
+    rounded = _add_copies(earlier, later, of)
+    known = {path for group in groups if group.later for path in group.earlier}
+    return Counterparts(
+        values={one: _as_read(earlier, later, one, other) for one, other in found.items()},
+        owners=owners,
+        missing=_missing(earlier, {value.path for value in found} | folded, known),
+        added=_added(later, of, owners),
+        of={
+            value: one
+            for value, one in of.items()
+            if (spec := later.spec_of(value)) is not None and "float" in spec.dtype
+        },
+        computed=computed,
+        rounded=rounded,
+    )
+
+
+def _missing(earlier: Graph, paired: set[str], known: set[str]) -> dict[str, str]:
+    """The operators without a value in the later graph, with the reason. known: those of which
+    operators were made."""
+    return {
+        path: "it is unknown which value of the operators made of it is its own"
+        if path in known
+        else "no operator that was made of it is known"
+        for path, node in earlier.own_operators.items()
+        if path not in paired and _has_tensor(node) and stem(node.op) not in _NOTHING
+    }
+
+
+def _added(
+    later: Graph, of: Mapping[NodeValue, NodeValue], owners: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The operators that belong to none of the earlier graph, without conversions and those that
+    compute with weights only."""
+    known = {*owners, *_constant(later)}
+    return tuple(
+        path
+        for path, node in later.own_operators.items()
+        if path not in known
+        and _has_tensor(node)
+        and not is_quantization(node)
+        and not any(value in of for value in later.values_of(node))
+    )
+
+
+def _constant(graph: Graph) -> Iterator[str]:
+    """Yield the paths of the nodes that compute with weights only."""
+    seen: set[str] = set(graph.parameters)
+    for path, node in graph.own_operators.items():
+        if node.inputs and all(graph.by_name[name].name in seen for name in node.inputs):
+            seen.add(node.name)
+            yield path
 
 
 # -- nodes that belong together
@@ -68,9 +144,17 @@ class _Group(NamedTuple):
     later: tuple[str, ...]
 
 
-def _groups(earlier: Graph, later: Graph) -> list[_Group]:
+def _groups(earlier: Graph, later: Graph, between: Graph | None) -> list[_Group]:
     linked = _links(earlier, later)
-    groups: list[_Group] = []
+    if not linked:
+        return _joined(earlier, later, _aligned(earlier, later, between))
+    groups = _joined(earlier, later, linked)
+    known = {path for group in groups for path in group.earlier}
+    return groups + _by_module(earlier, later, known, set(linked))
+
+
+def _joined(earlier: Graph, later: Graph, linked: Mapping[str, Sequence[str]]) -> list[_Group]:
+    """Join the nodes that each later node comes from, and all that come from them."""
     of_earlier: dict[str, str] = {}  # each to the first of its group
 
     def root(path: str) -> str:
@@ -89,31 +173,69 @@ def _groups(earlier: Graph, later: Graph) -> list[_Group]:
     for path in later.own_operators:
         if path in linked:
             later_of.setdefault(root(linked[path][0]), []).append(path)
-    for key, paths in earlier_of.items():
-        groups.append(_Group(tuple(paths), tuple(later_of.get(key, ()))))
-    known = {path for group in groups for path in group.earlier}
-    groups += _by_module(earlier, later, known, set(linked))
-    return groups
+    return [_Group(tuple(paths), tuple(later_of.get(key, ()))) for key, paths in earlier_of.items()]
 
 
 def _links(earlier: Graph, later: Graph) -> dict[str, list[str]]:
     """The earlier nodes that each later node comes from, as its `from_node` chain tells."""
-    own: dict[tuple[int, str], list[str]] = {}
-    shared: dict[tuple[int, str, str], list[str]] = {}
-    for path, node in earlier.own_operators.items():
-        if earlier.graph_id is not None:
-            own.setdefault((earlier.graph_id, node.name), []).append(path)
-        for origin in node.all_origins():
-            shared.setdefault((origin.graph_id, origin.name, origin.target), []).append(path)
+    number = graph_id_of(later, earlier)
     found: dict[str, list[str]] = {}
     for path, node in later.own_operators.items():
         for origin in node.all_origins():
-            key = origin.graph_id, origin.name
-            paths = own.get(key) or shared.get((*key, origin.target))
-            if paths:
+            if origin.graph_id == number and origin.name in earlier.own_operators:
+                found[path] = [origin.name]
+                break
+    shared: dict[tuple[int, str, str], list[str]] = {}
+    for path, node in earlier.own_operators.items():
+        for origin in node.all_origins():
+            shared.setdefault((origin.graph_id, origin.name, origin.target), []).append(path)
+    foreign = set() if found else _foreign(shared, later)
+    for path, node in later.own_operators.items():
+        for origin in node.all_origins() if path not in found else ():
+            paths = shared.get((origin.graph_id, origin.name, origin.target))
+            if paths and origin.graph_id not in foreign:
                 found[path] = paths
                 break
     return found
+
+
+def _foreign(shared: Mapping[tuple[int, str, str], list[str]], later: Graph) -> set[int]:
+    """The ids under which the later graph names nodes that the earlier one doesn't know: of another
+    graph, which had the number of one that was gone."""
+    ids = {number for number, _, _ in shared}
+    return {
+        origin.graph_id
+        for node in later.own_operators.values()
+        for origin in node.all_origins()
+        if origin.graph_id in ids and (origin.graph_id, origin.name, origin.target) not in shared
+    }
+
+
+def _aligned(earlier: Graph, later: Graph, between: Graph | None) -> dict[str, list[str]]:
+    """The earlier node of each later one, without what these say of their origins."""
+    base = later if between is None else between
+    ones, others = (
+        [(path, node) for path, node in graph.own_operators.items() if not is_quantization(node)]
+        for graph in (earlier, base)
+    )
+    pairs = matched_in_turn(
+        [_token(earlier, node) for _, node in ones],
+        [_token(base, node) for _, node in others],
+        [lambda token: token, lambda token: token[:2], lambda token: (token[0], token[2])],
+    )
+    found = {others[j][0]: [ones[i][0]] for i, j in pairs}
+    if between is None:
+        return found
+    return {
+        path: found[sources[0]]
+        for path, sources in _links(between, later).items()
+        if sources[0] in found
+    }
+
+
+def _token(graph: Graph, node: Node) -> tuple[object, ...]:
+    shapes = tuple(_shape(graph, value) for value in graph.values_of(node))
+    return stem(node.op), module_path(node), shapes
 
 
 def _by_module(earlier: Graph, later: Graph, known: set[str], linked: set[str]) -> list[_Group]:
@@ -135,9 +257,14 @@ def _by_module(earlier: Graph, later: Graph, known: set[str], linked: set[str]) 
     ]
 
 
+def is_conversion(node: Node) -> bool:
+    """True for an operator that quantises, or goes back to floats."""
+    return "quantize_" in stem(node.op)
+
+
 def is_quantization(node: Node) -> bool:
     """True for an operator that quantises, finds scales to do so, or goes back to floats."""
-    return any(word in node.op for word in ("quantize", "choose_qparams"))
+    return is_conversion(node) or "qparams" in stem(node.op)
 
 
 def _last_owner(graph: Graph, paths: Sequence[str]) -> str:
@@ -159,8 +286,11 @@ def _has_tensor(node: Node) -> bool:
 
 
 def _paired(earlier: Graph, later: Graph, group: _Group) -> dict[NodeValue, NodeValue]:
-    """The values of a group that both graphs have."""
+    """The values of a group that both graphs have, as they are computed."""
     found: dict[NodeValue, NodeValue] = {}
+    if not any(is_quantization(earlier.calls[path]) for path in group.earlier):
+        computing = [path for path in group.later if not is_quantization(later.calls[path])]
+        group = _Group(group.earlier, tuple(computing))
     if not group.later:
         return found
     for path in group.earlier:
@@ -212,10 +342,9 @@ def _paired_elements(
 def _fitting(
     earlier: Graph, later: Graph, one: Iterable[NodeValue], other: Iterable[NodeValue]
 ) -> dict[NodeValue, NodeValue]:
-    """The pairs of the same types. Where the later graph alone quantises the value, it is the one
-    that is read there."""
+    """The pairs of the same types."""
     return {
-        first: as_used(later, second) if as_used(earlier, first) == first else second
+        first: second
         for first, second in zip(one, other, strict=True)
         if _is_same(earlier.spec_of(first), later.spec_of(second))
     }
@@ -249,6 +378,11 @@ def _first_dequantized(graph: Graph, value: NodeValue) -> NodeValue:
     return graph.values_of(users[0])[0] if users else value
 
 
+def _as_read(earlier: Graph, later: Graph, one: NodeValue, other: NodeValue) -> NodeValue:
+    """The later value; where the later graph alone quantises it, the one that is read there."""
+    return as_used(later, other) if as_used(earlier, one) == one else other
+
+
 def as_used(graph: Graph, value: NodeValue) -> NodeValue:
     """The value that later operators read in place of one that is quantised at once, and back."""
     users = graph.users_of(value)
@@ -275,24 +409,72 @@ def _is_same(one: TensorSpec | None, other: TensorSpec | None) -> bool:
 
 
 def _move_to_folded(
-    earlier: Graph, later: Graph, values: dict[NodeValue, NodeValue], owners: dict[str, str]
-) -> None:
+    earlier: Graph, found: dict[NodeValue, NodeValue], owners: dict[str, str]
+) -> set[str]:
     """Quantisation folds a batch norm into the convolution before: what the convolution is then is
-    the value of the batch norm."""
-    paired = {value.path for value in values}
+    the value of the batch norm. Return the paths of such convolutions."""
+    folded = set()
+    known = {value.path for value in found} | set(owners.values())
     for path, node in earlier.own_operators.items():
-        if stem(node.op) not in _FOLDED or path in paired:
+        if stem(node.op) not in FOLDED or path in known:
             continue
         read = earlier.read_by(node)
-        if not read or read[0] not in values or len(_computing_users(earlier, read[0])) != 1:
+        if not read or read[0] not in found or len(_computing_users(earlier, read[0])) != 1:
             continue
         own = earlier.values_of(node)[0]
         if not _is_same(earlier.spec_of(own), earlier.spec_of(read[0])):
             continue
-        values[own] = values.pop(read[0])
+        found[own] = found.pop(read[0])
+        folded.add(read[0].path)
         for part, owner in owners.items():
             if owner == read[0].path:
                 owners[part] = path
+    return folded
+
+
+# -- conversions and copies of values
+
+
+def _add_copies(earlier: Graph, later: Graph, of: dict[NodeValue, NodeValue]) -> frozenset[str]:
+    """Add the later values that are conversions or copies of others, and of inputs; return the
+    paths of the conversions with fixed parameters."""
+    inputs = dict(zip(_user_inputs(later), _user_inputs(earlier), strict=False))
+    rounded = set()
+    for path, node in later.own_operators.items():
+        own = NodeValue(path)
+        if own in of or not (is_conversion(node) or stem(node.op) in _SAME_SHAPE):
+            continue
+        first = node.inputs[0] if node.inputs else ""
+        value = later.value_named(first, later)
+        if first in inputs:
+            source = NodeValue(inputs[first])
+        elif value is not None and value in of:
+            source = of[value]
+        else:
+            continue
+        if is_conversion(node) or _shape(earlier, source) == _shape(later, own):
+            of[own] = source
+        if is_conversion(node) and not _is_dynamic(later, node):
+            rounded.add(path)
+    return frozenset(rounded)
+
+
+def _user_inputs(graph: Graph) -> list[str]:
+    return [name for name in graph.inputs if name not in graph.parameters]
+
+
+def _shape(graph: Graph, value: NodeValue) -> tuple[int | str, ...] | None:
+    """The shape of a value, or of an input; None for a number."""
+    if value.path in graph.calls:
+        spec = graph.spec_of(value)
+    else:
+        spec = graph.by_name[value.path].outputs[0].tensor
+    return None if spec is None else spec.shape
+
+
+def _is_dynamic(graph: Graph, node: Node) -> bool:
+    """True if the parameters of a conversion are computed in the graph."""
+    return any("qparams" in graph.calls[value.path].op for value in graph.read_by(node))
 
 
 # -- what modules return
@@ -316,4 +498,11 @@ def module_results(graph: Graph) -> dict[tuple[str, int], NodeValue]:
     return found
 
 
-__all__ = ["Counterparts", "as_used", "counterparts", "is_quantization", "module_results"]
+__all__ = [
+    "FOLDED",
+    "Counterparts",
+    "as_used",
+    "counterparts",
+    "is_quantization",
+    "module_results",
+]

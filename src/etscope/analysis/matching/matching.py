@@ -428,8 +428,7 @@ def _graph_pairs(
     """Yield the graph and its sub-graphs: the edge graph made of it, the prefix of its paths, its
     id, and the names of its nodes."""
     names = {node.name for node in graph.nodes if node.kind == "call_function"}
-    graph_id = graph.graph_id if graph.graph_id is not None else _graph_id(edge, graph)
-    yield edge, prefix, graph_id, names
+    yield edge, prefix, graph_id_of(edge, graph), names
     edge_below = [below for node in edge.nodes for below in node.subgraphs]
     below = [inner for node in graph.nodes for inner in node.subgraphs]
     if len(edge_below) == len(below):
@@ -438,10 +437,12 @@ def _graph_pairs(
             yield from _graph_pairs(inner_edge, inner, name)
 
 
-def _graph_id(edge: Graph, graph: Graph) -> int | None:
-    """Find the id of a graph that the file does not store: under this id, all origins of the edge
+def graph_id_of(edge: Graph, graph: Graph) -> int | None:
+    """The id of a graph; if the file does not store it, the one under which all origins of the edge
     graph's nodes are nodes of the graph, by name and operator. None without such an id, or if
     several such ids contradict each other."""
+    if graph.graph_id is not None:
+        return graph.graph_id
     operators = {node.name: node.op for node in graph.nodes if node.kind == "call_function"}
     named: dict[int, dict[int, str]] = {}  # id -> edge node -> name
     foreign: set[int] = set()

@@ -172,7 +172,9 @@ def command(
             output.write_tables(tables, view.columns, _filled(tables, names))
             return 0 if all(one.is_fine for one in several) else 1
     with progress("computing the reference"), quiet():
-        found = _numerics(trace, files.program, inputs, {**chosen, "values": values})
+        # The reports of --values are without the notes, which tell the costs.
+        chosen |= {"values": values, "costs": values is None}
+        found = _numerics(trace, files.program, inputs, chosen)
     if values is not None:
         _write_values(found, output, view, plot)
         return 0 if found.is_fine else 1
