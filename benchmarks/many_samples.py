@@ -1,4 +1,4 @@
-"""What many samples tell that one does not: false alarms of `evaluate` on sound models, and faults
+"""Faults that many samples tell and one does not: false alarms of `evaluate` on sound models, and faults
 too small for a single run.
 
     python benchmarks/many_samples.py [--samples 64] [MODEL ...]

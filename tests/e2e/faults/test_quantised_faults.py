@@ -16,7 +16,6 @@ from benchmarks.planted_faults import FAULTS, GROUPS, KINDS, Right, planted, rig
 # Groups and faults; those of a group are of one model, which is exported once.
 CASES = [
     ("int8 by channel", "depthwise channel x1.5"),
-    ("int8 by channel", "zero point + 1"),
     ("int8 by channel, whole calls", "channel x1.5"),
     ("int8 by channel, whole calls", "weights one step lower"),
     ("int8 dynamic", "channel x1.01"),
