@@ -1,5 +1,5 @@
-"""Faults that many samples tell and one does not: false alarms of `evaluate` on sound models, and faults
-too small for a single run.
+"""Faults that many samples tell and one does not: false alarms of `evaluate` on sound models, and
+faults too small for a single run.
 
     python benchmarks/many_samples.py [--samples 64] [MODEL ...]
 
