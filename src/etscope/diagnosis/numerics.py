@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.matching.logged_run import logged_run, unfolded
@@ -53,6 +53,26 @@ if TYPE_CHECKING:
     from etscope.bridge.reference.backends import Arithmetic
     from etscope.bridge.reference.local_reference import Memory
     from etscope.bridge.reference.reference import ReferenceGraph
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunToCompare:
+    """A run that is to be compared with its reference, and how: see `Inspector.diagnose_numerics`.
+
+    run: its index, or one of the dump's, as it is. bundle: the bundled program that may have run.
+    """
+
+    metric: str = DEFAULT_METRIC
+    tolerance: float | None = None
+    reference_graph: str | None = None
+    method: str | None = None
+    run: int | MethodRun | None = None
+    inputs: Any = None
+    previous: Sequence[Any] | None = None
+    bundle: BundledFile | None = None
+
+
+_ANY_RUN = RunToCompare()
 
 
 class PreparedNumerics:
@@ -116,15 +136,16 @@ class PreparedNumerics:
         """
         from etscope.bridge.reference.local_reference import Memory, flat_inputs, recompute
 
+        arithmetic, graph = self._arithmetic, self._matcher.graph
+
         def designs(backends: Mapping[str, str]) -> Mapping[str, str]:
-            found = self._arithmetic(backends).by_design
+            found = arithmetic(backends).by_design
             return {name: design.reason for name, design in found.items()}
 
         def values(
             device: DeviceValues, nodes: Collection[str], backends: Mapping[str, str]
         ) -> Iterable[Recomputed]:
-            arithmetic = self._arithmetic(backends)
-            return recompute(self._runnable, inputs, device, nodes, memory, arithmetic)
+            return recompute(self._runnable, inputs, device, nodes, memory, arithmetic(backends))
 
         memory = self.memory() if memory is None else memory
         side = None if self._side is None else self._side.run(inputs, memory)
@@ -135,13 +156,11 @@ class PreparedNumerics:
         ) -> Recomputing:
             from etscope.bridge.reference.hypotheses import Repeated
 
-            arithmetic = self._arithmetic(backends)
-            graph = self._matcher.graph
-            repeated = Repeated(self._runnable, graph, inputs, device, before, arithmetic)
-            return repeated.recomputing(rows)
+            own = arithmetic(backends)
+            return Repeated(self._runnable, graph, inputs, device, before, own).recomputing(rows)
 
         recomputation = Recomputation(
-            self._matcher.graph,
+            graph,
             flat_inputs(inputs),
             values,
             designs,
@@ -195,34 +214,28 @@ def _float_side(
 
 def numerics_of(
     trace: Trace,
+    asked: RunToCompare = _ANY_RUN,
     *,
-    metric: str = DEFAULT_METRIC,
-    tolerance: float | None = None,
-    reference_graph: str | None = None,
-    method: str | None = None,
-    run: int | MethodRun | None = None,
-    inputs: Any = None,
-    previous: Sequence[Any] | None = None,
-    bundle: BundledFile | None = None,
     values: str | None = None,
     costs: bool = True,
 ) -> Numerics:
-    """See `Inspector.diagnose_numerics`. run: also one of the dump's, as it is. costs: tell what
-    quantising each operator costs, which takes several more runs; not of the outputs alone."""
+    """See `Inspector.diagnose_numerics`. costs: tell what quantising each operator costs, which
+    takes several more runs; not of the outputs alone."""
     kept = KeptValues(None if values is None else Selector(values))
-    if tolerance is not None and math.isnan(tolerance):
+    if asked.tolerance is not None and math.isnan(asked.tolerance):
         raise UsageError("a tolerance must be a number, not NaN")
     if trace.record is None:
         raise NumericGapError("a diagnosis needs an ETRecord", hint=NO_RECORD_HINT)
-    wanted = method_that_ran(trace, method)
-    chosen = chosen_run(trace, wanted, run)
+    wanted = method_that_ran(trace, asked.method)
+    chosen = chosen_run(trace, wanted, asked.run)
+    inputs, bundle = asked.inputs, asked.bundle
     check_values(trace)
     prepared = PreparedNumerics(
         trace,
         wanted,
-        metric=metric,
-        tolerance=tolerance,
-        reference_graph=reference_graph,
+        metric=asked.metric,
+        tolerance=asked.tolerance,
+        reference_graph=asked.reference_graph,
         kept=kept,
     )
     given = inputs_of_run(trace, wanted, chosen, inputs, bundle)
@@ -230,7 +243,7 @@ def numerics_of(
         found = prepared.diagnose(trace, chosen, given, operators=costs)
         return _not_accused(found, trace, chosen, inputs)
     memory = prepared.memory()
-    before = runs_before(trace, wanted, chosen, inputs, bundle, previous)
+    before = runs_before(trace, wanted, chosen, inputs, bundle, asked.previous)
     for doubt in before.doubts:
         warnings.warn(doubt, EtscopeWarning, stacklevel=3)
     others = {wanted: prepared}

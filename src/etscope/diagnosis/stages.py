@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from etscope.analysis.matching.counterparts import (
     module_results,
 )
 from etscope.analysis.metrics import Metric, find_metric
-from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
 from etscope.analysis.numerics.rows import WRONG, Numerics
 from etscope.analysis.numerics.runs import (
     INPUTS_HINT,
@@ -48,7 +47,7 @@ from etscope.analysis.numerics.stages import (
 from etscope.analysis.profile.correlate import graph_name
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.numeric_gap import method_that_ran
-from etscope.diagnosis.numerics import numerics_of
+from etscope.diagnosis.numerics import RunToCompare, numerics_of
 from etscope.diagnosis.reference import (
     inputs_of_run,
     recorded_graph,
@@ -121,15 +120,7 @@ class _Program:
 
 
 def numeric_stages(
-    trace: Trace,
-    *,
-    metric: str | Metric = DEFAULT_METRIC,
-    tolerance: float | None = None,
-    method: str | None = None,
-    run: int | MethodRun | None = None,
-    inputs: Any = None,
-    bundle: BundledFile | None = None,
-    eager: EagerModel | None = None,
+    trace: Trace, asked: RunToCompare, eager: EagerModel | None = None
 ) -> NumericStages:
     """Compare each stage of a model with the one before: see `Inspector.numeric_stages`.
 
@@ -140,18 +131,18 @@ def numeric_stages(
     """
     if trace.record is None:
         raise NumericGapError("stages need an ETRecord", hint=NO_RECORD_HINT)
-    if tolerance is not None and math.isnan(tolerance):
+    if asked.tolerance is not None and math.isnan(asked.tolerance):
         raise UsageError("a tolerance must be a number, not NaN")
-    wanted = method_that_ran(trace, method)
-    chosen = chosen_run(trace, wanted, run)
+    wanted = method_that_ran(trace, asked.method)
+    chosen = chosen_run(trace, wanted, asked.run)
     check_values(trace)
-    given = inputs_of_run(trace, wanted, chosen, inputs, bundle)
+    given = inputs_of_run(trace, wanted, chosen, asked.inputs, asked.bundle)
     if given is None:
         raise NumericGapError("there are no inputs to run the stages on", hint=INPUTS_HINT)
-    found_metric = metric if isinstance(metric, Metric) else find_metric(metric)
+    metric = find_metric(asked.metric)
     programs, absent = _programs(trace, trace.record, wanted)
-    before, doubts = _inputs_before(trace, wanted, chosen, inputs, bundle, programs)
-    comparing = _Comparing(trace, programs, found_metric, tolerance, given, before)
+    before, doubts = _inputs_before(trace, wanted, chosen, asked.inputs, asked.bundle, programs)
+    comparing = _Comparing(trace, programs, metric, asked.tolerance, given, before)
     if eager is None:
         absent.insert(0, "the eager model is not compared: it is not given (--model, model=)")
     else:
@@ -160,19 +151,18 @@ def numeric_stages(
         comparing.program_step(at)
     device = numerics_of(
         trace,
-        metric=found_metric.name,
-        tolerance=tolerance,
-        reference_graph=programs[-1].graph.name.partition("/")[0],
-        method=wanted,
-        run=chosen,
-        inputs=inputs,
-        bundle=bundle,
+        replace(
+            asked,
+            reference_graph=programs[-1].graph.name.partition("/")[0],
+            method=wanted,
+            run=chosen,
+        ),
         costs=False,
     )
     comparing.device_step(device)
     return NumericStages(
         method=wanted,
-        metric=found_metric,
+        metric=metric,
         first=programs[0].name if eager is None else EAGER,
         stages=tuple(comparing.stages),
         rows=comparing.rows.rows(),
@@ -420,17 +410,12 @@ class _Comparing:
 
     def _output(self, graph: Graph, errors: Sequence[StageError]) -> float | None:
         """The worst total error of the outputs of a graph."""
+        named = (graph.value_named(name, graph) for name in graph.outputs)
+        outputs = {value.path for value in named if value is not None}
         totals = [
-            error.total
-            for error in errors
-            if error.total is not None and error.node in _output_nodes(graph)
+            error.total for error in errors if error.total is not None and error.node in outputs
         ]
         return max(totals, key=self._metric.badness, default=None)
-
-
-def _output_nodes(graph: Graph) -> set[str]:
-    named = (graph.value_named(name, graph) for name in graph.outputs)
-    return {value.path for value in named if value is not None}
 
 
 # -- the eager model

@@ -154,30 +154,27 @@ def export(
         model: a `torch.nn.Module`, which becomes the method "forward" (exported in evaluation
             mode), an `ExportedProgram`, or a dict of those by method.
         inputs: example inputs: a tuple or list of positional ones, a dict of those by keyword, or
-            a single tensor. For a dict of programs, a dict of these by method. Exported programs
-            hold example inputs, which are the default.
+            a single tensor. For a dict of programs, a dict of these by method. By default those
+            that an exported program holds.
         backend: "portable" or "xnnpack".
         quantize: int8 weights (per channel) and activations, for "xnnpack". The expected outputs
-            are then those of the quantised graph in PyTorch, and the graph before quantisation is
-            in the record, as "float/<method>".
+            are then those of the quantised graph in PyTorch. The record has the graph before, too,
+            as "float/<method>".
         dynamic_shapes: as for `torch.export.export`; for a module only.
-        strict: how `torch.export` traces a module. Strictly, operators are attributed to the
-            model's own lines; None falls back with a warning where that does not work.
+        strict: trace a module strictly, so that operators have the model's own lines; None falls
+            back with a warning where that does not work.
         calibration: inputs that set the ranges of activations, each like `inputs`. By default the
             example inputs, which is enough to look at speed, not at accuracy.
         keep_float: selectors of nodes of the exported graph ("module:head", "op:conv2d and
-            file:model.py:34") that stay in float when the rest is quantised. Nodes that can only
-            be quantised together, as a convolution and the relu after it, stay together.
+            file:model.py:34") that stay in float, with those that are quantised as one with them.
         taps: selectors of nodes of the exported program, after quantisation, whose values become
             outputs after the model's own. `record.taps` lists them.
-        float_model: the same model before it was quantised, for one that is given quantised, as by
-            torchao's `quantize_`; any form that `model` takes. Its graph is in the record, as
-            "float/<method>".
+        float_model: the model before it was quantised, for one that is given quantised, as by
+            torchao's `quantize_`: any form that `model` takes. The record has its graph.
 
-    Raises `UsageError` for arguments that contradict each other, for a selector in `keep_float`
-    that picks no node to be quantised and one in `taps` that picks only nodes that cannot be an
-    output; `MissingDataError` for one in `taps` that picks no node at all; and `ExportFailure` for
-    a model that cannot be run, exported, quantised or lowered.
+    Raises `UsageError` for arguments that contradict each other, and for selectors in `keep_float`
+    of no node to be quantised or in `taps` of none that can be an output; `MissingDataError` for
+    one in `taps` of no node; `ExportFailure` for a model that cannot be run or made a program.
     """
     require("torch", wanted_by="export")
     require("executorch.exir", wanted_by="export")
@@ -231,30 +228,9 @@ class Source:
     inputs: Any = None
     dynamic_shapes: Any = None
 
-    def export(
-        self,
-        *,
-        backend: str = "portable",
-        quantize: bool = False,
-        strict: bool | None = None,
-        calibration: Sequence[Any] | None = None,
-        keep_float: str | Sequence[str] = (),
-        taps: str | Sequence[str] = (),
-        float_model: Any = None,
-    ) -> Exported:
-        """Export it; see `etscope.export.export`."""
-        return export(
-            self.model,
-            self.inputs,
-            backend=backend,
-            quantize=quantize,
-            dynamic_shapes=self.dynamic_shapes,
-            strict=strict,
-            calibration=calibration,
-            keep_float=keep_float,
-            taps=taps,
-            float_model=float_model,
-        )
+    def export(self, **options: Any) -> Exported:
+        """Export it, with the options of `etscope.export.export`."""
+        return export(self.model, self.inputs, dynamic_shapes=self.dynamic_shapes, **options)
 
     def read_inputs(self, path: PathLike) -> Any:
         """Read example inputs for this model from a file of tensors (.npz, .npy, .safetensors,

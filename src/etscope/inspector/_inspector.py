@@ -600,11 +600,10 @@ class Inspector:
 
         Raises the errors of `numeric_gap`.
         """
-        from etscope.diagnosis.numerics import numerics_of
+        from etscope.diagnosis.numerics import RunToCompare, numerics_of
         from etscope.inspector._error_plots import PlottedNumerics, plotted
 
-        found = numerics_of(
-            self.trace,
+        asked = RunToCompare(
             metric=metric,
             tolerance=tolerance,
             reference_graph=reference_graph,
@@ -613,9 +612,8 @@ class Inspector:
             inputs=inputs,
             previous=previous,
             bundle=self._bundle,
-            values=values,
         )
-        return plotted(PlottedNumerics, found)
+        return plotted(PlottedNumerics, numerics_of(self.trace, asked, values=values))
 
     def numeric_stages(
         self,
@@ -642,19 +640,20 @@ class Inspector:
         Raises the errors of `diagnose_numerics`, and `NumericGapError` for a stage of which no
         value is known to be one of the stage before.
         """
+        from etscope.diagnosis.numerics import RunToCompare
         from etscope.diagnosis.stages import EagerModel, numeric_stages
 
         module, example = model if isinstance(model, tuple) else (model, None)
-        return numeric_stages(
-            self.trace,
+        asked = RunToCompare(
             metric=metric,
             tolerance=tolerance,
             method=method,
             run=run,
             inputs=inputs,
             bundle=self._bundle,
-            eager=None if module is None else EagerModel.of(module, example),
         )
+        eager = None if module is None else EagerModel.of(module, example)
+        return numeric_stages(self.trace, asked, eager)
 
     # -- reports
 

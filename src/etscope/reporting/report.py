@@ -539,11 +539,11 @@ def _of_one_method(trace: Trace, options: ReportOptions, bundle: BundledFile | N
     """Diagnose one method: the one that is named, "forward", the only one that ran, or the only one
     that takes the inputs."""
     from etscope.diagnosis.numeric_gap import method_that_ran, methods_that_ran
-    from etscope.diagnosis.numerics import numerics_of
+    from etscope.diagnosis.numerics import RunToCompare, numerics_of
 
     def numerics(method: str) -> Numerics:
         inputs = None if options.inputs is None else options.inputs(trace, method)
-        return numerics_of(trace, method=method, inputs=inputs, bundle=bundle)
+        return numerics_of(trace, RunToCompare(method=method, inputs=inputs, bundle=bundle))
 
     ran = methods_that_ran(trace)
     several = options.method is None and len(ran) > 1

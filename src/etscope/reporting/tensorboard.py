@@ -77,13 +77,14 @@ def numerics_if_known(
     the record or of `bundle`."""
     if trace.debug_buffer is None or trace.record is None:
         return []
-    from etscope.diagnosis.numerics import numerics_of
+    from etscope.diagnosis.numerics import RunToCompare, numerics_of
 
     found = []
     for method in dict.fromkeys(p.method for p in trace.profiles() if p.method is not None):
         given = None if inputs is None else inputs(method)
         try:
-            found.append(numerics_of(trace, method=method, inputs=given, bundle=bundle))
+            asked = RunToCompare(method=method, inputs=given, bundle=bundle)
+            found.append(numerics_of(trace, asked))
         except (MissingDataError, MissingDependencyError, OtherInputsError) as error:
             warnings.warn(
                 f"no numeric errors on the graphs of {method}: {error.message}",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
 from etscope.analysis.numerics.stages import NumericStages, worst_of
 from etscope.analysis.profile.trace import Trace
+from etscope.diagnosis.numerics import RunToCompare
 from etscope.diagnosis.stages import EagerModel, numeric_stages
 from etscope.errors import UsageError
 from etscope.optional import require
@@ -33,12 +34,7 @@ def model_stages(
     inputs: Any = None,
     *,
     samples: Sequence[Any] = (),
-    backend: str = "portable",
-    quantize: bool = False,
-    calibration: Sequence[Any] | None = None,
-    keep_float: str | Sequence[str] = (),
     float_model: Any = None,
-    strict: bool | None = None,
     seed: int = 0,
     taps: str | Sequence[str] = (),
     metric: str = DEFAULT_METRIC,
@@ -48,25 +44,24 @@ def model_stages(
     isolate: bool = True,
     timeout: float | None = None,
     say: Say | None = None,
+    **options: Any,
 ) -> NumericStages:
     """Export a model, run it on the runtime with all values recorded, and compare each stage with
-    the one before: the eager model, the exported and the quantised program, the edge program, and
-    the device.
+    the one before, from the eager model to the device.
 
     model: as for `etscope.export.load_model`: a name ("model.py:make"), or what it may name. It is
         exported with its own example inputs.
-    inputs: of the run, as `etscope.export.export` takes them; by default those of the export. What
-        an export takes for a constant shows with others only: from inputs of the export, others
-        are made to compare the modules of the eager model on.
+    inputs: of the run, as `etscope.export.export` takes them; by default those of the export, and
+        others made of them, on which a constant shows that the export made of an input.
     samples: inputs of several runs instead, each in such a form, or a file or folder of them; of
         each operator the worst error counts.
-    backend, quantize, calibration, keep_float, strict, taps: as for `etscope.export.export`.
     float_model: the model before it was quantised, for one that is given quantised.
+    taps, options: as for `etscope.export.export`: backend, quantize, calibration, keep_float,
+        strict.
     seed: of torch's random numbers, before a model is made.
     metric, tolerance, method: as for `Inspector.numeric_stages`.
-    narrow: export a wrong delegate call again with taps, until one line is left; see
-        `etscope.stages.narrow`. isolate: each run in a process of its own. timeout: of each run, in
-        seconds.
+    narrow: export a wrong delegate call again with taps, as `etscope.stages.narrow`. isolate: each
+        run in a process of its own. timeout: of each run, in seconds.
     say: called with what is about to be done.
 
     Raises what `load_model`, `export`, `run` and `Inspector.numeric_stages` raise.
@@ -77,31 +72,16 @@ def model_stages(
         samples=samples,
         seed=seed,
         float_model=float_model,
-        options={
-            "backend": backend,
-            "quantize": quantize,
-            "calibration": calibration,
-            "keep_float": keep_float,
-            "strict": strict,
-        },
+        options=options,
     )
     running: dict[str, Any] = {"isolate": isolate, "timeout": timeout}
     with built.ran(taps, method=method, running=running, say=say) as ran:
         if say is not None:
             say("comparing the stages")
-        found = worst_of(
-            [
-                numeric_stages(
-                    ran.trace,
-                    metric=metric,
-                    tolerance=tolerance,
-                    method=method,
-                    run=number,
-                    eager=built.eager(method),
-                )
-                for number in range(max(len(built.samples), 1))
-            ]
-        )
+        count = max(len(built.samples), 1)
+        runs = [RunToCompare(metric, tolerance, method=method, run=at) for at in range(count)]
+        eager = built.eager(method)
+        found = worst_of([numeric_stages(ran.trace, one, eager) for one in runs])
         if not narrow:
             return found
         narrowed = narrow_call(
@@ -250,7 +230,7 @@ def build(
     if inputs is not None and samples:
         raise UsageError("inputs and samples exclude each other")
     given = read_samples(source, [*([] if inputs is None else [inputs]), *samples])
-    if plain is not None and options["quantize"]:
+    if plain is not None and options.get("quantize"):
         raise UsageError(
             "float_model is for a model that is given quantised",
             hint="with quantize the model itself is the one in float",

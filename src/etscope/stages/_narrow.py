@@ -8,7 +8,7 @@ in the middle, and where that makes the fault vanish, one beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from etscope.analysis.numerics.runs import edge_symbols, runs_of
 from etscope.analysis.profile.correlate import graph_name
 from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.profile.trace import Trace
-from etscope.diagnosis.numerics import numerics_of
+from etscope.diagnosis.numerics import RunToCompare, numerics_of
 from etscope.diagnosis.reference import inputs_of_run
 from etscope.errors import (
     ExportFailure,
@@ -53,9 +53,8 @@ def narrow(
     inputs: Any = None,
     tolerance: float | None = None,
     is_here: bool = False,
-    isolate: bool = True,
-    timeout: float | None = None,
     say: Say | None = None,
+    **running: Any,
 ) -> Narrowed | None:
     """Narrow the first wrong delegate call of a diagnosis down to a line; None if no wrong call has
     several.
@@ -63,8 +62,8 @@ def narrow(
     trace: of the run, with its record, whose exported program is lowered again. found: its
         diagnosis. inputs: of the run, by default those that it is known to have had.
     is_here: the run was on this machine; else it is repeated without taps first.
-    tolerance: as for the diagnosis. isolate: each run in a process of its own. timeout: of each
-        run, in seconds. say: called with what is about to be done.
+    tolerance: as for the diagnosis. say: called with what is about to be done. running: options of
+        `etscope.run.run`, as isolate and timeout.
 
     Raises `UsageError` for a backend that cannot be lowered to here, `MissingDataError` for a
     record without its exported program.
@@ -79,7 +78,7 @@ def narrow(
     ran = next(one for one in runs_of(trace, found.method) if one.number == found.run)
     given = inputs_of_run(trace, found.method, ran, inputs, None)
     search = _Search(record, found, call, _backend_of(trace, found, call), given, tolerance)
-    search.running, search.say = {"isolate": isolate, "timeout": timeout}, say
+    search.running, search.say = running, say
     return search.narrowed(is_here)
 
 
@@ -143,7 +142,9 @@ class _Search:
     def _divided_once(
         self, taps: tuple[str, ...], left: Sequence[str]
     ) -> tuple[NumericsRow, tuple[str, ...], list[str]] | None:
-        for name in _from_the_middle(left[:-1]):
+        names = left[:-1]
+        middle = (len(names) - 1) / 2
+        for name in sorted(names, key=lambda name: abs(names.index(name) - middle)):
             for tried in dict.fromkeys(((*taps, name), (name,))):
                 if self.exports >= _MOST_EXPORTS:
                     return None
@@ -226,13 +227,8 @@ class _Search:
             **self.running,
         ) as done:
             trace = done.inspector().trace
-            numerics = numerics_of(
-                trace,
-                metric=self.found.metric.name,
-                tolerance=self.tolerance,
-                method=method,
-                costs=False,
-            )
+            asked = RunToCompare(self.found.metric.name, self.tolerance, method=method)
+            numerics = numerics_of(trace, asked, costs=False)
         record = trace.record
         if record is None:
             return []
@@ -270,12 +266,6 @@ class _Search:
                 hint="etscope export writes it; generate_etrecord(exported_program=) takes it",
             )
         return program, nested(program, torch_values(flat_inputs(self.inputs)))
-
-
-def _from_the_middle(names: Sequence[str]) -> Iterator[str]:
-    """The names, those in the middle first."""
-    middle = (len(names) - 1) / 2
-    yield from sorted(names, key=lambda name: abs(names.index(name) - middle))
 
 
 __all__ = ["Narrowed", "narrow"]

@@ -52,10 +52,12 @@ def test_one_value_is_counted_in_the_singular() -> None:
     from dataclasses import replace
 
     from etscope.analysis.numerics.rows import BY_DESIGN, INHERITED
-    from etscope.diagnosis.numerics import numerics_of
+    from etscope.diagnosis.numerics import RunToCompare, numerics_of
     from tests.support.numeric_runs import inputs_of, inspector
 
-    found = numerics_of(inspector("batched_linear").trace, inputs=inputs_of("batched_linear"))
+    found = numerics_of(
+        inspector("batched_linear").trace, RunToCompare(inputs=inputs_of("batched_linear"))
+    )
     (row, *_) = found.rows
     assert replace(found, rows=(row,)).verdict.startswith("no operator goes wrong: 1 value is what")
     for verdict, said in (

@@ -150,7 +150,7 @@ def test_inputs_of_a_saved_run_are_read_once(
 ) -> None:
     from etscope.analysis.profile.trace import Trace
     from etscope.diagnosis import reference
-    from etscope.diagnosis.numerics import numerics_of
+    from etscope.diagnosis.numerics import RunToCompare, numerics_of
     from etscope.formats.etdump.debug_values import DebugBuffer
     from etscope.formats.etdump.reader import read_etdump
     from etscope.formats.torch_files import tensor_files
@@ -170,7 +170,7 @@ def test_inputs_of_a_saved_run_are_read_once(
     monkeypatch.setattr(
         reference, "runs_of", lambda *of_method: listed.append(of_method) or runs_of(*of_method)
     )
-    found = numerics_of(trace, run=2)
+    found = numerics_of(trace, RunToCompare(run=2))
     assert found.is_fine and perfect(found) and not found.doubts
     assert read == [tmp_path / "inputs.npz"]
     assert len(listed) == 2  # for the run, and for all runs before it

@@ -75,14 +75,10 @@ def range_changes(before: Side, after: Side) -> Iterator[RangeChange]:
     for method in after.methods:
         if method not in before.methods:
             continue
-        sides = [_ranges_of(side, method) for side in (before, after)]
+        graphs = [side.nodes[method].symbols.graph for side in (before, after)]
+        sides = [[] if one is None else list(quantized_ranges(one)) for one in graphs]
         if all(sides):
             yield from _aligned(method, *sides)
-
-
-def _ranges_of(side: Side, method: str) -> list[RangeOfValue]:
-    graph = side.nodes[method].symbols.graph
-    return [] if graph is None else list(quantized_ranges(graph))
 
 
 def _aligned(

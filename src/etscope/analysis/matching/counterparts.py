@@ -73,9 +73,13 @@ def counterparts(earlier: Graph, later: Graph, between: Graph | None = None) -> 
     found: dict[NodeValue, NodeValue] = {}
     owners: dict[str, str] = {}
     for group in groups:
-        first = _last_owner(earlier, group.earlier)
+        nodes = group.earlier
+        # That which stands for it: the last that computes with tensors.
+        last = next((one for one in reversed(nodes) if _has_tensor(earlier.calls[one])), nodes[-1])
         for path in group.later:
-            owners[path] = _same_op(earlier, group.earlier, later.calls[path]) or first
+            own = stem(later.calls[path].op)
+            same = [one for one in nodes if stem(earlier.calls[one].op) == own]
+            owners[path] = same[0] if len(same) == 1 else last
         found.update(_paired(earlier, later, group))
     folded = _move_to_folded(earlier, found, owners)
     of = {other: one for one, other in found.items()}
@@ -267,17 +271,6 @@ def is_quantization(node: Node) -> bool:
     return is_conversion(node) or "qparams" in stem(node.op)
 
 
-def _last_owner(graph: Graph, paths: Sequence[str]) -> str:
-    """The node of a group that stands for it: the last that computes with tensors."""
-    return next((one for one in reversed(paths) if _has_tensor(graph.calls[one])), paths[-1])
-
-
-def _same_op(graph: Graph, paths: Sequence[str], node: Node) -> str | None:
-    """The only node of a group with the operator of another; None without one."""
-    same = [path for path in paths if stem(graph.calls[path].op) == stem(node.op)]
-    return same[0] if len(same) == 1 else None
-
-
 def _has_tensor(node: Node) -> bool:
     return any(value.tensor is not None for value in node.outputs)
 
@@ -454,7 +447,8 @@ def _add_copies(earlier: Graph, later: Graph, of: dict[NodeValue, NodeValue]) ->
             continue
         if is_conversion(node) or _shape(earlier, source) == _shape(later, own):
             of[own] = source
-        if is_conversion(node) and not _is_dynamic(later, node):
+        is_dynamic = any("qparams" in later.calls[value.path].op for value in later.read_by(node))
+        if is_conversion(node) and not is_dynamic:
             rounded.add(path)
     return frozenset(rounded)
 
@@ -470,11 +464,6 @@ def _shape(graph: Graph, value: NodeValue) -> tuple[int | str, ...] | None:
     else:
         spec = graph.by_name[value.path].outputs[0].tensor
     return None if spec is None else spec.shape
-
-
-def _is_dynamic(graph: Graph, node: Node) -> bool:
-    """True if the parameters of a conversion are computed in the graph."""
-    return any("qparams" in graph.calls[value.path].op for value in graph.read_by(node))
 
 
 # -- what modules return

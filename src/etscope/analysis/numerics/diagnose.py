@@ -261,21 +261,13 @@ def diagnose_run(
     Raises `MissingDataError` if a selector of values picks none, and `OtherInputsError` if a
     delegate logged other inputs than these.
     """
-    metric = judgement.metric
     logged = logged_run(trace, chosen.block, chosen.position, method)
     doubts = doubts_of_logged_inputs(trace, logged, recomputation.inputs)
     matching, subgraphs = matcher.matched(trace, logged)
     paired = PairedValues(logged, matching)
-    rows: list[NumericsRow] = []
-    delegates = edge_symbols(trace, method).delegates
-    backends = {
-        path: delegates[number].backend_id
-        for number, paths in matching.covered.items()
-        if number in delegates
-        for path in paths
-    }
+    backends = _backends(trace, method, matching)
     by_design = recomputation.by_design(backends)
-    flow = _Flow(metric, by_design)
+    flow = _Flow(judgement.metric, by_design)
     device = device_values(logged, matching)
     keeper = None
     if judgement.kept is not None:
@@ -283,22 +275,12 @@ def diagnose_run(
     values = sum(map(len, matching.by_node.values()))
     judge_rows = _Judge(paired, subgraphs, backends, judgement, values, recomputation.floats)
     suspects = None if keeper is None else Suspects()
-    for item in recomputation.run(device, set(matching.by_node), backends):
-        for pair in matching.by_node[item.name]:
-            compared = judge_rows.compared(pair, item)
-            if compared is None:
-                continue
-            row = judge_rows.row(compared)
-            explained = flow.explained(row)
-            if explained.verdict != row.verdict and row.noise is None:
-                # Whether a difference shows depends on the whole limit.
-                explained = flow.explained(judge_rows.row(compared, screen=False))
-            judge_rows.add_up(compared, explained)
-            if keeper is not None:
-                explained = keeper.with_values(explained, compared)
-            if suspects is not None and suspects.takes(explained):
-                suspects.take(explained, judge_rows.suspect(explained, compared))
-            rows.append(explained)
+    pairs = (
+        (pair, item)
+        for item in recomputation.run(device, set(matching.by_node), backends)
+        for pair in matching.by_node[item.name]
+    )
+    rows = list(_judged(pairs, judge_rows, flow, keeper, suspects))
     coverage = paired.coverage()
     if not rows:
         raise NumericGapError(
@@ -319,13 +301,49 @@ def diagnose_run(
         method=method,
         reference=recomputation.graph.name,
         run=chosen.number,
-        metric=metric,
+        metric=judgement.metric,
         rows=tuple(rows),
         coverage=coverage,
         doubts=tuple(doubts),
         designs=tuple(dict.fromkeys(by_design.values())),
         undocumented=tuple(sorted({*backends.values()} - {_DOCUMENTED})),
     )
+
+
+def _backends(trace: Trace, method: str, matching: Matching) -> dict[str, str]:
+    """The backend of each node inside a delegate."""
+    delegates = edge_symbols(trace, method).delegates
+    return {
+        path: delegates[number].backend_id
+        for number, paths in matching.covered.items()
+        if number in delegates
+        for path in paths
+    }
+
+
+def _judged(
+    pairs: Iterable[tuple[Pair, Recomputed]],
+    judge_rows: _Judge,
+    flow: _Flow,
+    keeper: _Keeper | None,
+    suspects: Suspects | None,
+) -> Iterator[NumericsRow]:
+    """Yield the rows of the values that can be compared, in order."""
+    for pair, item in pairs:
+        compared = judge_rows.compared(pair, item)
+        if compared is None:
+            continue
+        row = judge_rows.row(compared)
+        explained = flow.explained(row)
+        if explained.verdict != row.verdict and row.noise is None:
+            # Whether a difference shows depends on the whole limit.
+            explained = flow.explained(judge_rows.row(compared, screen=False))
+        judge_rows.add_up(compared, explained)
+        if keeper is not None:
+            explained = keeper.with_values(explained, compared)
+        if suspects is not None and suspects.takes(explained):
+            suspects.take(explained, judge_rows.suspect(explained, compared))
+        yield explained
 
 
 class _Flow:

@@ -10,12 +10,14 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.numerics.explanations import Candidate, Explanation, Float64, Residual
 from etscope.analysis.numerics.limits import nan_of, new_nan
 
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _FEW = 4  # elements, of which one tells nothing
 _MOST_LEVELS = 256  # of 8 bits
 _MOST_SORTED = 1 << 18  # elements
@@ -339,8 +341,7 @@ def along(residual: Residual, axis: int, name: str = "") -> Iterator[Candidate]:
     listed = slices_text(wrong.tolist(), size, axis, residual.suspect.axis)
     where = f" in {listed}"
     at = {"axis": axis, "at": wrong.tolist()[:64]}
-    column = [1] * len(shape)
-    column[axis] = size
+    column = [size if one == axis else 1 for one in range(expected.ndim)]
 
     def filled(numbers: Float64 | float, others: float) -> Float64:
         full = np.full(size, others)
@@ -371,8 +372,7 @@ def along(residual: Residual, axis: int, name: str = "") -> Iterator[Candidate]:
     parameters = {**at, "factors": factors.tolist()[:64]}
     prediction = expected * filled(factors, 1.0)
     energy = residual.energy.sum(axis=others)[wrong]
-    fourth = np.square(residual.energy).sum(axis=others)[wrong]
-    count = float((np.square(energy) / fourth).sum())
+    count = float((np.square(energy) / np.square(residual.energy).sum(axis=others)[wrong]).sum())
     yield Candidate("scales", text, prediction, wrong.size, 8, parameters, count=count)
     if not name:
         ends = f"{number_text(constants.min())} to {number_text(constants.max())}"
@@ -420,9 +420,11 @@ def _rounded(residual: Residual) -> Iterator[Candidate]:
     """The numbers went through a smaller type, or steps of one size."""
     found, expected = residual.found, residual.expected
     if residual.dtype.name == "float32" and found.size >= 8 and residual.known.all():
-        for name, short in (("float16", _as_float16), ("bfloat16", _as_bfloat16)):
-            if (short(found) == found).all() and not (short(expected) == expected).all():
-                near = np.abs(found - expected) <= 1.01 * _step(found, name)
+        for name, dtype in (("float16", np.dtype(np.float16)), ("bfloat16", _BFLOAT16)):
+            with np.errstate(over="ignore"):
+                short, other = found.astype(dtype), expected.astype(dtype)
+            if (short.astype(float) == found).all() and (other.astype(float) != expected).any():
+                near = np.abs(found - expected) <= 1.01 * np.abs(np.spacing(short).astype(float))
                 prediction = np.where(near, found, expected)
                 text = f"rounded to {name}"
                 yield Candidate("rounded", text, prediction, 0, 2, {"type": name})
@@ -464,22 +466,3 @@ def _stepped(residual: Residual, step: float) -> Iterator[Candidate]:
         if (near | at_ties).all():
             text = f"{words} to multiples of {number_text(step)}"
             yield Candidate("steps", text, found, 1, 3, {"step": step})
-
-
-def _as_float16(numbers: Float64) -> Float64:
-    with np.errstate(over="ignore"):
-        return numbers.astype(np.float16).astype(np.float64)
-
-
-def _as_bfloat16(numbers: Float64) -> Float64:
-    with np.errstate(over="ignore"):
-        bits = numbers.astype(np.float32).view(np.uint32).astype(np.uint64)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-    return rounded.astype(np.uint32).view(np.float32).astype(np.float64)
-
-
-def _step(numbers: Float64, name: str) -> Float64:
-    bits, least = (10, 2.0**-24) if name == "float16" else (7, 2.0**-133)
-    exponent = np.floor(np.log2(np.maximum(np.abs(numbers), 1e-300)))
-    step: Float64 = np.maximum(np.exp2(exponent - bits), least)
-    return step

@@ -224,7 +224,11 @@ class NumericStages:
         """A row for each operator; sort: "run", order of execution, or "error", the worst first."""
         rows: Sequence[StageRow] = self.rows
         if sort == "error":
-            rows = sorted(rows, key=_worst, reverse=True)
+            rows = sorted(
+                rows,
+                key=lambda row: max((e.rank for e in row.errors.values()), default=(False, 0.0)),
+                reverse=True,
+            )
         unit = self.metric.unit or None
         errors = {
             Column(stage.name, Kind.FLOAT, unit): [_of(row, stage, "local") for row in rows]
@@ -279,7 +283,14 @@ def worst_of(found: Sequence[NumericStages]) -> NumericStages:
         for stage in first.stages
     ]
     stages = tuple(
-        replace(stage, output=max(filter(_is_known, known), key=first.metric.badness, default=None))
+        replace(
+            stage,
+            output=max(
+                (error for error in known if error is not None),
+                key=first.metric.badness,
+                default=None,
+            ),
+        )
         for stage, known in zip(first.stages, outputs, strict=True)
     )
     doubts = dict.fromkeys(doubt for one in found for doubt in one.doubts)
@@ -292,17 +303,9 @@ def worst_of(found: Sequence[NumericStages]) -> NumericStages:
     )
 
 
-def _is_known(value: float | None) -> bool:
-    return value is not None
-
-
 def _of(row: StageRow, stage: Stage, name: str) -> Any:
     error = row.errors.get(stage.name)
     return None if error is None else getattr(error, name)
-
-
-def _worst(row: StageRow) -> tuple[bool, float]:
-    return max((error.rank for error in row.errors.values()), default=(False, 0.0))
 
 
 def _place(row: StageRow, error: StageError | None = None) -> str:
@@ -364,7 +367,7 @@ class Step:
                 other = []
                 if theirs is not None and self.later is not None:
                     other = [self.later.calls[path] for path in theirs.of(place[1]).nodes]
-                wide = partial(_wide, item, element)
+                wide = partial(lambda item, element: _element(item.wide, element), item, element)
                 judged = self._judged(expected, value, wide, inside, other)
                 lines = lines_of([node, *inside])
                 total = difference(self.metric, reference, value)
@@ -388,7 +391,7 @@ class Step:
             return (*self._judged_quantized(expected, value, bits), None)
         if any("quantize" in node.op for node in (*inside, *other)):
             expected, value = _without_ties(expected, value)
-            wide = _nothing
+            wide = lambda: None  # noqa: E731
         rules = Rules(self.tolerance, values=len(self.places))
         judged = screened(self.metric, expected, value, rules)
         if judged is None:
@@ -415,14 +418,6 @@ class Step:
 
 def _element(value: Any, element: int | None) -> Any:
     return value if value is None or element is None else value[element]
-
-
-def _wide(item: Recomputed, element: int | None) -> Any:
-    return _element(item.wide, element)
-
-
-def _nothing() -> None:
-    return None
 
 
 _RANGE = re.compile(r"-?\d+")

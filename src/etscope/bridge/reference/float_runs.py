@@ -47,7 +47,10 @@ def run_with(
         try:
             name, value = run.send(given)
         except StopIteration as end:
-            return [_own_array(one) for one in end.value]
+            return [
+                np.array(numpy_from_tensor(one)) if isinstance(one, torch.Tensor) else one
+                for one in end.value
+            ]
         given = None
         if name in seen:
             continue
@@ -75,7 +78,3 @@ def outputs_with(graph: ReferenceGraph, inputs: Any, state: State, known: Known)
 def flat_arrays(inputs: Any) -> list[Any]:
     """The inputs of a run one by one, as arrays and numbers."""
     return [arrays_of(value) for value in pytree.tree_leaves(inputs)]
-
-
-def _own_array(value: Any) -> Any:
-    return np.array(numpy_from_tensor(value)) if isinstance(value, torch.Tensor) else value

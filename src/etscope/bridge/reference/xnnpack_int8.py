@@ -73,7 +73,9 @@ def compute_of(node: GraphNode) -> Compute | None:
         return _dynamic(node)
     if node.operator in (_TO_INTEGERS, _FROM_INTEGERS):
         quantise = node if node.operator == _TO_INTEGERS else node.args[0]
-        return _unchanged if _is_left_out(quantise) else None
+        if not _is_left_out(quantise):
+            return None
+        return lambda target, args, kwargs, flips: args[0].clone()
     make = _OPERATORS.get(node.operator)
     result = None if make is None else _steps_of_result(node)
     if make is None or result is None:
@@ -141,10 +143,6 @@ def _is_left_out(quantise: Any) -> bool:
     return source.operator in _LAYERS and compute_of(source) is not None
 
 
-def _unchanged(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
-    return args[0].clone()
-
-
 def _rounded(steps: torch.Tensor, flips: bool) -> torch.Tensor:
     """Steps rounded to whole ones, ties to even. flips: those next to the middle between two go to
     the other side."""
@@ -163,13 +161,6 @@ def _scaled(sums: torch.Tensor, scale: Any) -> torch.Tensor:
 
 def _as_float32(scale: Any) -> torch.Tensor:
     return torch.as_tensor(scale, dtype=torch.float32)
-
-
-def _product(*scales: Any) -> torch.Tensor:
-    found = _as_float32(scales[0])
-    for scale in scales[1:]:
-        found = found * _as_float32(scale)
-    return found
 
 
 # -- operators
@@ -196,7 +187,7 @@ def _linear(node: GraphNode, read: Sequence[Steps | None], result: Steps) -> Com
         channels = 1 if "convolution" in str(target) else sums.dim() - 1
         if numbers.dim() < 3 and "convolution" in str(target):
             channels = 0
-        scale = _product(inputs.scale, weights.scale)
+        scale = _as_float32(inputs.scale) * _as_float32(weights.scale)
         shape = [1] * sums.dim()
         if isinstance(weights.scale, torch.Tensor):
             shape[channels] = -1

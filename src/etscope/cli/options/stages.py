@@ -163,6 +163,7 @@ def stages_of_files(
     """Compare the stages that the files of a run hold, and the eager model if it is named."""
     from etscope.cli.output.progress import progress
     from etscope.diagnosis.numeric_gap import method_that_ran
+    from etscope.diagnosis.numerics import RunToCompare
     from etscope.diagnosis.stages import numeric_stages
     from etscope.formats.program.bpte import read_program_file
     from etscope.quiet import quiet
@@ -183,15 +184,10 @@ def stages_of_files(
         given = read_inputs(trace, method_that_ran(trace, chosen["method"]), inputs)
     bundle = None if files.program is None else read_program_file(files.program)[1]
     with progress("comparing the stages"), quiet():
-        found = numeric_stages(
-            trace,
-            metric=errors.metric,
-            tolerance=errors.tolerance,
-            inputs=given,
-            bundle=bundle,
-            eager=eager,
-            **chosen,
+        asked = RunToCompare(
+            metric=errors.metric, tolerance=errors.tolerance, inputs=given, bundle=bundle, **chosen
         )
+        found = numeric_stages(trace, asked, eager)
     if not staging.narrow:
         return found
     return replace(found, narrowed=narrowed_call(trace, found.device, given, errors.tolerance))

@@ -173,8 +173,7 @@ def command(
             return 0 if all(one.is_fine for one in several) else 1
     with progress("computing the reference"), quiet():
         # The reports of --values are without the notes, which tell the costs.
-        chosen |= {"values": values, "costs": values is None}
-        found = _numerics(trace, files.program, inputs, chosen)
+        found = _numerics(trace, files.program, inputs, chosen, values)
     if values is not None:
         _write_values(found, output, view, plot)
         return 0 if found.is_fine else 1
@@ -308,14 +307,19 @@ def _evaluation(trace: Trace, options: DatasetOptions, chosen: dict[str, Any]) -
 
 
 def _numerics(
-    trace: Trace, program: str | None, inputs: str | None, chosen: dict[str, Any]
+    trace: Trace,
+    program: str | None,
+    inputs: str | None,
+    chosen: dict[str, Any],
+    values: str | None = None,
 ) -> Numerics:
     from etscope.diagnosis.numeric_gap import method_that_ran
-    from etscope.diagnosis.numerics import numerics_of
+    from etscope.diagnosis.numerics import RunToCompare, numerics_of
     from etscope.formats.program.bpte import read_program_file
 
     given = None
     if inputs is not None:
         given = read_inputs(trace, method_that_ran(trace, chosen["method"]), inputs)
     bundle = None if program is None else read_program_file(program)[1]
-    return numerics_of(trace, inputs=given, bundle=bundle, **chosen)
+    asked = RunToCompare(inputs=given, bundle=bundle, **chosen)
+    return numerics_of(trace, asked, values=values, costs=values is None)

@@ -84,7 +84,7 @@ def _judged(debugger: Debugger, metric: Metric) -> Numerics | None:
 
 
 def _of_recorded(debugger: Debugger, target: RecordedRuns, metric: Metric) -> Numerics:
-    from etscope.diagnosis.numerics import numerics_of
+    from etscope.diagnosis.numerics import RunToCompare, numerics_of
 
     if debugger.files.record is None:
         raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
@@ -92,8 +92,7 @@ def _of_recorded(debugger: Debugger, target: RecordedRuns, metric: Metric) -> Nu
     load_torch()
     calls = debugger.given(debugger.method)
     with quiet():
-        return numerics_of(
-            target.trace,
+        asked = RunToCompare(
             metric=metric.name,
             method=debugger.method,
             run=target.chosen,
@@ -101,6 +100,7 @@ def _of_recorded(debugger: Debugger, target: RecordedRuns, metric: Metric) -> Nu
             previous=target.earlier_inputs(calls, None) if len(calls) > 1 else None,
             bundle=debugger.files.bundle,
         )
+        return numerics_of(target.trace, asked)
 
 
 def of_runtime(debugger: Debugger, target: RuntimeTarget, metric: Metric) -> Numerics:
