@@ -8,7 +8,6 @@ operators behind the changed one are computed.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,8 +28,10 @@ from etscope.bridge.reference.reference import (
 )
 from etscope.bridge.tensors import StoredWeight
 
-MOST_RERUNS = 600
-MOST_SECONDS = 2.0  # of CPU time
+# Limits for a value, which do not depend on the machine: runs, and elements that are read and
+# written in them. The latter take some seconds at most.
+_MOST_RERUNS = 600
+_MOST_ELEMENTS = 200_000_000
 _MOST_BYTES = 1 << 28  # of the arguments and results that are kept
 
 Place = tuple[str, int]  # a node, and the pass of its loop
@@ -173,18 +174,25 @@ class Weights:
 class Reruns:
     """Computes a value again from recorded calls, one of them changed.
 
-    element: of the last call's result that is the value. The number of runs and their time are
+    element: of the last call's result that is the value. The number of runs and their work are
     limited; `are_left` is false when they are used up.
     """
 
     def __init__(self, calls: Sequence[RecordedCall], element: int | None) -> None:
         self.calls, self._element = calls, element
-        self._left = MOST_RERUNS
-        self._until = time.process_time() + MOST_SECONDS
+        self._left, self._elements = _MOST_RERUNS, _MOST_ELEMENTS
+        self._sizes = [
+            sum(
+                one.numel()
+                for one in pytree.tree_leaves((call.args, dict(call.kwargs), call.result))
+                if isinstance(one, torch.Tensor)
+            )
+            for call in calls
+        ]
 
     @property
     def are_left(self) -> bool:
-        return self._left > 0 and time.process_time() < self._until
+        return self._left > 0 and self._elements > 0
 
     def value(self, at: int, change: Callable[[], Any]) -> Any:
         """The value in float64 with the call at a position changed; None if that fails, or gives
@@ -196,16 +204,18 @@ class Reruns:
     def _value(self, at: int, change: Callable[[], Any]) -> Any:
         try:
             result = change()
+            self._elements -= self._sizes[at]
             replaced: dict[int, Any] = {}
             if not _note(self.calls[at].result, result, replaced):
                 return None
-            for call in self.calls[at + 1 :]:
+            for size, call in zip(self._sizes[at + 1 :], self.calls[at + 1 :], strict=True):
                 leaves, spec = pytree.tree_flatten((call.args, dict(call.kwargs)))
                 if not any(id(leaf) in replaced for leaf in leaves):
                     continue
                 leaves = [replaced.get(id(leaf), leaf) for leaf in leaves]
                 args, kwargs = pytree.tree_unflatten(leaves, spec)
                 result = call.run(args, kwargs)
+                self._elements -= size
                 if not _note(call.result, result, replaced):
                     return None
         except Exception:  # an operator refuses what no export would make
@@ -233,6 +243,7 @@ class Reruns:
             return replaced[id(value)]
 
         self._left -= 1
+        self._elements -= 3 * sum(self._sizes)
         try:
             for at, call in enumerate(self.calls):
                 args, kwargs = pytree.tree_map(fresh, (call.args, dict(call.kwargs)))
