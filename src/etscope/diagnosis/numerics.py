@@ -129,12 +129,12 @@ class PreparedNumerics:
 
         inputs: of the run. memory: what the runs before it left, by default nothing; it goes on
         with this run, and has the outputs of the reference then. operators: tell of each operator
-        of a quantised model what its quantisation costs, not of the outputs alone. runs: adds up
-        the values.
+        what its quantisation costs, not of the outputs alone. runs: adds up the values.
 
         Raises the errors of `analysis.numerics.diagnose`.
         """
         from etscope.bridge.reference.local_reference import Memory, flat_inputs, recompute
+        from etscope.bridge.threads import threads_for
 
         arithmetic, graph = self._arithmetic, self._matcher.graph
 
@@ -169,11 +169,12 @@ class PreparedNumerics:
             explaining=explaining,
         )
         judgement = replace(self._judgement, runs=runs)
-        found = diagnose_run(trace, self.method, run, recomputation, self._matcher, judgement)
-        if side is not None:
-            device = unfolded(trace.values(run.block, run.position, run.block.outputs))
-            cost = side.compare(self.metric, memory.outputs, device, operators=operators)
-            found = replace(found, quantization=cost)
+        with threads_for(graph):
+            found = diagnose_run(trace, self.method, run, recomputation, self._matcher, judgement)
+            if side is not None:
+                device = unfolded(trace.values(run.block, run.position, run.block.outputs))
+                cost = side.compare(self.metric, memory.outputs, device, operators=operators)
+                found = replace(found, quantization=cost)
         return replace(found, doubts=(*found.doubts, *self._no_side))
 
     def _arithmetic(self, backends: Mapping[str, str]) -> Arithmetic:

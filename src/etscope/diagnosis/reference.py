@@ -87,6 +87,12 @@ def reference_of(
     quick = _recorded(trace, record, graph) if at_once and not shares else None
 
     def values() -> Iterator[tuple[str, Any]]:
+        from etscope.bridge.threads import threads_for
+
+        with threads_for(found):
+            yield from computed()
+
+    def computed() -> Iterator[tuple[str, Any]]:
         from etscope.bridge.reference.reference import arrays_of, keeps_state, reference_arrays
 
         if quick is not None and quick.interpreter is not None:
