@@ -139,8 +139,7 @@ class PreparedNumerics:
         arithmetic, graph = self._arithmetic, self._matcher.graph
 
         def designs(backends: Mapping[str, str]) -> Mapping[str, str]:
-            found = arithmetic(backends).by_design
-            return {name: design.reason for name, design in found.items()}
+            return {name: one.reason for name, one in arithmetic(backends).by_design.items()}
 
         def values(
             device: DeviceValues, nodes: Collection[str], backends: Mapping[str, str]

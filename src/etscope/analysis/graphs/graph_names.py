@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from etscope.analysis.profile.correlate import EDGE_GRAPH
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.etrecord.reader import EDGE, EXPORTED, FLOAT, OLDER_FLOAT, RecordView
+from etscope.formats.etrecord.reader import EDGE, EXPORTED, FLOAT, RecordView
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.table import Column, Kind, Table
 
@@ -53,9 +53,8 @@ def find_graph(record: RecordView, wanted: str) -> str:
 def float_graph(record: RecordView, method: str) -> str | None:
     """Return the name of the graph of a method before it was quantised; None if the record has
     none."""
-    older = f"{OLDER_FLOAT}/forward" if method == "forward" else f"{OLDER_FLOAT}/{method}/forward"
-    names = (f"{FLOAT}/{method}", older)
-    return next((name for name in names if name in record.graph_names), None)
+    name = f"{FLOAT}/{method}"
+    return name if name in record.graph_names else None
 
 
 _COLUMNS = (

@@ -37,9 +37,7 @@ _ZIP = b"PK"
 IDENTIFIER = "ETRECORD_V0"
 EXPORTED = "exported_program"
 EDGE = "edge_dialect_exported_program"
-# Extra graphs of the model before it was quantised: "float/<method>". Records of older versions of
-# etscope have the other name.
-FLOAT, OLDER_FLOAT = "float", "before_quantization"
+FLOAT = "float"  # extra graphs of the model before it was quantised: "float/<method>"
 DEBUG_HANDLES = "debug_handle_map"
 DELEGATES = "delegate_map"
 NUM_OUTPUTS = "instruction_id_to_num_outs_map"
