@@ -39,6 +39,7 @@ from etscope.formats.program.input_validation import (
 )
 from etscope.formats.program.pte import Program
 from etscope.formats.run_json import SavedCall, call_of_run, inputs_sha256
+from etscope.formats.torch_files.pickle_reader import TensorSubclassError
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph
 from etscope.optional import require
@@ -133,6 +134,17 @@ def _default_graph(trace: Trace, method: str, best_effort: bool) -> Graph | None
     if edge is None or method_of_graph(record, name) not in (method, None):
         return None
     graph = recorded_graph(trace, record, name)
+    recorded = _recorded(trace, record, graph)
+    try:
+        if recorded is not None:
+            _ = recorded.interpreter
+    except TensorSubclassError as error:
+        warnings.warn(
+            f"compared with the edge program and not the exported one: {error.message}",
+            EtscopeWarning,
+            stacklevel=4,
+        )
+        return None
     lost = trace.once(("lost", name), lambda: _lost(edge, graph))
     if lost and not best_effort:
         warnings.warn(

@@ -15,6 +15,7 @@ from torch import nn  # noqa: E402
 
 from etscope import Inspector  # noqa: E402
 from etscope.analysis.numerics.rows import Numerics  # noqa: E402
+from etscope.errors import EtscopeWarning, FormatError  # noqa: E402
 from etscope.export import Exported, export  # noqa: E402
 from etscope.run import run  # noqa: E402
 
@@ -36,9 +37,10 @@ class Gated(nn.Module):
         return x
 
 
-def exported(*, swapped: bool = False, group: int = 32) -> Exported:
+def exported(*, swapped: bool = False, group: int = 32, unwrapped: bool = True) -> Exported:
     """The model with weights of 4 bits and a scale for each `group` of them; `swapped`: two of the
-    scales of `down` have changed places."""
+    scales of `down` have changed places; `unwrapped`: the weights are plain tensors, not torchao's
+    own."""
     from torchao.quantization import quantize_
     from torchao.quantization.granularity import PerGroup
     from torchao.quantization.quant_api import Int8DynamicActivationIntxWeightConfig
@@ -50,7 +52,8 @@ def exported(*, swapped: bool = False, group: int = 32) -> Exported:
         weight_dtype=torch.int4, weight_granularity=PerGroup(group)
     )
     quantize_(model, config)
-    model = unwrap_tensor_subclass(model)
+    if unwrapped:
+        model = unwrap_tensor_subclass(model)
     if swapped:
         (scales,) = (
             value
@@ -118,3 +121,22 @@ def test_a_scale_that_is_another_is_one(folder: Path) -> None:
     assert found.first.local < 60
     (part,) = {row.verdict for row in found.rows if row.is_delegate}
     assert part == "wrong"
+
+
+def test_weights_of_a_tensor_subclass_are_compared_in_the_edge_program(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = exported(unwrapped=False)
+        made.save(tmp_path, "model")
+        with run(made.program, INPUTS, debug_level="intermediate_outputs", separate=False) as done:
+            done.save(tmp_path / "ran")
+    inspector = Inspector(
+        etdump_path=tmp_path / "ran" / "run.etdp",
+        debug_buffer_path=tmp_path / "ran" / "debug.bin",
+        etrecord=tmp_path / "model.etrecord",
+    )
+    with pytest.warns(EtscopeWarning, match="with the edge program and not the exported one"):
+        gap = inspector.calculate_numeric_gap("MSE")
+    assert len(gap) > 5
+    with pytest.raises(FormatError, match="of a subclass of torch's tensors"):
+        inspector.diagnose_numerics(reference_graph="exported_program", inputs=INPUTS)

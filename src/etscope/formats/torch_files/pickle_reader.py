@@ -23,6 +23,13 @@ _MARK = object()
 _KEY_TYPES = (str, int, float, bool, type(None))
 
 
+_SUBCLASS = ("torch._utils", "_rebuild_wrapper_subclass")
+
+
+class TensorSubclassError(FormatError):
+    """Weights are tensors of a subclass, as torchao's `quantize_` makes them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Global:
     """A name that a pickle refers to and the caller allows, with the function to call for it."""
@@ -150,6 +157,13 @@ class PickleReader:
 
     def _find(self, module: object, name: object) -> None:
         function = self.functions.get((module, name))  # type: ignore[arg-type]
+        if (module, name) == _SUBCLASS and function is None:
+            raise TensorSubclassError(
+                "the weights are of a subclass of torch's tensors, as those of torchao are, which "
+                "is not read from files",
+                offset=self.position,
+                hint="compare with the edge program, whose weights are plain (--graph edge)",
+            )
         if function is None:
             raise self._error(f"the pickle refers to {module}.{name}, which is not allowed")
         self._push(Global(str(module), str(name), function))
