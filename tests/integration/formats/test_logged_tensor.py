@@ -42,8 +42,8 @@ def test_what_is_a_tensor() -> None:
     assert is_tensor(GRID)
     assert not is_tensor(np.float32(1))
     assert not is_tensor([1, 2])
-    with pytest.raises(UsageError, match="no scalar type for complex128"):
-        tensor_storage(np.zeros(2, complex))
+    with pytest.raises(UsageError, match="no scalar type for float128"):
+        tensor_storage(np.zeros(2, np.longdouble))
     with pytest.raises(UsageError, match="object"):
         tensor_storage(np.array([object()]))
 

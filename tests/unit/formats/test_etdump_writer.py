@@ -203,7 +203,7 @@ def test_numbers_of_64_bits_are_aligned(writer: ETDumpWriter) -> None:
         (lambda w: w.log_evalue("text"), "cannot hold a str"),
         (lambda w: w.log_evalue(2**63), "cannot hold a int"),
         (lambda w: w.log_evalue([1, 2]), "cannot hold a list"),
-        (lambda w: w.log_evalue(np.zeros(2, complex)), "complex128"),
+        (lambda w: w.log_evalue(np.zeros(2, np.longdouble)), "float128"),
         (lambda w: w.repeat_block([[1]], [[2]]), r"shape \(repeats, 0\)"),
     ],
 )
