@@ -54,7 +54,7 @@ def test_values_stay_when_the_order_changes(data: st.DataObject) -> None:
 
 
 def test_types_that_no_file_can_hold() -> None:
-    for array in (np.zeros(1, complex), np.array(["a"]), np.array([None])):
+    for array in (np.zeros(1, np.longdouble), np.array(["a"]), np.array([None])):
         with pytest.raises(UsageError, match="no scalar type for"):
             as_numpy(array)
 
