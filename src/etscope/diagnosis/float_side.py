@@ -49,13 +49,14 @@ class FloatSide:
     def run(self, inputs: Any, memory: Memory) -> FloatRun:
         """Run the float graph on the inputs of a run, and keep the values that have counterparts.
         memory: state from the runs before; that of the float graph goes on with this run."""
-        from etscope.bridge.reference.float_runs import copied_state, flat_arrays, run_with
+        from etscope.bridge.reference.float_runs import copied_state, run_with
+        from etscope.bridge.reference.local_reference import flat_inputs
 
         before = copied_state(memory.float_state)
         users = [name for name in self.floats.inputs if name not in self.floats.parameters]
         spool = Spool()
         kept: dict[Any, Any] = {
-            name: spool.add(value) for name, value in zip(users, flat_arrays(inputs), strict=False)
+            name: spool.add(value) for name, value in zip(users, flat_inputs(inputs), strict=False)
         }
         wanted = {value.path for value in self.pairs.of.values()}
         run = run_with(self.runnable_float, inputs, memory.float_state, wanted)

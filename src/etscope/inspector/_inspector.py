@@ -594,9 +594,8 @@ class Inspector:
         default the worst rows, the first that are wrong, and the outputs.
 
         `.verdict` names the first operator that is wrong, `.what_it_is` its fault; `.first`,
-        `.suspects` and
-        `.non_finite_origin` are rows, `.table()` has all, `.plot_errors()` draws it;
-        `etscope.analysis.numerics.limits` says what is allowed.
+        `.suspects` and `.non_finite_origin` are rows, `.table()` has all, `.plot_errors()` draws
+        it; `etscope.analysis.numerics.limits` says what is allowed.
 
         Raises the errors of `numeric_gap`.
         """

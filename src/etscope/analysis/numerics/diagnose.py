@@ -478,8 +478,11 @@ class _Judge:
 
     def add_up(self, compared: _Compared, row: NumericsRow) -> None:
         """Add a value to those of other runs, unless its rules leave nothing to chance."""
-        runs, rules = self.judgement.runs, self._rules(compared.pair)
-        if runs is None or rules.tolerance is not None or rules.exact or compared.local is None:
+        runs = self.judgement.runs
+        if runs is None or compared.local is None:
+            return
+        rules = self._rules(compared.pair)
+        if rules.tolerance is not None or rules.exact:
             return
         known = rounding_of(np.asarray(compared.local).dtype, np.empty(0), rules)
         runs.add(value_key(row), compared.local, compared.value, lambda: compared.wide, known)

@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Mapping
 from typing import Any
 
-import numpy as np
 import torch
-from torch.utils import _pytree as pytree
 
-from etscope.bridge.reference.local_reference import replaced
+from etscope.bridge.reference.local_reference import own_arrays, replaced
 from etscope.bridge.reference.reference import ReferenceGraph, arrays_of
-from etscope.bridge.tensors import numpy_from_tensor
 
 State = dict[str, torch.Tensor]
 # The values that replace those of a node, as (element or None, array).
@@ -47,10 +44,7 @@ def run_with(
         try:
             name, value = run.send(given)
         except StopIteration as end:
-            return [
-                np.array(numpy_from_tensor(one)) if isinstance(one, torch.Tensor) else one
-                for one in end.value
-            ]
+            return own_arrays(end.value)
         given = None
         if name in seen:
             continue
@@ -73,8 +67,3 @@ def outputs_with(graph: ReferenceGraph, inputs: Any, state: State, known: Known)
     for _ in run():
         pass
     return outputs
-
-
-def flat_arrays(inputs: Any) -> list[Any]:
-    """The inputs of a run one by one, as arrays and numbers."""
-    return [arrays_of(value) for value in pytree.tree_leaves(inputs)]

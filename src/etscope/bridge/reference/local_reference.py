@@ -8,7 +8,7 @@ somebody looks at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -126,11 +126,7 @@ def recompute(
         outputs = yield from _two_runs(graph, inputs, device, wanted, calls, designs)
     else:
         outputs = yield from _three_runs(graph, inputs, device, wanted, memory, calls)
-    # Copies, since an output may be a buffer that the next run writes to.
-    memory.outputs = [
-        np.array(numpy_from_tensor(value)) if isinstance(value, torch.Tensor) else value
-        for value in outputs
-    ]
+    memory.outputs = own_arrays(outputs)
 
 
 def _three_runs(
@@ -230,6 +226,15 @@ def _are_same(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_are_same(one[key], other[key]) for key in one)
     return bool(one == other)
+
+
+def own_arrays(outputs: Iterable[Any]) -> list[Any]:
+    """The outputs as arrays and numbers; copies, since an output may be a buffer that the next run
+    writes to."""
+    return [
+        np.array(numpy_from_tensor(value)) if isinstance(value, torch.Tensor) else value
+        for value in outputs
+    ]
 
 
 def flat_inputs(inputs: Any) -> list[Any]:
@@ -417,4 +422,12 @@ def _scales_of(target: Any, args: tuple[Any, ...]) -> Any:
     return scales.double()
 
 
-__all__ = ["DeviceValues", "Memory", "Recomputed", "flat_inputs", "recompute", "replaced"]
+__all__ = [
+    "DeviceValues",
+    "Memory",
+    "Recomputed",
+    "flat_inputs",
+    "own_arrays",
+    "recompute",
+    "replaced",
+]
