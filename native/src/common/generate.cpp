@@ -49,9 +49,11 @@ HostTensor generate_tensor(
   const uint64_t base = mix(seed + (input + 1) * 0xD1B54A32D192ED03);
   switch (type) {
     case ScalarType::Float:
+    case ScalarType::ComplexFloat: // the real part, the imaginary one: a number each
       fill<float>(tensor, base, unit);
       break;
     case ScalarType::Double:
+    case ScalarType::ComplexDouble:
       fill<double>(tensor, base, unit);
       break;
     case ScalarType::Half:

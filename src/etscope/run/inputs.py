@@ -350,6 +350,7 @@ _FLOATS = frozenset(
         *(ScalarType.FLOAT8E5M2FNUZ, ScalarType.FLOAT8E4M3FNUZ),
     }
 )
+_COMPLEX = frozenset({ScalarType.COMPLEX64, ScalarType.COMPLEX128})
 _BITS = frozenset(
     {
         *(ScalarType.SHORT, ScalarType.INT, ScalarType.LONG, ScalarType.BOOL),
@@ -364,10 +365,11 @@ def generate_inputs(program: Program, method: str, seed: int) -> tuple[CaseValue
     """Generate inputs of a method, flat: tensors of random numbers, and for other inputs the value
     in the program (the runtime takes no other).
 
-    Floats are uniform in [-1, 1), bytes in all of their range, other integers 0 or 1, which are
-    good indices of any table. Sizes that may vary have their largest value. Arrays are dense in
-    the order of dimensions that the program expects. Raises `MissingDataError` for a method that
-    the program does not have, `UsageError` for an input of a type without such numbers.
+    Floats are uniform in [-1, 1), and so are the two parts of complex numbers; bytes in all of
+    their range; other integers 0 or 1, which are good indices of any table. Sizes that may vary
+    have their largest value. Arrays are dense in the order of dimensions that the program expects.
+    Raises `MissingDataError` for a method that the program does not have, `UsageError` for an input
+    of a type without such numbers.
     """
     found = program.method(method)
     inputs: list[CaseValue | None] = []
@@ -383,7 +385,7 @@ def generate_inputs(program: Program, method: str, seed: int) -> tuple[CaseValue
 
 def _generated_tensor(tensor: TensorValue, index: int, seed: int) -> npt.NDArray[Any]:
     kind = tensor.scalar_type
-    if kind not in _FLOATS | _BITS | _BYTES:
+    if kind not in _FLOATS | _COMPLEX | _BITS | _BYTES:
         raise UsageError(f"cannot generate input {index}: {tensor} is packed or quantized")
     if min(tensor.sizes, default=0) < 0:
         raise UsageError(
@@ -397,23 +399,23 @@ def _generated_tensor(tensor: TensorValue, index: int, seed: int) -> npt.NDArray
             f"cannot generate input {index}: {tensor} takes {size:,} bytes",
             hint="give an input of smaller sizes",
         )
-    count = math.prod(tensor.sizes)
-    flat: npt.NDArray[Any] = np.empty(count, kind.numpy_dtype)
+    flat: npt.NDArray[Any] = np.empty(math.prod(tensor.sizes), kind.numpy_dtype)
+    parts = flat.view(flat.real.dtype) if kind in _COMPLEX else flat  # a number for each part
     base = int(_mix(np.array([(seed + (index + 1) * _INPUT_STEP) & _MASK], np.uint64))[0])
-    for start in range(0, count, _CHUNK):
-        stop = min(start + _CHUNK, count)
+    for start in range(0, len(parts), _CHUNK):
+        stop = min(start + _CHUNK, len(parts))
         numbers = np.arange(start + 1, stop + 1, dtype=np.uint64)
         numbers *= np.uint64(_ELEMENT_STEP)
         numbers += np.uint64(base)
         bits = _mix(numbers)
-        if kind in _FLOATS:
+        if kind in _FLOATS | _COMPLEX:
             # 24 bits: exact in float32. The narrower types round these, to the nearest.
             floats = (bits >> np.uint64(40)).astype(np.float32)
-            flat[start:stop] = floats * np.float32(2**-23) - np.float32(1)
+            parts[start:stop] = floats * np.float32(2**-23) - np.float32(1)
         elif kind in _BYTES:
-            flat[start:stop] = (bits >> np.uint64(56)).astype(np.uint8).view(kind.numpy_dtype)
+            parts[start:stop] = (bits >> np.uint64(56)).astype(np.uint8).view(kind.numpy_dtype)
         else:
-            flat[start:stop] = bits >> np.uint64(63)
+            parts[start:stop] = bits >> np.uint64(63)
     return in_dim_order(flat.reshape(tensor.sizes), tensor.dim_order)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -76,9 +77,18 @@ def test_without_inputs_all_else_is_there(
 ) -> None:
     pytest.importorskip("executorch")
     made = artifacts("two_methods")
-    files = [str(made.etdump), "-b", str(made.debug_buffer), "-p", str(made.pte)]
-    assert main([*arguments(made, *files), "--logdir", str(tmp_path)]) == 0
-    assert runs_of(tmp_path) == {
+    assert made.pte is not None
+    run = ["run", str(made.pte), "-r", str(made.etrecord), "--method", "encode", "--seed", "7"]
+    run += ["--debug-level", "intermediate_outputs"]
+    assert main([*run, "--save", str(tmp_path / "ran")]) == 0
+    facts = json.loads((tmp_path / "ran" / "run.json").read_text())
+    (tmp_path / "ran" / "run.json").write_text(json.dumps({**facts, "inputs": None}))
+    files = [str(tmp_path / "ran" / "run.etdp"), "-b", str(tmp_path / "ran" / "debug.bin")]
+    logdir = tmp_path / "log"
+    files += ["-p", str(made.pte), "--logdir", str(logdir)]
+    capsys.readouterr()
+    assert main(arguments(made, *files)) == 0
+    assert runs_of(logdir) == {
         "edge/encode", "edge/decode", "executed/encode", "executed/decode", "tables",
     }  # fmt: skip
     assert "no numeric errors on the graphs of encode" in capsys.readouterr().err

@@ -88,10 +88,14 @@ def test_a_million_numbers_have_not_changed() -> None:
 def test_the_formula(seed: int, index: int, sizes: list[int], kind: ScalarType) -> None:
     wanted = tensor(*sizes, scalar_type=kind)
     array = generated(*[integer(5)] * index, wanted, seed=seed)[index]
-    numbers = [bits(seed, index, i) for i in range(array.size)]
-    if kind.numpy_dtype.kind in "fV":
+    is_complex = kind.numpy_dtype.kind == "c"
+    numbers = [bits(seed, index, i) for i in range(array.size * (2 if is_complex else 1))]
+    if kind.numpy_dtype.kind in "fVc":
         expected = [(number >> 40) * 2.0**-23 - 1 for number in numbers]
-        exact = np.array(expected, np.float32).astype(kind.numpy_dtype)
+        exact = np.array(expected, np.float32)
+        if is_complex:
+            exact = exact.view(np.complex64)
+        exact = exact.astype(kind.numpy_dtype)
     elif kind.itemsize == 1 and kind is not ScalarType.BOOL:
         exact = np.array([number >> 56 for number in numbers], np.uint8).view(kind.numpy_dtype)
     else:
