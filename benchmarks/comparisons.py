@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks import etdb_runtime
 from benchmarks.datasets import compared, evaluated
 from benchmarks.debugger import completed, started, stepped
+from benchmarks.numerics import (
+    OURS,
+    UPSTREAM,
+    command,
+    diagnosis,
+    eager,
+    gap,
+    gap_above,
+    gap_process,
+)
 from benchmarks.report import painted, written
 from benchmarks.running import large_debug_buffer, overhead
 from benchmarks.side import Cost, measured, process
 from benchmarks.size import sized, sized_cold
-from etscope.etrecord import parse_etrecord
-from etscope.formats.etrecord.reader import read_etrecord
 from tests.support.artifacts import Artifact, artifacts
-
-_QUIET = "import warnings; warnings.simplefilter('ignore')\n"
-UPSTREAM = _QUIET + "from executorch.devtools import Inspector"
-OURS = _QUIET + "from etscope import Inspector"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,54 +79,7 @@ def comparisons() -> dict[str, Comparison | Limit]:
             ),
             ours=lambda: _cold_start(["-m", "etscope", "inspect"], "--etrecord", repeats=10),
         ),
-        "numeric_gap": Comparison(
-            '`calculate_numeric_gap("MSE")` of a new Inspector, warm: BERT, 4 layers, portable',
-            target=5,
-            upstream=lambda: _numeric_gap(UPSTREAM, artifacts("bert_portable"), 5, warm_up=1),
-            ours=lambda: _numeric_gap(OURS, artifacts("bert_portable"), 10, warm_up=1),
-        ),
-        "numeric_gap_xnnpack": Comparison(
-            "the same, warm: an encoder of BERT base's size, XNNPACK, 109 M parameters",
-            target=5,
-            upstream=lambda: _numeric_gap(UPSTREAM, artifacts("bert_rows_xnnpack"), 5, warm_up=1),
-            ours=lambda: _numeric_gap(OURS, artifacts("bert_rows_xnnpack"), 10, warm_up=1),
-        ),
-        **{
-            f"numeric_gap_again_{artifact}": Comparison(
-                f"the same, of an Inspector that was asked before: {what}",
-                target=5,
-                upstream=lambda artifact=artifact: _numeric_gap(
-                    UPSTREAM, artifacts(artifact), 5, warm_up=1, again=True
-                ),
-                ours=lambda artifact=artifact: _numeric_gap(
-                    OURS, artifacts(artifact), 10, warm_up=1, again=True
-                ),
-            )
-            for artifact, what in {
-                "bert_portable": "BERT, 4 layers, portable",
-                "cnn_xnnpack": "a CNN, XNNPACK",
-                "cnn_xnnpack_int8": "a CNN, XNNPACK int8",
-                "cnn_portable": "a CNN, portable",
-            }.items()
-        },
-        "numeric_gap_cold": Comparison(
-            "the same, cold: the first call of a process, BERT, 4 layers, portable",
-            target=5,
-            upstream=lambda: _numeric_gap(UPSTREAM, artifacts("bert_portable"), repeats=1),
-            ours=lambda: _numeric_gap(OURS, artifacts("bert_portable"), repeats=1),
-        ),
-        "numeric_gap_bert": Limit(
-            "the same, cold: BERT base, XNNPACK, 110 M parameters (upstream fails)",
-            None,
-            lambda: _numeric_gap(OURS, artifacts("bert_base_xnnpack"), repeats=1, inputs=True),
-        ),
-        "numerics_process": Comparison(
-            "CPU of a whole process: `etscope numerics`, and upstream's "
-            '`calculate_numeric_gap("MSE")` as the other side, a CNN on portable kernels',
-            target=2,
-            upstream=lambda: _numerics_process(UPSTREAM),
-            ours=lambda: _numerics_process(None),
-        ),
+        **_numerics(),
         "dataset": Comparison(
             "CPU of comparing 16 runs of a dump with the reference, `diagnose_numerics` 16 times "
             "as the other side, a CNN, XNNPACK int8",
@@ -172,6 +130,68 @@ def comparisons() -> dict[str, Comparison | Limit]:
         "open_20k": Limit("`Inspector(etdump)`, 20,000 events", None, lambda: _ours("large_20k")),
         "open_200k": Limit("`Inspector(etdump)`, 200,000 events", None, lambda: _ours("large")),
         "open_2m": Limit("`Inspector(etdump)`, 2,000,000 events", None, lambda: _ours("large_2m")),
+    }
+
+
+def _numerics() -> dict[str, Comparison | Limit]:
+    """The numeric gap beside upstream's, and beside PyTorch's run of the model."""
+    found: dict[str, Comparison | Limit] = {}
+    models = {
+        "cnn_portable": "a CNN, portable",
+        "cnn_xnnpack": "a CNN, XNNPACK",
+        "cnn_xnnpack_int8": "a CNN, XNNPACK int8",
+        "llama_xnnpack": "a Llama, XNNPACK",
+        "bert_portable": "BERT, 4 layers, portable",
+        "bert_rows_xnnpack": "an encoder of BERT base's size, XNNPACK, 109 M parameters",
+    }
+    new = 'CPU of `calculate_numeric_gap("MSE")`, warm, of a new Inspector: '
+    for name, what in models.items():
+        found[f"numeric_gap_{name}"] = Comparison(
+            f"{new}{what}",
+            target=2 if name == "bert_rows_xnnpack" else 5,
+            upstream=partial(gap, UPSTREAM, name, 5),
+            ours=partial(gap, OURS, name, 10),
+        )
+    for name, what in models.items():
+        found[f"numeric_gap_again_{name}"] = Comparison(
+            f"the same, of an Inspector that was asked before: {what}",
+            target=2 if name == "bert_rows_xnnpack" else 5,
+            upstream=partial(gap, UPSTREAM, name, 5, again=True),
+            ours=partial(gap, OURS, name, 10, again=True),
+        )
+    for name, what in models.items():
+        found[f"numeric_gap_process_{name}"] = Comparison(
+            f"the same, of a whole process: {what}",
+            target=2 if name == "bert_rows_xnnpack" else 5,
+            upstream=partial(gap_process, UPSTREAM, name),
+            ours=partial(gap_process, OURS, name),
+        )
+    for name, what in models.items():
+        found[f"numeric_gap_eager_{name}"] = Comparison(
+            f"the same, asked before, less 50 ms, PyTorch's run as the other side: {what}",
+            target=1 / 1.5,
+            upstream=partial(eager, name),
+            ours=partial(gap_above, name, 0.05),
+        )
+    base, bert = "bert_base_xnnpack", "BERT base, XNNPACK, 110 M parameters"
+    return {
+        **found,
+        "numeric_gap_cold": Limit(
+            f"the same, the first call of a process after imports: {bert} (upstream fails)",
+            2,
+            partial(gap, OURS, base, 1, warm_up=0),
+        ),
+        "diagnosis_bert": Comparison(
+            f"CPU of `diagnose_numerics()`, asked before, PyTorch's run as the other side: {bert}",
+            target=1 / 5,
+            upstream=partial(eager, base),
+            ours=partial(diagnosis, base),
+        ),
+        "numerics_process": Limit(
+            "CPU of a whole process: `etscope numerics`, a CNN on portable kernels",
+            2,
+            partial(command, "cnn_portable"),
+        ),
     }
 
 
@@ -265,62 +285,6 @@ def _to_dataframe(setup: str, repeats: int) -> Cost:
 def _cold_start(command: list[str], record_flag: str, repeats: int) -> Cost:
     made = artifacts("cnn_xnnpack")
     return process(*command, str(_times(made)), record_flag, str(made.etrecord), repeats=repeats)
-
-
-def _numeric_gap(
-    setup: str,
-    made: Artifact,
-    repeats: int,
-    inputs: bool = False,
-    warm_up: int = 0,
-    *,
-    again: bool = False,
-) -> Cost:
-    """All that there is to do once torch and the tools are imported: open the files, run the
-    reference, compare. Files are opened anew each time, unless it is the same Inspector's `again`;
-    warm, what Python and torch load and compile at the first call is there."""
-    modules = "import torch, pandas, executorch.exir"
-    given = f", inputs=torch.load({str(made.inputs_pt)!r})['forward'][0]" if inputs else ""
-    opened = (
-        f"inspector = Inspector(etdump_path={str(made.etdump)!r}, "
-        f"etrecord={str(_with_inputs(made))!r}, debug_buffer_path={str(made.debug_buffer)!r})"
-    )
-    compared = f"result = inspector.calculate_numeric_gap('MSE'{given})"
-    return measured(
-        f"{setup}\n{modules}",
-        compared if again else f"{opened}\n{compared}\ndel inspector",
-        prepare=opened if again else "",
-        repeats=repeats,
-        warm_up=warm_up,
-    )
-
-
-def _numerics_process(setup: str | None) -> Cost:
-    """From the start of Python to the result: `setup` and the gap, or our command without it."""
-    made = artifacts("cnn_portable")
-    dump, record, buffer = str(made.etdump), str(_with_inputs(made)), str(made.debug_buffer)
-    words = ["-m", "etscope", "numerics", dump, "-r", record, "-b", buffer]
-    if setup is not None:
-        opened = f"Inspector({dump!r}, etrecord={record!r}, debug_buffer_path={buffer!r})"
-        words = ["-c", f"{setup}\n{opened}.calculate_numeric_gap('MSE')"]
-    return process(*words, repeats=3, cpu=True)
-
-
-def _with_inputs(made: Artifact) -> Path:
-    """The artefact's record; one without inputs, with those that ran: upstream takes no others."""
-    assert made.etrecord is not None
-    record = read_etrecord(made.etrecord)
-    path = made.etrecord.with_name("record_with_inputs.etrecord")
-    if record.representative_inputs() is not None:
-        return made.etrecord
-    if not path.exists():
-        import torch
-
-        assert made.inputs_pt is not None
-        changed = parse_etrecord(str(made.etrecord))
-        changed.update_representative_inputs(list(torch.load(made.inputs_pt)["forward"][0]))
-        changed.save(str(path))
-    return path
 
 
 def _help() -> Cost:

@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # what is resident now, so that the peak is that of the measured code and not that of imports.
 MEASURE = """
 import contextlib, gc, io, json, sys, time
-setup, prepare, code, repeats, warm_up = json.loads(sys.argv[1])
+setup, prepare, code, repeats, warm_up, clock = json.loads(sys.argv[1])
+clock = getattr(time, clock)
 
 def memory(field):
     with open("/proc/self/status") as status:
@@ -38,9 +39,9 @@ with contextlib.redirect_stdout(io.StringIO()):
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
         before = memory("VmRSS")
-        begin = time.perf_counter()
+        begin = clock()
         exec(code, space)
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(clock() - begin)
         peak = max(peak, memory("VmHWM") - before)
         space.pop("result", None)
 print(json.dumps([min(seconds), peak]))
@@ -55,14 +56,18 @@ class Cost:
     peak: int | None = None
 
 
-def measured(setup: str, code: str, *, repeats: int, prepare: str = "", warm_up: int = 0) -> Cost:
+def measured(
+    setup: str, code: str, *, repeats: int, prepare: str = "", warm_up: int = 0, cpu: bool = False
+) -> Cost:
     """The least of `repeats` runs of `code` after `setup` (imports), and the highest peak.
 
-    warm_up: runs before them that do not count.
+    warm_up: runs before them that do not count. cpu: count the seconds of all threads, not those
+    that passed.
     `prepare` runs before each, outside the clock. `code` leaves what should be freed between runs
     in a variable named `result`.
     """
-    child = _python("-c", MEASURE, json.dumps([setup, prepare, code, repeats, warm_up]))
+    clock = "process_time" if cpu else "perf_counter"
+    child = _python("-c", MEASURE, json.dumps([setup, prepare, code, repeats, warm_up, clock]))
     seconds, peak = json.loads(child.stdout.splitlines()[-1])
     return Cost(seconds, peak)
 

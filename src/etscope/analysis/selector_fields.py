@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from etscope.analysis.profile.correlate import Attribution, handle_list
+from etscope.analysis.profile.correlate import handle_list
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.profile.source_location import lines_of, module_path, module_type
 from etscope.model.graph import Node
@@ -19,8 +19,16 @@ def fields_of_row(row: Row) -> Fields:
     # What the backend calls an event finds it as well, where the row has a better name.
     logged = [row.delegate_id] if isinstance(row.delegate_id, str) else []
     names = list(dict.fromkeys([row.name, *logged]))
+    if found.inherited:  # nodes that are not its own: what it has in common with them all
+        types = {kind for node in found.inherited if (kind := module_type(node))}
+        fields = {
+            "module": [found.module] if found.module else [],
+            "type": list(types) if len(types) == 1 else [],
+        }
+    else:
+        fields = _fields_of_nodes(found.nodes)
     return {
-        **(_fields_of_others(found) if found.inherited else _fields_of_nodes(found.nodes)),
+        **fields,
         "name": names,
         "op": [*names, *found.op_types],
         "file": [str(line) for line in found.lines],
@@ -66,15 +74,6 @@ def _fields_of_nodes(nodes: Iterable[Node]) -> dict[str, list[str]]:
         "module": [path for node in nodes if (path := module_path(node))],
         "type": [kind for node in nodes if (kind := module_type(node))],
         "file": [str(line) for line in lines_of(nodes)],
-    }
-
-
-def _fields_of_others(found: Attribution) -> dict[str, list[str]]:
-    """The fields of what is shown at nodes that are not its own: of the module of them all."""
-    types = {kind for node in found.inherited if (kind := module_type(node))}
-    return {
-        "module": [found.module] if found.module else [],
-        "type": list(types) if len(types) == 1 else [],
     }
 
 

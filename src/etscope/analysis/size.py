@@ -392,7 +392,9 @@ def _saved_by_int8(part: FilePart) -> int:
     itemsize = _FLOATS.get(part.dtype or "")
     if itemsize is None or sum(size > 1 for size in part.shape) < _QUANTISABLE:
         return 0
-    return part.size - part.size // itemsize - 4 * _channels(part.shape)
+    # A scale for each channel: they come first, but in depthwise filters of XNNPACK last.
+    channels = part.shape[0] if part.shape[0] > 1 else part.shape[-1]
+    return part.size - part.size // itemsize - 4 * channels
 
 
 def savings(sized: SizedFile) -> Section:
@@ -420,7 +422,10 @@ def savings(sized: SizedFile) -> Section:
         notes.append(_UNREAD_NOTE)
     if traced := sum(part.size for part in parts if part.detail == STACK_TRACES):
         content.append(("no stack traces (emit_stacktrace=False)", None, traced, traced))
-    notes += [_copies(parts, group) for group in saved.groups[:3]]
+    for group in saved.groups[:3]:
+        names = ", ".join(dict.fromkeys(parts[index].owner for index in group[:4]))
+        size = parts[group[0]].size
+        notes.append(f"{len(group):,} weights of {size:,} bytes are equal: {names}.")
     if saved.uncertain:
         notes.append(
             f"{saved.uncertain:,} bytes of equal weights were compared at 16 places of each only."
@@ -440,16 +445,6 @@ def savings(sized: SizedFile) -> Section:
     )
 
 
-def _channels(shape: Sequence[int]) -> int:
-    """The number of scales: channels come first, but in depthwise filters of XNNPACK last."""
-    return shape[0] if shape[0] > 1 else shape[-1]
-
-
-def _copies(weights: Sequence[FilePart], group: Sequence[int]) -> str:
-    names = ", ".join(dict.fromkeys(weights[index].owner for index in group[:4]))
-    return f"{len(group):,} weights of {weights[group[0]].size:,} bytes are equal: {names}."
-
-
 # -- as reports
 
 
@@ -465,7 +460,11 @@ def size_reports(files: Sequence[SizedFile], by: str = "kind") -> list[Report]:
         about = {"file": sized.file, "kind": sized.kind}
         reports.append(Report(about, tuple(one for one in sections if len(one.table))))
     if len(files) > 1:
-        reports.append(Report({"file": "total", "kind": "total"}, (_total(files),)))
+        listed = [(sized.file, sized.kind, len(sized.data)) for sized in files]
+        columns = (Column("file", Kind.PATH), Column("kind"), Column("size", Kind.BYTES))
+        total = ("total", None, sum(size for _, _, size in listed))
+        section = rows("total", "All files", columns, [*listed, total])
+        reports.append(Report({"file": "total", "kind": "total"}, (section,)))
     return reports
 
 
@@ -625,13 +624,3 @@ def _saved(sized: SizedFile, index: int) -> list[int | None]:
         return [None] * len(SAVINGS)
     saved = sized.saved
     return [sizes.get(index, 0) for sizes in (saved.float16, saved.int8, saved.sharing)]
-
-
-def _total(files: Sequence[SizedFile]) -> Section:
-    listed = [(sized.file, sized.kind, len(sized.data)) for sized in files]
-    return rows(
-        "total",
-        "All files",
-        (Column("file", Kind.PATH), Column("kind"), Column("size", Kind.BYTES)),
-        [*listed, ("total", None, sum(size for _, _, size in listed))],
-    )

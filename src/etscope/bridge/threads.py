@@ -18,7 +18,13 @@ def threads_for(graph: Graph) -> Iterator[None]:
     """Compute a small graph with one thread: sharing its work out takes longer than the work, and
     threads that wait for more of it keep the cores from others."""
     before = torch.get_num_threads()
-    if before == 1 or _elements(graph) >= _SMALL:
+    sizes = (
+        math.prod(size for size in value.tensor.shape if isinstance(size, int))
+        for node in graph.nodes
+        for value in node.outputs
+        if value.tensor is not None
+    )
+    if before == 1 or sum(sizes) >= _SMALL:
         yield
         return
     torch.set_num_threads(1)
@@ -26,13 +32,3 @@ def threads_for(graph: Graph) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _elements(graph: Graph) -> int:
-    """The elements of all tensors that have a fixed size."""
-    return sum(
-        math.prod(size for size in value.tensor.shape if isinstance(size, int))
-        for node in graph.nodes
-        for value in node.outputs
-        if value.tensor is not None
-    )

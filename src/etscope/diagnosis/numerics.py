@@ -46,13 +46,11 @@ from etscope.diagnosis.reference import (
 from etscope.errors import EtscopeError, EtscopeWarning, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE
 from etscope.formats.program.bpte import BundledFile
-from etscope.model.graph import Graph
 from etscope.model.selector import Selector
 
 if TYPE_CHECKING:
     from etscope.bridge.reference.backends import Arithmetic
     from etscope.bridge.reference.local_reference import Memory
-    from etscope.bridge.reference.reference import ReferenceGraph
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +104,12 @@ class PreparedNumerics:
         self._matcher = RunMatcher(graph)
         self._runnable = runnable_graph(trace, trace.record, graph)
         self._arithmetics: dict[frozenset[tuple[str, str]], Arithmetic] = {}
-        self._side, self._no_side = _float_side(trace, method, graph, self._runnable)
+        self._side: FloatSide | None = None
+        self._no_side: tuple[str, ...] = ()
+        try:
+            self._side = float_side(trace, trace.record, method, graph, self._runnable)
+        except EtscopeError as error:  # of a slimmed record, without weights, or a refused graph
+            self._no_side = (f"what quantisation costs is not known: {error.message}",)
         self.keeps_state = self._runnable.keeps_state
 
     def memory(self) -> Memory:
@@ -198,18 +201,6 @@ class PreparedNumerics:
             device = device_values(logged, self._matcher.matched(trace, logged)[0])
         for _ in recompute(self._runnable, inputs, device, (), memory):
             pass
-
-
-def _float_side(
-    trace: Trace, method: str, graph: Graph, runnable: ReferenceGraph
-) -> tuple[FloatSide | None, tuple[str, ...]]:
-    """Return the float side of a method, and the reason why it cannot be run."""
-    if trace.record is None:
-        return None, ()
-    try:
-        return float_side(trace, trace.record, method, graph, runnable), ()
-    except EtscopeError as error:  # of a slimmed record, which has no weights, or a refused graph
-        return None, (f"what quantisation costs is not known: {error.message}",)
 
 
 def numerics_of(

@@ -441,7 +441,11 @@ class Run:
                 sources[VALUES_ETDP] = self.etdump_path
         outputs, inputs = self._named("output", self._all_arrays), self._saved_inputs
         tensors = {"outputs": outputs, **({} if inputs is None else {"inputs": inputs})}
-        paths = {stem: target / _tensor_file(stem, named) for stem, named in tensors.items()}
+        paths = {}
+        for stem, named in tensors.items():
+            arrays = [value for value in named.values() if isinstance(value, np.ndarray)]
+            in_npz = all(fits_npz(array.dtype) for array in arrays)
+            paths[stem] = target / (stem + _TENSOR_FILES[not in_npz])
         with ExitStack() as files:
             for name, source in sources.items():
                 if source is not None:
@@ -533,11 +537,6 @@ def _calls_in_dump(done: Executed) -> tuple[SavedCall, ...]:
         )
         for call in done.job.calls
     )
-
-
-def _tensor_file(stem: str, named: Mapping[str, Any]) -> str:
-    arrays = [value for value in named.values() if isinstance(value, np.ndarray)]
-    return stem + _TENSOR_FILES[not all(fits_npz(array.dtype) for array in arrays)]
 
 
 def _copy(source: Path, target: PathLike) -> None:

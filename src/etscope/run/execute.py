@@ -117,7 +117,9 @@ def chosen_runner(
     if wanted == PYTHON or (wanted == AUTO and not beyond and not no_python):
         return PYTHON
     # Where its dump would be broken there is no other way, and nothing to choose for the caller.
-    if not isolate and not _only_unloggable(jobs, program, beyond):
+    methods = {call.method for job in jobs for call in job.calls}
+    broken = {text for method in methods for text in unloggable(program, method)}
+    if not isolate and not (beyond and broken.issuperset(beyond)):
         raise UsageError(
             f"the Python runtime cannot do this: {'; '.join(beyond) or no_python}",
             hint="the native runner can, in a process of its own: isolate=True",
@@ -136,17 +138,6 @@ def chosen_runner(
         + (f", and the Python runtime cannot do this: {reason}" if reason else ""),
         hint=no_native,
     )
-
-
-def _only_unloggable(jobs: list[Job], program: Program, beyond: list[str]) -> bool:
-    """True if the Python runtime fails at values alone that its tracer cannot log."""
-    types = {
-        text
-        for job in jobs
-        for method in {call.method for call in job.calls}
-        for text in unloggable(program, method)
-    }
-    return bool(beyond) and types.issuperset(beyond)
 
 
 def beyond_python(job: Job, program: Program) -> list[str]:

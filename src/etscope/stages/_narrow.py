@@ -77,12 +77,6 @@ def narrow(
     require("executorch.exir", wanted_by="narrowing")
     ran = next(one for one in runs_of(trace, found.method) if one.number == found.run)
     given = inputs_of_run(trace, found.method, ran, inputs, None)
-    search = _Search(record, found, call, _backend_of(trace, found, call), given, tolerance)
-    search.running, search.say = running, say
-    return search.narrowed(is_here)
-
-
-def _backend_of(trace: Trace, found: Numerics, call: NumericsRow) -> str:
     delegate = edge_symbols(trace, found.method).delegates.get(call.pair.instruction)
     identifier = None if delegate is None else delegate.backend_id
     if identifier not in _BACKENDS:
@@ -90,7 +84,9 @@ def _backend_of(trace: Trace, found: Numerics, call: NumericsRow) -> str:
             f"a call of {identifier or 'an unknown backend'} cannot be exported again here",
             hint="export with taps (docs/taps.md) and run that",
         )
-    return _BACKENDS[identifier]
+    search = _Search(record, found, call, _BACKENDS[identifier], given, tolerance)
+    search.running, search.say = running, say
+    return search.narrowed(is_here)
 
 
 @dataclass

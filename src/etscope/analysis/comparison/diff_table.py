@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from etscope.analysis.comparison.changes import (
@@ -116,7 +116,12 @@ def shown_changes(
     diff: MethodDiff, sort: str, limit: int | None = None
 ) -> tuple[list[Change], list[Change]]:
     """Return the rows to show, and the operators of which no leaf is shown."""
-    measure = _measure(sort)
+    order = known_order(sort)
+
+    def measure(change: Change) -> float:
+        """What changes are sorted by, largest first."""
+        return abs(change.change) if order == "change" else change.after or 0.0
+
     groups = grouped(diff.changes, lambda change: change.depth == 0)
     leaves = [
         leaf
@@ -124,7 +129,7 @@ def shown_changes(
         for leaf in _leaves(group)
         if leaf.selected or (leaf is group[0] and any(change.selected for change in group))
     ]
-    if measure is not None:
+    if order != "run":
         # The rest of a delegate call stays below what it is the rest of.
         groups = [
             [head, *sorted(inner, key=lambda one: (one.kind == "unaccounted", -measure(one)))]
@@ -154,16 +159,6 @@ def known_order(sort: str) -> str:
     if order not in SORTS:
         raise UsageError(f"cannot sort by {order!r}", hint=f"sort by one of: {', '.join(SORTS)}")
     return order
-
-
-def _measure(sort: str) -> Callable[[Change], float] | None:
-    """Return what changes are sorted by, largest first; None: execution order."""
-    sort = known_order(sort)
-    if sort == "run":
-        return None
-    if sort == "change":
-        return lambda change: abs(change.change)
-    return lambda change: change.after or 0.0
 
 
 def _leaves(group: Sequence[Change]) -> Sequence[Change]:

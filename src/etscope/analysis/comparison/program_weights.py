@@ -185,7 +185,8 @@ def weight_sentence(change: WeightChange) -> str:
         return f"weight {place}: {change.status}, {change.shown.tensor.label}"
     if change.is_quantized:
         labels = [side.tensor.label for side in (change.before, change.after)]
-        ratio = "scale not known" if change.sqnr is None else _decibels(change.sqnr)
+        ratio = "scale not known" if change.sqnr is None else f"SQNR {change.sqnr:.1f} dB"
+        ratio = "exact" if change.sqnr == math.inf else ratio
         return f"weight {place}: {labels[0]} → {labels[1]}, quantised: {ratio}"
     if change.differing is None or change.largest is None:
         labels = [side.tensor.label for side in (change.before, change.after)]
@@ -200,10 +201,6 @@ def weight_sentence(change: WeightChange) -> str:
         f"weight {place}: {change.differing:,}{total} elements differ, by "
         f"{format_float(change.largest)} at most{relative}"
     )
-
-
-def _decibels(sqnr: float) -> str:
-    return "exact" if sqnr == math.inf else f"SQNR {sqnr:.1f} dB"
 
 
 def weights_of(

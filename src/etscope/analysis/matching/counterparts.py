@@ -12,7 +12,7 @@ themselves are paired, not those of branches and loops.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -87,7 +87,11 @@ def counterparts(earlier: Graph, later: Graph, between: Graph | None = None) -> 
     rounded = _add_copies(earlier, later, of)
     known = {path for group in groups if group.later for path in group.earlier}
     return Counterparts(
-        values={one: _as_read(earlier, later, one, other) for one, other in found.items()},
+        # Where the later graph alone quantises a value: the one that is read there.
+        values={
+            one: as_used(later, other) if as_used(earlier, one) == one else other
+            for one, other in found.items()
+        },
         owners=owners,
         missing=_missing(earlier, {value.path for value in found} | folded, known),
         added=_added(later, of, owners),
@@ -118,7 +122,12 @@ def _added(
 ) -> tuple[str, ...]:
     """The operators that belong to none of the earlier graph, without conversions and those that
     compute with weights only."""
-    known = {*owners, *_constant(later)}
+    constant = set(later.parameters)
+    known = {*owners}
+    for path, node in later.own_operators.items():
+        if node.inputs and all(later.by_name[name].name in constant for name in node.inputs):
+            constant.add(node.name)
+            known.add(path)
     return tuple(
         path
         for path, node in later.own_operators.items()
@@ -127,15 +136,6 @@ def _added(
         and not is_quantization(node)
         and not any(value in of for value in later.values_of(node))
     )
-
-
-def _constant(graph: Graph) -> Iterator[str]:
-    """Yield the paths of the nodes that compute with weights only."""
-    seen: set[str] = set(graph.parameters)
-    for path, node in graph.own_operators.items():
-        if node.inputs and all(graph.by_name[name].name in seen for name in node.inputs):
-            seen.add(node.name)
-            yield path
 
 
 # -- nodes that belong together
@@ -193,7 +193,15 @@ def _links(earlier: Graph, later: Graph) -> dict[str, list[str]]:
     for path, node in earlier.own_operators.items():
         for origin in node.all_origins():
             shared.setdefault((origin.graph_id, origin.name, origin.target), []).append(path)
-    foreign = set() if found else _foreign(shared, later)
+    # Ids under which the later graph names nodes that the earlier one doesn't know are those of
+    # another graph, which had the number of one that was gone.
+    ids = {number for number, _, _ in shared} if not found else set()
+    foreign = {
+        origin.graph_id
+        for node in later.own_operators.values()
+        for origin in node.all_origins()
+        if origin.graph_id in ids and (origin.graph_id, origin.name, origin.target) not in shared
+    }
     for path, node in later.own_operators.items():
         for origin in node.all_origins() if path not in found else ():
             paths = shared.get((origin.graph_id, origin.name, origin.target))
@@ -201,18 +209,6 @@ def _links(earlier: Graph, later: Graph) -> dict[str, list[str]]:
                 found[path] = paths
                 break
     return found
-
-
-def _foreign(shared: Mapping[tuple[int, str, str], list[str]], later: Graph) -> set[int]:
-    """The ids under which the later graph names nodes that the earlier one doesn't know: of another
-    graph, which had the number of one that was gone."""
-    ids = {number for number, _, _ in shared}
-    return {
-        origin.graph_id
-        for node in later.own_operators.values()
-        for origin in node.all_origins()
-        if origin.graph_id in ids and (origin.graph_id, origin.name, origin.target) not in shared
-    }
 
 
 def _aligned(earlier: Graph, later: Graph, between: Graph | None) -> dict[str, list[str]]:
@@ -369,11 +365,6 @@ def _first_dequantized(graph: Graph, value: NodeValue) -> NodeValue:
         return value
     users = [user for user in graph.users_of(read[0]) if stem(user.op).startswith("dequantize")]
     return graph.values_of(users[0])[0] if users else value
-
-
-def _as_read(earlier: Graph, later: Graph, one: NodeValue, other: NodeValue) -> NodeValue:
-    """The later value; where the later graph alone quantises it, the one that is read there."""
-    return as_used(later, other) if as_used(earlier, one) == one else other
 
 
 def as_used(graph: Graph, value: NodeValue) -> NodeValue:

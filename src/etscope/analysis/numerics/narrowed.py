@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -55,7 +54,9 @@ class Narrowed:
         places = [self.op, f"node {self.node}", cost]
         if self.module:
             places.insert(0, f"module {self.module}")
-        told = f"narrowed down: {before} goes wrong at {_listed(self.lines)} ({', '.join(places)})"
+        lines = ", ".join(f"{PurePath(line.file).name}:{line.line}" for line in self.lines)
+        where = f"{lines or 'no known line'} ({', '.join(places)})"
+        told = f"narrowed down: {before} goes wrong at {where}"
         if not self.vanished:
             return (told,)
         stays = f"with taps on {', '.join(self.taps)} alone it stays"
@@ -69,7 +70,3 @@ def guilty_call(found: Numerics) -> NumericsRow | None:
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}" + ("" if number == 1 else "s")
-
-
-def _listed(lines: Sequence[SourceLine]) -> str:
-    return ", ".join(f"{PurePath(line.file).name}:{line.line}" for line in lines) or "no known line"

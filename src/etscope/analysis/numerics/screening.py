@@ -45,7 +45,11 @@ def screened(metric: Metric, local: Any, value: Any, rules: Rules) -> Judged | N
     if expected.shape != found.shape or not expected.size:
         return None
     if is_integer(expected.dtype):
-        return _screened_equal(metric, expected, found, rules)
+        if not np.array_equal(expected, found):
+            return None
+        allowed = metric.perfect if rules.tolerance is None else rules.tolerance
+        error = measure(metric, expected, found)
+        return None if exceeds(metric, error, allowed) else Judged(error, None, allowed, 0.0, 0.0)
     if not (_is_float(expected.dtype) and _is_float(found.dtype)):
         return None
     sums = _Sums.of(expected, found, rules)
@@ -57,15 +61,6 @@ def screened(metric: Metric, local: Any, value: Any, rules: Rules) -> Judged | N
     if exceeds(metric, error, limit) or (rules.tolerance is None and sums.has_part_beyond(found)):
         return None
     return Judged(error, None, limit, sums.excess, sums.share(found))
-
-
-def _screened_equal(metric: Metric, expected: _Array, found: _Array, rules: Rules) -> Judged | None:
-    """Judge integers, which have no tolerance."""
-    limit = metric.perfect if rules.tolerance is None else rules.tolerance
-    if not np.array_equal(expected, found):
-        return None
-    error = measure(metric, expected, found)
-    return None if exceeds(metric, error, limit) else Judged(error, None, limit, 0.0, 0.0)
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:

@@ -197,17 +197,12 @@ def _two_runs(
         name, loop_pass, value = local.current
         if name in wanted:
             reference = arrays_of(plain.current[2])
-            exact = partial(_wide_arrays, wide, value)
+            exact = partial(wide.arrays_of, value)
             yield Recomputed(name, loop_pass, reference, arrays_of(value), exact)
         given = device(name, loop_pass)
         plain.go_on(None)
         local.go_on(replaced(value, given, None) if given else None)
     return plain.outputs
-
-
-def _wide_arrays(wide: ValuesOnDemand, value: Any) -> Any:
-    with torch.inference_mode():
-        return arrays_of(wide.of(value))
 
 
 def _are_same(one: Any, other: Any) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from etscope.bridge.reference.reference import Call, Operation
+from etscope.bridge.reference.reference import Call, Operation, arrays_of
 
 _KEPT_BYTES = 64 << 20  # of values that another one may be computed from
 
@@ -65,11 +65,13 @@ class ValuesOnDemand:
             if isinstance(result, torch.Tensor) and id(result) not in given:
                 self._made_by[result] = _Element(node, index)
 
-    def of(self, value: Any) -> Any:
-        """Compute what the second run has for a value of the first."""
+    def arrays_of(self, value: Any) -> Any:
+        """Compute what the second run has for a value of the first, as arrays."""
         linked = self._linked(value)
-        values = self._computed([one.node for one in _elements(linked)])
-        return _mapped(linked, _Element, lambda one: _picked(values[one.node], one.index))
+        with torch.inference_mode():
+            values = self._computed([one.node for one in _elements(linked)])
+            found = _mapped(linked, _Element, lambda one: _picked(values[one.node], one.index))
+            return arrays_of(found)
 
     def _linked(self, arguments: Any) -> Any:
         return _mapped(arguments, torch.Tensor, lambda one: self._made_by.get(one, one))

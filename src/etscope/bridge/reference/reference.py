@@ -133,7 +133,17 @@ class NamedProgram(NamedTuple):
         )
 
     def nodes(self) -> Collection[GraphNode]:
-        weights = _weights_of(self.program)
+        signature = self.program.graph_signature
+        held = {**self.program.constants, **self.program.state_dict}
+        weights = {
+            name: partial(held.__getitem__, target)
+            for name, target in (
+                *signature.inputs_to_parameters.items(),
+                *signature.inputs_to_buffers.items(),
+                *signature.inputs_to_lifted_tensor_constants.items(),
+            )
+            if target in held
+        }
         found: dict[Node, GraphNode] = {}
         for node in self.program.graph.nodes:
             if node.op == "call_function" and node.target is operator.getitem:
@@ -156,22 +166,6 @@ class NamedProgram(NamedTuple):
         self, inputs: Any, state: dict[str, torch.Tensor], *, call: Call | None = None
     ) -> _Values:
         return run_reference(self.program, inputs, state, call=call, names=self.names)
-
-
-def _weights_of(program: ExportedProgram) -> dict[str, Callable[[], torch.Tensor]]:
-    """The weights of a program, by the names of their placeholders."""
-    signature = program.graph_signature
-    targets = {
-        **signature.inputs_to_parameters,
-        **signature.inputs_to_buffers,
-        **signature.inputs_to_lifted_tensor_constants,
-    }
-    held = {**program.constants, **program.state_dict}
-    return {
-        name: partial(held.__getitem__, target)
-        for name, target in targets.items()
-        if target in held
-    }
 
 
 class _NodeOperation(NamedTuple):

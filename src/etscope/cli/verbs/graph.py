@@ -89,7 +89,9 @@ def command(
 
     scale = time_scale(source_unit, view.unit)
     for_lists = tree or node or view.select or view.sort
-    if _is_graph_format(output):
+    suffixes = [spec.suffix for spec in GRAPH_VIEWS.values()]
+    by_name = output.format is None and output.path.lower().endswith(tuple(suffixes))
+    if by_name or output.format in GRAPH_VIEWS:
         if for_lists or view.limit is not None:
             raise click.UsageError(
                 "--tree --node --select --sort --limit are for tables: a graph is written whole."
@@ -239,13 +241,6 @@ def _graph_table(
         node_table(linked, **{**options, "keep": collected})  # again, for what there is
         raise nothing_matches(view.select, known)
     return table, filled_columns(table) if tree else default_columns(table)
-
-
-def _is_graph_format(output: OutputOptions) -> bool:
-    if output.format is not None:
-        return output.format in GRAPH_VIEWS
-    path = output.path.lower()
-    return any(path.endswith(spec.suffix) for spec in GRAPH_VIEWS.values())
 
 
 def _write_graphs(

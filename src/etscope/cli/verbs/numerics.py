@@ -47,7 +47,6 @@ from etscope.errors import MismatchError, MissingDataError, NumericGapError, Usa
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from etscope.analysis.numerics.quantization import Quantization
     from etscope.analysis.numerics.rows import Numerics
     from etscope.analysis.profile.trace import Trace
     from etscope.evaluation import Evaluation
@@ -189,7 +188,15 @@ def command(
         )
     default: Sequence[str]
     if quantization:
-        table = _quantization(found).table(view.sort or "run")
+        if found.quantization is None:
+            from etscope.errors import MissingDataError
+
+            raise MissingDataError(
+                "the record has no graph of the model before it was quantised",
+                hint="etscope export --quantize (or --float-model) records it, "
+                "ETRecord.add_float_program() in a script of your own",
+            )
+        table = found.quantization.table(view.sort or "run")
         default = _QUANTIZATION_COLUMNS
     else:
         table = _table(found, view, coverage=coverage)
@@ -223,7 +230,18 @@ def _tables_of_methods(
     found: Sequence[Numerics], view: ViewOptions, *, coverage: bool
 ) -> list[Table]:
     """A table for each method, all of the same columns."""
-    tables = [_with_method(_table(one, view, coverage=coverage), one.method) for one in found]
+    from etscope.model.table import Column
+
+    tables = []
+    for one in found:
+        table = _table(one, view, coverage=coverage)
+        named = replace(
+            table,
+            columns=(Column("method"), *table.columns),
+            values={"method": [one.method] * len(table), **table.values},
+            notes=tuple(f"{one.method}: {note}" for note in table.notes),
+        )
+        tables.append(named)
     common = [name for name in tables[0].names if all(name in one.names for one in tables)]
     return [one.select(common).take(range(len(one))[: view.limit]) for one in tables]
 
@@ -247,29 +265,6 @@ def _several(trace: Trace, program: str | None, chosen: dict[str, Any]) -> list[
         error.message = f"the method {name!r}: {error.message}"
         raise
     return found
-
-
-def _with_method(table: Table, method: str) -> Table:
-    from etscope.model.table import Column
-
-    return replace(
-        table,
-        columns=(Column("method"), *table.columns),
-        values={"method": [method] * len(table), **table.values},
-        notes=tuple(f"{method}: {note}" for note in table.notes),
-    )
-
-
-def _quantization(found: Numerics) -> Quantization:
-    if found.quantization is None:
-        from etscope.errors import MissingDataError
-
-        raise MissingDataError(
-            "the record has no graph of the model before it was quantised",
-            hint="etscope export --quantize (or --float-model) records it, "
-            "ETRecord.add_float_program() in a script of your own",
-        )
-    return found.quantization
 
 
 def _write_values(

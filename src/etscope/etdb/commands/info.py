@@ -205,10 +205,6 @@ def _source(debugger: Debugger, rest: str) -> Output:
     return Output().table(Table.of_rows(columns, rows))
 
 
-def _stop(debugger: Debugger, rest: str) -> Output:
-    return Output().say(*stop_lines(debugger, debugger.here()))
-
-
 def _target(debugger: Debugger, rest: str) -> Output:
     target = debugger.some_target()
     head = f"{target.kind}: {target.method or 'method'}, {operators(len(target.stops))}"
@@ -290,7 +286,7 @@ TOPICS: Mapping[str, Callable[[Debugger, str], Output]] = {
     "ops": _ops,
     "runs": _runs,
     "source": _source,
-    "stop": _stop,
+    "stop": lambda debugger, rest: Output().say(*stop_lines(debugger, debugger.here())),
     "target": _target,
     "tensors": _tensors,
 }
