@@ -119,7 +119,7 @@ def shown_changes(
     order = known_order(sort)
 
     def measure(change: Change) -> float:
-        """What changes are sorted by, largest first."""
+        """Return what changes are sorted by, largest first."""
         return abs(change.change) if order == "change" else change.after or 0.0
 
     groups = grouped(diff.changes, lambda change: change.depth == 0)
