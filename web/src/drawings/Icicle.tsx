@@ -14,7 +14,7 @@ import { NO_MODULE } from "../words";
 import { folds, RepeatsSelect } from "./folds";
 import { FrameBox, NARROWEST, ROW } from "./modules/frame";
 import { Crumbs } from "./modules/crumbs";
-import { childrenOf, frames, pathTo, searchModules, step, wholeTime } from "./modules/frames";
+import { childrenOf, frames, pathTo, searchModules, sightOf, step, wholeTime } from "./modules/frames";
 import type { Frame } from "./modules/frames";
 import { apart, folded, LARGE, openTo, placeOf } from "./modules/repeats";
 import type { ShownModule } from "./modules/repeats";
@@ -63,7 +63,8 @@ function MethodIcicle({ run, method, index }: { run: Run; method: Method; index:
   const [stage, width] = useWidth<HTMLDivElement>();
   const whole = useMemo(() => wholeTime(modules), [modules]);
   const below = useMemo(() => childrenOf(modules), [modules]);
-  const shown = useMemo(() => frames(modules, focus, NARROWEST / Math.max(width, 1)), [modules, focus, width]);
+  const narrowest = NARROWEST / Math.max(width, 1);
+  const shown = useMemo(() => frames(modules, focus, narrowest), [modules, focus, narrowest]);
   const found = useMemo(() => new Set(searchModules(method.modules, text).found), [method, text]);
   const place = moduleOf(run, selection.value);
   const selected = place?.method === index ? place.module : null;
@@ -88,9 +89,12 @@ function MethodIcicle({ run, method, index }: { run: Run; method: Method; index:
     if (!next.delete(path)) next.add(path);
     opened.value = textOfOpen(next);
   };
+  const bringIntoSight = (module: number): void => {
+    if (!shown.some((frame) => frame.module === module)) setFocus(sightOf(modules, module, narrowest));
+  };
   const go = (module: number): void => {
     choose(module);
-    if (!shown.some((frame) => frame.module === module)) setFocus(modules[module]!.parent);
+    bringIntoSight(module);
   };
   // What another view selects has to be in sight.
   useEffect(() => {
@@ -99,10 +103,8 @@ function MethodIcicle({ run, method, index }: { run: Run; method: Method; index:
     if (isFolded && placeOf(modules, selected) < 0) opened.value = textOfOpen(openTo(method.modules, open, selected));
   }, [selected]);
   useEffect(() => {
-    if (chosen !== null && !shown.some((frame) => frame.module === chosen)) {
-      setFocus(modules[chosen]!.parent);
-    }
-  }, [chosen]);
+    if (chosen !== null && width > 0) bringIntoSight(chosen);
+  }, [chosen, width > 0]);
   useEffect(() => {
     stage.current?.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" });
   }, [chosen, focus, shape.value]);

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { ModuleNode } from "../../src/document";
-import { frames, pathTo, searchModules, wholeTime } from "../../src/drawings/modules/frames";
+import { frames, pathTo, searchModules, sightOf, wholeTime } from "../../src/drawings/modules/frames";
 import { fixture } from "../fixture";
 
 const module = (path: string, parent: number | null, total: number, self = 0): ModuleNode => ({
@@ -46,6 +46,16 @@ describe("frames", () => {
 
   it("that are too narrow are left out, with all below", () => {
     expect(frames(MODULES, null, 0.21).map((frame) => frame.module)).toEqual([0, 1, 2]);
+  });
+
+  it("of what is zoomed into are shown even where it took no time", () => {
+    const modules = [module("", null, 10), module("a", 0, 10), module("b", 0, 0)];
+    expect(frames(modules, 2, 0.1).map((frame) => frame.module)).toEqual([0, 2]);
+  });
+
+  it("are brought into sight by zooming into what is around, or themselves", () => {
+    expect(sightOf(MODULES, 3, 0.2)).toBe(1);
+    expect(sightOf(MODULES, 3, 0.3)).toBe(3);
   });
 
   it("never stand out of what holds them, whatever a file says", () => {

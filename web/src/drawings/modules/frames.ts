@@ -51,8 +51,14 @@ export function frames(
     }
   };
   const waiting: [module: number, row: number, left: number, right: number][] = [];
-  const first = focus === null ? (below.get(null) ?? []) : [focus];
-  place(first, shown.length, 0, 1, sum(modules, first));
+  if (focus === null) {
+    const roots = below.get(null) ?? [];
+    place(roots, 0, 0, 1, sum(modules, roots));
+  } else {
+    // Shown even where it took no time: it was asked for.
+    shown.push({ module: focus, row: shown.length, left: 0, right: 1, around: false });
+    waiting.push([focus, shown.length, 0, 1]);
+  }
   for (let head = 0; head < waiting.length; head++) {
     const [module, row, left, right] = waiting[head]!;
     const inside = below.get(module) ?? [];
@@ -60,6 +66,12 @@ export function frames(
     place(inside, row, left, right, Math.max(modules[module]!.total, sum(modules, inside)));
   }
   return shown;
+}
+
+/** What to zoom into to see `module`: what is around it, or itself where it is too narrow in that. */
+export function sightOf(modules: readonly ModuleNode[], module: number, narrowest: number): number | null {
+  const around = modules[module]!.parent;
+  return frames(modules, around, narrowest).some((frame) => frame.module === module) ? around : module;
 }
 
 /** The module and those around it, outermost first. */
