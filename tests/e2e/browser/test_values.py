@@ -115,3 +115,18 @@ def test_rows_with_values_have_a_mark(page: Any, few: str) -> None:
     assert "of one row only" in text
     assert "etscope numerics --values aten_" in text
     assert page.failures == []
+
+
+def test_the_summary_says_where_it_goes_wrong_and_what_it_is(page: Any, report: str) -> None:
+    page.goto(report)
+    card = page.wait_for_selector('[data-testid="numerics-card"]')
+    where, what = (line for line in card.inner_text().splitlines() if ": " in line)
+    assert NODE in where
+    assert "is the first that goes wrong" in where
+    assert what.startswith("what it is: ")
+    assert f"channel {CHANNEL}" in what
+    assert "1.3" in what
+    screenshot(page, "numerics-summary")
+    page.click(f'[data-testid="numerics-card"] .link:has-text("{NODE}")')
+    page.wait_for_selector(f'{TABLE} [data-row]:has-text("{NODE}")')
+    assert page.failures == []

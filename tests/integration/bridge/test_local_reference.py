@@ -15,6 +15,8 @@ from etscope.analysis.matching.logged_run import logged_run  # noqa: E402
 from etscope.analysis.numerics.diagnose import RunMatcher, device_values  # noqa: E402
 from etscope.analysis.numerics.runs import chosen_run  # noqa: E402
 from etscope.bridge.reference.local_reference import recompute  # noqa: E402
+from etscope.bridge.reference.reference import GraphNode  # noqa: E402
+from etscope.bridge.reference.xnnpack_int8 import dynamic_of  # noqa: E402
 from etscope.diagnosis.reference import named_program, reference_of, runnable_graph  # noqa: E402
 from tests.support.numeric_runs import EDGE, inputs_of, inspector  # noqa: E402
 
@@ -84,3 +86,25 @@ def test_float64_does_not_depend_on_what_else_was_asked_for() -> None:
         last = one
     assert last is not None and len(everything) > 5
     np.testing.assert_array_equal(last.wide, everything[last.name])
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "quantized_decomposed.choose_qparams.tensor",
+        "quantized_decomposed.choose_qparams_per_token_asymmetric.default",
+        "torchao.choose_qparams_affine.default",
+    ],
+)
+def test_zero_points_next_to_the_middle_between_two_steps_go_to_the_other_side(
+    operator: str,
+) -> None:
+    choose = dynamic_of(GraphNode("choose", operator))
+    assert choose is not None
+    above = 1 + 2.0**-22
+    rows = torch.tensor([[-1.0, 0.5, 1.0], [-1.0, 0.5, above], [-1.0, 0.5, 1.2], [0.0, 0.0, 0.0]])
+    (scales, zeros), (_, flipped) = (choose(None, (rows,), {}, flips) for flips in (False, True))
+    assert scales.shape == zeros.shape == (4, 1)
+    assert scales[2].item() == pytest.approx(2.2 / 255)
+    assert zeros[2:].flatten().tolist() == flipped[2:].flatten().tolist() == [-12, 127]
+    assert {zeros[0].item(), flipped[0].item()} == {zeros[1].item(), flipped[1].item()} == {-1, 0}

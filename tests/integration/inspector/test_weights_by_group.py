@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,19 +42,10 @@ def exported(*, swapped: bool = False, group: int = 32, unwrapped: bool = True) 
     """The model with weights of 4 bits and a scale for each `group` of them; `swapped`: two of the
     scales of `down` have changed places; `unwrapped`: the weights are plain tensors, not torchao's
     own."""
-    from torchao.quantization import quantize_
-    from torchao.quantization.granularity import PerGroup
-    from torchao.quantization.quant_api import Int8DynamicActivationIntxWeightConfig
-    from torchao.utils import unwrap_tensor_subclass
-
     torch.manual_seed(0)
-    model = Gated().eval()
-    config = Int8DynamicActivationIntxWeightConfig(
-        weight_dtype=torch.int4, weight_granularity=PerGroup(group)
-    )
-    quantize_(model, config)
+    model = with_4_bits(Gated().eval(), group)
     if unwrapped:
-        model = unwrap_tensor_subclass(model)
+        model = plain(model)
     if swapped:
         (scales,) = (
             value
@@ -63,6 +55,26 @@ def exported(*, swapped: bool = False, group: int = 32, unwrapped: bool = True) 
         with torch.no_grad():
             scales[5] = scales[5].flip(0)
     return export(model, INPUTS, backend="xnnpack")
+
+
+def with_4_bits(model: Any, group: int) -> Any:
+    """The model, whose layers get weights of 4 bits and quantise their inputs as they run."""
+    from torchao.quantization import quantize_
+    from torchao.quantization.granularity import PerGroup
+    from torchao.quantization.quant_api import Int8DynamicActivationIntxWeightConfig
+
+    config = Int8DynamicActivationIntxWeightConfig(
+        weight_dtype=torch.int4, weight_granularity=PerGroup(group)
+    )
+    quantize_(model, config)
+    return model
+
+
+def plain(model: Any) -> Any:
+    """The model with plain tensors as weights."""
+    from torchao.utils import unwrap_tensor_subclass
+
+    return unwrap_tensor_subclass(model)
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +133,24 @@ def test_a_scale_that_is_another_is_one(folder: Path) -> None:
     assert found.first.local < 60
     (part,) = {row.verdict for row in found.rows if row.is_delegate}
     assert part == "wrong"
+
+
+def test_zero_points_between_two_steps_are_no_error() -> None:
+    """Rows whose largest and least numbers differ by some last places: XNNPACK's zero point is the
+    step on either side."""
+    torch.manual_seed(0)
+    rows = torch.rand(400, 64) * 2 - 1
+    largest = torch.rand(400) + 1
+    rows[:, 3] = -largest
+    rows[:, 9] = largest * (1 + (torch.arange(400) % 21 - 10) * 2.0**-23)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = export(plain(with_4_bits(nn.Linear(64, 32).eval(), 32)), (rows,), backend="xnnpack")
+        with run(made.program, (rows,), debug_level="intermediate_outputs", separate=False) as done:
+            inspector = done.inspector(etrecord=made.record)
+            found = inspector.diagnose_numerics(inputs=(rows,))
+    assert found.is_fine
+    assert [row.verdict for row in found.rows] == ["fine"]
 
 
 def test_weights_of_a_tensor_subclass_are_compared_in_the_edge_program(tmp_path: Path) -> None:

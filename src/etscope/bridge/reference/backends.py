@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from etscope.bridge.reference.reference import GraphNode, ReferenceGraph
-from etscope.bridge.reference.xnnpack_int8 import DYNAMIC, Compute, compute_of
+from etscope.bridge.reference.xnnpack_int8 import Compute, dynamic_of, static_of
 
 
 class ByDesign(NamedTuple):
@@ -58,14 +58,12 @@ def arithmetic_of(graph: ReferenceGraph, backends: Mapping[str, str]) -> Arithme
 
 
 def _xnnpack(node: GraphNode) -> ByDesign | None:
-    at = _SCALES.get(node.operator)
-    if at is None:
+    for reason, compute_of in ((_BY_ROW, dynamic_of), (_INTEGERS, static_of)):
         compute = compute_of(node)
-        if compute is None:
-            return None
-        reason = _BY_ROW if node.operator in DYNAMIC else _INTEGERS
-        return ByDesign(reason, lambda args: args, compute)
-    if not _is_by_group(node, at):
+        if compute is not None:
+            return ByDesign(reason, lambda args: args, compute)
+    at = _SCALES.get(node.operator)
+    if at is None or not _is_by_group(node, at):
         return None
 
     def with_stored_scales(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -113,6 +111,6 @@ _INTEGERS = (
 )
 _BY_ROW = (
     "XNNPACK quantises the inputs of dynamically quantised layers by row (of convolutions by "
-    "image), not as a whole"
+    "image), with scales that it chooses in float32"
 )
 _RULES: Mapping[str, Callable[[GraphNode], ByDesign | None]] = {"XnnpackBackend": _xnnpack}

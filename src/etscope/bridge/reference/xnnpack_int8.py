@@ -15,8 +15,8 @@ Each function for these takes the arguments of the graph's operator, which are d
 and returns the dequantised result after rounding, so that the quantisation that follows changes
 nothing.
 
-Dynamic: where the graph has one scale for the whole input of a layer, XNNPACK has one for each row,
-or image (`QuantParams._from_dynamic_input_node` of executorch.backends.xnnpack;
+Dynamic: XNNPACK chooses a scale for each row of a layer's input, or each image, also where the
+graph has one for the whole (`QuantParams._from_dynamic_input_node` of executorch.backends.xnnpack;
 `xnn_qd8_asymmetric_quantization_params` in src/xnnpack/quantization.h).
 
 In float64, sums that are next to the middle between two steps go to the other side: other
@@ -66,11 +66,9 @@ class Steps:
         return torch.round(numbers.double() / self.along(numbers.dim()))
 
 
-def compute_of(node: GraphNode) -> Compute | None:
+def static_of(node: GraphNode) -> Compute | None:
     """Return the function that computes a node as XNNPACK does, if it becomes an operator of
     integers."""
-    if node.operator in DYNAMIC:
-        return _dynamic(node)
     if node.operator in (_TO_INTEGERS, _FROM_INTEGERS):
         quantise = node if node.operator == _TO_INTEGERS else node.args[0]
         if not _is_left_out(quantise):
@@ -140,17 +138,17 @@ def _is_left_out(quantise: Any) -> bool:
         return False
     while source.operator in _FUSED:
         source = source.args[0]
-    return source.operator in _LAYERS and compute_of(source) is not None
+    return source.operator in _LAYERS and static_of(source) is not None
 
 
-def _rounded(steps: torch.Tensor, flips: bool) -> torch.Tensor:
+def _rounded(steps: torch.Tensor, flips: bool, of: float | None = None) -> torch.Tensor:
     """Steps rounded to whole ones, ties to even. flips: those next to the middle between two go to
-    the other side."""
+    the other side. of: the size of the numbers of which they are the difference."""
     found = torch.round(steps)
     if not flips:
         return found
     below = steps.floor()
-    is_near = (below + 0.5 - steps).abs() <= _ULPS * steps.abs()
+    is_near = (below + 0.5 - steps).abs() <= _ULPS * (steps.abs() if of is None else of)
     return torch.where(is_near, 2 * below + 1 - found, found)
 
 
@@ -285,20 +283,55 @@ _OPERATORS: Mapping[str, Callable[[GraphNode, Sequence[Steps | None], Steps], Co
 
 # -- dynamic
 
-_CHOOSE = "quantized_decomposed.choose_qparams.tensor"
-_QUANTIZE = "quantized_decomposed.quantize_per_tensor.tensor"
-_DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.tensor"
-DYNAMIC = frozenset({_CHOOSE, _QUANTIZE, _DEQUANTIZE})
+# The operators that choose scales while the program runs, and the position of the scales among the
+# arguments of those that quantise and dequantise by them.
+_CHOOSE = frozenset(
+    {
+        "quantized_decomposed.choose_qparams.tensor",
+        "quantized_decomposed.choose_qparams_per_token_asymmetric.default",
+        "torchao.choose_qparams_affine.default",
+    }
+)
+_QUANTIZE = {
+    "quantized_decomposed.quantize_per_tensor.tensor": 1,
+    "quantized_decomposed.quantize_per_token.default": 1,
+    "torchao.quantize_affine.default": 2,
+}
+_DEQUANTIZE = {
+    "quantized_decomposed.dequantize_per_tensor.tensor": 1,
+    "quantized_decomposed.dequantize_per_token.default": 1,
+    "torchao.dequantize_affine.default": 2,
+}
 _LEAST, _MOST = -128.0, 127.0
 
 
-def _dynamic(node: GraphNode) -> Compute | None:
-    """Scales by row. They go from node to node in float64, in place of the graph's own one."""
-    if node.operator == _QUANTIZE:
-        return _quantize_rows
-    if node.operator == _DEQUANTIZE:
-        return _dequantize_rows
-    dimensions = 3 if _feeds_a_convolution(node) else 1
+def dynamic_of(node: GraphNode) -> Compute | None:
+    """Scales by row, for a node that chooses or uses them; None for any other node. They go from
+    node to node in float64, in place of the graph's own ones."""
+    if node.operator in _CHOOSE:
+        return _choose(3 if _feeds_a_convolution(node) else 1)
+    for positions, make in ((_QUANTIZE, _quantize_rows), (_DEQUANTIZE, _dequantize_rows)):
+        at = positions.get(node.operator)
+        scales = None if at is None else node.args[at]
+        if at is not None and isinstance(scales, GraphNode) and scales.operator in _CHOOSE:
+            return make(at)
+    return None
+
+
+def _feeds_a_convolution(node: GraphNode) -> bool:
+    """True if a convolution reads what is quantised by these parameters."""
+    waiting = list(node.users)
+    while waiting:
+        user = waiting.pop()
+        if user.operator == "aten.convolution.default":
+            return True
+        if user.operator in _QUANTIZE or user.operator in _DEQUANTIZE:
+            waiting += user.users
+    return False
+
+
+def _choose(dimensions: int) -> Compute:
+    """Choose a scale for all that lies in the last `dimensions`."""
 
     def choose(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
         numbers = args[0].float()
@@ -309,34 +342,24 @@ def _dynamic(node: GraphNode) -> Compute | None:
         per_step = torch.where(width == 0, 1.0, (_MOST - _LEAST) / width)
         low, high = least * per_step, most * per_step
         zero = torch.where((_LEAST + low) + (_MOST + high) > 0, _LEAST - low, _MOST - high)
-        return 1.0 / per_step.double(), torch.round(zero.clamp(_LEAST, _MOST)).to(torch.int64)
+        zero = _rounded(zero.clamp(_LEAST, _MOST), flips, of=_MOST - _LEAST)
+        return 1.0 / per_step.double(), zero.clamp(_LEAST, _MOST).to(torch.int64)
 
     return choose
 
 
-def _feeds_a_convolution(node: GraphNode) -> bool:
-    """True if a convolution reads what is quantised by these parameters."""
-    waiting = list(node.users)
-    while waiting:
-        user = waiting.pop()
-        if user.operator == "aten.convolution.default":
-            return True
-        if user.operator in DYNAMIC:
-            waiting += user.users
-    return False
+def _quantize_rows(at: int) -> Compute:
+    def quantize(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
+        scale, zero = args[at : at + 2]
+        steps = (args[0].float() * (1.0 / scale).float()).double()
+        return (_rounded(steps, flips) + zero).clamp(_LEAST, _MOST).to(torch.int8)
+
+    return quantize
 
 
-def _quantize_rows(
-    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool
-) -> torch.Tensor:
-    numbers, scale, zero = args[:3]
-    steps = (numbers.float() * (1.0 / scale).float()).double()
-    return (_rounded(steps, flips) + zero).clamp(args[3], args[4]).to(args[5])
+def _dequantize_rows(at: int) -> Compute:
+    def dequantize(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool) -> Any:
+        scale, zero = args[at : at + 2]
+        return (args[0].long() - zero).float() * scale.float()
 
-
-def _dequantize_rows(
-    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flips: bool
-) -> torch.Tensor:
-    quantized, scale, zero = args[:3]
-    found: torch.Tensor = (quantized.long() - zero).float() * scale.float()
-    return found
+    return dequantize
