@@ -155,7 +155,7 @@ def _numerics() -> dict[str, Comparison | Limit]:
     for name, what in models.items():
         found[f"numeric_gap_again_{name}"] = Comparison(
             f"the same, of an Inspector that was asked before: {what}",
-            target=2 if name == "bert_rows_xnnpack" else 5,
+            target=1,
             upstream=partial(gap, UPSTREAM, name, 5, again=True),
             ours=partial(gap, OURS, name, 10, again=True),
         )

@@ -1,6 +1,6 @@
 """Measure the numeric gap and the diagnosis beside upstream's gap and beside PyTorch's own run.
 
-Seconds are those of all threads: both sides compute with several, and wait for them busily.
+Both sides compute with one thread: several wait for each other busily, which counts as CPU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from etscope.etrecord import parse_etrecord
 from etscope.formats.etrecord.reader import read_etrecord
 from tests.support.artifacts import Artifact, artifacts
 
-QUIET = "import warnings; warnings.simplefilter('ignore')\n"
+QUIET = """import os, warnings
+os.environ["OMP_NUM_THREADS"] = "1"
+warnings.simplefilter("ignore")
+"""
 UPSTREAM = QUIET + "from executorch.devtools import Inspector"
 OURS = QUIET + "from etscope import Inspector"
 _MODULES = "import torch, pandas, executorch.exir"

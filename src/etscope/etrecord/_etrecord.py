@@ -14,6 +14,7 @@ from typing import IO, Any
 from etscope.errors import MissingDataError, RecordError, UsageError
 from etscope.etrecord.bundled_cases import bundled_inputs, bundled_outputs, is_bundled
 from etscope.etrecord.loading import LOADERS, bridge, exported_method, field_of
+from etscope.formats.bytes.files import BytesLike
 from etscope.formats.bytes.zip_archive import NewMember, write_archive
 from etscope.formats.etrecord import reader as etrecord_reader
 from etscope.formats.etrecord.own_members import (
@@ -681,6 +682,11 @@ class MemoryRecord:
         """See `RecordFile`."""
         start = f"{EDGE}/"
         return tuple(name.removeprefix(start) for name in self._programs if name.startswith(start))
+
+    def program_content(self, name: str) -> tuple[BytesLike, ...] | None:
+        """See `RecordFile`."""
+        program = self._programs.get(name)
+        return program.program_content(name) if isinstance(program, RecordFile) else None
 
     def program_json(self, name: str) -> dict[str, Any]:
         """See `RecordFile`. Raises `RecordError` for a graph that cannot be serialized."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from etscope.errors import reading
+from etscope.formats.bytes.kept import Kept
 from etscope.formats.etrecord.reader import (
     CONSTANTS,
     DEBUG_HANDLES,
@@ -83,17 +84,27 @@ def load_recorded(file: RecordFile, name: str, weights: Any, nodes: Sequence[str
     from etscope.formats.exported_program.safety import check_plain
 
     require("torch", wanted_by="a reference run")
-    program = file.program_json(name)
     siblings = [file.sibling(name, suffix) for suffix in (CONSTANTS, EXAMPLE_INPUTS)]
-    with reading("ETRecord", file.path, member=file.graph_members[name]):
-        if not check_plain(program, siblings):
-            return None
-        from etscope.bridge.reference.recorded import recorded_graph
 
-        constants = file.constants(name)
-        if not isinstance(weights, dict) or not isinstance(constants, dict):
-            return None
-        return recorded_graph(program, weights, constants, nodes)
+    def compiled() -> Any:
+        from etscope.bridge.reference.recorded import plain_graph
+
+        program = file.program_json(name)
+        with reading("ETRecord", file.path, member=file.graph_members[name]):
+            return plain_graph(program, nodes) if check_plain(program, siblings) else None
+
+    graph = _PLAIN_GRAPHS.made(
+        (*file.program_content(name), *siblings), (name, tuple(nodes)), compiled
+    )
+    if graph is None:
+        return None
+    constants = file.constants(name)
+    if not isinstance(weights, dict) or not isinstance(constants, dict):
+        return None
+    return graph.with_weights(weights, constants)
+
+
+_PLAIN_GRAPHS: Kept[Any] = Kept(most=16 << 20)
 
 
 def field_of(graph: str) -> str:

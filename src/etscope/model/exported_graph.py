@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from typing import Any, overload
 
 from etscope.errors import FormatError, VersionError, reading
+from etscope.formats.bytes.kept import Kept
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.formats.exported_program.exported_json import (
     DTYPES,
@@ -326,9 +327,18 @@ def graph_from_record(record: RecordView, name: str) -> Graph:
 
     Raises `MissingDataError` if the record has no such graph, `FormatError` if it is broken.
     """
-    program = record.program_json(name)
-    with reading("ETRecord", record.path, member=name):
-        return graph_from_program_json(program, name, record.export_graph_ids.get(name))
+    graph_id = record.export_graph_ids.get(name)
+
+    def build() -> Graph:
+        program = record.program_json(name)
+        with reading("ETRecord", record.path, member=name):
+            return graph_from_program_json(program, name, graph_id)
+
+    content = record.program_content(name) if name in record.graph_names else None
+    return build() if content is None else _GRAPHS.made(content, (name, graph_id), build)
+
+
+_GRAPHS: Kept[Graph] = Kept(most=16 << 20)
 
 
 def graph_from_program_json(program: Json, name: str, graph_id: int | None = None) -> Graph:

@@ -19,7 +19,7 @@ pytest.importorskip("executorch.exir")
 from torch import nn  # noqa: E402
 
 from etscope import Inspector  # noqa: E402
-from etscope.bridge.reference.recorded import recorded_graph  # noqa: E402
+from etscope.bridge.reference.recorded import plain_graph  # noqa: E402
 from etscope.bridge.reference.reference import arrays_of, reference_arrays  # noqa: E402
 from etscope.diagnosis.reference import named_program  # noqa: E402
 from etscope.errors import FormatError, NumericGapError  # noqa: E402
@@ -198,10 +198,13 @@ def test_inputs_are_checked() -> None:
 def test_a_changed_graph_is_left_to_torch(change: Any) -> None:
     file = record("cnn_portable")
     program, names = file.program_json(ATEN), computing(file, ATEN)
-    assert recorded_graph(program, file.state_dict(ATEN), file.constants(ATEN), names) is not None
+    graph = plain_graph(program, names)
+    assert graph is not None
+    assert graph.with_weights(file.state_dict(ATEN), file.constants(ATEN)) is not None
+    assert graph.with_weights({}, file.constants(ATEN)) is None
     nodes = program["graph_module"]["graph"]["nodes"]
     change(next(node for node in nodes if node["target"].startswith("torch.ops.aten.relu")))
-    assert recorded_graph(program, file.state_dict(ATEN), file.constants(ATEN), names) is None
+    assert plain_graph(program, names) is None
 
 
 def test_damaged_weights_are_told(tmp_path: Path) -> None:

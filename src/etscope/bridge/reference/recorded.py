@@ -246,62 +246,73 @@ def _read(argument: Any, values: Mapping[str, Any]) -> Any:
     return argument
 
 
-def recorded_graph(
-    program: Json, weights: Mapping[str, Any], constants: Mapping[str, Any], names: Sequence[str]
-) -> RecordedGraphInterpreter | None:
-    """An interpreter for a program's JSON that was found safe; None if it is not plain.
+@dataclass(frozen=True, slots=True)
+class PlainGraph:
+    """A graph without its weights. weights: qualified names by names in the graph."""
 
-    weights, constants: numpy arrays by qualified name. names: of the nodes that compute, in order,
-    as the run yields them.
-    """
+    steps: tuple[_Step, ...]
+    inputs: Mapping[str, torch.Tensor]
+    weights: Mapping[str, str]
+    outputs: Sequence[Any]
+
+    def with_weights(
+        self, weights: Mapping[str, Any], constants: Mapping[str, Any]
+    ) -> RecordedGraphInterpreter | None:
+        """Return an interpreter; None if a weight is absent. weights, constants: numpy arrays by
+        qualified name."""
+        lazily = StoredWeights(weights)
+        stored: dict[str, torch.Tensor | StoredWeight] = {}
+        for name, target in self.weights.items():
+            if not hasattr(weights.get(target, constants.get(target)), "dtype"):
+                return None  # there is none, or a tensor without data
+            stored[name] = (
+                StoredWeight(lazily, target, shared=True)
+                if target in weights
+                else tensor_from_numpy(constants[target])
+            )
+        return RecordedGraphInterpreter(self.steps, self.inputs, stored, self.outputs)
+
+
+def plain_graph(program: Json, names: Sequence[str]) -> PlainGraph | None:
+    """Compile a program's JSON that was found safe; None if it is not plain. names: of the nodes
+    that compute, in order, as a run yields them."""
     try:
         module = mapping(program["graph_module"], "graph_module")
         graph = mapping(module["graph"], "a graph")
         signature = mapping(module["signature"], "signature")
         if any(union(s)[0] not in _OUTPUTS for s in sequence(signature["output_specs"], "outputs")):
             return None
-        inputs, stored = _inputs(graph, signature, weights, constants)
+        inputs, weights = _inputs(graph, signature)
         used: list[str] = []
         outputs = [
             _argument(*union(output), used) for output in sequence(graph["outputs"], "outputs")
         ]
-        steps = _steps(graph, {*inputs, *stored}, names, kept=used)
-        return RecordedGraphInterpreter(steps, inputs, stored, outputs)
+        steps = _steps(graph, {*inputs, *weights}, names, kept=used)
+        return PlainGraph(steps, inputs, weights, outputs)
     except (_NotPlain, FormatError, LookupError, TypeError, ValueError):
         return None  # torch's deserializer reports what is wrong, if anything is
 
 
-def _inputs(
-    graph: Json, signature: Json, weights: Mapping[str, Any], constants: Mapping[str, Any]
-) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor | StoredWeight]]:
-    lazily = StoredWeights(weights)
+def _inputs(graph: Json, signature: Json) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     inputs: dict[str, torch.Tensor] = {}
-    stored: dict[str, torch.Tensor | StoredWeight] = {}
+    weights: dict[str, str] = {}
     specs = sequence(signature["input_specs"], "input_specs")
     for value, spec in zip(sequence(graph["inputs"], "inputs"), specs, strict=True):
         tag, content = union(value)
-        kind, target_spec = union(spec)
+        kind, target = union(spec)
         if tag != "as_tensor":
             raise _NotPlain
         name = text(content["name"], "an input's name")
-        if kind == "user_input":
-            meta = graph["tensor_values"][name]
-            sizes = [union(size) for size in sequence(meta["sizes"], "sizes")]
-            if any(kind != "as_int" for kind, _ in sizes):
-                raise _NotPlain
-            shape = [size for _, size in sizes]
-            inputs[name] = torch.empty(shape, dtype=_dtype(meta["dtype"]), device="meta")
+        if kind != "user_input":
+            weights[name] = text(target[_WEIGHTS[kind]], "a weight's name")
             continue
-        target = target_spec[_WEIGHTS[kind]]
-        held = weights.get(target, constants.get(target))
-        if not hasattr(held, "dtype"):  # there is none, or a tensor without data
+        meta = graph["tensor_values"][name]
+        sizes = [union(size) for size in sequence(meta["sizes"], "sizes")]
+        if any(kind != "as_int" for kind, _ in sizes):
             raise _NotPlain
-        stored[name] = (
-            StoredWeight(lazily, target, shared=True)
-            if target in weights
-            else tensor_from_numpy(constants[target])
-        )
-    return inputs, stored
+        shape = [size for _, size in sizes]
+        inputs[name] = torch.empty(shape, dtype=_dtype(meta["dtype"]), device="meta")
+    return inputs, weights
 
 
 # -- nodes

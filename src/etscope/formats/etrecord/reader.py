@@ -128,6 +128,7 @@ class RecordView(Protocol):
     @property
     def taps(self) -> Mapping[str, MethodTaps]: ...
     def program_json(self, name: str) -> dict[str, Any]: ...
+    def program_content(self, name: str) -> tuple[BytesLike, ...] | None: ...
     def program_buffer(self) -> bytes | None: ...
     def program_view(self) -> memoryview | None: ...
     def reference_outputs(self) -> dict[str, Any] | None: ...
@@ -232,6 +233,11 @@ class RecordFile:
                 content = parse_json(without_payloads(data))
                 self._programs[name] = mapping(content, "a program")
         return self._programs[name]
+
+    def program_content(self, name: str) -> tuple[BytesLike, ...]:
+        """All bytes that `program_json` depends on; `ETRecord` has None for programs in memory."""
+        cuts = self.cuts.get(self._graph_member(name), ())
+        return self.program_text(name), repr(cuts).encode()
 
     def program_text(self, name: str) -> memoryview:
         """The bytes of a graph's JSON, payloads included."""
