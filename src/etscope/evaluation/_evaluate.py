@@ -60,6 +60,7 @@ from etscope.formats.bytes.files import PathLike
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import Program
+from etscope.formats.program.pte_schema import TensorValue
 from etscope.model.exported_graph import record_input_names
 from etscope.optional import require
 from etscope.run.execute import ExecutionOptions, Folder, chosen_runner, execute
@@ -322,7 +323,8 @@ def _files(paths: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
 
 # -- Runs on the runtime, in batches.
 
-_BYTES, _SAMPLES = 64 << 20, 64  # recorded in one process
+# Of recorded values and inputs, and samples, of one process, which takes a second or two to start.
+_BYTES, _SAMPLES = 128 << 20, 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -345,8 +347,13 @@ class Device:
 
     @property
     def batch(self) -> int:
-        """Number of samples that one process runs, by the size of their recorded values."""
-        size = debug_buffer_bytes(self.opened.program, self.method)
+        """Number of samples that one process runs, by the size of their values."""
+        program = self.opened.program
+        method = program.method(self.method)
+        inputs = (method.values[index] for index in method.inputs)
+        size = debug_buffer_bytes(program, self.method) + sum(
+            value.nbytes or 0 for value in inputs if isinstance(value, TensorValue)
+        )
         return max(1, min(_SAMPLES, _BYTES // max(size, 1)))
 
     @contextmanager
@@ -455,8 +462,9 @@ class _Evaluator:
             if len(batch) == 1:
                 self._collector.skip(batch[0][0], error)
                 return
-            for one in batch:  # to find those that fail
-                self._run_batch([one])
+            middle = len(batch) // 2  # to find those that fail
+            for half in (batch[:middle], batch[middle:]):
+                self._run_batch(half)
 
     def _prepared_for(self, trace: Trace) -> PreparedNumerics:
         """The reference, prepared with the first trace."""
