@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import etdb_runtime
-from benchmarks.datasets import compared, evaluated
+from benchmarks.datasets import evaluated
 from benchmarks.debugger import completed, started, stepped
 from benchmarks.numerics import (
     OURS,
@@ -80,13 +80,6 @@ def comparisons() -> dict[str, Comparison | Limit]:
             ours=lambda: _cold_start(["-m", "etscope", "inspect"], "--etrecord", repeats=10),
         ),
         **_numerics(),
-        "dataset": Comparison(
-            "CPU of comparing 16 runs of a dump with the reference, `diagnose_numerics` 16 times "
-            "as the other side, a CNN, XNNPACK int8",
-            target=2,
-            upstream=lambda: compared(False, "cnn_xnnpack_int8"),
-            ours=lambda: compared(True, "cnn_xnnpack_int8"),
-        ),
         "dataset_64": Limit(
             "`evaluate()`: 64 samples run and compared, a CNN on portable kernels",
             None,
