@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.trace import Trace
+from etscope.delegates.blocks import meanings
 from etscope.errors import FormatError
 from etscope.fleet._dataset import EVENT_FIELDS, EVENTS, WANTED_BY, arrow_schema, arrow_type
 from etscope.fleet._sources import Record, Source, is_url, matching_record, open_record, open_url
@@ -26,7 +27,6 @@ from etscope.model.event_table import (
     KERNEL_PREFIX,
     LOAD_METHOD,
     Block,
-    Clock,
     EventKey,
     EventTable,
     find_blocks,
@@ -50,11 +50,13 @@ class Pattern:
 
     It is made once for all dumps that logged the same sequences with the same record.
 
-    methods: of each block, None where it is not known. texts: [K] dictionary arrays by column.
+    methods: of each block, None where it is not known. backends: of the delegates' events of each
+    block. texts: [K] dictionary arrays by column.
     instruction: [K] int32 with nulls. handles: [K] lists of int32.
     """
 
     methods: tuple[str | None, ...]
+    backends: tuple[Mapping[EventKey, str | None], ...]
     texts: dict[str, Any]
     instruction: Any
     handles: Any
@@ -78,9 +80,21 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
     pa = require("pyarrow", wanted_by=WANTED_BY)
     events, attributions = trace.events, trace.attributions
     methods = [events.methods[block] for block in events.block.tolist()]
+    phases = {  # events inside delegates of which others are parts
+        (block, meaning.parent)
+        for block, meaning in zip(events.block.tolist(), events.meaning, strict=True)
+        if meaning is not None and meaning.adds
+    }
     rows = [
-        {"method": method, "block": event.block.name, **_texts(event.key, found)}
-        for event, method, found in zip(events.events, methods, attributions, strict=True)
+        {
+            "method": method,
+            "block": event.block.name,
+            **_texts(event.key, found),
+            **({"kind": "phase"} if (block, event.index) in phases else {}),
+        }
+        for event, block, method, found in zip(
+            events.events, events.block.tolist(), methods, attributions, strict=True
+        )
     ]
     texts = {}
     for name in TEXTS:
@@ -89,6 +103,11 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
     handles = [handle_list(found.debug_handles) or None for found in attributions]
     made = Pattern(
         methods=events.methods,
+        backends=tuple(
+            {key: attribute(key).backend_id for key in block.keys if key.role == "delegated"}
+            for block in trace.blocks
+            for attribute in [trace.attribution(block)]
+        ),
         texts=texts,
         instruction=pa.array([event.key.instruction for event in events.events], pa.int32()),
         handles=pa.array(handles, arrow_type("ints")),
@@ -196,7 +215,9 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
     if record is not None and known.model == UNKNOWN:
         known = run_metadata(source, options.labels, record.path)
     pattern = pattern_of(dump, fingerprint, None if record is None else record.path)
-    table = EventTable(dump, blocks, pattern.methods)
+    told = zip(blocks, pattern.backends, strict=True)
+    decoded = tuple(meanings(block, backends.get) for block, backends in told)
+    table = EventTable(dump, blocks, pattern.methods, decoded)
     program = known.program_sha256 or (None if record is None else record.program_sha256)
     constants = {
         "dump_id": dump_id,
@@ -244,7 +265,8 @@ def _arrow_events(
     count = len(table.row)
     call = table.call
     event = pa.array(table.event)
-    own_clock = np.array([clock is Clock.DEVICE for clock in table.clock], np.bool_)
+    own_clock = np.array([one is not None and not one.adds for one in table.meaning], np.bool_)
+    is_number = np.array([one is not None and not one.is_time for one in table.meaning], np.bool_)
     columns: dict[str, Any] = {name: values.take(event) for name, values in pattern.texts.items()}
     columns |= {
         "run": pa.array(table.run, pa.int32()),
@@ -253,7 +275,7 @@ def _arrow_events(
         "debug_handles": pattern.handles.take(event),
         "own_clock": pa.array(own_clock[table.event]),
         "start_ns": pa.array(_ns(table.start, factor)),
-        "duration_ns": pa.array(_ns(table.ticks, factor)),
+        "duration_ns": pa.array(_ns(table.ticks, factor), mask=is_number[table.event]),
     }
     for field in EVENT_FIELDS:
         if field.name in constants:

@@ -77,12 +77,13 @@ CREATE VIEW leaves AS
 WITH
     inside AS (
         SELECT dump_id, run, iteration, instruction_id,
-            sum(duration_ns) AS inside_ns, bool_or(own_clock) AS is_apart
-        FROM events WHERE kind = 'delegated' AND iteration IS NOT NULL GROUP BY ALL
+            sum(duration_ns) AS inside_ns
+        FROM events
+        WHERE kind = 'delegated' AND NOT own_clock AND iteration IS NOT NULL GROUP BY ALL
     ),
     calls AS (
         SELECT events.*, inside_ns,
-            coalesce(inside_ns <= duration_ns AND NOT is_apart, false) AS is_split
+            coalesce(inside_ns <= duration_ns, false) AS is_split
         FROM events LEFT JOIN inside USING (dump_id, run, iteration, instruction_id)
         WHERE kind = 'delegate' AND iteration IS NOT NULL
     ),
@@ -107,7 +108,7 @@ UNION ALL BY NAME
 SELECT * REPLACE (regexp_replace(coalesce(op, name), ' #\d+$', '') AS op)
 FROM events SEMI JOIN (FROM calls WHERE is_split)
     USING (dump_id, run, iteration, instruction_id)
-WHERE kind = 'delegated'
+WHERE kind = 'delegated' AND NOT own_clock
 UNION ALL BY NAME
 SELECT * EXCLUDE (inside_ns, is_split) REPLACE (
     'rest' AS kind,

@@ -119,8 +119,8 @@ class EventBlocks:
         return outputs if name == "run_outputs" else outputs.first()
 
     def _events(self, block: Block) -> list[Event]:
-        if block.own_clock and self.convert_time is None:
-            warn_own_clock(block.own_clock)
+        if self.convert_time is None:
+            warn_own_clock(block, self.trace.meanings(block))
         attribution = self.trace.attribution(block)
         samples = block_samples(block, self.scale, self.convert_time)
         events: list[Event] = []

@@ -11,7 +11,7 @@ timeline, diff, the rows of `etscope collect` and `etscope convert`, the report'
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -62,6 +62,39 @@ class Clock(Enum):
     RUNTIME = "runtime"
     HOST = "host"  # durations by the host's clock, laid end to end by the delegate
     DEVICE = "device"  # the delegate's own: cycles, or another start
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What an event inside a delegate is, as the decoder of its backend tells.
+
+    name: to be shown. identifier: the record's delegate map has it by that. unit: of the number, as
+    "us" or "cycles"; None for ticks of the dump's clock. is_placed: its start is a time, too.
+    parent: the event of the same call that it is a part of, by its number there; None for the call.
+    """
+
+    name: str
+    identifier: int | str
+    quantity: Quantity = Quantity.INTERVAL
+    clock: Clock = Clock.RUNTIME
+    unit: str | None = None
+    is_placed: bool = True
+    parent: int | None = None
+
+    @property
+    def is_time(self) -> bool:
+        """True for a time in ticks of the dump's clock, or of one like it."""
+        return self.quantity is Quantity.INTERVAL and self.unit is None
+
+    @property
+    def is_drawn(self) -> bool:
+        """True for a time that has its place on a timeline."""
+        return self.is_time and self.is_placed
+
+    @property
+    def adds(self) -> bool:
+        """True for a part of the time of its call."""
+        return self.is_drawn and self.clock is not Clock.DEVICE
 
 
 class EventKey(NamedTuple):
@@ -171,31 +204,6 @@ class Block:
         """Indices into `keys` of the ``Method::execute`` events."""
         return tuple(i for i, key in enumerate(self.keys) if key.role == "execute")
 
-    @cached_property
-    def own_clock(self) -> frozenset[int]:
-        """Instructions whose delegate logged times that do not lie inside its call. These are of
-        another clock than the runtime's: cycles of an accelerator, or another start."""
-        calls: dict[int, list[int]] = {}
-        delegated: dict[int, list[int]] = {}
-        for index in self.profiled:
-            key = self.keys[index]
-            if key.instruction is None:
-                continue
-            if key.delegate_id is not None:
-                delegated.setdefault(key.instruction, []).append(index)
-            elif key.name == DELEGATE_CALL:
-                calls.setdefault(key.instruction, []).append(index)
-        return frozenset(
-            instruction
-            for instruction, inner in delegated.items()
-            if instruction in calls and not self.span_holds(calls[instruction], inner)
-        )
-
-    def clock(self, key: EventKey) -> Clock:
-        """Return the clock of an event."""
-        is_device = key.delegate_id is not None and key.instruction in self.own_clock
-        return Clock.DEVICE if is_device else Clock.RUNTIME
-
     def span_holds(self, outer: Iterable[int], inner: Iterable[int]) -> bool:
         """Return whether, in every run, all `inner` events lie between the ends of the `outer`
         ones. Both are indices into `keys`."""
@@ -204,14 +212,6 @@ class Block:
         inner_end = (self.starts[inner] + self.ticks[inner]).max(axis=0)
         starts_inside = self.starts[outer].min(axis=0) <= self.starts[inner].min(axis=0)
         return bool((starts_inside & (inner_end <= outer_end)).all())
-
-    def device_shift(self, instruction: int | None) -> Ints:
-        """Return the ticks from a delegate's own clock to the start of its call, for each run."""
-        same = [i for i in self.profiled if self.keys[i].instruction == instruction]
-        inner = [i for i in same if self.keys[i].delegate_id is not None]
-        call = next(i for i in same if self.keys[i].name == DELEGATE_CALL)
-        shift: Ints = self.starts[call] - self.starts[inner].min(axis=0)
-        return shift
 
     @cached_property
     def parents(self) -> tuple[int | None, ...]:
@@ -320,12 +320,14 @@ class TableEvent:
 class EventTable:
     """All timed events of a dump: K distinct events, of which the runs have N in all.
 
-    methods: the method that each block ran, None when it is not known.
+    methods: the method that each block ran, None when it is not known. meanings: of the events that
+    delegates logged, of each block, by index in its keys.
     """
 
     dump: ETDump
     blocks: tuple[Block, ...]
     methods: tuple[str | None, ...]
+    meanings: tuple[Mapping[int, Meaning], ...]
 
     # -- columns of the distinct events, [K]: block after block, in the order of its keys
 
@@ -346,19 +348,26 @@ class EventTable:
         return tuple("execute" if block.executions else "load" for block in self.blocks)
 
     @cached_property
-    def quantity(self) -> tuple[Quantity, ...]:
-        """Meaning of the numbers; the runtime logs intervals."""
-        return (Quantity.INTERVAL,) * len(self.events)
+    def meaning(self) -> tuple[Meaning | None, ...]:
+        """What each event inside a delegate is; None for the runtime's own, which are intervals on
+        its clock."""
+        found = zip(self.events, self.block.tolist(), strict=True)
+        return tuple(self.meanings[block].get(event.index) for event, block in found)
 
-    @cached_property
+    @property
+    def quantity(self) -> tuple[Quantity, ...]:
+        """Meaning of the numbers."""
+        return tuple(Quantity.INTERVAL if one is None else one.quantity for one in self.meaning)
+
+    @property
     def clock(self) -> tuple[Clock, ...]:
         """The clock of the times."""
-        return tuple(event.block.clock(event.key) for event in self.events)
+        return tuple(Clock.RUNTIME if one is None else one.clock for one in self.meaning)
 
-    @cached_property
+    @property
     def unit(self) -> tuple[str | None, ...]:
         """The unit of the numbers; None for ticks of the dump's clock."""
-        return (None,) * len(self.events)
+        return tuple(None if one is None else one.unit for one in self.meaning)
 
     # -- columns of the rows, [N], in the order of the dump
 

@@ -10,6 +10,7 @@ from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.correlate import Attribution, DelegateMap, MethodSymbols
 from etscope.analysis.profile.profile import MethodProfile, Row
+from etscope.model.event_table import Clock, Meaning
 from etscope.model.graph import Delegate, Graph, ModuleFrame, Node, Origin, TensorSpec, Value
 
 EDGE_NAME = "edge_dialect_exported_program/forward"
@@ -97,7 +98,7 @@ def row(
         instruction_id=instruction,
         attribution=Attribution(nodes=tuple(nodes)),
         depth=depth,
-        own_clock=own_clock,
+        meaning=Meaning(name, name, clock=Clock.DEVICE) if own_clock else None,
     )
 
 

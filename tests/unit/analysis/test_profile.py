@@ -270,7 +270,7 @@ def test_a_dump_without_runs_has_no_profile() -> None:
     with pytest.raises(MissingDataError, match="Method::execute"):
         from etscope.analysis.profile.profile import method_profile
 
-        method_profile(trace.blocks, lambda key: None)  # type: ignore[arg-type, return-value]
+        method_profile(trace.blocks, lambda key: None, lambda block: {})  # type: ignore[arg-type, return-value]
 
 
 def test_an_event_without_a_name_is_called_by_its_operator() -> None:

@@ -194,7 +194,7 @@ def test_phases_of_a_kernel_are_not_added_to_it() -> None:
     assert (row.name, row.kernel_ticks.tolist()) == ("add.out", [10])  # type: ignore[union-attr]
 
 
-def test_delegated_events_that_hold_one_another_leave_no_negative_rest() -> None:
+def test_delegated_events_that_hold_one_another_are_nested() -> None:
     def run(writer: ETDumpWriter) -> None:
         for name, start, end in (("graph", 111, 139), ("op", 115, 135)):
             writer.log_profiling_delegate(name, start, end, chain_index=0, instruction_id=0)
@@ -202,7 +202,15 @@ def test_delegated_events_that_hold_one_another_leave_no_negative_rest() -> None
 
     (profile,) = Trace(written(run)).profiles()
 
-    assert [row.name for row in profile.rows] == ["DELEGATE_CALL", "graph", "op"]
+    assert [(row.name, row.depth, int(row.ticks[0])) for row in profile.rows] == [
+        ("DELEGATE_CALL", 0, 30),
+        ("graph", 1, 28),
+        ("op", 2, 20),
+        ("(rest of graph)", 2, 8),
+        ("(rest of the delegate call)", 1, 2),
+    ]
+    (call,) = profile.instructions
+    assert sum(int(leaf.ticks[0]) for leaf in call.leaves) == 30
     assert profile.unaccounted.tolist() == [70]
 
 

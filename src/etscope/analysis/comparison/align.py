@@ -178,7 +178,7 @@ def _groups(rows: Sequence[Row]) -> list[_Group]:
     for row in rows:
         if row.depth == 0:
             groups.append((row, []))
-        else:
+        elif row.is_time:  # bytes and cycles have no duration to compare
             groups[-1][1].append(row)
     return [_Group(head, tuple(inner)) for head, inner in groups]
 

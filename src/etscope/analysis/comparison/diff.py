@@ -352,8 +352,11 @@ def _notes(sides: Sides) -> Iterator[str]:
         yield "Intermediate values were logged in both dumps: their times hold the cost of that."
     if bool(sides.before.rows) != bool(sides.after.rows):
         yield "One of the dumps has no times of operators: only the totals are compared."
-    if any(row.own_clock for side in (sides.before, sides.after) for row in side.rows):
+    rows = [row for side in (sides.before, sides.after) for row in side.rows]
+    if any(row.own_clock and row.is_time for row in rows):
         yield "Events of delegates on a clock of their own are compared, but not added up."
+    if not all(row.is_time for row in rows):
+        yield "Numbers of delegates that are no times, as bytes and cycles, are left out."
     if sides.noise:
         yield (f"How much {len(sides.noise) + 1} dumps of one program differ is taken for noise.")
     else:

@@ -427,7 +427,7 @@ class TimeFindings:
         logged = any(group.below for group, _ in members)
         why = "log no events of their own"
         if on_own_clock:
-            why = "log events on a clock of their own"
+            why = "log no times on the clock of the runtime"
         elif logged:
             why = "log events that hold one another"
         sentence = (

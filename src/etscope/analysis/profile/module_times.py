@@ -46,7 +46,7 @@ def module_times(profile: MethodProfile) -> list[ModuleTime]:
     The totals of those without a parent add up to what the profile's instructions took."""
     tree = _Tree()
     for instruction in profile.instructions:
-        for number, leaf in enumerate(instruction.leaves, instruction.first + instruction.is_split):
+        for number, leaf in instruction.numbered_leaves:
             nodes = leaf.attribution.located
             for node in nodes:
                 for frame in node.modules:

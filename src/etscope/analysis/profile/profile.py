@@ -8,7 +8,7 @@ method's time to the tick, in every run.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,13 +23,15 @@ from etscope.model.event_table import (
     KERNEL_PREFIX,
     LOAD_EVENTS,
     Block,
-    Clock,
     EventKey,
+    Meaning,
     framework_ticks,
 )
 
 Ticks = npt.NDArray[np.int64]
 Attribute = Callable[[EventKey], Attribution]
+# The meaning of each event that delegates logged in a block, by its index in the block's keys.
+Meanings = Callable[[Block], Mapping[int, Meaning]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,7 @@ class Row:
     kind: "kernel", "delegate", "control", "delegated", "other", "unaccounted" or "total".
     ticks, calls: int64 arrays, one element for each run of the profile; 0 where it did not run.
     kernel_ticks: the part of `ticks` inside the kernel; the rest is the cost of the call.
-    own_clock: a delegate's event whose times are not on the method's clock (cycles of an
-        accelerator, say): they are shown, but never added to or compared with the others.
+    meaning: of an event inside a delegate.
     """
 
     kind: str
@@ -52,7 +53,19 @@ class Row:
     delegate_id: int | str | None = None
     attribution: Attribution = UNATTRIBUTED
     depth: int = 0
-    own_clock: bool = False
+    meaning: Meaning | None = None
+
+    @property
+    def own_clock(self) -> bool:
+        """True for a delegate's event that is no part of the method's time: bytes, cycles of an
+        accelerator, times on another clock. It is shown, but never added to or compared with the
+        others."""
+        return self.meaning is not None and not self.meaning.adds
+
+    @property
+    def is_time(self) -> bool:
+        """True if `ticks` are ticks."""
+        return self.meaning is None or self.meaning.is_time
 
     @property
     def kernel_name(self) -> str:
@@ -79,23 +92,45 @@ class InstructionRows:
 
     @property
     def is_split(self) -> bool:
-        """True if the rows below add up to the head. A call without events, with events on a clock
-        of their own, or with one event inside another, is never divided."""
-        return any(row.kind == "unaccounted" for row in self.below)
+        """True if the rows below add up to the head. A call without events that are a part of its
+        time is never divided."""
+        return any(row.kind == "unaccounted" and row.depth == 1 for row in self.below)
 
     @property
     def leaves(self) -> tuple[Row, ...]:
         """The rows whose times are added up, in every view: all else is a sum of them."""
-        return self.below if self.is_split else (self.head,)
+        return tuple(row for _, row in self.numbered_leaves)
+
+    @property
+    def numbered_leaves(self) -> list[tuple[int, Row]]:
+        """The leaves with their indices in the profile's rows."""
+        if not self.is_split:
+            return [(self.first, self.head)]
+        around: list[int] = []  # the rows that hold the next one, by number below
+        holders: list[int | None] = []
+        divided: set[int | None] = {None}
+        for number, row in enumerate(self.below):
+            while around and self.below[around[-1]].depth >= row.depth:
+                around.pop()
+            holders.append(around[-1] if around else None)
+            if row.kind == "unaccounted":
+                divided.add(holders[-1])
+            around.append(number)
+        found: list[tuple[int, Row]] = []
+        parts: set[int | None] = {None}  # all that is a part of something divided
+        for number, (row, holder) in enumerate(zip(self.below, holders, strict=True)):
+            if holder in parts and holder in divided:
+                parts.add(number)
+                if number not in divided and not row.own_clock:
+                    found.append((self.first + 1 + number, row))
+        return found
 
     def kept(self, keep: Callable[[Row], bool] | None) -> tuple[Row, ...]:
         """The leaves that are kept: those that match; all, if only the instruction itself does."""
         if keep is None:
             return self.leaves
-        matching = tuple(filter(keep, self.below))
-        if matching and self.is_split:
-            return matching
-        return self.leaves if matching or keep(self.head) else ()
+        matching = tuple(filter(keep, self.leaves)) if self.is_split else ()
+        return matching or (self.leaves if any(map(keep, (self.head, *self.below))) else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +173,7 @@ class MethodProfile:
 def method_profile(
     blocks: Sequence[Block],
     attribute: Attribute,
+    meanings: Meanings,
     method: str | None = None,
     load: Mapping[str, Ticks] | None = None,
     alternatives: tuple[str, ...] = (),
@@ -156,28 +192,29 @@ def method_profile(
     order = np.argsort(runs, kind="stable")
     column = np.empty_like(order)  # of each run in the profile
     column[order] = np.arange(len(order))
-    sums: dict[tuple[object, ...], _Sum] = {}
+    sums: dict[Hashable, _Sum] = {}
     total = np.zeros(len(runs), dtype=np.int64)
     offset = 0
     for block in blocks:
         columns = column[offset : offset + len(block.runs)]
         offset += len(block.runs)
         total[columns] = block.ticks[list(block.executions)].sum(axis=0)
+        meaning = meanings(block)
         for index in block.profiled:
             key = block.keys[index]
             if key.is_framework:
                 continue
             if key.instruction is None and not block.span_holds(block.executions, [index]):
                 continue  # logged around the method or beside it: not a part of its time
-            role = key.role
-            named = role not in (*CALL_ROLES, "delegated")
-            identity = (key.instruction, key.delegate_id, key.name if named else role)
+            identity = _identity(key)
             entry = sums.get(identity)
             if entry is None:
-                entry = sums[identity] = _Sum(key, len(runs))
+                found = meaning.get(index)
+                around = None if found is None else found.parent
+                parent = None if around is None else _identity(block.keys[around])
+                entry = sums[identity] = _Sum(key, len(runs), found, parent)
             entry.ticks[columns] += block.ticks[index]
             entry.calls[columns] += 1
-            entry.own_clock |= block.clock(key) is Clock.DEVICE
     by_instruction: dict[int | None, list[_Sum]] = {}
     for entry in sums.values():
         by_instruction.setdefault(entry.key.instruction, []).append(entry)
@@ -203,11 +240,26 @@ def load_ticks(blocks: Sequence[Block]) -> dict[str, Ticks]:
 class _Sum:
     """Ticks and calls of one event, added up over its occurrences in each run."""
 
-    def __init__(self, key: EventKey, runs: int) -> None:
+    def __init__(self, key: EventKey, runs: int, meaning: Meaning | None, parent: Hashable) -> None:
         self.key = key
         self.ticks = np.zeros(runs, dtype=np.int64)
         self.calls = np.zeros(runs, dtype=np.int64)
-        self.own_clock = False
+        self.meaning = meaning
+        self.parent = parent  # the identity of the event that it is a part of
+
+    @property
+    def identity(self) -> Hashable:
+        return _identity(self.key)
+
+    @property
+    def adds(self) -> bool:
+        return self.meaning is not None and self.meaning.adds
+
+
+def _identity(key: EventKey) -> Hashable:
+    """What events have in common that are added up in one row."""
+    named = key.role not in (*CALL_ROLES, "delegated")
+    return key.instruction, key.delegate_id, key.name if named else key.role
 
 
 def _instruction_rows(
@@ -219,14 +271,15 @@ def _instruction_rows(
         key = entry.key
         attribution = attribute(key)
         fields: dict[str, Any] = {"name": key.name, "attribution": attribution, **more}
-        if kind == "delegated":
-            fields["name"] = attribution.told_name(key.name)
+        if entry.meaning is not None:
+            fields["name"] = attribution.told_name(entry.meaning.name)
         return Row(
             kind=kind,
             ticks=entry.ticks,
             calls=entry.calls,
             instruction_id=key.instruction,
             delegate_id=key.delegate_id,
+            meaning=entry.meaning,
             **fields,
         )
 
@@ -251,23 +304,50 @@ def _instruction_rows(
             name=name,
             kernel_ticks=np.sum([entry.ticks for entry in kernels], axis=0) if kernels else None,
         )
-        yield head
-    own_clock = any(entry.own_clock for entry in delegated)
+    yield from _nested(head, delegated, row)
+
+
+def _nested(head: Row | None, delegated: Sequence[_Sum], row: Callable[..., Row]) -> Iterator[Row]:
+    """Yield a call's row and those of the events that its delegate logged, each below what it is a
+    part of, with the rest of each that is divided."""
+    below: dict[Hashable, list[_Sum]] = {}
+    known = {entry.identity for entry in delegated}
     for entry in delegated:
-        inner = row("delegated", entry, depth=0 if call is None else 1, own_clock=own_clock)
-        yield inner if head is None else replace(inner, attribution=_within(head, inner))
-    if head is not None and delegated and not own_clock:
-        rest = head.ticks - np.sum([entry.ticks for entry in delegated], axis=0)
-        if (rest >= 0).all():  # else they hold one another, and which to add up is not known
-            left = Row(
-                kind="unaccounted",
-                name="(rest of the delegate call)",
-                ticks=rest,
-                calls=head.calls,
-                instruction_id=instruction,
-                depth=1,
-            )
-            yield replace(left, attribution=_within(head, left))
+        below.setdefault(entry.parent if entry.parent in known else None, []).append(entry)
+
+    def with_parts(whole: Row | None, parts: Sequence[_Sum], depth: int) -> Iterator[Row]:
+        rest = None
+        if whole is not None:
+            yield whole
+            rest = _rest(whole, [entry.ticks for entry in parts if entry.adds], depth)
+        for entry in parts:
+            inner = row("delegated", entry, depth=depth)
+            if head is not None:
+                inner = replace(inner, attribution=_within(head, inner))
+            yield from with_parts(inner, below.get(entry.identity, ()), depth + 1)
+        if rest is not None and head is not None:
+            yield replace(rest, attribution=_within(head, rest))
+
+    yield from with_parts(head, below.get(None, ()), 0 if head is None else 1)
+
+
+def _rest(whole: Row, parts: Sequence[Ticks], depth: int) -> Row | None:
+    """Return the row of what the parts leave of a whole; None where it is not divided: it has no
+    parts, is no time of the method itself, or the parts hold one another."""
+    if not parts or whole.own_clock:
+        return None
+    ticks = whole.ticks - np.sum(parts, axis=0)
+    if not (ticks >= 0).all():
+        return None
+    what = "the delegate call" if whole.meaning is None else whole.name
+    return Row(
+        kind="unaccounted",
+        name=f"(rest of {what})",
+        ticks=ticks,
+        calls=whole.calls,
+        instruction_id=whole.instruction_id,
+        depth=depth,
+    )
 
 
 def _within(head: Row, inner: Row) -> Attribution:

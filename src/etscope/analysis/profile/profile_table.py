@@ -14,6 +14,7 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_type
 from etscope.errors import UsageError
 from etscope.model.event_table import EXECUTE, LOAD_METHOD
+from etscope.model.report import filled_columns
 from etscope.model.statistics import Floats, statistic, summarize_rows
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_duration
@@ -34,6 +35,8 @@ def columns(unit: str) -> tuple[Column, ...]:
             Column(name, Kind.DURATION, unit, priority={"p50": 3, "p90": 4}.get(name, 8))
             for name in ("p50", "p90", "p10", "min", "max", "std", "first", "kernel")
         ),
+        Column("value", Kind.FLOAT, priority=3),
+        Column("unit", priority=3),
         Column("share", Kind.SHARE, title="share"),
         Column("cumulative", Kind.SHARE, title="cum.", priority=2),
         Column("op_types", Kind.LIST, title="ops", priority=8),
@@ -52,10 +55,18 @@ def columns(unit: str) -> tuple[Column, ...]:
     )
 
 
-# Columns that are shown by default.
+# Columns that are shown by default; the numbers that are no times where there are some.
 DEFAULT_COLUMNS = (
-    "instruction", "event", "avg", "p50", "p90", "share", "cumulative", "module", "source",
+    "instruction", "event", "avg", "p50", "p90", "value", "unit", "share", "cumulative", "module",
+    "source",
 )  # fmt: skip
+_WHERE_FILLED = ("value", "unit")
+
+
+def default_columns(tables: Sequence[Table]) -> list[str]:
+    """Return the columns of `profile_table` to show by default."""
+    filled = {name for table in tables for name in filled_columns(table)}
+    return [name for name in DEFAULT_COLUMNS if name not in _WHERE_FILLED or name in filled]
 
 
 def profile_table(
@@ -90,7 +101,7 @@ def profile_table(
                 "share": share,
                 "cumulative": cumulative if adds else None,
                 **{
-                    name: float(column[number]) if row.ran.any() else None
+                    name: float(column[number]) if row.is_time and row.ran.any() else None
                     for name, column in statistics.items()
                 },
                 **_cells(row, scale),
@@ -128,13 +139,16 @@ def _shown_rows(
             hidden.append(group.head)
             continue
         below = list(group.below)
+        hidden_leaves = [leaf for leaf in group.leaves if id(leaf) not in wanted]
         if group.is_split:
-            below = [row for row in below if id(row) in wanted]
-        if measure is not None:  # the rest of a call stays the last of the rows below it
+            out = set(map(id, hidden_leaves))
+            below = [row for row in below if id(row) not in out]
+        if measure is not None and all(row.depth == 1 for row in below):
+            # The rest of a call stays the last of the rows below it.
             below.sort(key=lambda row: (row.kind == "unaccounted", -measure[id(row)]))
         rows += [group.head, *below]
-        if group.is_split and len(below) < len(group.below):
-            rows.append(_hidden([row for row in group.below if id(row) not in wanted], depth=1))
+        if group.is_split and hidden_leaves:
+            rows.append(_hidden(hidden_leaves, depth=1))
     return rows, hidden
 
 
@@ -147,7 +161,9 @@ def _cells(row: Row, scale: Scale) -> dict[str, Any]:
         "event": row.name,
         "kind": row.kind,
         "calls": float(row.calls.mean()),
-        "avg": float(scale(row.ticks).mean()),
+        "avg": float(scale(row.ticks).mean()) if row.is_time else None,
+        "value": None if row.is_time else float(row.ticks.mean()),
+        "unit": None if row.meaning is None else row.meaning.unit,
         "kernel": None if kernel is None else float(scale(kernel).mean()),
         "op_types": attribution.op_types,
         "module": attribution.module,
@@ -168,8 +184,8 @@ def _cells(row: Row, scale: Scale) -> dict[str, Any]:
 def _notes(profile: MethodProfile, rows: Sequence[Row]) -> Iterator[str]:
     if any(row.own_clock for row in rows):
         yield (
-            "Some delegates log times on a clock of their own (cycles, or another start): these "
-            "are shown in the dump's ticks as they are, without a share, and not added up."
+            "Some delegates log numbers that are no part of the method's time: bytes, cycles, or "
+            "times on a clock of their own. These are shown without a share, and not added up."
         )
     if profile.alternatives:
         yield (

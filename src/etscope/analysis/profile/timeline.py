@@ -14,7 +14,14 @@ from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
-from etscope.model.event_table import Block, Clock, EventKey, Ints, TableEvent
+from etscope.model.event_table import (
+    DELEGATE_CALL,
+    Block,
+    Clock,
+    EventKey,
+    Ints,
+    TableEvent,
+)
 from etscope.model.table import Column, Kind, Table, object_column
 from etscope.model.timeline import Timeline, Track
 from etscope.units import TimeScale, scale_factor
@@ -25,10 +32,13 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
     row for each event of each run, for other tools.
 
     `start` and `end` are the dump's own ticks, of unit `scale.source`; `elapsed` is in
-    `scale.target`. Nothing is aggregated.
+    `scale.target`. What is no time of the dump's clock has its number in `value`, with its unit.
+    Nothing is aggregated.
     """
     table, dump = trace.events, trace.dump
     keys, attributions = [event.key for event in table.events], trace.attributions
+    is_time = np.array([meaning is None or meaning.is_time for meaning in table.meaning], np.bool_)
+    is_time = is_time[table.event]
     shared: dict[Column, list[Any]] = {  # the same for an event in all runs
         Column("event_block"): [event.block.name for event in table.events],
         Column("method"): [table.methods[number] for number in table.block.tolist()],
@@ -42,6 +52,8 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
         Column("op_types", Kind.LIST): [found.op_types for found in attributions],
         Column("module"): [found.module for found in attributions],
         Column("sources", Kind.LIST): [[str(line) for line in a.lines] for a in attributions],
+        Column("quantity"): [quantity.value for quantity in table.quantity],
+        Column("unit"): list(table.unit),
     }
     unit = None if scale.source is TimeScale.CYCLES else scale.source.value
     # numpy's arrays are sequences in all but name.
@@ -50,7 +62,8 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
         **{column: object_column(cells)[table.event] for column, cells in shared.items()},
         Column("start", Kind.INT, unit): table.start,
         Column("end", Kind.INT, unit): dump.end[table.row],
-        Column("elapsed", Kind.DURATION, scale.unit): scale(table.ticks),
+        Column("elapsed", Kind.DURATION, scale.unit): np.where(is_time, scale(table.ticks), np.nan),
+        Column("value", Kind.FLOAT): np.where(is_time, np.nan, table.ticks),
     }
     return Table.of(content, title=f"events of {dump.path or 'the dump'}")
 
@@ -97,7 +110,8 @@ def timeline(trace: Trace, source: TimeScale = TimeScale.NS) -> Timeline:
 
     Ticks are those of the dump, of unit `source`; cycles stay cycles. Events inside delegates are
     on a track for each backend below the runtime's. Events on a delegate's own clock are moved to
-    the start of their call, on a track that says so.
+    the start of their call, on a track that says so. Numbers that are no times on a timeline are
+    left out.
     """
     return event_spans(trace, source=source).timeline
 
@@ -107,21 +121,26 @@ def event_spans(
 ) -> EventSpans:
     """Return the spans of the runs of these numbers, or of all; see `timeline`."""
     table = trace.events
-    chosen = slice(None) if runs is None else np.isin(table.run, list(runs))
+    is_drawn = np.array([one is None or one.is_drawn for one in table.meaning], np.bool_)
+    chosen = is_drawn[table.event]
+    if runs is not None:
+        chosen &= np.isin(table.run, list(runs))
     event = table.event[chosen]
     tracks: dict[tuple[str, str | None], int] = {(_RUNTIME, None): 0}
     names: dict[str, int] = {}
     args: list[Mapping[str, Any]] = []
-    shown = np.arange(len(table.events)) if runs is None else np.unique(event)
+    shown = np.flatnonzero(is_drawn) if runs is None else np.unique(event)
     track, name_id, args_id = np.zeros((3, len(table.events)), np.int32)
     for number in shown.tolist():
         key, found = table.events[number].key, trace.attributions[number]
+        meaning = table.meaning[number]
         head: tuple[str, str | None] = (_RUNTIME, None)
-        if key.delegate_id is not None:
-            is_device = table.clock[number] is Clock.DEVICE
+        if meaning is not None:
+            is_device = meaning.clock is Clock.DEVICE
             head = (found.backend_id or "delegate", _OWN_CLOCK if is_device else None)
         track[number] = tracks.setdefault(head, len(tracks))
-        name_id[number] = names.setdefault(key.name, len(names))
+        name = key.name if meaning is None else meaning.name
+        name_id[number] = names.setdefault(name, len(names))
         about = _args(table.methods[table.block[number]], key, found)
         args_id[number] = len(args) if about else -1
         if about:
@@ -161,10 +180,24 @@ def _device_shifts(trace: Trace) -> Ints:
 
     def shifts(block: Block) -> Ints:
         found = np.zeros((len(block.profiled), len(block.runs)), np.int64)
-        for number, index in enumerate(block.profiled):
-            key = block.keys[index]
-            if block.clock(key) is Clock.DEVICE:
-                found[number] = block.device_shift(key.instruction)
+        number = {index: at for at, index in enumerate(block.profiled)}
+        apart: dict[int | None, list[int]] = {}  # by instruction
+        for index, meaning in trace.meanings(block).items():
+            if meaning.is_drawn and meaning.clock is Clock.DEVICE:
+                apart.setdefault(block.keys[index].instruction, []).append(index)
+        for instruction, members in apart.items():
+            call = next(
+                (
+                    index
+                    for index in block.profiled
+                    if block.keys[index].instruction == instruction
+                    and block.keys[index].name == DELEGATE_CALL
+                ),
+                None,
+            )
+            if call is not None:
+                shift = block.starts[call] - block.starts[members].min(axis=0)
+                found[[number[index] for index in members]] = shift
         return found
 
     return trace.events.by_row(shifts(block) for block in trace.blocks)

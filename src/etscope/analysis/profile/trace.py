@@ -41,6 +41,7 @@ from etscope.analysis.program.compatibility import (
     instruction_labels,
 )
 from etscope.analysis.program.program import InstructionRecord
+from etscope.delegates.blocks import meanings
 from etscope.errors import EtscopeWarning, FormatError, MismatchError, MissingDataError
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import (
@@ -61,7 +62,14 @@ from etscope.formats.run_json import (
     saved_methods,
     saved_run,
 )
-from etscope.model.event_table import KERNEL_PREFIX, Block, EventKey, EventTable, find_blocks
+from etscope.model.event_table import (
+    KERNEL_PREFIX,
+    Block,
+    EventKey,
+    EventTable,
+    Meaning,
+    find_blocks,
+)
 
 _EXECUTE = "Execute"  # the name of the runtime's runs of a method
 
@@ -189,7 +197,8 @@ class Trace:
     @cached_property
     def events(self) -> EventTable:
         """All timed events of the dump as one table."""
-        return EventTable(self.dump, self.blocks, tuple(map(self.method_of, self.blocks)))
+        methods = tuple(map(self.method_of, self.blocks))
+        return EventTable(self.dump, self.blocks, methods, tuple(map(self.meanings, self.blocks)))
 
     @cached_property
     def attributions(self) -> tuple[Attribution, ...]:
@@ -343,12 +352,25 @@ class Trace:
         method = self.method_of(block) if method is None else method
         if method is None:
             return lambda _: UNATTRIBUTED
-        return attribution_of(
+        attribution = attribution_of(
             self.symbols(method),
             self.instructions(method),
             self.labels.get(method, ()),
             self.inner_events(method),
         )
+        identifiers = {
+            (key.instruction, key.delegate_id): meaning.identifier
+            for one in self.blocks
+            if one is block or self.method_of(one) == method
+            for index, meaning in self.meanings(one).items()
+            for key in [one.keys[index]]
+        }
+
+        def attributed(key: EventKey) -> Attribution:
+            known = identifiers.get((key.instruction, key.delegate_id))
+            return attribution(key if known is None else key._replace(delegate_id=known))
+
+        return attributed
 
     def run_nodes(self, method: str) -> RunNodes:
         """The nodes that a method's instructions ran, of the graph that `symbols` are of; none for
@@ -411,12 +433,31 @@ class Trace:
             method_profile(
                 blocks,
                 self.shown_at(blocks[0]),
+                self.meanings,
                 method,
                 load,
                 self.also_fitting(blocks[0]),
             )
             for method, blocks in groups
         ]
+
+    def meanings(self, block: Block) -> Mapping[int, Meaning]:
+        """The meaning of each event that a delegate logged, by its index in the block's keys."""
+        return self.once(("meanings", id(block)), lambda: self._decoded(block))
+
+    def _decoded(self, block: Block) -> Mapping[int, Meaning]:
+        method = self.method_of(block)
+        if method is None:
+            return meanings(block, lambda _: None)
+        delegates, records = self.symbols(method).delegates, self.instructions(method)
+
+        def backend(key: EventKey) -> str | None:
+            number = -1 if key.instruction is None else key.instruction
+            if number in delegates:
+                return delegates[number].backend_id
+            return records[number].backend_id if 0 <= number < len(records) else None
+
+        return meanings(block, backend)
 
     def shown_at(self, block: Block) -> Callable[[EventKey], Attribution]:
         """Return the function that attributes the block's events to the nodes that ran there, and
@@ -536,9 +577,12 @@ def warn_no_debug_buffer() -> None:
     )
 
 
-def warn_own_clock(instructions: Iterable[int]) -> None:
-    """Warn that events of delegates cannot be compared with the others."""
-    listed = ", ".join(map(str, sorted(instructions)))
+def warn_own_clock(block: Block, meanings: Mapping[int, Meaning]) -> None:
+    """Warn if a block has events of delegates that cannot be compared with the others."""
+    apart = {block.keys[i].instruction for i, meaning in meanings.items() if not meaning.adds}
+    if not apart:
+        return
+    listed = ", ".join(sorted(map(str, apart)))
     warnings.warn(
         f"inside the delegate calls of instructions {listed}, times are not on the runtime's clock:"
         " they are in ticks of the delegate's own, scaled like the others"

@@ -181,7 +181,7 @@ def _with_operators(report: Report, lab: Lab | Client, job: Job, spec: JobSpec) 
             model, record = None, model
         trace = open_trace(str(dump), record, program=None if record else model)
         tables = view.tables(trace, method=job.spec.method)
-        [table, *_] = select_columns(tables, None, view.default_columns)
+        [table, *_] = select_columns(tables, None, view.default_columns(tables))
         operators = Section("operators", table)
     sections = list(report.sections)
     names = [section.name for section in sections]

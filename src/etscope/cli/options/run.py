@@ -191,8 +191,9 @@ class RunArguments:
         if LATENCY in shown:
             tables.append(run.latency_table())
         if EVENTS in shown:
-            default = view.default_columns if is_text else None
-            tables += select_columns(view.tables(run.trace), view.columns, default)
+            events = view.tables(run.trace)
+            default = view.default_columns(events) if is_text else None
+            tables += select_columns(events, view.columns, default)
         if VERIFICATION in shown:
             try:
                 tables.append(run.verify(self.rtol, self.atol).table())

@@ -110,14 +110,13 @@ class ViewOptions:
     limit: int | None = None
     unit: str | None = None
 
-    @property
-    def default_columns(self) -> tuple[str, ...]:
+    def default_columns(self, tables: Sequence[Table]) -> list[str]:
         """The columns of a text without `--columns`."""
         if self.by is not None:
-            return (self.by, "events", "calls", "avg", "share")
-        from etscope.analysis.profile.profile_table import DEFAULT_COLUMNS
+            return [self.by, "events", "calls", "avg", "share"]
+        from etscope.analysis.profile.profile_table import default_columns
 
-        return DEFAULT_COLUMNS
+        return default_columns(tables)
 
     def tables(
         self,

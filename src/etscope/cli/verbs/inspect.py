@@ -28,4 +28,4 @@ def command(
     """
     trace = files.open()
     tables = view.tables(trace, files.source_unit, method, files.findings(trace))
-    output.write_tables(tables, view.columns, view.default_columns)
+    output.write_tables(tables, view.columns, view.default_columns(tables))

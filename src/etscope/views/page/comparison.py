@@ -26,6 +26,7 @@ from etscope.analysis.profile.correlate import Attribution
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import MismatchError, reading
+from etscope.model.event_table import Clock, Meaning, Quantity
 from etscope.model.graph import ModuleFrame, Node, SourceLine
 from etscope.model.table import Column, Kind, Table
 from etscope.units import TimeScale, scale_factor
@@ -276,7 +277,7 @@ def _row(
     samples, count = method["samples"][number], len(method["totals"])
     calls = np.zeros(count, dtype=np.int64)
     if samples is None:
-        samples = [cells["avg"]] * count
+        samples = [cells["avg"] or cells["value"]] * count
     else:
         calls = np.array([sample is not None for sample in samples], dtype=np.int64)
     lines = [
@@ -294,6 +295,15 @@ def _row(
         )
     )
     is_inherited = not ops and module is not None
+    meaning = None
+    if cells["kind"] == "delegated":
+        meaning = Meaning(
+            cells["event"],
+            cells["delegate_debug_identifier"] or "",
+            quantity=Quantity.INTERVAL if cells["value"] is None else Quantity.COUNTER,
+            clock=Clock.RUNTIME if cells["share"] is not None else Clock.DEVICE,
+            unit=cells["unit"],
+        )
     return Row(
         kind=cells["kind"],
         name=cells["event"],
@@ -308,7 +318,7 @@ def _row(
             stack=() if is_inherited else tuple(lines[:1]),
         ),
         depth=method["rows"]["depth"][number],
-        own_clock=cells["kind"] == "delegated" and cells["share"] is None,
+        meaning=meaning,
     )
 
 

@@ -124,6 +124,8 @@ def _samples(rows: Sequence[Row], scale: Scale) -> tuple[list[list[Any] | None],
     samples: list[list[Any] | None] = [None] * len(rows)
     for number in by_time[:most]:
         row = rows[number]
+        if not row.is_time:
+            continue
         values: list[Any] = scale(row.ticks).tolist()
         for position in np.flatnonzero(~row.ran).tolist():
             values[position] = None
@@ -188,8 +190,8 @@ def events_document(
     rows: list[int | None] = []
     room = MOST_RAW
     for block in blocks:
-        if block.own_clock and convert is None:
-            warn_own_clock(block.own_clock)
+        if convert is None:
+            warn_own_clock(block, trace.meanings(block))
         attribution = trace.shown_at(block)
         samples = block_samples(block, scale, convert)
         profiled = set(block.profiled)

@@ -1,0 +1,80 @@
+"""Decode what the Vulkan delegate logs.
+
+Phases of the call on the host's clock, which is the runtime's, one inside the other: ETVK_EXECUTE
+holds the copies of inputs and outputs, ETVK_RESIZE and ETVK_COMPUTE_GRAPH_EXECUTE
+(backends/vulkan/runtime/VulkanBackend.cpp). And for each dispatch an event on the GPU's clock in
+ns, whose name is JSON: {"operator": {"name", "delegate_node_id", "args"}, "kernel_name",
+"operator_id", "dispatch_id"} (backends/vulkan/runtime/graph/ops/DispatchNode.cpp). The record's
+delegate map has the node by its `delegate_node_id`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from etscope.delegates.intervals import parents
+from etscope.delegates.logged import LoggedCall
+from etscope.model.event_table import Clock, Meaning
+
+_PHASE = "ETVK_"
+_EXECUTE = "ETVK_COMPUTE_GRAPH_EXECUTE"  # ends before what the GPU did in it is logged
+
+
+def recognises(names: Sequence[str]) -> bool:
+    """True for the names of Vulkan's phases."""
+    return any(name.startswith(_PHASE) for name in names)
+
+
+def decode(call: LoggedCall) -> list[Meaning]:
+    """Phases, nested as they lie in time, and dispatches of the GPU."""
+    dispatches = {number: _dispatch(name) for number, name in enumerate(call.names)}
+    phases = [number for number in range(len(call.names)) if dispatches[number] is None]
+    around = parents(
+        LoggedCall(
+            [call.names[n] for n in phases],
+            [call.identifiers[n] for n in phases],
+            call.start[phases],
+            call.ticks[phases],
+        )
+    )
+    holders = {
+        number: None if parent is None else phases[parent]
+        for number, parent in zip(phases, around, strict=True)
+    }
+    inside = call.is_inside
+    found: list[Meaning] = []
+    execute: int | None = None
+    for number, (name, identifier) in enumerate(zip(call.names, call.identifiers, strict=True)):
+        dispatch = dispatches[number]
+        if dispatch is None:
+            clock = Clock.RUNTIME if inside[number] else Clock.DEVICE
+            found.append(Meaning(name, identifier, clock=clock, parent=holders[number]))
+            execute = number if name == _EXECUTE else execute
+        else:
+            kernel, node = dispatch
+            known = identifier if node is None else node
+            found.append(Meaning(kernel, known, clock=Clock.DEVICE, parent=execute))
+    return found
+
+
+def _dispatch(name: str) -> tuple[str, int | str | None] | None:
+    """Return the name of a dispatch's kernel, with its operator, and the id of its node; None for
+    the name of a phase, or JSON that is broken."""
+    if not name.startswith("{"):
+        return None
+    try:
+        content: Any = json.loads(name)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict) or "dispatch_id" not in content:
+        return None
+    operator = content.get("operator")
+    operator = operator if isinstance(operator, dict) else {}
+    kernel, of = content.get("kernel_name"), operator.get("name")
+    parts = [part for part in (of, kernel) if isinstance(part, str) and part]
+    node = operator.get("delegate_node_id")
+    shown = f"{parts[0]} ({parts[1]})" if len(parts) == 2 else (parts or ["dispatch"])[0]
+    is_known = isinstance(node, (int, str)) and not isinstance(node, bool)
+    return f"{shown} #{content['dispatch_id']}", node if is_known else None

@@ -1,0 +1,122 @@
+"""What delegates log is shown as what it is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from etscope.analysis.profile.profile import MethodProfile
+from etscope.analysis.profile.profile_table import profile_table
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.timeline import event_rows, timeline
+from etscope.analysis.profile.trace import Trace
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etdump.writer import ETDumpWriter
+from etscope.units import TimeScale
+from tests.support.delegate_dumps import Log, dump_of, qnn, vulkan
+
+MS = Scale(TimeScale.NS, TimeScale.MS)
+DURATIONS = ("avg", "p50", "p90", "p10", "min", "max", "std", "first")
+
+
+def trace(*logs: Log) -> Trace:
+    return Trace(read_etdump(dump_of(*logs)))
+
+
+def profile_of(*logs: Log) -> MethodProfile:
+    (found,) = trace(*logs).profiles()
+    return found
+
+
+def cells(*logs: Log) -> dict[str, dict[str, Any]]:
+    """The rows of the table by the name of the event."""
+    table = profile_table(profile_of(*logs), MS, sort="run")
+    rows = [
+        dict(zip(table.values, row, strict=True))
+        for row in zip(*table.values.values(), strict=True)
+    ]
+    return {row["event"]: row for row in rows}
+
+
+def test_numbers_of_qnn_have_their_units_and_are_no_times() -> None:
+    rows = cells(qnn())
+    assert (rows["RPC (execute) time"]["value"], rows["RPC (execute) time"]["unit"]) == (
+        18_000,
+        "us",
+    )
+    assert (rows["conv_1"]["value"], rows["conv_1"]["unit"]) == (700, "cycles")
+    assert rows["Number of HVX threads used"]["unit"] == "count"
+    assert rows["DSP:before_context_created"]["unit"] == "bytes"
+    for name, row in rows.items():
+        if row["value"] is not None:
+            assert row["share"] is None, name
+            assert all(row[column] is None for column in DURATIONS), name
+    assert rows["DELEGATE_CALL"]["avg"] == pytest.approx(0.001)
+
+
+def test_cycles_of_nodes_are_parts_of_the_accelerator() -> None:
+    profile = profile_of(qnn(), qnn((("conv_1", 720), ("relu_2", 240))))
+    depths = {row.name: row.depth for row in profile.rows}
+    assert (depths["Accelerator (execute) time"], depths["conv_1"], depths["relu_2"]) == (1, 2, 2)
+    assert depths["RPC (execute) time"] == 1
+    (call,) = profile.instructions
+    assert call.leaves == (call.head,)
+
+
+def test_qnn_is_on_no_timeline() -> None:
+    drawn = timeline(trace(qnn()))
+    assert set(drawn.names) == {"DELEGATE_CALL", "Method::execute"}
+    rows = event_rows(trace(qnn()), MS)
+    by_name = dict(zip(rows.values["event"], range(len(rows)), strict=True))
+    number = by_name["RPC (execute) time (us)"]
+    assert (rows.values["value"][number], rows.values["unit"][number]) == (18_000, "us")
+    assert np.isnan(rows.values["elapsed"][number])
+
+
+def test_phases_of_vulkan_are_nested_and_add_up() -> None:
+    profile = profile_of(vulkan(), vulkan(begin=1_030))
+    shown = [(row.name, row.depth, row.ticks.tolist()) for row in profile.rows if row.is_time]
+    assert ("ETVK_EXECUTE", 1, [920, 920]) in shown
+    assert ("ETVK_COPY_INPUTS", 2, [100, 100]) in shown
+    assert ("(rest of ETVK_EXECUTE)", 2, [50, 50]) in shown
+    assert ("(rest of the delegate call)", 1, [80, 80]) in shown
+    (call,) = profile.instructions
+    assert sum(leaf.ticks for leaf in call.leaves).tolist() == call.head.ticks.tolist()
+    dispatch = next(row for row in profile.rows if row.name.startswith("aten.convolution"))
+    assert dispatch.name == "aten.convolution.default (conv2d_float) #0"
+    assert dispatch.own_clock and dispatch.ticks.tolist() == [5_000, 5_000]
+    assert dispatch.depth == 3, "inside of what the host waits for"
+
+
+def test_dispatches_have_a_lane_of_their_own_clock() -> None:
+    drawn = timeline(trace(vulkan()))
+    notes = {track.name: track.note for track in drawn.tracks}
+    assert len(drawn.tracks) == 3
+    assert "own clock" in {track.note for track in drawn.tracks}, notes
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{",
+        '{"dispatch_id"',
+        json.dumps({"dispatch_id": 0}),
+        json.dumps({"dispatch_id": 0, "operator": 3, "kernel_name": None}),
+        json.dumps([1]),
+        "[" * 100_000,
+    ],
+)
+def test_broken_names_keep_their_rows(name: str) -> None:
+    def log(writer: ETDumpWriter, instruction: int) -> None:
+        place = {"chain_index": 0, "instruction_id": instruction}
+        writer.log_profiling_delegate(name, 5, 9, **place)
+        writer.log_profiling_delegate("ETVK_EXECUTE", 1_100, 1_900, **place)
+
+    profile = profile_of(log)
+    assert sum(row.kind == "delegated" for row in profile.rows) == 2
+    assert int(profile.total[0]) == sum(
+        int(leaf.ticks[0]) for call in profile.instructions for leaf in call.leaves
+    ) + int(profile.unaccounted[0])
