@@ -66,7 +66,7 @@ class Clock(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an event inside a delegate is, as the decoder of its backend tells.
+    """Meaning of an event inside a delegate, as the decoder of its backend tells it.
 
     name: to be shown. identifier: the record's delegate map has it by that. unit: of the number, as
     "us" or "cycles"; None for ticks of the dump's clock. is_placed: its start is a time, too.
@@ -349,8 +349,8 @@ class EventTable:
 
     @cached_property
     def meaning(self) -> tuple[Meaning | None, ...]:
-        """What each event inside a delegate is; None for the runtime's own, which are intervals on
-        its clock."""
+        """The meaning of each event inside a delegate; None for the runtime's own, which are
+        intervals on its clock."""
         found = zip(self.events, self.block.tolist(), strict=True)
         return tuple(self.meanings[block].get(event.index) for event, block in found)
 

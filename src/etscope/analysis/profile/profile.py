@@ -257,7 +257,7 @@ class _Sum:
 
 
 def _identity(key: EventKey) -> Hashable:
-    """What events have in common that are added up in one row."""
+    """Return what events have in common that are added up in one row."""
     named = key.role not in (*CALL_ROLES, "delegated")
     return key.instruction, key.delegate_id, key.name if named else key.role
 
