@@ -30,20 +30,31 @@ const leaves = new WeakMap<TableDoc, boolean[]>();
 
 /**
  * The rows whose times are added up, in every view: the events inside a delegate call and what is left
- * of it, if its rest is known; else the call.
+ * of it, if its rest is known; else the call. The same holds for an event with others inside it. What
+ * has no share is no part of the time.
  */
 export function leavesOf(table: TableDoc): readonly boolean[] {
   let found = leaves.get(table);
   if (!found) {
-    const [depth, kinds] = [table.depth ?? [], table.values["kind"] ?? []];
-    found = [];
-    for (let head = 0, count = rowsIn(table); head < count; ) {
-      let end = head + 1;
-      while (end < count && (depth[end] ?? 0) > 0) end++;
-      const split = kinds.slice(head + 1, end).includes("unaccounted");
-      for (let row = head; row < end; row++) found[row] = row > head === split;
-      head = end;
+    const [depth, kinds, shares] = [table.depth ?? [], table.values["kind"] ?? [], table.values["share"]];
+    const count = rowsIn(table);
+    const holders: (number | undefined)[] = [];
+    const divided = new Set<number>();
+    const open: number[] = [];
+    for (let row = 0; row < count; row++) {
+      while (open.length && (depth[open.at(-1)!] ?? 0) >= (depth[row] ?? 0)) open.pop();
+      const holder = open.at(-1);
+      holders.push(holder);
+      if (holder !== undefined && kinds[row] === "unaccounted") divided.add(holder);
+      open.push(row);
     }
+    // Parts of what is divided: all others are beside a time that counts as a whole.
+    const isPart: boolean[] = [];
+    found = holders.map((holder, row) => {
+      isPart[row] = holder === undefined || (divided.has(holder) && isPart[holder]!);
+      const isApart = holder !== undefined && shares !== undefined && (shares[row] ?? null) === null;
+      return isPart[row]! && !divided.has(row) && !isApart;
+    });
     leaves.set(table, found);
   }
   return found;
