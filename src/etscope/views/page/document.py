@@ -615,7 +615,7 @@ class _TimelineColumns:
         row = None if method is None else method.row_of_event(key)
         if method is None or row is None:
             return self._names.setdefault(key.name, len(self._names)), None
-        is_told = key.name in _CALLS or key.name.startswith("Invalid ")
+        is_told = key.name in _CALLS or key.role == "delegated"
         name = method.rows[row].name if is_told else key.name  # of what it calls
         return self._names.setdefault(name, len(self._names)), [method.index, row]
 
