@@ -18,6 +18,7 @@ from typing import NamedTuple
 from etscope.delegates import qnn, vulkan
 from etscope.delegates.intervals import in_a_row, nested
 from etscope.delegates.logged import LoggedCall
+from etscope.errors import UsageError
 from etscope.model.event_table import Meaning
 
 Decoder = Callable[[LoggedCall], Sequence[Meaning]]
@@ -40,13 +41,22 @@ _OTHERS = Backend(nested)
 
 
 def decoded(backend: str | None, call: LoggedCall) -> Sequence[Meaning]:
-    """Return the meaning of each event of a call. backend: its id; None if it is not known."""
+    """Return the meaning of each event of a call. backend: its id; None if it is not known.
+
+    Raises `UsageError` for a decoder of another package that leaves events out.
+    """
     if backend is None:
         names = call.names
         found = next((one for one in DELEGATES.values() if one.recognises(names)), _OTHERS)
     else:
         found = DELEGATES.get(backend) or _from_packages().get(backend, _OTHERS)
-    return found.decode(call)
+    told = found.decode(call)
+    if len(told) != len(call.names):
+        raise UsageError(
+            f"the decoder of {backend} returns {len(told)} meanings of {len(call.names)} events",
+            hint="it is of the package that has the entry point etscope.delegates",
+        )
+    return told
 
 
 @cache

@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.timeline import event_rows, timeline
 from etscope.analysis.profile.trace import Trace
+from etscope.delegates import Backend, LoggedCall, Meaning, decoded
+from etscope.errors import UsageError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.units import TimeScale
@@ -120,3 +124,55 @@ def test_broken_names_keep_their_rows(name: str) -> None:
     assert int(profile.total[0]) == sum(
         int(leaf.ticks[0]) for call in profile.instructions for leaf in call.leaves
     ) + int(profile.unaccounted[0])
+
+
+_NAMES = st.sampled_from(
+    [
+        *("conv", "graph", "ETVK_EXECUTE", "ETVK_COMPUTE_GRAPH_EXECUTE", "RPC (execute) time (us)"),
+        *("Accelerator (execute) time (cycles)", "conv_1:OpId_0 (cycles)", "memory (bytes)"),
+        *("x (count)", "y (watts)", json.dumps({"dispatch_id": 0, "kernel_name": "k"})),
+    ]
+)
+_EVENTS = st.lists(st.tuples(_NAMES, st.integers(0, 3_000), st.integers(0, 2_000)), max_size=8)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_EVENTS, min_size=1, max_size=2))
+def test_times_add_up_and_other_numbers_are_none(runs: list[list[tuple[str, int, int]]]) -> None:
+    def log(events: list[tuple[str, int, int]]) -> Log:
+        def write(writer: ETDumpWriter, instruction: int) -> None:
+            place = {"chain_index": 0, "instruction_id": instruction}
+            for name, start, length in events:
+                writer.log_profiling_delegate(name, start, start + length, **place)
+
+        return write
+
+    opened = trace(*map(log, runs))
+    drawn = timeline(opened)
+    for profile in opened.profiles():
+        leaves = [leaf for call in profile.instructions for leaf in call.leaves]
+        assert (sum(leaf.ticks for leaf in leaves) + profile.unaccounted == profile.total).all()
+        table = profile_table(profile, MS, sort="run")
+        for number, value in enumerate(table.values["value"]):
+            if value is not None:
+                columns = (*DURATIONS, "share", "cumulative")
+                assert all(table.values[column][number] is None for column in columns)
+        for row in profile.rows:
+            assert not leaves or (row.ticks >= 0).all()
+    others = {m.name for m in opened.events.meaning if m is not None and not m.is_drawn}
+    times = {m.name for m in opened.events.meaning if m is not None and m.is_drawn}
+    assert not (others - times) & set(drawn.names)
+
+
+def test_a_decoder_of_a_package_is_taken_and_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    number = np.array([[7]])
+    call = LoggedCall(["conv"], ["conv"], start=number, ticks=number)
+    packages = {
+        "Mine": Backend(lambda call: [Meaning("shown", "conv", unit="us")]),
+        "Short": Backend(lambda call: []),
+    }
+    monkeypatch.setattr("etscope.delegates._from_packages", lambda: packages)
+    assert [one.name for one in decoded("Mine", call)] == ["shown"]
+    assert [one.name for one in decoded("Other", call)] == ["conv"]
+    with pytest.raises(UsageError, match="decoder of Short returns 0 meanings of 1 events"):
+        decoded("Short", call)

@@ -358,19 +358,23 @@ class Trace:
             self.labels.get(method, ()),
             self.inner_events(method),
         )
-        identifiers = {
-            (key.instruction, key.delegate_id): meaning.identifier
-            for one in self.blocks
-            if one is block or self.method_of(one) == method
-            for index, meaning in self.meanings(one).items()
-            for key in [one.keys[index]]
-        }
+        identifiers = self.once(("identifiers", method), lambda: self._identifiers(method))
 
         def attributed(key: EventKey) -> Attribution:
             known = identifiers.get((key.instruction, key.delegate_id))
             return attribution(key if known is None else key._replace(delegate_id=known))
 
         return attributed
+
+    def _identifiers(self, method: str) -> Mapping[tuple[int | None, int | str | None], int | str]:
+        """The names that the record's delegate map has for events, by what was logged."""
+        return {
+            (key.instruction, key.delegate_id): meaning.identifier
+            for block in self.blocks
+            if self.method_of(block) in (method, None)
+            for index, meaning in self.meanings(block).items()
+            for key in [block.keys[index]]
+        }
 
     def run_nodes(self, method: str) -> RunNodes:
         """The nodes that a method's instructions ran, of the graph that `symbols` are of; none for
