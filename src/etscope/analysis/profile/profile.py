@@ -310,10 +310,20 @@ def _instruction_rows(
 def _nested(head: Row | None, delegated: Sequence[_Sum], row: Callable[..., Row]) -> Iterator[Row]:
     """Yield a call's row and those of the events that its delegate logged, each below what it is a
     part of, with the rest of each that is divided."""
+    known = {entry.identity: entry for entry in delegated}
+
+    def holder(entry: _Sum) -> Hashable:
+        """The identity of the event that holds this one; None where they hold one another in turn,
+        as events of one name may."""
+        seen, at = {entry.identity}, entry.parent
+        while at in known and at not in seen:
+            seen.add(at)
+            at = known[at].parent
+        return None if at in known else entry.parent
+
     below: dict[Hashable, list[_Sum]] = {}
-    known = {entry.identity for entry in delegated}
     for entry in delegated:
-        below.setdefault(entry.parent if entry.parent in known else None, []).append(entry)
+        below.setdefault(holder(entry), []).append(entry)
 
     def with_parts(whole: Row | None, parts: Sequence[_Sum], depth: int) -> Iterator[Row]:
         rest = None
