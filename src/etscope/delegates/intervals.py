@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from etscope.delegates.logged import LoggedCall
 from etscope.model.event_table import Clock, Meaning
 
@@ -18,11 +20,8 @@ def in_a_row(call: LoggedCall) -> list[Meaning]:
 
 def nested(call: LoggedCall) -> list[Meaning]:
     """Times of which some may be a part of others."""
-    clock = Clock.RUNTIME if call.is_inside.all() else Clock.DEVICE
-    found = zip(call.names, call.identifiers, parents(call), strict=True)
-    return [
-        Meaning(name, identifier, clock=clock, parent=parent) for name, identifier, parent in found
-    ]
+    found = zip(in_a_row(call), parents(call), strict=True)
+    return [replace(meaning, parent=parent) for meaning, parent in found]
 
 
 def parents(call: LoggedCall) -> list[int | None]:

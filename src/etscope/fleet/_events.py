@@ -265,8 +265,8 @@ def _arrow_events(
     count = len(table.row)
     call = table.call
     event = pa.array(table.event)
-    own_clock = np.array([one is not None and not one.adds for one in table.meaning], np.bool_)
-    is_number = np.array([one is not None and not one.is_time for one in table.meaning], np.bool_)
+    own_clock = ~table.where(lambda meaning: meaning.adds)
+    is_number = ~table.where(lambda meaning: meaning.is_time)
     columns: dict[str, Any] = {name: values.take(event) for name, values in pattern.texts.items()}
     columns |= {
         "run": pa.array(table.run, pa.int32()),

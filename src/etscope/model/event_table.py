@@ -11,7 +11,7 @@ timeline, diff, the rows of `etscope collect` and `etscope convert`, the report'
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -353,6 +353,10 @@ class EventTable:
         intervals on its clock."""
         found = zip(self.events, self.block.tolist(), strict=True)
         return tuple(self.meanings[block].get(event.index) for event, block in found)
+
+    def where(self, holds: Callable[[Meaning], bool]) -> npt.NDArray[np.bool_]:
+        """Return a mask of the events: the runtime's own, and those whose meaning is so."""
+        return np.array([one is None or holds(one) for one in self.meaning], np.bool_)
 
     @property
     def quantity(self) -> tuple[Quantity, ...]:

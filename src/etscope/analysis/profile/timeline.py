@@ -37,8 +37,7 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
     """
     table, dump = trace.events, trace.dump
     keys, attributions = [event.key for event in table.events], trace.attributions
-    is_time = np.array([meaning is None or meaning.is_time for meaning in table.meaning], np.bool_)
-    is_time = is_time[table.event]
+    is_time = table.where(lambda meaning: meaning.is_time)[table.event]
     shared: dict[Column, list[Any]] = {  # the same for an event in all runs
         Column("event_block"): [event.block.name for event in table.events],
         Column("method"): [table.methods[number] for number in table.block.tolist()],
@@ -121,7 +120,7 @@ def event_spans(
 ) -> EventSpans:
     """Return the spans of the runs of these numbers, or of all; see `timeline`."""
     table = trace.events
-    is_drawn = np.array([one is None or one.is_drawn for one in table.meaning], np.bool_)
+    is_drawn = table.where(lambda meaning: meaning.is_drawn)
     chosen = is_drawn[table.event]
     if runs is not None:
         chosen &= np.isin(table.run, list(runs))
