@@ -12,11 +12,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from scipy.spatial import distance
-from sklearn import metrics as sklearn
 
 from etscope.analysis.metrics import METRICS, measure, measure_all, tolerance_metric
 from etscope.errors import UsageError
+
+distance = pytest.importorskip("scipy.spatial.distance")
+sklearn = pytest.importorskip("sklearn.metrics")
 
 Array = npt.NDArray[Any]
 Pair = tuple[Array, Array]
