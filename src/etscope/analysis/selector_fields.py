@@ -27,7 +27,9 @@ def fields_of_row(row: Row) -> Fields:
         }
     else:
         fields = _fields_of_nodes(found.nodes)
+    told = {} if row.meaning is None else row.meaning.columns
     return {
+        **{name: [str(value)] for name, value in told.items()},
         **fields,
         "name": names,
         "op": [*names, *found.op_types],

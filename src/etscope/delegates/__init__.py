@@ -15,7 +15,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import NamedTuple
 
-from etscope.delegates import qnn, vulkan
+from etscope.delegates import coreml, ethos_u, neutron, qnn, vgf, vulkan
 from etscope.delegates.intervals import in_a_row, nested
 from etscope.delegates.logged import LoggedCall
 from etscope.errors import UsageError
@@ -23,21 +23,69 @@ from etscope.model.event_table import Meaning
 
 Decoder = Callable[[LoggedCall], Sequence[Meaning]]
 
+_TRACER = "A runtime built with -DEXECUTORCH_ENABLE_EVENT_TRACER=ON logs what is inside."
+_NEVER = "It never does: what runs inside is told by the backend's own tools."
+
 
 class Backend(NamedTuple):
-    """decode: tells what the events of a call are. recognises: tells by the names of events that
-    they are of this backend, for dumps without a record."""
+    """decode: tells what the events of a call are. recognises: tells by the events that they are
+    of this backend, for dumps without a record. silence: a sentence on how to get events
+    where its calls have none."""
 
     decode: Decoder
-    recognises: Callable[[Sequence[str]], bool] = lambda names: False
+    recognises: Callable[[LoggedCall], bool] = lambda call: False
+    silence: str = _NEVER
 
 
 DELEGATES: Mapping[str, Backend] = {
-    "XnnpackBackend": Backend(in_a_row),
-    "QnnBackend": Backend(qnn.decode, qnn.recognises),
-    "VulkanBackend": Backend(vulkan.decode, vulkan.recognises),
+    "XnnpackBackend": Backend(
+        in_a_row,
+        silence=_TRACER,
+    ),
+    "QnnBackend": Backend(
+        qnn.decode,
+        qnn.recognises,
+        "It does when it is compiled with profile_level=2 (kProfileDetailed), or run with "
+        "--profile_level 2.",
+    ),
+    "VulkanBackend": Backend(
+        vulkan.decode,
+        vulkan.recognises,
+        _TRACER,
+    ),
+    "CoreMLBackend": Backend(
+        coreml.decode,
+        coreml.recognises,
+        silence="A delegate built with -DEXECUTORCH_BUILD_DEVTOOLS=ON does, from macOS 14.4 and "
+        "iOS 17.4 on.",
+    ),
+    "VgfBackend": Backend(vgf.decode, vgf.recognises, _TRACER),
+    "NeutronBackend": Backend(
+        neutron.decode,
+        neutron.recognises,
+        silence="It does for a model compiled with use_profiling=True.",
+    ),
+    "EthosUBackend": Backend(
+        ethos_u.decode,
+        ethos_u.recognises,
+        _TRACER,
+    ),
+    # These have no events of their own in a dump.
+    "OpenvinoBackend": Backend(nested),
+    "MPSBackend": Backend(nested),
+    "NeuropilotBackend": Backend(nested),
+    "CudaBackend": Backend(nested),
+    "MetalBackend": Backend(nested),
+    "MLXBackend": Backend(nested),
+    "EnnBackend": Backend(nested),
 }
-_OTHERS = Backend(nested)
+_OTHERS = Backend(nested, silence="Nothing is known of this backend: a package may tell it.")
+
+
+def backend_of(name: str) -> Backend:
+    """Return what is known of the backend of that id: its own, a package's, or how all others are
+    taken."""
+    return DELEGATES.get(name) or _from_packages().get(name, _OTHERS)
 
 
 def decoded(backend: str | None, call: LoggedCall) -> Sequence[Meaning]:
@@ -46,10 +94,9 @@ def decoded(backend: str | None, call: LoggedCall) -> Sequence[Meaning]:
     Raises `UsageError` for a decoder of another package that leaves events out.
     """
     if backend is None:
-        names = call.names
-        found = next((one for one in DELEGATES.values() if one.recognises(names)), _OTHERS)
+        found = next((one for one in DELEGATES.values() if one.recognises(call)), _OTHERS)
     else:
-        found = DELEGATES.get(backend) or _from_packages().get(backend, _OTHERS)
+        found = backend_of(backend)
     told = found.decode(call)
     if len(told) != len(call.names):
         raise UsageError(
@@ -64,4 +111,4 @@ def _from_packages() -> Mapping[str, Backend]:
     return {entry.name: entry.load() for entry in entry_points(group="etscope.delegates")}
 
 
-__all__ = ["DELEGATES", "Backend", "Decoder", "LoggedCall", "Meaning", "decoded"]
+__all__ = ["DELEGATES", "Backend", "Decoder", "LoggedCall", "Meaning", "backend_of", "decoded"]

@@ -17,10 +17,8 @@ def meanings(block: Block, backend: Callable[[EventKey], str | None]) -> dict[in
     The events of one call of the delegate are decoded together.
     """
     calls: dict[tuple[int | None, int | None], list[int]] = {}
-    for index in block.profiled:
-        key = block.keys[index]
-        if key.role == "delegated":
-            calls.setdefault((key.instruction, block.parents[index]), []).append(index)
+    for index in filter(block.is_logged_in_delegate, block.profiled):
+        calls.setdefault((block.keys[index].instruction, block.parents[index]), []).append(index)
     found: dict[int, Meaning] = {}
     for (_, around), members in calls.items():
         keys = [block.keys[index] for index in members]
@@ -32,9 +30,14 @@ def meanings(block: Block, backend: Callable[[EventKey], str | None]) -> dict[in
             ticks=block.ticks[members],
             call_start=block.starts[around] if is_call else None,
             call_ticks=block.ticks[around] if is_call else None,
+            metadata=[block.metadata(index) for index in members],
         )
         told = decoded(backend(keys[0]), call)
         for index, meaning in zip(members, told, strict=True):
             parent = None if meaning.parent is None else members[meaning.parent]
-            found[index] = replace(meaning, parent=parent)
+            columns = meaning.columns
+            if index in block.backwards:
+                runs = int(block.backwards[index].sum())
+                columns = {**columns, "problem": f"ends before it starts in {runs:,} runs"}
+            found[index] = replace(meaning, parent=parent, columns=columns)
     return found

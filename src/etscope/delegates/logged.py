@@ -17,7 +17,8 @@ class LoggedCall:
 
     names: of the events, or their numbers as text. identifiers: as they were logged. start, ticks:
     of each event in each run, int64 [events, runs], in ticks of the dump's clock. call_start,
-    call_ticks: of the call itself, int64 [runs]; None where it was not logged.
+    call_ticks: of the call itself, int64 [runs]; None where it was not logged. metadata: bytes that
+    the delegate attached to each event in the first run; () for none.
     """
 
     names: Sequence[str]
@@ -26,6 +27,11 @@ class LoggedCall:
     ticks: Ints
     call_start: Ints | None = None
     call_ticks: Ints | None = None
+    metadata: Sequence[bytes] = ()
+
+    def metadata_of(self, number: int) -> bytes:
+        """Return the bytes attached to an event."""
+        return self.metadata[number] if self.metadata else b""
 
     @property
     def is_inside(self) -> npt.NDArray[np.bool_]:

@@ -4,29 +4,34 @@
 start 0 and the number as end. The name ends with the unit, " (us)", " (bytes)" or " (count)"; of
 cycles QNN's own name does. The events of nodes follow that of the accelerator, in cycles, and have
 no unit where QNN's name has none: "conv_1:OpId_24 (cycles)", "conv_1".
+
+Cycles become microseconds by the accelerator's time, which QNN logs in both.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from etscope.delegates.logged import LoggedCall
 from etscope.model.event_table import Clock, Meaning, Quantity
 
 _UNIT = re.compile(r"(?P<name>.*?) \((?P<unit>us|bytes|count|cycles)\)$", re.DOTALL)
-_NODE = re.compile(r"(?P<node>.+):OpId_\d+$", re.DOTALL)
+_NODE = re.compile(r"(?P<node>.+):OpId_(?P<number>\d+)$", re.DOTALL)
 _ACCELERATOR = re.compile(r"Accelerator \(execute\b.*cycles", re.DOTALL)
+# One time of a call in two units.
+_IN_CYCLES = "Accelerator (execute) time (cycles)"
+_IN_US = "Accelerator (execute) time (us)"
 
 
-def recognises(names: Sequence[str]) -> bool:
+def recognises(call: LoggedCall) -> bool:
     """True for names that end with a unit."""
-    return any(_UNIT.fullmatch(name) for name in names)
+    return any(_UNIT.fullmatch(name) for name in call.names)
 
 
 def decode(call: LoggedCall) -> list[Meaning]:
     """Numbers of their units, on no timeline; cycles of nodes are parts of the accelerator's."""
     found: list[Meaning] = []
+    cycle_us = _us_of_a_cycle(call)
     accelerator: int | None = None
     for number, (name, identifier) in enumerate(zip(call.names, call.identifiers, strict=True)):
         parts = _UNIT.fullmatch(name)
@@ -46,6 +51,18 @@ def decode(call: LoggedCall) -> list[Meaning]:
                 unit=unit,
                 is_placed=False,
                 parent=None if is_summary else accelerator,
+                columns={} if node is None else {"op_id": int(node["number"])},
+                unit_us=cycle_us if unit == "cycles" else None,
             )
         )
     return found
+
+
+def _us_of_a_cycle(call: LoggedCall) -> float | None:
+    """Return the length of a cycle over all runs; None where the accelerator's time is not logged
+    exactly once in each unit."""
+    names = list(call.names)
+    if names.count(_IN_CYCLES) != 1 or names.count(_IN_US) != 1:
+        return None
+    cycles, us = (int(call.ticks[names.index(name)].sum()) for name in (_IN_CYCLES, _IN_US))
+    return us / cycles if cycles > 0 and us > 0 else None

@@ -11,8 +11,7 @@ delegate map has the node by its `delegate_node_id`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from etscope.delegates.intervals import parents
 from etscope.delegates.logged import LoggedCall
@@ -22,9 +21,9 @@ _PHASE = "ETVK_"
 _EXECUTE = "ETVK_COMPUTE_GRAPH_EXECUTE"  # ends before what the GPU did in it is logged
 
 
-def recognises(names: Sequence[str]) -> bool:
+def recognises(call: LoggedCall) -> bool:
     """True for the names of Vulkan's phases."""
-    return any(name.startswith(_PHASE) for name in names)
+    return any(name.startswith(_PHASE) for name in call.names)
 
 
 def decode(call: LoggedCall) -> list[Meaning]:
@@ -53,15 +52,29 @@ def decode(call: LoggedCall) -> list[Meaning]:
             found.append(Meaning(name, identifier, clock=clock, parent=holders[number]))
             execute = number if name == _EXECUTE else execute
         else:
-            kernel, node = dispatch
-            known = identifier if node is None else node
-            found.append(Meaning(kernel, known, clock=Clock.DEVICE, parent=execute))
+            known = identifier if dispatch.node is None else dispatch.node
+            found.append(
+                Meaning(
+                    dispatch.name,
+                    known,
+                    clock=Clock.DEVICE,
+                    parent=execute,
+                    columns=dispatch.columns,
+                )
+            )
     return found
 
 
-def _dispatch(name: str) -> tuple[str, int | str | None] | None:
-    """Return the name of a dispatch's kernel, with its operator, and the id of its node; None for
-    the name of a phase, or JSON that is broken."""
+class _Dispatch(NamedTuple):
+    """A dispatch by its operator and kernel; node: the id of its node in the delegate's map."""
+
+    name: str
+    node: int | str | None
+    columns: dict[str, str | float]
+
+
+def _dispatch(name: str) -> _Dispatch | None:
+    """Return the dispatch that a name tells; None for the name of a phase, or broken JSON."""
     if not name.startswith("{"):
         return None
     try:
@@ -77,4 +90,8 @@ def _dispatch(name: str) -> tuple[str, int | str | None] | None:
     node = operator.get("delegate_node_id")
     shown = f"{parts[0]} ({parts[1]})" if len(parts) == 2 else (parts or ["dispatch"])[0]
     is_known = isinstance(node, (int, str)) and not isinstance(node, bool)
-    return f"{shown} #{content['dispatch_id']}", node if is_known else None
+    return _Dispatch(
+        f"{shown} #{content['dispatch_id']}",
+        node if is_known else None,
+        {"kernel_name": kernel} if isinstance(kernel, str) and kernel else {},
+    )

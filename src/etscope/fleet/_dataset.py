@@ -75,6 +75,10 @@ EVENT_FIELDS = (
     Field("debug_handles", "ints", "of the nodes behind it"),
     Field("delegate", "text", "the backend of a delegate call and of the events inside"),
     Field("own_clock", "bool", "its times are on the delegate's own clock, not in ns"),
+    Field("quantity", "text", "inside a delegate: interval, counter, estimate or instant"),
+    Field("value", "float64", "what is no measured time: the number, in `unit`"),
+    Field("unit", "text", "us, cycles, bytes, count; ns of estimated times"),
+    Field("backend_columns", "pairs", "what the backend adds, as compute_unit"),
     Field("module", "text", "path of the innermost module that holds all of its nodes"),
     Field("source", "text", "file:line, and the number of further lines"),
     Field("start_ns", "int64", "on the clock of the device", "ns"),
@@ -150,7 +154,7 @@ def writer_options(table: str) -> dict[str, Any]:
     """Options of `pyarrow.parquet.ParquetWriter` for a table."""
     options: dict[str, Any] = {"compression": "zstd", "compression_level": 1}
     if table == EVENTS:
-        plain = {*_DIFFERENCES, "own_clock"}
+        plain = {*_DIFFERENCES, "own_clock", "value", "backend_columns"}
         texts = [f.name for f in EVENT_FIELDS if f.name not in plain]
         # A list column is named by the path of its items.
         options["use_dictionary"] = [

@@ -29,11 +29,13 @@ from etscope.model.event_table import (
     Block,
     EventKey,
     EventTable,
+    Quantity,
     find_blocks,
     framework_ticks,
 )
 from etscope.model.statistics import statistic
 from etscope.optional import require
+from etscope.units import TimeScale
 from etscope.views.tables.cells import without_surrogates
 
 # -- Events apart from their times.
@@ -267,6 +269,9 @@ def _arrow_events(
     event = pa.array(table.event)
     own_clock = ~table.where(lambda meaning: meaning.adds)
     is_number = ~table.where(lambda meaning: meaning.is_time)
+    has_value = is_number & table.where(lambda one: one.quantity is not Quantity.INSTANT)
+    is_estimate = np.array([one is not None and one.is_estimate for one in table.meaning], np.bool_)
+    values = table.ticks * np.where(is_estimate, factor, 1)[table.event]
     columns: dict[str, Any] = {name: values.take(event) for name, values in pattern.texts.items()}
     columns |= {
         "run": pa.array(table.run, pa.int32()),
@@ -274,6 +279,8 @@ def _arrow_events(
         "instruction_id": pattern.instruction.take(event),
         "debug_handles": pattern.handles.take(event),
         "own_clock": pa.array(own_clock[table.event]),
+        "value": pa.array(values.astype(np.float64), mask=~has_value[table.event]),
+        **{name: cells.take(event) for name, cells in _told_by_backends(table).items()},
         "start_ns": pa.array(_ns(table.start, factor)),
         "duration_ns": pa.array(_ns(table.ticks, factor), mask=is_number[table.event]),
     }
@@ -286,6 +293,27 @@ def _arrow_events(
                 columns[field.name] = constant(value, count)
     ordered = [columns[field.name] for field in EVENT_FIELDS]
     return pa.Table.from_arrays(ordered, schema=arrow_schema(EVENTS))
+
+
+def _told_by_backends(table: EventTable) -> dict[str, Any]:
+    """Return the columns of events, [K], that decoders of delegates tell; null for the others."""
+    pa = require("pyarrow", wanted_by=WANTED_BY)
+    told = table.meaning
+    units = [
+        None if one is None else TimeScale.NS.value if one.is_estimate else one.unit for one in told
+    ]
+    quantities = [None if one is None else one.quantity.value for one in told]
+    columns = [
+        None
+        if one is None or not one.columns
+        else [(name, without_surrogates(str(value))) for name, value in one.columns.items()]
+        for one in told
+    ]
+    return {
+        "quantity": pa.array(quantities, pa.string()).dictionary_encode(),
+        "unit": pa.array(units, pa.string()).dictionary_encode(),
+        "backend_columns": pa.array(columns, arrow_type("pairs")),
+    }
 
 
 def _totals(table: EventTable, factor: int) -> dict[str, Any]:

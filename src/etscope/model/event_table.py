@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -47,8 +47,12 @@ NO_CHAIN = -1
 _UINT32 = 1 << 32
 
 
+# The word for times that were not measured, in all that is shown.
+ESTIMATED = "estimated"
+
+
 class Quantity(Enum):
-    """Meaning of an event's numbers. Only intervals are added up or drawn as time."""
+    """Meaning of an event's numbers. Only intervals are added up."""
 
     INTERVAL = "interval"
     INSTANT = "instant"
@@ -71,6 +75,8 @@ class Meaning:
     name: to be shown. identifier: the record's delegate map has it by that. unit: of the number, as
     "us" or "cycles"; None for ticks of the dump's clock. is_placed: its start is a time, too.
     parent: the event of the same call that it is a part of, by its number there; None for the call.
+    columns: what else the backend tells of it, by name ("compute_unit"). unit_us: microseconds that
+    one of its unit is, as far as other events of the call tell.
     """
 
     name: str
@@ -80,21 +86,28 @@ class Meaning:
     unit: str | None = None
     is_placed: bool = True
     parent: int | None = None
+    columns: Mapping[str, str | float] = field(default_factory=dict)
+    unit_us: float | None = None
 
     @property
     def is_time(self) -> bool:
-        """True for a time in ticks of the dump's clock, or of one like it."""
+        """True for a time in ticks of the dump's clock, or of one like it, that was measured."""
         return self.quantity is Quantity.INTERVAL and self.unit is None
 
     @property
+    def is_estimate(self) -> bool:
+        """True for a time in ticks that was not measured."""
+        return self.quantity is Quantity.ESTIMATE and self.unit is None
+
+    @property
     def is_drawn(self) -> bool:
-        """True for a time that has its place on a timeline."""
-        return self.is_time and self.is_placed
+        """True for a time that has its place on a timeline, measured or not."""
+        return self.is_placed and (self.is_time or self.is_estimate)
 
     @property
     def adds(self) -> bool:
         """True for a part of the time of its call."""
-        return self.is_drawn and self.clock is not Clock.DEVICE
+        return self.is_time and self.is_placed and self.clock is not Clock.DEVICE
 
 
 class EventKey(NamedTuple):
@@ -171,6 +184,19 @@ class Block:
         """Return the dump's event rows of a position, one for each run."""
         return self.rows[self.first + position]
 
+    def metadata(self, index: int) -> bytes:
+        """Return what a delegate attached to its event `keys[index]` in the first run."""
+        position = self.keys[index].profile
+        return b"" if position is None else self.dump.metadata(self.row(0, position))
+
+    def is_logged_in_delegate(self, index: int) -> bool:
+        """Return whether the event `keys[index]` was logged by a delegate: with an identifier, or
+        inside its call."""
+        key, parent = self.keys[index], self.parents[index]
+        return key.role == "delegated" or (
+            key.role == "other" and parent is not None and self.keys[parent].role == "delegate"
+        )
+
     @cached_property
     def profiled(self) -> tuple[int, ...]:
         """Indices into `keys` of the events with times."""
@@ -191,8 +217,15 @@ class Block:
 
     @cached_property
     def ticks(self) -> Ints:
-        """Elapsed times, as `starts`. Raises `FormatError` when one is negative or too long."""
-        return self._by_key(self._elapsed())
+        """Elapsed times, as `starts`; 0 where a delegate's clock ran `backwards`. Raises
+        `FormatError` when one of the runtime's own is negative or too long."""
+        return self._by_key(self._elapsed[0])
+
+    @property
+    def backwards(self) -> Mapping[int, npt.NDArray[np.bool_]]:
+        """The delegates' events that end before they start, so that nothing is known of their
+        length: a mask of the runs where they do, by index in `keys`."""
+        return self._elapsed[1]
 
     def _by_key(self, profiled: npt.NDArray[Any]) -> Ints:
         values = np.zeros((len(self.keys), len(self.runs)), dtype=np.int64)
@@ -244,22 +277,30 @@ class Block:
                 found[index] = after[next_end][1]
         return tuple(found)
 
-    def _elapsed(self) -> npt.NDArray[np.int64]:
-        """End minus start in ticks; a 32-bit clock that wrapped in between is put right."""
+    @cached_property
+    def _elapsed(self) -> tuple[Ints, Mapping[int, npt.NDArray[np.bool_]]]:
+        """End minus start in ticks, [profiled keys, runs], a 32-bit clock that wrapped in between
+        put right; and `backwards`."""
         dump, rows = self.dump, self.profile_rows
         start, end = dump.start[rows], dump.end[rows]
         wrapped = start > end
         elapsed = (end - start).astype(np.int64)  # unsigned: wraps around as 64 bits
+        broken = np.zeros(elapsed.shape, np.bool_)
         if wrapped.any():
             broken = wrapped & ((start >= _UINT32) | (end >= _UINT32))
-            if broken.any():
-                raise _bad_times(
-                    dump, int(rows[broken][0]), "ends before it starts, and is on no 32-bit clock"
-                )
             elapsed[wrapped] += _UINT32
-        if (elapsed < 0).any():
-            raise _bad_times(dump, int(rows[elapsed < 0][0]), "takes longer than any clock runs")
-        return elapsed
+        too_long = (elapsed < 0) & ~broken
+        backwards: dict[int, npt.NDArray[np.bool_]] = {}
+        for number in np.flatnonzero((broken | too_long).any(axis=1)).tolist():
+            if not self.is_logged_in_delegate(self.profiled[number]):
+                runs = np.flatnonzero(broken[number])
+                why = "ends before it starts, and is on no 32-bit clock"
+                if not len(runs):
+                    runs, why = np.flatnonzero(too_long[number]), "takes longer than any clock runs"
+                raise _bad_times(dump, int(rows[number, runs[0]]), why)
+            mask = backwards[self.profiled[number]] = broken[number] | too_long[number]
+            elapsed[number, mask] = 0
+        return elapsed, backwards
 
     def _event_keys(self) -> Iterator[EventKey]:
         """Yield the keys of one run's events. Small: a run's sequence, not the dump."""

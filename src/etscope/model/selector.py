@@ -18,6 +18,7 @@ it. Without a key it is matched with names. Keys:
 - ``kind``: kind of the row or node
 - ``shape``: sizes of an input or output (``shape:1x64x*``; ``shape:scalar``); of a node an output
 - ``dtype``: element type of an input or output (``dtype:int8``); of a node an output
+- a column that a delegate's backend adds to its events (``compute_unit:GPU``)
 """
 
 from __future__ import annotations
@@ -140,7 +141,10 @@ class _Parser:
             if colon and not pattern.startswith(":") and re.fullmatch(r"[a-z]+", key):
                 self.next -= 1
                 self._fail(f"unknown key {key!r}: keys are {', '.join(KEYS)}")
-            key, pattern = "name", token.text
+            text = token.text.replace('"', "").replace("'", "")
+            if not text:
+                self._fail("nothing in the quotes")
+            return _name_or_column(text)
         pattern = pattern.replace('"', "").replace("'", "")
         if not pattern:
             self._fail(f"nothing after {key}:")
@@ -153,6 +157,17 @@ class _Parser:
         at = self.tokens[self.next].at if self.next < len(self.tokens) else len(self.text)
         hint = _NO_COMPARISONS if re.search(r"[<>=]", self.text) else None
         raise UsageError(f"selector {self.text!r}, column {at + 1}: {why}", hint=hint)
+
+
+def _name_or_column(text: str) -> Test:
+    """Return the test of a name, which may have colons; or of a column of a backend, as far as an
+    event has one."""
+    column, _, pattern = text.partition(":")
+    whole, part = _glob(text).match, _glob(pattern).match
+    return lambda fields: (
+        any(map(whole, fields.get("name", ())))
+        or any(map(part, fields.get(column.lower(), ()) if column not in KEYS else ()))
+    )
 
 
 @lru_cache(maxsize=1024)

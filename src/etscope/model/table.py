@@ -159,6 +159,19 @@ class Table:
         )
 
 
+def with_same_columns(tables: Sequence[Table]) -> list[Table]:
+    """Return the tables each with the columns of all, those that it lacks without values."""
+    every = {column.name: column for table in tables for column in table.columns}
+    return [
+        replace(
+            table,
+            columns=tuple(every.values()),
+            values={name: table.values.get(name, [None] * len(table)) for name in every},
+        )
+        for table in tables
+    ]
+
+
 def joined(tables: Sequence[Table]) -> Table:
     """Concatenate tables with the same columns."""
     first = tables[0]

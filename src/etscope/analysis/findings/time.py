@@ -388,7 +388,8 @@ class TimeFindings:
         step = thresholds.COARSE_STEP_NS
         short = [m for m in events if self.averages[id(m[1])] < thresholds.COARSE_STEPS * step]
         if self.share(ticks) >= thresholds.REST_SHARE:
-            calls = f"{len(rest):,} delegate calls" if len(rest) > 1 else "delegate call"
+            heads = len({id(group.head) for group, _ in rest})
+            calls = f"{heads:,} delegate calls" if heads > 1 else "delegate call"
             sentence = f"No event explains {self.with_share(ticks)} of the {calls}"
             if coarse:
                 lost = len(events) * step
@@ -423,12 +424,13 @@ class TimeFindings:
         ticks = self.ticks(members)
         if self.share(ticks) < thresholds.REST_SHARE:
             return None
-        on_own_clock = any(row.own_clock for group, _ in members for row in group.below)
-        logged = any(group.below for group, _ in members)
+        below = [row for group, _ in members for row in group.below]
         why = "log no events of their own"
-        if on_own_clock:
+        if any(row.meaning is not None and row.meaning.is_estimate for row in below):
+            why = "log estimates, which are not measured"
+        elif any(row.own_clock for row in below):
             why = "log no times on the clock of the runtime"
-        elif logged:
+        elif below:
             why = "log events that hold one another"
         sentence = (
             f"{_count(len(members), 'delegate call')}, {self.with_share(ticks)}, "

@@ -64,7 +64,7 @@ class Row:
 
     @property
     def is_time(self) -> bool:
-        """True if `ticks` are ticks."""
+        """True if `ticks` are ticks, and were measured."""
         return self.meaning is None or self.meaning.is_time
 
     @property
@@ -214,7 +214,7 @@ def method_profile(
                 parent = None if around is None else _identity(block.keys[around])
                 entry = sums[identity] = _Sum(key, len(runs), found, parent)
             entry.ticks[columns] += block.ticks[index]
-            entry.calls[columns] += 1
+            entry.calls[columns] += ~block.backwards[index] if index in block.backwards else 1
     by_instruction: dict[int | None, list[_Sum]] = {}
     for entry in sums.values():
         by_instruction.setdefault(entry.key.instruction, []).append(entry)
@@ -284,7 +284,7 @@ def _instruction_rows(
         )
 
     call = next((entry for entry in entries if entry.key.role in CALL_ROLES), None)
-    delegated = [entry for entry in entries if entry.key.role == "delegated"]
+    delegated = [entry for entry in entries if entry.meaning is not None]
     kernels = [entry for entry in entries if entry is not call and entry not in delegated]
     head: Row | None = None
     if call is None:

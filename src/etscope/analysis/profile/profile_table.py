@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from etscope.analysis.profile.correlate import handle_list
 from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row, Ticks
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_type
+from etscope.delegates import backend_of
 from etscope.errors import UsageError
-from etscope.model.event_table import EXECUTE, LOAD_METHOD
+from etscope.model.event_table import ESTIMATED, EXECUTE, LOAD_METHOD, Quantity
 from etscope.model.report import filled_columns
 from etscope.model.statistics import Floats, statistic, summarize_rows
 from etscope.model.table import Column, Kind, Table
@@ -37,6 +39,8 @@ def columns(unit: str) -> tuple[Column, ...]:
         ),
         Column("value", Kind.FLOAT, priority=3),
         Column("unit", priority=3),
+        Column("derived", Kind.DURATION, "us", priority=3),
+        Column("quantity", priority=9),
         Column("share", Kind.SHARE, title="share"),
         Column("cumulative", Kind.SHARE, title="cum.", priority=2),
         Column("op_types", Kind.LIST, title="ops", priority=8),
@@ -57,16 +61,47 @@ def columns(unit: str) -> tuple[Column, ...]:
 
 # Columns that are shown by default; the numbers that are no times where there are some.
 DEFAULT_COLUMNS = (
-    "instruction", "event", "avg", "p50", "p90", "value", "unit", "share", "cumulative", "module",
-    "source",
+    "instruction", "event", "avg", "p50", "p90", "value", "unit", "derived", "share", "cumulative",
+    "module", "source",
 )  # fmt: skip
-_WHERE_FILLED = ("value", "unit")
+_WHERE_FILLED = ("value", "unit", "derived")
 
 
-def default_columns(tables: Sequence[Table]) -> list[str]:
-    """Return the columns of `profile_table` to show by default."""
+def default_columns(tables: Sequence[Table], by: str | None = None) -> list[str]:
+    """Return the columns of `profile_table`, or of `grouped_table`, to show by default: at the end
+    those that backends add."""
     filled = {name for table in tables for name in filled_columns(table)}
-    return [name for name in DEFAULT_COLUMNS if name not in _WHERE_FILLED or name in filled]
+    if by is not None:
+        shown = ["avg", "share"]
+        if "value" in tables[0].names:
+            numbers = ("avg", "value", "unit", "derived", "share")
+            shown = [name for name in numbers if name in filled]
+        return [by, "events", "calls", *shown]
+    known = {column.name for column in columns("")}
+    of_backends = dict.fromkeys(
+        name
+        for table in tables
+        for name in table.names
+        if name not in known and _tells_more(table, name)
+    )
+    shown = [name for name in DEFAULT_COLUMNS if name not in _WHERE_FILLED or name in filled]
+    return [*shown, *of_backends]
+
+
+def _tells_more(table: Table, name: str) -> bool:
+    """Return False for a column whose values all are in the names of their rows."""
+    cells = zip(table.values["event"], table.values[name], strict=True)
+    return any(value is not None and str(value) not in event for event, value in cells)
+
+
+def backend_columns(rows: Iterable[Row]) -> dict[str, str]:
+    """Return the columns that the backends of rows add, each with the name in `Meaning.columns`: a
+    name that all rows have is `delegate_<name>`."""
+    known = {column.name for column in columns("")}
+    told = dict.fromkeys(
+        name for row in rows if row.meaning is not None for name in row.meaning.columns
+    )
+    return {f"delegate_{name}" if name in known else name: name for name in told}
 
 
 def profile_table(
@@ -88,6 +123,7 @@ def profile_table(
     everything = [*rows, *closing_rows(profile, hidden)]
     statistics = _statistics(everything, scale)
     total = float(profile.total.mean())
+    of_backends = backend_columns(profile.rows)
     cells = []
     cumulative = 0.0
     for number, row in enumerate(everything):
@@ -105,10 +141,14 @@ def profile_table(
                     for name, column in statistics.items()
                 },
                 **_cells(row, scale),
+                **{
+                    column: None if row.meaning is None else row.meaning.columns.get(name)
+                    for column, name in of_backends.items()
+                },
             }
         )
     return Table.of_cells(
-        columns(scale.unit),
+        (*columns(scale.unit), *(Column(name, priority=6) for name in of_backends)),
         cells,
         title=profile_title(profile, scale),
         notes=tuple(_notes(profile, rows)),
@@ -143,18 +183,44 @@ def _shown_rows(
         if group.is_split:
             out = set(map(id, hidden_leaves))
             below = [row for row in below if id(row) not in out]
+        if keep is not None and not keep(group.head):
+            below = _without_other_numbers(below, keep)
         if measure is not None and all(row.depth == 1 for row in below):
-            # The rest of a call stays the last of the rows below it.
-            below.sort(key=lambda row: (row.kind == "unaccounted", -measure[id(row)]))
+            below.sort(key=lambda row: (*_sorted_apart(row), -measure[id(row)]))
         rows += [group.head, *below]
         if group.is_split and hidden_leaves:
             rows.append(_hidden(hidden_leaves, depth=1))
     return rows, hidden
 
 
+def _without_other_numbers(below: Sequence[Row], keep: Callable[[Row], bool]) -> list[Row]:
+    """Return the rows of a call without the numbers beside its time that are not kept, if one of
+    them is. What holds a kept row is kept."""
+    kept: list[Row] = []
+    depth = 0  # of what holds the row before, read from the end
+    for row in reversed(below):
+        holds = row.depth < depth
+        if not row.own_clock or keep(row) or holds:
+            kept.append(row)
+            depth = row.depth if row.own_clock else 0
+    has_match = any(row.own_clock and keep(row) for row in below)
+    return kept[::-1] if has_match else list(below)
+
+
+def _sorted_apart(row: Row) -> tuple[bool, bool, str, str]:
+    """Return what divides the rows of a call for sorting: other numbers, by what they are, follow
+    its times, of which the rest is the last."""
+    meaning = row.meaning
+    is_rest = row.kind == "unaccounted"
+    if meaning is None:
+        return row.own_clock, is_rest, "", ""
+    return row.own_clock, is_rest, meaning.quantity.value, meaning.unit or ""
+
+
 def _cells(row: Row, scale: Scale) -> dict[str, Any]:
     """The cells of a row but for its shares and statistics."""
-    attribution, kernel = row.attribution, row.kernel_ticks
+    attribution, kernel, meaning = row.attribution, row.kernel_ticks, row.meaning
+    value, unit, derived = _number(row, scale)
     types = {kind for node in attribution.located if (kind := module_type(node))}
     return {
         "instruction": row.instruction_id if row.depth == 0 else None,
@@ -162,8 +228,10 @@ def _cells(row: Row, scale: Scale) -> dict[str, Any]:
         "kind": row.kind,
         "calls": float(row.calls.mean()),
         "avg": float(scale(row.ticks).mean()) if row.is_time else None,
-        "value": None if row.is_time else float(row.ticks.mean()),
-        "unit": None if row.meaning is None else row.meaning.unit,
+        "value": value,
+        "unit": unit,
+        "derived": derived,
+        "quantity": None if meaning is None else meaning.quantity.value,
         "kernel": None if kernel is None else float(scale(kernel).mean()),
         "op_types": attribution.op_types,
         "module": attribution.module,
@@ -181,12 +249,40 @@ def _cells(row: Row, scale: Scale) -> dict[str, Any]:
     }
 
 
+def _number(row: Row, scale: Scale) -> tuple[float | None, str | None, float | None]:
+    """Return the number of a row that is no time, its unit, and the microseconds that can be
+    derived from it. A point in time has no number."""
+    meaning = row.meaning
+    if meaning is None or meaning.is_time or not row.ran.any():
+        return None, None, None
+    if meaning.quantity is Quantity.INSTANT:
+        return None, None, None
+    value = float(row.ticks.mean())
+    if meaning.is_estimate:
+        return float(scale(row.ticks).mean()), f"{scale.unit}, {ESTIMATED}", None
+    derived = None if meaning.unit_us is None else value * meaning.unit_us
+    return value, meaning.unit, derived
+
+
 def _notes(profile: MethodProfile, rows: Sequence[Row]) -> Iterator[str]:
-    if any(row.own_clock for row in rows):
+    meanings = [row.meaning for row in rows if row.meaning is not None]
+    if any(meaning.is_estimate for meaning in meanings):
+        yield (
+            "Times marked as estimated were not measured: the backend divides the time of the call "
+            "by the costs that its compiler expects. They are shown without a share, and not added "
+            "up."
+        )
+    if any(not meaning.adds and not meaning.is_estimate for meaning in meanings):
         yield (
             "Some delegates log numbers that are no part of the method's time: bytes, cycles, or "
             "times on a clock of their own. These are shown without a share, and not added up."
         )
+    if any(meaning.unit_us is not None for meaning in meanings):
+        yield (
+            "Derived times are cycles in the accelerator's time, which is logged in cycles and in "
+            "microseconds."
+        )
+    yield from _silent_calls(profile)
     if profile.alternatives:
         yield (
             f"Nothing in the dump tells runs of {profile.method} from those of "
@@ -211,6 +307,19 @@ def _notes(profile: MethodProfile, rows: Sequence[Row]) -> Iterator[str]:
         )
     if profile.traced:
         yield "Intermediate values were logged in these runs: their times hold the cost of that."
+
+
+def _silent_calls(profile: MethodProfile) -> Iterator[str]:
+    """Yield a sentence for each backend of which no call has events."""
+    below: dict[str, list[bool]] = {}
+    for group in profile.instructions:
+        backend = group.head.attribution.backend_id
+        if group.head.kind == "delegate" and backend is not None:
+            below.setdefault(backend, []).append(bool(group.below))
+    for backend, has_events in below.items():
+        if not any(has_events):
+            calls = "call, which is one time" if len(has_events) == 1 else "calls: each is one time"
+            yield f"{backend} logged nothing inside its {calls}. {backend_of(backend).silence}"
 
 
 _UNLINED_SHARE = 0.1  # of the method's time: less is what a few operators have that torch adds
@@ -315,11 +424,18 @@ def grouped_table(
     keep: Callable[[Row], bool] | None = None,
     limit: int | None = None,
 ) -> Table:
-    """Roll leaves up by "op", "type", "module", "source" or "delegate", longest first.
+    """Roll leaves up by "op", "type", "module", "source" or "delegate", longest first; or events of
+    delegates by a column of their backend, such as "compute_unit".
 
     A leaf counts for what all its nodes have in common: for "module" the innermost module that
     holds them all. limit: the most groups to show; a line says how many are left out.
     """
+    of_backends = backend_columns(profile.rows)
+    if by not in (*GROUPINGS, "module", *of_backends):
+        known = ", ".join((*GROUPINGS, "module", *of_backends))
+        raise UsageError(f"cannot group by {by!r}", hint=f"group by one of: {known}")
+    if by in of_backends:
+        return _by_backend_column(profile, scale, by, keep, limit)
     instructions = profile.instructions
     leaves = [(group, leaf) for group in instructions for leaf in group.kept(keep)]
     groups, depth = _groups(leaves, by)
@@ -361,6 +477,66 @@ def grouped_table(
     )
 
 
+def _by_backend_column(
+    profile: MethodProfile,
+    scale: Scale,
+    by: str,
+    keep: Callable[[Row], bool] | None,
+    limit: int | None,
+) -> Table:
+    """Add up the numbers of delegates' events that have a column of their backend, by its value and
+    by unit. What holds another such event is not added to it."""
+    name = backend_columns(profile.rows)[by]
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    depth = 0  # of the row below that has the column, read from the end
+    for row in reversed(profile.rows):
+        value = None if row.meaning is None else row.meaning.columns.get(name)
+        if value is None or row.meaning is None:
+            depth = min(depth, row.depth)
+            continue
+        if row.depth >= depth and (keep is None or keep(row)):
+            key = value, row.attribution.backend_id, row.meaning.quantity, row.meaning.unit
+            groups.setdefault(key, []).append(row)
+        depth = row.depth
+    shown = sorted(groups.items(), key=lambda item: (str(item[0][1:]), -_mean(item[1])))
+    rows = [(key[0], members) for key, members in shown[:limit]]
+    added = [_added(members) for _, members in rows]
+    numbers = [_number(row, scale) for row in added]
+    left_out = len(shown) - len(rows)
+    total = float(profile.total.mean())
+    return Table.of(
+        {
+            Column("method", priority=9): [profile.method] * len(rows),
+            Column(by): [str(value) for value, _ in rows],
+            Column("backend", priority=4): [row.attribution.backend_id for row in added],
+            Column("events", Kind.COUNT, title="events", priority=2): [len(m) for _, m in rows],
+            Column("calls", Kind.FLOAT, priority=3): [float(row.calls.mean()) for row in added],
+            Column("avg", Kind.DURATION, scale.unit): [
+                float(scale(row.ticks).mean()) if row.is_time else None for row in added
+            ],
+            Column("value", Kind.FLOAT): [value for value, _, _ in numbers],
+            Column("unit"): [unit for _, unit, _ in numbers],
+            Column("derived", Kind.DURATION, "us"): [derived for *_, derived in numbers],
+            Column("share", Kind.SHARE): [
+                float(row.ticks.mean()) / total if total and not row.own_clock else None
+                for row in added
+            ],
+        },
+        title=f"{profile_title(profile, scale)} · by {by}",
+        notes=(*([not_shown(group=left_out)] if left_out else []), *_notes(profile, profile.rows)),
+        breaks=frozenset({len(rows)}),
+    )
+
+
+def _added(rows: Sequence[Row]) -> Row:
+    """Return the sum of events whose numbers mean the same."""
+    return replace(
+        rows[0],
+        ticks=np.sum([row.ticks for row in rows], axis=0),
+        calls=np.sum([row.calls for row in rows], axis=0),
+    )
+
+
 def group_noun(by: str) -> str:
     """Return what the rows of a roll-up are called: "module" or "group"."""
     return "module" if by == "module" else "group"
@@ -372,9 +548,6 @@ def _groups(
     """Return the groups with their leaves, and their depths; see `grouped_table`."""
     if by == "module":
         return _module_tree(leaves)
-    if by not in GROUPINGS:
-        known = ", ".join((*GROUPINGS, "module"))
-        raise UsageError(f"cannot group by {by!r}", hint=f"group by one of: {known}")
     table: dict[str, list[Row]] = {}
     for group, leaf in leaves:
         table.setdefault(group_name(group, leaf, by), []).append(leaf)

@@ -3,6 +3,7 @@ delegate, spans nested in calls."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +16,12 @@ from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.model.event_table import (
-    DELEGATE_CALL,
+    ESTIMATED,
     Block,
     Clock,
     EventKey,
     Ints,
+    Meaning,
     TableEvent,
 )
 from etscope.model.table import Column, Kind, Table, object_column
@@ -32,8 +34,8 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
     row for each event of each run, for other tools.
 
     `start` and `end` are the dump's own ticks, of unit `scale.source`; `elapsed` is in
-    `scale.target`. What is no time of the dump's clock has its number in `value`, with its unit.
-    Nothing is aggregated.
+    `scale.target`. What is no time of the dump's clock has its number in `value`, with its unit;
+    estimated times are there, in ticks. `backend_columns` is JSON. Nothing is aggregated.
     """
     table, dump = trace.events, trace.dump
     keys, attributions = [event.key for event in table.events], trace.attributions
@@ -52,7 +54,14 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
         Column("module"): [found.module for found in attributions],
         Column("sources", Kind.LIST): [[str(line) for line in a.lines] for a in attributions],
         Column("quantity"): [quantity.value for quantity in table.quantity],
-        Column("unit"): list(table.unit),
+        Column("unit"): [
+            scale.source.value if one is not None and one.is_estimate else unit
+            for one, unit in zip(table.meaning, table.unit, strict=True)
+        ],
+        Column("backend_columns"): [
+            json.dumps(dict(one.columns)) if one is not None and one.columns else None
+            for one in table.meaning
+        ],
     }
     unit = None if scale.source is TimeScale.CYCLES else scale.source.value
     # numpy's arrays are sequences in all but name.
@@ -109,8 +118,8 @@ def timeline(trace: Trace, source: TimeScale = TimeScale.NS) -> Timeline:
 
     Ticks are those of the dump, of unit `source`; cycles stay cycles. Events inside delegates are
     on a track for each backend below the runtime's. Events on a delegate's own clock are moved to
-    the start of their call, on a track that says so. Numbers that are no times on a timeline are
-    left out.
+    the start of their call, on a track that says so; estimated times have a track that says so,
+    too. Numbers that are no times on a timeline are left out.
     """
     return event_spans(trace, source=source).timeline
 
@@ -135,12 +144,13 @@ def event_spans(
         meaning = table.meaning[number]
         head: tuple[str, str | None] = (_RUNTIME, None)
         if meaning is not None:
-            is_device = meaning.clock is Clock.DEVICE
-            head = (found.backend_id or "delegate", _OWN_CLOCK if is_device else None)
+            head = (found.backend_id or "delegate", _lane_note(meaning))
         track[number] = tracks.setdefault(head, len(tracks))
         name = key.name if meaning is None else meaning.name
         name_id[number] = names.setdefault(name, len(names))
         about = _args(table.methods[table.block[number]], key, found)
+        if meaning is not None:
+            about = {**about, **meaning.columns}
         args_id[number] = len(args) if about else -1
         if about:
             args.append(about)
@@ -174,29 +184,28 @@ def event_spans(
     )
 
 
+def _lane_note(meaning: Meaning) -> str | None:
+    """Return what is said beside the name of a backend's track."""
+    own = _OWN_CLOCK if meaning.clock is Clock.DEVICE else None
+    return ", ".join(filter(None, (own, ESTIMATED if meaning.is_estimate else None))) or None
+
+
 def _device_shifts(trace: Trace) -> Ints:
-    """Return the ticks to add to the start of each row of the events, 0 on the runtime's clock."""
+    """Return the ticks to add to the start of each row of the events, 0 on the runtime's clock: the
+    first of a call, in each run, starts with the call."""
 
     def shifts(block: Block) -> Ints:
         found = np.zeros((len(block.profiled), len(block.runs)), np.int64)
         number = {index: at for at, index in enumerate(block.profiled)}
-        apart: dict[int | None, list[int]] = {}  # by instruction
+        apart: dict[int, list[int]] = {}  # by the event around them
         for index, meaning in trace.meanings(block).items():
-            if meaning.is_drawn and meaning.clock is Clock.DEVICE:
-                apart.setdefault(block.keys[index].instruction, []).append(index)
-        for instruction, members in apart.items():
-            call = next(
-                (
-                    index
-                    for index in block.profiled
-                    if block.keys[index].instruction == instruction
-                    and block.keys[index].name == DELEGATE_CALL
-                ),
-                None,
-            )
-            if call is not None:
-                shift = block.starts[call] - block.starts[members].min(axis=0)
-                found[[number[index] for index in members]] = shift
+            around = block.parents[index]
+            is_apart = meaning.is_drawn and meaning.clock is Clock.DEVICE
+            if is_apart and around is not None and block.keys[around].role == "delegate":
+                apart.setdefault(around, []).append(index)
+        for around, members in apart.items():
+            shift = block.starts[around] - block.starts[members].min(axis=0)
+            found[[number[index] for index in members]] = shift
         return found
 
     return trace.events.by_row(shifts(block) for block in trace.blocks)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 # Names of the reference graphs on the command line, and in an ETRecord.
 GRAPHS = {"edge": "edge_dialect_exported_program", "exported": "exported_program"}
-GROUPINGS = ("op", "type", "module", "source", "delegate")
 RUNNERS = ("auto", "python", "native")
 UNITS = [scale.value for scale in TimeScale]
 
@@ -235,7 +234,12 @@ def output_options(
 
 def view_options(function: Function) -> Function:
     """Add `--by --select --columns --sort --limit --unit`: the parameter `view`."""
-    by = click.option("--by", type=click.Choice(GROUPINGS), help="Group the instructions.")
+    by = click.option(
+        "--by",
+        metavar="NAME",
+        help="Group by op, type, module, source, delegate, or a column that a backend adds to its "
+        "events, as compute_unit.",
+    )
     return as_one_parameter(function, "view", ViewOptions, (by, select_option, *TABLE_OPTIONS))
 
 

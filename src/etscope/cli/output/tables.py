@@ -112,11 +112,9 @@ class ViewOptions:
 
     def default_columns(self, tables: Sequence[Table]) -> list[str]:
         """The columns of a text without `--columns`."""
-        if self.by is not None:
-            return [self.by, "events", "calls", "avg", "share"]
         from etscope.analysis.profile.profile_table import default_columns
 
-        return default_columns(tables)
+        return default_columns(tables, self.by)
 
     def tables(
         self,
@@ -131,8 +129,13 @@ class ViewOptions:
 
         Raises `MissingDataError` if no such method ran, or nothing matches `select`.
         """
-        from etscope.analysis.profile.profile_table import grouped_table, profile_table
+        from etscope.analysis.profile.profile_table import (
+            backend_columns,
+            grouped_table,
+            profile_table,
+        )
         from etscope.errors import MissingDataError, UsageError
+        from etscope.model.table import with_same_columns
 
         profiles = trace.profiles()
         chosen = [profile for profile in profiles if method in (None, profile.method)]
@@ -150,12 +153,16 @@ class ViewOptions:
             raise UsageError(f"--sort {self.sort} does not go with --by: groups are sorted by time")
         scale = time_scale(source_unit, self.unit)
         keep = row_filter(self.select)
+        if self.by is not None:  # a column of a backend may be in one method alone
+            of_one = [one for one in chosen if self.by in backend_columns(one.rows)]
+            chosen = of_one or chosen
         tables = [
             profile_table(profile, scale, sort=self.sort or "time", keep=keep, limit=self.limit)
             if self.by is None
             else grouped_table(profile, scale, self.by, keep=keep, limit=self.limit)
             for profile in chosen
         ]
+        tables = with_same_columns(tables)
         if findings is not None and self.by is None and self.select is None:
             tables = [
                 replace(table, findings=findings(profile, scale))

@@ -1,0 +1,34 @@
+"""Decode what Arm's Ethos-U delegate logs.
+
+Phases of the call on the runtime's clock, logged without an identifier: "EthosUBackend::execute()"
+holds "+EthosUBackend::execute()handles.input.memcpy()", one for each input, and
+"+EthosUBackend::execute()NPU", the time that the host waits for the NPU
+(backends/arm/runtime/EthosUBackend.cpp). Nothing tells what the NPU did in it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from etscope.delegates.intervals import nested
+from etscope.delegates.logged import LoggedCall
+from etscope.model.event_table import Meaning
+
+_PHASE = re.compile(r"\+?EthosUBackend::(?P<function>\w+\(\))(?P<step>.*)", re.DOTALL)
+
+
+def recognises(call: LoggedCall) -> bool:
+    """True for the names of the delegate's phases."""
+    return any(_PHASE.fullmatch(name) for name in call.names)
+
+
+def decode(call: LoggedCall) -> list[Meaning]:
+    """Phases, nested as they lie in time."""
+    return [replace(meaning, name=_shown(meaning.name)) for meaning in nested(call)]
+
+
+def _shown(name: str) -> str:
+    """Return "NPU" of "+EthosUBackend::execute()NPU"."""
+    parts = _PHASE.fullmatch(name)
+    return name if parts is None else parts["step"] or f"EthosUBackend::{parts['function']}"

@@ -1,0 +1,58 @@
+"""Decode what Arm's VGF delegate logs.
+
+Phases of the call and of its initialisation on the runtime's clock, one inside the other
+(backends/arm/runtime/VGFBackend.cpp, VGFSetup.cpp). "VGF_NEURAL_STATISTICS" is no phase: it stands
+for the point where the statistics were read that its metadata holds (VGFNeuralStatistics.h).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from etscope.delegates.intervals import nested
+from etscope.delegates.logged import LoggedCall
+from etscope.errors import EtscopeError
+from etscope.formats.etdump.vgf import parse_vgf_neural_statistics_metadata
+from etscope.model.event_table import Meaning, Quantity
+
+_PHASE = "VGF_"
+_STATISTICS = "VGF_NEURAL_STATISTICS"
+
+
+def recognises(call: LoggedCall) -> bool:
+    """True for the names of VGF's phases."""
+    return any(name.startswith(_PHASE) for name in call.names)
+
+
+def decode(call: LoggedCall) -> list[Meaning]:
+    """Phases, nested as they lie in time, and what the statistics say."""
+    return [
+        replace(
+            meaning,
+            quantity=Quantity.INSTANT,
+            columns=_statistics(call.metadata_of(number)),
+        )
+        if meaning.name == _STATISTICS
+        else meaning
+        for number, meaning in enumerate(nested(call))
+    ]
+
+
+def _statistics(metadata: bytes) -> dict[str, str | float]:
+    """Return how much of each kind of statistics was read, over all segments of the graph, and why
+    none was."""
+    try:
+        segments = parse_vgf_neural_statistics_metadata(metadata)["segments"]
+    except EtscopeError as error:
+        return {"statistics": f"unreadable: {error}"}
+    sizes: dict[str, int] = {}
+    missing: dict[str, None] = {}
+    for segment in segments:
+        for name, blob in segment.items():
+            if isinstance(blob, dict) and "raw_data" in blob:
+                column = f"{name}_bytes"
+                sizes[column] = sizes.get(column, 0) + len(blob["raw_data"])
+                if not blob.get("available", False):
+                    missing[f"{name}: {blob.get('reason') or 'not available'}"] = None
+    problems = {"statistics": "; ".join(missing)} if missing else {}
+    return {"segments": len(segments), **sizes, **problems}
