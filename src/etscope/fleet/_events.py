@@ -91,11 +91,11 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
         {
             "method": method,
             "block": event.block.name,
-            **_texts(event.key, found),
+            **_texts(event.key, "delegated" if meaning is not None else event.key.role, found),
             **({"kind": "phase"} if (block, event.index) in phases else {}),
         }
-        for event, block, method, found in zip(
-            events.events, events.block.tolist(), methods, attributions, strict=True
+        for event, block, method, meaning, found in zip(
+            events.events, events.block.tolist(), methods, events.meaning, attributions, strict=True
         )
     ]
     texts = {}
@@ -106,9 +106,9 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
     made = Pattern(
         methods=events.methods,
         backends=tuple(
-            {key: attribute(key).backend_id for key in block.keys if key.role == "delegated"}
+            {block.keys[index]: backend(block.keys[index]) for index in trace.meanings(block)}
             for block in trace.blocks
-            for attribute in [trace.attribution(block)]
+            for backend in [trace.backend_of(block)]
         ),
         texts=texts,
         instruction=pa.array([event.key.instruction for event in events.events], pa.int32()),
@@ -138,9 +138,8 @@ def constant(value: str | None, length: int) -> Any:
     return pa.DictionaryArray.from_arrays(index, pa.array([without_surrogates(value)], pa.string()))
 
 
-def _texts(key: EventKey, found: Attribution) -> dict[str, str | None]:
+def _texts(key: EventKey, kind: str, found: Attribution) -> dict[str, str | None]:
     """The values of text columns; op is the name to add times up by, "conv+relu" if fused."""
-    kind = key.role
     op: str | None = None
     if kind == "delegate":
         op = found.backend_id

@@ -11,16 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etscope.analysis.profile.profile import MethodProfile
-from etscope.analysis.profile.profile_table import profile_table
+from etscope.analysis.profile.profile_table import grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.timeline import event_rows, timeline
 from etscope.analysis.profile.trace import Trace
-from etscope.delegates import Backend, LoggedCall, Meaning, decoded
+from etscope.cli.output.tables import row_filter
+from etscope.delegates import DELEGATES, Backend, LoggedCall, Meaning, decoded
 from etscope.errors import UsageError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.units import TimeScale
-from tests.support.delegate_dumps import Log, dump_of, qnn, vulkan
+from tests.support.delegate_dumps import (
+    Log,
+    coreml,
+    dump_of,
+    ethos_u,
+    neutron,
+    qnn,
+    vgf,
+    vgf_statistics,
+    vulkan,
+)
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
 DURATIONS = ("avg", "p50", "p90", "p10", "min", "max", "std", "first")
@@ -68,6 +79,123 @@ def test_cycles_of_nodes_are_parts_of_the_accelerator() -> None:
     assert depths["RPC (execute) time"] == 1
     (call,) = profile.instructions
     assert call.leaves == (call.head,)
+
+
+def test_cycles_of_qnn_become_microseconds_by_the_accelerator() -> None:
+    def with_time(us: int) -> Log:
+        def log(writer: ETDumpWriter, instruction: int) -> None:
+            place = {"chain_index": 0, "instruction_id": instruction}
+            for name, number in (
+                ("Accelerator (execute) time (us)", us),
+                ("Accelerator (execute) time (cycles)", 900),
+                ("conv:OpId_7 (cycles)", 300),
+                ("pad (cycles)", 600),
+            ):
+                writer.log_profiling_delegate(name, 0, number, **place)
+
+        return log
+
+    rows = cells(with_time(450), with_time(150))  # a third of a microsecond a cycle, in both runs
+    assert rows["conv"]["derived"] == pytest.approx(100)
+    assert rows["pad"]["derived"] == pytest.approx(200)
+    assert rows["conv"]["avg"] is None and rows["conv"]["value"] == 300
+    assert rows["conv"]["op_id"] == 7
+    assert cells(with_time(0))["conv"]["derived"] is None
+
+
+def test_estimates_of_coreml_are_marked_and_not_added() -> None:
+    profile = profile_of(coreml(), coreml())
+    (call,) = profile.instructions
+    assert not call.is_split and call.leaves == (call.head,)
+    rows = cells(coreml(), coreml())
+    conv = rows["conv_1"]
+    assert (conv["value"], conv["unit"]) == (pytest.approx(480e-6), "ms, estimated")
+    assert conv["quantity"] == "estimate" and conv["compute_unit"] == "ANE"
+    assert conv["supported_compute_units"] == "ANE, CPU, GPU"
+    assert rows["cast_0"]["delegate_operator"] == "ios16.cast", "without the operator in its name"
+    assert all(rows["conv_1"][column] is None for column in (*DURATIONS, "share"))
+    drawn = timeline(trace(coreml()))
+    assert [track.note for track in drawn.tracks] == [None, "estimated"]
+    told = event_rows(trace(coreml()), MS)
+    units = zip(told.values["unit"], told.values["quantity"], strict=True)
+    estimated = [unit for unit, quantity in units if quantity == "estimate"]
+    assert estimated == ["ns"] * 3
+    by = grouped_table(profile, MS, "compute_unit")
+    assert list(by.values["compute_unit"]) == ["ANE", "GPU", "CPU"]
+    assert list(by.values["unit"]) == ["ms, estimated"] * 3
+
+
+def test_columns_of_backends_select_rows() -> None:
+    table = profile_table(profile_of(coreml()), MS, keep=row_filter("compute_unit:gpu"))
+    assert [name for name in table.values["event"] if name.endswith(("_1", "_2", "_0"))] == [
+        "linear_2"
+    ]
+    table = profile_table(profile_of(vulkan()), MS, keep=row_filter("kernel_name:relu*"))
+    kept = list(table.values["event"])
+    assert "aten.relu.default (relu_float) #1" in kept and "ETVK_EXECUTE" in kept
+    assert not any(name.startswith("aten.convolution") for name in kept)
+
+
+def test_kernels_of_neutron_have_ticks_of_the_npu() -> None:
+    rows = cells(neutron(at=2**32 - 300))  # its counter wraps in the first kernel
+    assert (rows["kernel 0 (function 12)"]["value"], rows["kernel 1 (function 7)"]["value"]) == (
+        400,
+        250,
+    )
+    assert rows["kernel 1 (function 7)"]["unit"] == "ticks"
+    dump = rows["profiling dump"]
+    assert dump["value"] is None and dump["avg"] is None, "a length of two clocks"
+    assert len(timeline(trace(neutron())).tracks) == 1
+
+
+def test_phases_of_ethos_u_are_below_the_call() -> None:
+    profile = profile_of(ethos_u(inputs=3))
+    shown = [(row.name, row.depth, int(row.ticks[0])) for row in profile.rows]
+    assert shown == [
+        ("DELEGATE_CALL", 0, 1_000),
+        ("EthosUBackend::execute()", 1, 930),
+        ("handles.input.memcpy()", 2, 90),
+        ("NPU", 2, 800),
+        ("(rest of EthosUBackend::execute())", 2, 40),
+        ("(rest of the delegate call)", 1, 70),
+    ]
+
+
+def test_statistics_of_vgf_are_no_time() -> None:
+    statistics = vgf_statistics(debug_database=b"abc", statistics_memory=None)
+    rows = cells(vgf(statistics), vgf(statistics))
+    told = rows["VGF_NEURAL_STATISTICS"]
+    assert (told["segments"], told["debug_database_bytes"]) == (1, 3)
+    assert told["statistics"] == "statistics_memory: query failed"
+    assert told["value"] is None and told["share"] is None
+    assert rows["(rest of VGF_EXECUTE)"]["avg"] == pytest.approx(90e-6)
+    broken = cells(vgf(b"{"))["VGF_NEURAL_STATISTICS"]
+    assert broken["statistics"].startswith("unreadable: Malformed VGF neural statistics")
+
+
+def test_a_clock_of_a_delegate_that_runs_backwards_is_told() -> None:
+    def log(start: int, end: int) -> Log:
+        def write(writer: ETDumpWriter, instruction: int) -> None:
+            writer.log_profiling_delegate(
+                '{"dispatch_id": 0}', start, end, chain_index=0, instruction_id=instruction
+            )
+
+        return write
+
+    rows = cells(log(2**40, 2**39), log(2**40, 2**40 + 8), log(2**40, 2**39))
+    row = rows["dispatch #0"] if "dispatch #0" in rows else rows['{"dispatch_id": 0}']
+    assert row["problem"] == "ends before it starts in 2 runs"
+    assert row["calls"] == pytest.approx(1 / 3)
+    assert row["min"] == pytest.approx(8e-6)
+
+
+@pytest.mark.parametrize("broken", [b"", b"{", b"[]", b'{"preferredComputeUnit": 3}', b"\xff" * 9])
+def test_broken_metadata_keeps_the_row(broken: bytes) -> None:
+    number = np.array([[7]])
+    call = LoggedCall(["a"], ["a"], number, number, metadata=[broken])
+    for backend in DELEGATES:
+        (told,) = decoded(backend, call)
+        assert told.name
 
 
 def test_qnn_is_on_no_timeline() -> None:
@@ -166,6 +294,7 @@ def test_times_add_up_and_other_numbers_are_none(runs: list[list[tuple[str, int,
         assert (sum(leaf.ticks for leaf in leaves) + profile.unaccounted == profile.total).all()
         table = profile_table(profile, MS, sort="run")
         for number, value in enumerate(table.values["value"]):
+            assert not (value is not None and table.values["avg"][number] is not None)
             if value is not None:
                 columns = (*DURATIONS, "share", "cumulative")
                 assert all(table.values[column][number] is None for column in columns)

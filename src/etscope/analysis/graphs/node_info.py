@@ -11,6 +11,7 @@ from etscope.analysis.graphs.node_table import PlacedNode, placed_nodes, short_o
 from etscope.analysis.graphs.node_times import NodeTimes
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_path, module_type, user_line
+from etscope.delegates.options import option_texts
 from etscope.errors import MissingDataError, UsageError
 from etscope.model.graph import Delegate, Origin, source_lines
 from etscope.model.report import Report, Section, facts, rows
@@ -256,12 +257,9 @@ def _delegate(delegate: Delegate | None) -> Iterator[Section]:
     inner = delegate.graph
     options = []
     for key, value in delegate.compile_specs.items():
-        shown = value.decode("utf-8", errors="replace")
-        if not shown.isprintable() or "\ufffd" in shown:
-            shown = value.hex(" ")
-        if len(shown) > _LONGEST_OPTION:
-            shown = f"{shown[:_LONGEST_OPTION]}…"
-        options.append((Column(f"option_{key}", title=f"option {key}"), shown))
+        for name, text in option_texts(delegate.backend_id, key, value).items():
+            shown = text if len(text) <= _LONGEST_OPTION else f"{text[:_LONGEST_OPTION]}…"
+            options.append((Column(f"option_{name}", title=f"option {name}"), shown))
     yield facts(
         "delegate",
         "Delegate",

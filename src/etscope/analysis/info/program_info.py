@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.memory import MemoryPlan, memory_plans, peak_section, summary_section
+from etscope.delegates.options import option_texts
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.pte import Program, program_fingerprint
 from etscope.formats.program.pte_schema import (
@@ -257,7 +258,13 @@ def _calls(program: Program) -> Iterator[Section]:
                 delegate.backend_id,
                 delegate.blob.size,
                 calls[method.name, number],
-                [f"{spec.key}={spec.text}" for spec in delegate.compile_specs],
+                [
+                    f"{name}={text}"
+                    for spec in delegate.compile_specs
+                    for name, text in option_texts(
+                        delegate.backend_id, spec.key, spec.value
+                    ).items()
+                ],
             )
             for method in program.methods
             for number, delegate in enumerate(method.delegates)

@@ -187,6 +187,8 @@ def attribute(key: EventKey, symbols: MethodSymbols) -> Attribution:
     backend = None if delegate is None else delegate.backend_id
     if key.delegate_id is not None:
         handles = None if delegate is None else delegate_handles(key.delegate_id, delegate.handles)
+    elif delegate is not None and key.role == "other":
+        handles = None  # a phase of the call
     elif key.name != "DELEGATE_CALL":
         backend = None
     return Attribution(

@@ -202,9 +202,19 @@ class Trace:
 
     @cached_property
     def attributions(self) -> tuple[Attribution, ...]:
-        """The attribution of each of `events.events`, to what ran there."""
-        by_block = {id(block): self.shown_at(block) for block in self.blocks}
-        return tuple(by_block[id(event.block)](event.key) for event in self.events.events)
+        """The attribution of each of `events.events`, to what ran there. What a delegate logged
+        has its backend, as far as it is known."""
+        by_block = {
+            id(block): (self.shown_at(block), self.backend_of(block)) for block in self.blocks
+        }
+        found: list[Attribution] = []
+        for event, meaning in zip(self.events.events, self.events.meaning, strict=True):
+            shown_at, backend_of = by_block[id(event.block)]
+            shown = shown_at(event.key)
+            if meaning is not None and shown.backend_id is None:
+                shown = replace(shown, backend_id=backend_of(event.key))
+            found.append(shown)
+        return tuple(found)
 
     @cached_property
     def recorded_program(self) -> Program | None:
@@ -447,12 +457,15 @@ class Trace:
 
     def meanings(self, block: Block) -> Mapping[int, Meaning]:
         """The meaning of each event that a delegate logged, by its index in the block's keys."""
-        return self.once(("meanings", id(block)), lambda: self._decoded(block))
+        backend = self.backend_of(block)
+        return self.once(("meanings", id(block)), lambda: meanings(block, backend))
 
-    def _decoded(self, block: Block) -> Mapping[int, Meaning]:
+    def backend_of(self, block: Block) -> Callable[[EventKey], str | None]:
+        """Return the function that tells the backend of the delegate that an event of the block's
+        is of; None where it is not known."""
         method = self.method_of(block)
         if method is None:
-            return meanings(block, lambda _: None)
+            return lambda _: None
         delegates, records = self.symbols(method).delegates, self.instructions(method)
 
         def backend(key: EventKey) -> str | None:
@@ -461,7 +474,7 @@ class Trace:
                 return delegates[number].backend_id
             return records[number].backend_id if 0 <= number < len(records) else None
 
-        return meanings(block, backend)
+        return backend
 
     def shown_at(self, block: Block) -> Callable[[EventKey], Attribution]:
         """Return the function that attributes the block's events to the nodes that ran there, and

@@ -116,6 +116,28 @@ class ViewOptions:
 
         return default_columns(tables, self.by)
 
+    def coverage(self, trace: Trace, source_unit: str, method: str | None) -> list[Table]:
+        """Return a table of each method that called delegates: how much of their time has a line.
+
+        Raises `UsageError` beside options of the other tables, `MissingDataError` if no delegate
+        was called.
+        """
+        from etscope.analysis.profile.coverage import coverage_tables
+        from etscope.errors import UsageError
+
+        given = {
+            "--by": self.by,
+            "--select": self.select,
+            "--sort": self.sort,
+            "--limit": self.limit,
+        }
+        other = next((name for name, value in given.items() if value is not None), None)
+        if other is not None:
+            raise UsageError(f"{other} does not go with --coverage")
+        scale = time_scale(source_unit, self.unit)
+        has_record = trace.record is not None
+        return coverage_tables(_profiles(trace, method), scale, has_record=has_record)
+
     def tables(
         self,
         trace: Trace,
@@ -134,21 +156,10 @@ class ViewOptions:
             grouped_table,
             profile_table,
         )
-        from etscope.errors import MissingDataError, UsageError
+        from etscope.errors import UsageError
         from etscope.model.table import with_same_columns
 
-        profiles = trace.profiles()
-        chosen = [profile for profile in profiles if method in (None, profile.method)]
-        if not chosen:
-            known = [profile.method for profile in profiles if profile.method is not None]
-            if known:
-                hint = f"methods that ran: {', '.join(known)}"
-            elif profiles:
-                hint = "add --etrecord or --program: the dump does not name the method that ran"
-            else:
-                hint = "the dump holds no Method::execute event: run a method with the tracer on"
-            wanted = f"a method {method!r}" if profiles else "any method in this dump"
-            raise MissingDataError(f"no run of {wanted}", hint=hint)
+        chosen = _profiles(trace, method)
         if self.by is not None and self.sort not in (None, "time"):
             raise UsageError(f"--sort {self.sort} does not go with --by: groups are sorted by time")
         scale = time_scale(source_unit, self.unit)
@@ -184,6 +195,26 @@ class ViewOptions:
                 profile_table(profile, scale, keep=collected)
             raise nothing_matches(self.select, map(fields_of_row, rows))
         return matched or tables
+
+
+def _profiles(trace: Trace, method: str | None) -> list[MethodProfile]:
+    """Return the profile of each method that ran, or of one. Raises `MissingDataError` if no such
+    method ran."""
+    from etscope.errors import MissingDataError
+
+    profiles = trace.profiles()
+    chosen = [profile for profile in profiles if method in (None, profile.method)]
+    if not chosen:
+        known = [profile.method for profile in profiles if profile.method is not None]
+        if known:
+            hint = f"methods that ran: {', '.join(known)}"
+        elif profiles:
+            hint = "add --etrecord or --program: the dump does not name the method that ran"
+        else:
+            hint = "the dump holds no Method::execute event: run a method with the tracer on"
+        wanted = f"a method {method!r}" if profiles else "any method in this dump"
+        raise MissingDataError(f"no run of {wanted}", hint=hint)
+    return chosen
 
 
 def nothing_matches(select: str, known: Iterable[Fields]) -> MissingDataError:

@@ -6,15 +6,25 @@ import click
 
 from etscope.cli.options.common import TraceOptions, output_options, trace_options, view_options
 from etscope.cli.output.tables import OutputOptions, ViewOptions
+from etscope.model.report import filled_columns
 
 
 @click.command()
 @trace_options
 @click.option("--method", "-m", help="Show this method only.")
+@click.option(
+    "--coverage",
+    is_flag=True,
+    help="Show for each backend how much of its time has a line of Python, and why not all.",
+)
 @view_options
 @output_options
 def command(
-    files: TraceOptions, method: str | None, view: ViewOptions, output: OutputOptions
+    files: TraceOptions,
+    method: str | None,
+    coverage: bool,
+    view: ViewOptions,
+    output: OutputOptions,
 ) -> None:
     """Show the time of each instruction of DUMP, with its module and line of Python.
 
@@ -27,5 +37,11 @@ def command(
     Below the table stands what matters, in sentences, each with the command that shows more.
     """
     trace = files.open()
+    if coverage:
+        tables = view.coverage(trace, files.source_unit, method)
+        filled = dict.fromkeys(name for table in tables for name in filled_columns(table))
+        names = [name for name in tables[0].names if name in filled]
+        output.write_tables(tables, view.columns, names)
+        return
     tables = view.tables(trace, files.source_unit, method, files.findings(trace))
     output.write_tables(tables, view.columns, view.default_columns(tables))

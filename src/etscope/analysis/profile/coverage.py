@@ -1,0 +1,117 @@
+"""How much of the time inside delegates has a line of Python, and why the rest has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row
+from etscope.analysis.profile.profile_table import LACKS_PROGRAM, lacks_program
+from etscope.analysis.profile.scale import Scale
+from etscope.errors import MissingDataError
+from etscope.model.table import Column, Kind, Table
+
+_HAS_LINE = "has a line"
+
+
+def coverage_tables(
+    profiles: Sequence[MethodProfile], scale: Scale, *, has_record: bool
+) -> list[Table]:
+    """Return for each method the time of each backend's calls by why it has a line of Python or
+    none, longest first. The times of a backend add up to its calls.
+
+    Numbers that are no part of the time (cycles, estimates, times of a device) are counted as
+    `other_events`, by the same reasons.
+
+    Raises `MissingDataError` when no delegate was called.
+    """
+    calling = [p for p in profiles if any(row.kind == "delegate" for row in p.rows)]
+    if not calling:
+        raise MissingDataError(
+            "no delegate was called", hint="without --coverage, all instructions are shown"
+        )
+    return [_table(profile, scale, has_record) for profile in calling]
+
+
+def _table(profile: MethodProfile, scale: Scale, has_record: bool) -> Table:
+    # By backend and reason: the parts of the time, and the number of other events.
+    parts: dict[str, dict[str, list[Row]]] = {}
+    others: dict[tuple[str, str], int] = {}
+    for group in profile.instructions:
+        if group.head.kind != "delegate":
+            continue
+        backend = group.head.attribution.backend_id or "delegate"
+        reasons = parts.setdefault(backend, {})
+        for leaf in group.leaves:
+            reasons.setdefault(_reason(group, leaf, has_record), []).append(leaf)
+        for row in _other_numbers(group):
+            reason = _reason(group, row, has_record)
+            reasons.setdefault(reason, [])
+            others[backend, reason] = others.get((backend, reason), 0) + 1
+    shown = [
+        (backend, reason, rows, sum(map(_mean, rows)) if rows else None)
+        for backend, reasons in parts.items()
+        for reason, rows in sorted(reasons.items(), key=lambda item: -sum(map(_mean, item[1])))
+    ]
+    totals = {
+        backend: sum(time or 0 for name, *_, time in shown if name == backend) for backend in parts
+    }
+    content: dict[Column, Sequence[Any]] = {
+        Column("method", priority=9): [profile.method] * len(shown),
+        Column("backend"): [backend for backend, *_ in shown],
+        Column("line"): [reason for _, reason, *_ in shown],
+        Column("events", Kind.COUNT): [len(rows) or None for _, _, rows, _ in shown],
+        Column("avg", Kind.DURATION, scale.unit): [
+            None if time is None else float(scale(np.float64(time))) for *_, time in shown
+        ],
+        Column("share", Kind.SHARE, title="share of backend"): [
+            None if time is None or not totals[backend] else time / totals[backend]
+            for backend, *_, time in shown
+        ],
+        Column("other_events", Kind.COUNT, title="other numbers"): [
+            others.get((backend, reason)) for backend, reason, *_ in shown
+        ],
+    }
+    title = f"{profile.method or 'unnamed method'} · lines of what ran inside delegates"
+    notes = (LACKS_PROGRAM,) if lacks_program(profile) else ()
+    return Table.of(content, title=title, notes=notes, breaks=frozenset({len(shown)}))
+
+
+def _other_numbers(group: InstructionRows) -> Iterator[Row]:
+    """Yield the events of a call that could have a node, but are no part of its time: those with
+    an identifier of their own, not the sums that others are part of."""
+    rows = group.below
+    for row, after in zip(rows, (*rows[1:], None), strict=True):
+        holds = after is not None and after.depth > row.depth
+        if row.own_clock and not holds and row.delegate_id is not None:
+            yield row
+
+
+def _reason(group: InstructionRows, row: Row, has_record: bool) -> str:
+    """Return why the time of a row has a line, or none."""
+    own = row.attribution
+    if not has_record:
+        return "no ETRecord was given"
+    if row is group.head:
+        if len(own.lines) == 1:
+            return _HAS_LINE
+        if not own.lines:
+            return "the nodes of the call have no line"
+        return f"the call is one time, of {len(own.lines):,} lines"
+    if row.kind == "unaccounted":
+        return "no event explains it"
+    if own.nodes and own.lines:
+        return _HAS_LINE
+    if own.nodes:
+        return "its nodes have no line"
+    if row.delegate_id is None:
+        return "a phase of the call"
+    if any(one.attribution.nodes for one in group.below):
+        return "no node is known by its identifier"
+    return "no event of the call is known by its identifier"
+
+
+def _mean(row: Row) -> float:
+    return float(row.ticks.mean())
