@@ -50,7 +50,7 @@ def test_options_of_qnn_are_those_of_its_compiler() -> None:
     for name in ("SM8650", "SM8750", "QCS9100"):
         options = schema.QnnExecuTorchOptions(
             soc_info=schema.SocInfo(
-                schema.QcomChipset(number), schema.HtpInfo(schema.HtpArch.V75, 8)
+                schema.QcomChipset[name], schema.HtpInfo(schema.HtpArch.V75, 8)
             ),
             backend_options=schema.QnnExecuTorchBackendOptions(
                 backend_type=schema.QnnExecuTorchBackendType.kHtpBackend,
