@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks import etdb_runtime
 from benchmarks.datasets import evaluated
 from benchmarks.debugger import completed, started, stepped
+from benchmarks.delegate_events import decoded
 from benchmarks.numerics import (
     OURS,
     UPSTREAM,
@@ -94,6 +95,14 @@ def comparisons() -> dict[str, Comparison | Limit]:
             upstream=lambda: overhead(False, "cnn_portable"),
             ours=lambda: overhead(True, "cnn_portable"),
         ),
+        **{
+            f"delegate_events_{backend}": Limit(
+                f"the profile's table of a dump with 1,000,000 events of {title}",
+                2,
+                partial(decoded, backend),
+            )
+            for backend, title in (("qnn", "QNN"), ("vulkan", "Vulkan"), ("coreml", "Core ML"))
+        },
         "debug_buffer": Limit(
             "a debug buffer of 1.3 GB: open it, sum one tensor of 16 MiB", 0.1, large_debug_buffer
         ),
