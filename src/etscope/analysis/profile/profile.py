@@ -212,7 +212,8 @@ def method_profile(
                 found = meaning.get(index)
                 around = None if found is None else found.parent
                 parent = None if around is None else _identity(block.keys[around])
-                entry = sums[identity] = _Sum(key, len(runs), found, parent)
+                start = int(block.starts[index][0])
+                entry = sums[identity] = _Sum(key, len(runs), found, parent, start)
             entry.ticks[columns] += block.ticks[index]
             entry.calls[columns] += ~block.backwards[index] if index in block.backwards else 1
     by_instruction: dict[int | None, list[_Sum]] = {}
@@ -240,8 +241,11 @@ def load_ticks(blocks: Sequence[Block]) -> dict[str, Ticks]:
 class _Sum:
     """Ticks and calls of one event, added up over its occurrences in each run."""
 
-    def __init__(self, key: EventKey, runs: int, meaning: Meaning | None, parent: Hashable) -> None:
+    def __init__(
+        self, key: EventKey, runs: int, meaning: Meaning | None, parent: Hashable, start: int
+    ) -> None:
         self.key = key
+        self.start = start  # in ticks, of the first of them
         self.ticks = np.zeros(runs, dtype=np.int64)
         self.calls = np.zeros(runs, dtype=np.int64)
         self.meaning = meaning
@@ -285,6 +289,9 @@ def _instruction_rows(
 
     call = next((entry for entry in entries if entry.key.role in CALL_ROLES), None)
     delegated = [entry for entry in entries if entry.meaning is not None]
+    clocks = {m.clock if m.is_drawn else None for entry in delegated if (m := entry.meaning)}
+    if len(clocks) == 1 and None not in clocks:  # Core ML logs in any order
+        delegated.sort(key=lambda entry: entry.start)
     kernels = [entry for entry in entries if entry is not call and entry not in delegated]
     head: Row | None = None
     if call is None:

@@ -471,7 +471,7 @@ def grouped_table(
             ],
         },
         title=f"{profile_title(profile, scale)} · by {by}",
-        notes=tuple(_notes(profile, profile.rows)),
+        notes=tuple(_notes(profile, [leaf for _, leaf in leaves])),
         depth=[*depth, *([0] * len(tail))],
         breaks=frozenset({len(groups)}),
     )

@@ -151,6 +151,8 @@ def event_spans(
         about = _args(table.methods[table.block[number]], key, found)
         if meaning is not None:
             about = {**about, **meaning.columns}
+            if meaning.is_estimate:
+                about["quantity"] = ESTIMATED
         args_id[number] = len(args) if about else -1
         if about:
             args.append(about)
