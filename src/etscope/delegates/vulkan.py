@@ -5,12 +5,14 @@ holds the copies of inputs and outputs, ETVK_RESIZE and ETVK_COMPUTE_GRAPH_EXECU
 (backends/vulkan/runtime/VulkanBackend.cpp). And for each dispatch an event on the GPU's clock in
 ns, whose name is JSON: {"operator": {"name", "delegate_node_id", "args"}, "kernel_name",
 "operator_id", "dispatch_id"} (backends/vulkan/runtime/graph/ops/DispatchNode.cpp). The record's
-delegate map has the node by its `delegate_node_id`.
+delegate map has the node by its `delegate_node_id`. Before there was JSON the name was that of the
+kernel with the number of the dispatch: "conv2d_clamp_half_163".
 """
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NamedTuple
 
 from etscope.delegates.intervals import parents
@@ -18,6 +20,7 @@ from etscope.delegates.logged import LoggedCall
 from etscope.model.event_table import Clock, Meaning
 
 _PHASE = "ETVK_"
+_NUMBERED = re.compile(r"(?P<kernel>.+)_(?P<dispatch>\d+)$", re.DOTALL)
 _EXECUTE = "ETVK_COMPUTE_GRAPH_EXECUTE"  # ends before what the GPU did in it is logged
 
 
@@ -28,7 +31,11 @@ def recognises(call: LoggedCall) -> bool:
 
 def decode(call: LoggedCall) -> list[Meaning]:
     """Phases, nested as they lie in time, and dispatches of the GPU."""
-    dispatches = {number: _dispatch(name) for number, name in enumerate(call.names)}
+    inside = call.is_inside
+    dispatches = {
+        number: _dispatch(name) or (None if inside[number] else _numbered(name))
+        for number, name in enumerate(call.names)
+    }
     phases = [number for number in range(len(call.names)) if dispatches[number] is None]
     around = parents(
         LoggedCall(
@@ -42,7 +49,6 @@ def decode(call: LoggedCall) -> list[Meaning]:
         number: None if parent is None else phases[parent]
         for number, parent in zip(phases, around, strict=True)
     }
-    inside = call.is_inside
     found: list[Meaning] = []
     execute: int | None = None
     for number, (name, identifier) in enumerate(zip(call.names, call.identifiers, strict=True)):
@@ -71,6 +77,15 @@ class _Dispatch(NamedTuple):
     name: str
     node: int | str | None
     columns: dict[str, str | float]
+
+
+def _numbered(name: str) -> _Dispatch | None:
+    """Return the dispatch of a name without JSON; None for the name of a phase."""
+    parts = None if name.startswith(_PHASE) else _NUMBERED.fullmatch(name)
+    if parts is None:
+        return None
+    kernel = parts["kernel"]
+    return _Dispatch(f"{kernel} #{parts['dispatch']}", None, {"kernel_name": kernel})
 
 
 def _dispatch(name: str) -> _Dispatch | None:

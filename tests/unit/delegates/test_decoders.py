@@ -223,6 +223,28 @@ def test_phases_of_vulkan_are_nested_and_add_up() -> None:
     assert dispatch.depth == 3, "inside of what the host waits for"
 
 
+def test_dispatches_without_json_are_known_by_their_kernel() -> None:
+    """As docs/source/backends/vulkan/tutorials/etvk-profiling-tutorial.md of ExecuTorch has them."""
+
+    def log(writer: ETDumpWriter, instruction: int) -> None:
+        place = {"chain_index": 0, "instruction_id": instruction}
+        for name, start, end in (
+            ("ETVK_COMPUTE_GRAPH_EXECUTE", 1_100, 1_900),
+            ("conv2d_clamp_half_163", 2_081_488_974_948_084, 2_081_488_975_294_248),
+            ("view_half_172", 2_081_488_975_688_876, 2_081_488_975_695_324),
+            ("ETVK_EXECUTE", 1_050, 1_950),
+        ):
+            writer.log_profiling_delegate(name, start, end, **place)
+
+    rows = [row for row in profile_of(log).rows if row.own_clock]
+    assert [(row.name, row.depth) for row in rows] == [
+        ("conv2d_clamp_half #163", 3),
+        ("view_half #172", 3),
+    ]
+    assert rows[0].meaning is not None
+    assert rows[0].meaning.columns == {"kernel_name": "conv2d_clamp_half"}
+
+
 def test_dispatches_have_a_lane_of_their_own_clock() -> None:
     drawn = timeline(trace(vulkan()))
     notes = {track.name: track.note for track in drawn.tracks}
