@@ -224,7 +224,7 @@ def test_phases_of_vulkan_are_nested_and_add_up() -> None:
 
 
 def test_dispatches_without_json_are_known_by_their_kernel() -> None:
-    """As docs/source/backends/vulkan/tutorials/etvk-profiling-tutorial.md of ExecuTorch has them."""
+    """As docs/source/backends/vulkan/tutorials/etvk-profiling-tutorial.md shows them."""
 
     def log(writer: ETDumpWriter, instruction: int) -> None:
         place = {"chain_index": 0, "instruction_id": instruction}
