@@ -25,7 +25,9 @@ def recognises(call: LoggedCall) -> bool:
 
 def decode(call: LoggedCall) -> list[Meaning]:
     """Phases, nested as they lie in time."""
-    return [replace(meaning, name=_shown(meaning.name)) for meaning in nested(call)]
+    return [
+        replace(meaning, name=_shown(meaning.name), identifier=None) for meaning in nested(call)
+    ]
 
 
 def _shown(name: str) -> str:

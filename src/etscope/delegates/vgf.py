@@ -26,16 +26,14 @@ def recognises(call: LoggedCall) -> bool:
 
 def decode(call: LoggedCall) -> list[Meaning]:
     """Phases, nested as they lie in time, and what the statistics say."""
-    return [
-        replace(
-            meaning,
-            quantity=Quantity.INSTANT,
-            columns=_statistics(call.metadata_of(number)),
-        )
-        if meaning.name == _STATISTICS
-        else meaning
-        for number, meaning in enumerate(nested(call))
-    ]
+    found: list[Meaning] = []
+    for number, meaning in enumerate(nested(call)):
+        one = replace(meaning, identifier=None) if meaning.name.startswith(_PHASE) else meaning
+        if meaning.name == _STATISTICS:
+            columns = _statistics(call.metadata_of(number))
+            one = replace(one, quantity=Quantity.INSTANT, columns=columns)
+        found.append(one)
+    return found
 
 
 def _statistics(metadata: bytes) -> dict[str, str | float]:

@@ -55,7 +55,8 @@ def decode(call: LoggedCall) -> list[Meaning]:
         dispatch = dispatches[number]
         if dispatch is None:
             clock = Clock.RUNTIME if inside[number] else Clock.DEVICE
-            found.append(Meaning(name, identifier, clock=clock, parent=holders[number]))
+            known = None if name.startswith(_PHASE) else identifier
+            found.append(Meaning(name, known, clock=clock, parent=holders[number]))
             execute = number if name == _EXECUTE else execute
         else:
             known = identifier if dispatch.node is None else dispatch.node

@@ -72,7 +72,8 @@ class Clock(Enum):
 class Meaning:
     """Meaning of an event inside a delegate, as the decoder of its backend tells it.
 
-    name: to be shown. identifier: the record's delegate map has it by that. unit: of the number, as
+    name: to be shown. identifier: the record's delegate map has it by that; None for what is no
+    operator's, such as a phase of the call. unit: of the number, as
     "us" or "cycles"; None for ticks of the dump's clock. is_placed: its start is a time, too.
     parent: the event of the same call that it is a part of, by its number there; None for the call.
     columns: what else the backend tells of it, by name ("compute_unit"). unit_us: microseconds that
@@ -80,7 +81,7 @@ class Meaning:
     """
 
     name: str
-    identifier: int | str
+    identifier: int | str | None
     quantity: Quantity = Quantity.INTERVAL
     clock: Clock = Clock.RUNTIME
     unit: str | None = None

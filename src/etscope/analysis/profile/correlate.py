@@ -322,6 +322,10 @@ def with_exported_lines(graph: Graph, exported: Graph) -> Graph:
     return replace(graph, nodes=tuple(map(located, graph.nodes)))
 
 
+# Backends whose delegate map has other numbers than debug handles (`analysis.delegates.vulkan`).
+_WITHOUT_HANDLES = frozenset({"VulkanBackend"})
+
+
 def method_symbols(record: RecordView, method: str, reference: str = EDGE_GRAPH) -> MethodSymbols:
     """The symbols of one method; its nodes are those of the graph called `reference`, with lines
     and modules of the exported program where they have none."""
@@ -346,7 +350,9 @@ def method_symbols(record: RecordView, method: str, reference: str = EDGE_GRAPH)
             if values or instruction in lists
         },
         delegates={
-            instruction: DelegateMap(entry.name, entry.identifiers)
+            instruction: DelegateMap(
+                entry.name, {} if entry.name in _WITHOUT_HANDLES else entry.identifiers
+            )
             for instruction, entry in delegates.items()
         },
         has_maps=record.debug_handle_map is not None,

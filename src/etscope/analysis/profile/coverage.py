@@ -85,7 +85,8 @@ def _other_numbers(group: InstructionRows) -> Iterator[Row]:
     rows = group.below
     for row, after in zip(rows, (*rows[1:], None), strict=True):
         holds = after is not None and after.depth > row.depth
-        if row.own_clock and not holds and row.delegate_id is not None:
+        is_phase = row.meaning is None or row.meaning.identifier is None
+        if row.own_clock and not holds and not is_phase:
             yield row
 
 
@@ -106,7 +107,7 @@ def _reason(group: InstructionRows, row: Row, has_record: bool) -> str:
         return _HAS_LINE
     if own.nodes:
         return "its nodes have no line"
-    if row.delegate_id is None:
+    if row.meaning is not None and row.meaning.identifier is None:
         return "a phase of the call"
     if any(one.attribution.nodes for one in group.below):
         return "no node is known by its identifier"

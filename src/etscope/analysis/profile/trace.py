@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from etscope.analysis.delegates.vulkan import with_vulkan_handles
 from etscope.analysis.delegates.xnnpack import (
     InnerEvents,
     attributed,
@@ -351,9 +352,13 @@ class Trace:
         record = self.record
         if record is None:
             return MethodSymbols(method, None)
-        return self.once(
-            ("symbols", method), lambda: method_symbols(record, method, self.reference_graph)
-        )
+
+        def found() -> MethodSymbols:
+            symbols = method_symbols(record, method, self.reference_graph)
+            program = self.recorded_program
+            return symbols if program is None else with_vulkan_handles(symbols, program)
+
+        return self.once(("symbols", method), found)
 
     def attribution(
         self, block: Block, method: str | None = None
@@ -376,7 +381,9 @@ class Trace:
 
         return attributed
 
-    def _identifiers(self, method: str) -> Mapping[tuple[int | None, int | str | None], int | str]:
+    def _identifiers(
+        self, method: str
+    ) -> Mapping[tuple[int | None, int | str | None], int | str | None]:
         """The names that the record's delegate map has for events, by what was logged."""
         return {
             (key.instruction, key.delegate_id): meaning.identifier

@@ -15,7 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from etscope.errors import EtscopeError, FormatError, reading
-from etscope.formats.bytes.flatbuffer import INT8, INT32, UINT64, FlatBuffer
+from etscope.formats.bytes.flatbuffer import INT8, INT32, UINT64
+from etscope.formats.program.vulkan import HEADER as VULKAN_HEADER
+from etscope.formats.program.vulkan import TENSOR as VULKAN_TENSOR
+from etscope.formats.program.vulkan import vulkan_graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +55,17 @@ def delegate_parts(backend_id: str, data: memoryview) -> tuple[DelegatePart, ...
 
 # -- Vulkan
 
-_VULKAN_HEADER = struct.Struct("<4x4sHIIIQ")  # magic, length, tables and constants: offset, size
 _VULKAN_NAMED = (1 << 64) - 1  # an offset: the constant is named data
-_VULKAN_TENSOR = 5  # in the union of values
 _VULKAN_DTYPES = ("bool", "uint8", "int8", "int32", "float16", "float32", "float64", "int64")
 
 
 def _vulkan(data: memoryview) -> Iterator[DelegatePart]:
-    magic, _, tables, size, constants, _ = _VULKAN_HEADER.unpack_from(data)
-    if magic != b"VH00" or tables + size > len(data):
-        raise FormatError("not the data of a Vulkan delegate")
-    root = FlatBuffer(data[tables : tables + size]).root()
+    root = vulkan_graph(data)
+    _, _, tables, size, constants, _ = VULKAN_HEADER.unpack_from(data)
     types: dict[int, tuple[str | None, tuple[int, ...]]] = {}
     for value in root.tables(2):
         number, tensor = value.union(0)
-        if number == _VULKAN_TENSOR and tensor is not None:
+        if number == VULKAN_TENSOR and tensor is not None:
             kind = tensor.integer(0, INT8)
             dtype = _VULKAN_DTYPES[kind] if 0 <= kind < len(_VULKAN_DTYPES) else None
             types[tensor.integer(2, INT32)] = dtype, tuple(tensor.numbers(1, "I"))
