@@ -6,14 +6,15 @@ backends/vulkan/serialization/vulkan_graph_builder.py, `build_graph`). But the d
 the calls in the order of the nodes that they were made from. Vulkan's passes fuse nodes, fold what
 quantises, and add copies between layouts.
 
-So calls and nodes are laid side by side in order, as many as possible of the same operator and
-shape. A call has a node only if all such ways agree on it.
+The record has the debug handles of all nodes of a delegate, in their order, too. So calls and
+handles are laid side by side in order, as many as possible where one of the handle's nodes has the
+operator and the shape of the call. A call has a handle only if all such ways agree on it.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections import deque
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
@@ -31,6 +32,7 @@ BACKEND = "VulkanBackend"
 
 _LINEAR = ("linear", "addmm", "mm")
 _RESHAPES = ("view", "squeeze", "unsqueeze")
+_COPIES = ("clone", "clone_dim_order")
 # What Vulkan's own operators are made of, by how their names begin: the node that has their work.
 _FUSED = {
     "conv": ("convolution",),
@@ -56,8 +58,6 @@ def with_vulkan_handles(symbols: MethodSymbols, program: Program) -> MethodSymbo
     method = next((one for one in program.methods if one.name == symbols.method), None)
     if method is None or all(one.backend_id != BACKEND for one in symbols.delegates.values()):
         return symbols
-    # Of the nodes with one handle, each is in one call.
-    left = {handle: deque(nodes) for handle, nodes in symbols.nodes_by_handle.items()}
     found: dict[int, DelegateMap] = {}
     for number, instruction in enumerate(method.instructions):
         entry = symbols.delegates.get(number)
@@ -67,9 +67,7 @@ def with_vulkan_handles(symbols: MethodSymbols, program: Program) -> MethodSymbo
             or not isinstance(instruction, DelegateCall)
         ):
             continue
-        # The record has the handle of each node of the call, in the call's order.
         handles = handle_list(symbols.handles.get(number))
-        nodes = [left[handle].popleft() for handle in handles if left.get(handle)]
         try:
             calls = read_vulkan(program.delegate_blob(method.name, instruction.delegate))
         except FormatError as error:
@@ -79,66 +77,87 @@ def with_vulkan_handles(symbols: MethodSymbols, program: Program) -> MethodSymbo
                 stacklevel=2,
             )
         else:
-            found[number] = DelegateMap(BACKEND, handles_by_call(calls, nodes))
+            found[number] = DelegateMap(
+                BACKEND, handles_by_call(calls, handles, symbols.nodes_by_handle)
+            )
     return replace(symbols, delegates={**symbols.delegates, **found})
 
 
 def handles_by_call(
-    calls: Sequence[VulkanCall], nodes: Sequence[Node]
+    calls: Sequence[VulkanCall], handles: Sequence[int], nodes: Mapping[int, Sequence[Node]]
 ) -> Mapping[str, tuple[int, ...]]:
-    """Return the debug handle of each call whose node is known, by the id in its event, as text.
+    """Return the debug handles of each call that is known, by the id in its event, as text.
 
-    nodes: those that the delegate was made from, in the order of the graph.
+    handles: of the nodes that the delegate was made from, in order. nodes: by handle.
     """
-    same = _same(calls, nodes)
+    handles = [handle for handle in handles if handle in nodes]
+    same = _same(calls, handles, nodes)
     if not same.any():
         return {}
     before = _longest(same)
     after = _longest(same[::-1, ::-1])[::-1, ::-1]
     longest = int(before[-1, -1])
-    found: dict[int, Node] = {}  # by the call's number
+    found: dict[int, int] = {}  # by the call's number
     for row in range(len(calls)):
         ways = np.flatnonzero(same[row] & (before[row, :-1] + 1 + after[row + 1, 1:] == longest))
         without = int((before[row] + after[row + 1]).max())
-        if len(ways) == 1 and without < longest:
-            found[row] = nodes[ways[0]]
-    taken = {node.name for node in found.values()}
-    by_name = {node.name: node for node in nodes}
+        if len({handles[way] for way in ways}) == 1 and without < longest:
+            found[row] = handles[ways[0]]
+    reshapes = Counter(h for row, h in found.items() if stem(calls[row].name) in _RESHAPES)
+    taken = {
+        handle
+        for handle, count in reshapes.items()
+        if count >= sum(stem(node.op) in _RESHAPES for node in nodes[handle])
+    }
     return {
-        str(calls[row].node_id): tuple(
-            dict.fromkeys(
-                one.debug_handle
-                for one in _with_fused(node, by_name, taken)
-                if one.debug_handle is not None
-            )
-        )
-        for row, node in found.items()
+        str(calls[row].node_id): (handle, *_fused_before(calls[row], handle, nodes, taken))
+        for row, handle in found.items()
     }
 
 
-def _with_fused(node: Node, by_name: Mapping[str, Node], taken: Set[str]) -> list[Node]:
-    """Return the node, and the reshapes before it that have no call of their own: Vulkan makes one
-    of several in a row."""
-    found = [node]
-    while stem(found[-1].op) in _RESHAPES:
-        before = [by_name[name] for name in found[-1].inputs if name in by_name]
-        if len(before) != 1 or before[0].name in taken or stem(before[0].op) not in _RESHAPES:
+def _fused_before(
+    call: VulkanCall, handle: int, nodes: Mapping[int, Sequence[Node]], taken: Set[int]
+) -> list[int]:
+    """Return the handles of reshapes before the call's own: Vulkan makes one of several in a row.
+    taken: handles of which all reshapes have a call of their own."""
+    if stem(call.name) not in _RESHAPES:
+        return []
+    made_by = {node.name: node for several in nodes.values() for node in several}
+    at = next((node for node in nodes[handle] if _fits(call, node)), None)
+    found: list[int] = []
+    while at is not None:
+        before = [made_by[name] for name in at.inputs if name in made_by]
+        at = before[0] if len(before) == 1 else None
+        if at is None or at.debug_handle is None or at.debug_handle in taken:
             break
-        found.append(before[0])
+        if stem(at.op) in _RESHAPES:
+            found.append(at.debug_handle)
+        elif stem(at.op) not in _COPIES:
+            break
     return found
 
 
-def _same(calls: Sequence[VulkanCall], nodes: Sequence[Node]) -> npt.NDArray[np.bool_]:
-    """Return for each call and node whether they are of the same operator and output."""
-    wanted: dict[tuple[str, Shape], int] = {}
-    rows = [wanted.setdefault((call.name, call.shape), len(wanted)) for call in calls]
-    given: dict[tuple[str, Shape], int] = {}
-    columns = [given.setdefault((stem(node.op), _shape(node)), len(given)) for node in nodes]
-    kinds = [
-        [operator in _operators(name) and _may_be(shape, other) for operator, other in given]
-        for name, shape in wanted
+def _same(
+    calls: Sequence[VulkanCall], handles: Sequence[int], nodes: Mapping[int, Sequence[Node]]
+) -> npt.NDArray[np.bool_]:
+    """Return for each call and handle whether a node of the handle may be the call's."""
+    kinds: dict[tuple[str, Shape], VulkanCall] = {}
+    for call in calls:
+        kinds.setdefault((call.name, call.shape), call)
+    row = {kind: at for at, kind in enumerate(kinds)}
+    column = {handle: at for at, handle in enumerate(dict.fromkeys(handles))}
+    fits = [
+        [any(_fits(call, node) for node in nodes[handle]) for handle in column]
+        for call in kinds.values()
     ]
-    return np.array(kinds, np.bool_).reshape(len(wanted), len(given))[np.ix_(rows, columns)]
+    rows = [row[call.name, call.shape] for call in calls]
+    columns = [column[handle] for handle in handles]
+    return np.array(fits, np.bool_).reshape(len(row), len(column))[np.ix_(rows, columns)]
+
+
+def _fits(call: VulkanCall, node: Node) -> bool:
+    """Return whether the call may be the node's, by operator and shape of the output."""
+    return stem(node.op) in _operators(call.name) and _may_be(call.shape, _shape(node))
 
 
 def _operators(name: str) -> Sequence[str]:
