@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import click
 
-from etscope.cli.options.common import TraceOptions, output_options, trace_options, view_options
+from etscope.cli.options.common import (
+    TraceOptions,
+    output_options,
+    placed_files,
+    trace_options,
+    view_options,
+    with_option,
+)
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 
 
 @click.command()
 @trace_options
 @click.option("--method", "-m", help="Show this method only.")
+@with_option
 @view_options
 @output_options
 def command(
-    files: TraceOptions, method: str | None, view: ViewOptions, output: OutputOptions
+    files: TraceOptions,
+    method: str | None,
+    backend_files: tuple[str, ...],
+    view: ViewOptions,
+    output: OutputOptions,
 ) -> None:
     """Show the time of each instruction of DUMP, with its module and line of Python.
 
@@ -24,8 +36,14 @@ def command(
     so that in a branch the average may be less than the median. Events inside a delegate stand
     below its call.
 
-    Below the table stands what matters, in sentences, each with the command that shows more.
+    Below the table stands what matters, in sentences, each with the command that shows more. Files
+    of --with have a table each below it; their numbers are part of no sum.
     """
     trace = files.open()
+    placed = placed_files(trace, backend_files, files.source_unit)
     tables = view.tables(trace, files.source_unit, method, files.findings(trace))
-    output.write_tables(tables, view.columns, view.default_columns(tables))
+    if not placed:
+        output.write_tables(tables, view.columns, view.default_columns(tables))
+        return
+    chosen = [one for one in placed if method in (None, one.calls[0].method)]
+    output.write_with_files(tables, chosen, view)
