@@ -3,8 +3,9 @@
 `backends/qualcomm/debugger/utils.py` (`generate_optrace`) makes it as `optrace_N.json`. Its header
 has the artifact type "OP_TRACE". `ts` and `dur` are not microseconds: they are cycles of the HTP,
 as is "Duration (cycles)" in the annotations; "Start Cycle" is the same clock without the shift to
-0. Each operation of the HTP stands in the overview of its core and in a process of its own, and is
-counted once here. Counters are bytes of VTCM and DRAM.
+0. Each operation of the HTP stands in the overview of its core (pid 0) and in the process of its
+type of QNN node, on the thread of the same number, and is counted once here. "Flags" tells a
+transfer ("dma") from waiting for one ("dma_wait"). Counters are bytes of VTCM and DRAM.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ COLUMNS = (
     Column("dominant_path", Kind.FLOAT, "cycles", title="dominant path", priority=1),
     Column("units", Kind.LIST, title="HTP units", priority=2),
     Column("dma", Kind.COUNT, title="DMA", priority=4),
+    Column("dma_wait", Kind.FLOAT, "cycles", title="DMA wait", priority=4),
 )
 _SHOWN = ("HTP Op Type", "QNN Op Name", "QNN Op Type", "Data Type", "Dominant Path Cycles")
 
@@ -59,11 +61,11 @@ def read(path: str, text: str) -> BackendFile:
 class _Sum:
     """Sums of the operations of a node, or of one type of them."""
 
-    __slots__ = ("cycles", "dma", "dominant", "events", "units")
+    __slots__ = ("cycles", "dma", "dma_wait", "dominant", "events", "units")
 
     def __init__(self) -> None:
         self.events = self.dma = 0
-        self.cycles = self.dominant = 0.0
+        self.cycles = self.dominant = self.dma_wait = 0.0
         self.units: dict[str, None] = {}
 
     def row(self, name: str, qnn_type: str, depth: int) -> ImportedRow:
@@ -79,6 +81,7 @@ class _Sum:
                 "dominant_path": self.dominant,
                 "units": list(self.units),
                 "dma": self.dma or None,
+                "dma_wait": self.dma_wait or None,
             },
         )
 
@@ -86,11 +89,12 @@ class _Sum:
 class _Operations:
     def __init__(self) -> None:
         self._names, self._lanes = Numbered(), Numbered()
-        self._threads: dict[Any, str] = {}
+        self._threads: dict[str, str] = {}
         self._seen: set[tuple[Any, ...]] = set()
         self._columns: list[tuple[int, int, float, float]] = []
         self._annotations: list[Mapping[str, Any]] = []
-        self._nodes: dict[tuple[str, str], dict[str, _Sum]] = {}
+        # By name and type of the node: its sum (None), and those of the HTP's types.
+        self._nodes: dict[tuple[str, str], dict[str | None, _Sum]] = {}
         self._counters: dict[str, tuple[int, float, float]] = {}
         self._problems: Counter[str] = Counter()
 
@@ -103,10 +107,9 @@ class _Operations:
         if not isinstance(args, dict):
             return
         if phase == "M" and event.get("name") == "thread_name":
-            name = str(args.get("name"))
-            known = self._threads.get(event.get("tid"), "")
-            # The overview has "Type: HMX", the process of the core "Core:0 Type: HMX Tid: 256".
-            self._threads[event.get("tid")] = max(known, name, key=len)
+            name, thread = str(args.get("name")), str(event.get("tid"))
+            # The overview has "Type: HMX", the other processes "Core:0 Type: HMX Tid: 256".
+            self._threads[thread] = max(self._threads.get(thread, ""), name, key=len)
         elif phase == "C" and is_number(args.get("")) and isinstance(event.get("name"), str):
             count, total, most = self._counters.get(event["name"], (0, 0.0, 0.0))
             value = float(args[""])
@@ -115,41 +118,47 @@ class _Operations:
             self._operation(event, args)
 
     def _operation(self, event: Mapping[str, Any], args: Mapping[str, Any]) -> None:
-        start, cycles = event.get("ts"), args.get("Duration (cycles)", event.get("dur"))
-        if "HTP Op Type" not in args or not is_number(start) or not is_number(cycles):
+        start, length = event.get("ts"), event.get("dur")
+        cycles = args.get("Duration (cycles)", length)
+        if "HTP Op Type" not in args or not is_number(start) or not is_number(length):
             self._problems["without a type, start or duration of the HTP"] += 1
             return
-        if cycles < 0:
+        if not is_number(cycles):
+            cycles = length
+        if cycles < 0 or length < 0:
             self._problems["that end before they begin"] += 1
             return
-        identity = (str(args.get("ID")), str(event.get("tid")), start, cycles)
+        identity = (str(args.get("ID")), str(event.get("tid")), start, length)
         if identity in self._seen:
             return
         self._seen.add(identity)
         kind, node = str(args["HTP Op Type"]), str(args.get("QNN Op Name") or "(no QNN node)")
         lane = self._lanes.of(str(event.get("tid")))
-        self._columns.append((lane, self._names.of(kind), float(start), float(cycles)))
+        self._columns.append((lane, self._names.of(kind), float(start), float(length)))
         self._annotations.append({key: args[key] for key in _SHOWN if key in args})
         by_type = self._nodes.setdefault((node, str(args.get("QNN Op Type") or "")), {})
         dominant = args.get("Dominant Path Cycles")
         flags = args.get("Flags")
-        for name in ("", kind):
+        flags = flags if isinstance(flags, list) else []
+        for name in (None, kind):
             entry = by_type.setdefault(name, _Sum())
             entry.events += 1
             entry.cycles += cycles
             entry.dominant += dominant if is_number(dominant) else 0
-            entry.dma += isinstance(flags, list) and "dma" in flags
+            entry.dma += "dma" in flags
+            entry.dma_wait += cycles if "dma_wait" in flags else 0
             entry.units[str(event.get("tid"))] = None
 
     def rows(self) -> Iterator[ImportedRow]:
-        ordered = sorted(self._nodes.items(), key=lambda item: -item[1][""].cycles)
+        ordered = sorted(self._nodes.items(), key=lambda item: -item[1][None].cycles)
         for by_type in self._nodes.values():
             for entry in by_type.values():
                 entry.units = dict.fromkeys(self._unit(thread) for thread in entry.units)
         for (node, qnn_type), by_type in ordered:
-            yield by_type.pop("").row(node, qnn_type, 0)
+            yield by_type[None].row(node, qnn_type, 0)
             for kind, entry in sorted(by_type.items(), key=lambda item: -item[1].cycles):
-                yield entry.row(kind, "", 1)
+                if kind is not None:
+                    yield entry.row(kind, "", 1)
 
     def counter_rows(self) -> Iterator[ImportedRow]:
         for name, (count, _, most) in self._counters.items():
@@ -157,17 +166,15 @@ class _Operations:
 
     def _unit(self, thread: str) -> str:
         """The unit of a thread: "HMX", "HVX"; its number where the file does not say."""
-        name = next((n for tid, n in self._threads.items() if str(tid) == thread), "")
-        parts = name.partition("Type: ")[2].split()
+        parts = self._threads.get(thread, "").partition("Type: ")[2].split()
         return parts[0] if parts else f"thread {thread}"
 
     def spans(self) -> ImportedSpans:
         lane, name, start, cycles = zip(*self._columns, strict=True)
         begins = np.array(start, np.float64)
-        names = {str(thread): name for thread, name in self._threads.items()}
         return ImportedSpans(
             "cycles",
-            tuple(names.get(thread, f"thread {thread}") for thread in self._lanes.texts),
+            tuple(self._threads.get(thread, f"thread {thread}") for thread in self._lanes.texts),
             self._names.texts,
             self._annotations,
             np.array(lane, np.int32),

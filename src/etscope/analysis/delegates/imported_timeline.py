@@ -52,7 +52,8 @@ def file_spans(placed: Sequence[PlacedFile], source: TimeScale) -> Iterator[File
         if spans.unit == "us" and source is TimeScale.CYCLES:
             continue  # no file records how long a cycle is
         factor = 1.0 if spans.unit == "cycles" else scale_factor(source, TimeScale.US)
-        begin = np.rint(spans.start * factor).astype(np.int64)
+        first = 0.0 if one.on_runtime_clock else spans.start.min()
+        begin = np.rint((spans.start - first) * factor).astype(np.int64)
         call = one.calls[0]
         note = None
         if one.on_runtime_clock:
