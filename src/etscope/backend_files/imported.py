@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Basis(Enum):
-    """Where a number comes from."""
+    """Origin of a number."""
 
     MEASURED = "measured"
     DERIVED = "derived"  # computed from measured numbers

@@ -53,7 +53,7 @@ class DelegateCall:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the user may call it by, the most specific first."""
+        """Names by which the user may choose it, the most specific first."""
         number = str(self.instruction)
         found = [f"{self.method}:{number}"] if self.method else []
         return (*found, number, *([self.backend] if self.backend else []))

@@ -18,7 +18,7 @@ _OF_FILES = (
     Column("group", priority=2),
     Column("events", Kind.COUNT, priority=1),
     Column("quantity", priority=9),
-    Column("basis", priority=9),
+    Column("basis", priority=1),
     Column("clock", priority=9),
 )
 
