@@ -70,7 +70,14 @@ def read(path: str, text: str) -> BackendFile:
         columns=COLUMNS,
         notes=tuple(notes),
         of_inference=True,
+        calls_per_inference=_calls_per_inference(reports[-1]),
     )
+
+
+def _calls_per_inference(report: _Report) -> float | None:
+    if report.delegations is None or not report.inferences:
+        return None
+    return report.delegations / report.inferences
 
 
 def _reports(text: str) -> Iterator[_Report]:

@@ -87,7 +87,8 @@ class BackendFile:
     kind: for readers ("QNN optrace"). backends: ids of those that it can be of; empty: of any.
     group_title, value_title: of the columns of the rows' groups
     and main numbers. columns: of the rows' `extra`, in order.
-    of_inference: the numbers are of all calls of an inference together. has_host_clock: times are
+    of_inference: the numbers are of all calls of an inference together, which are as many as
+    calls_per_inference if the file tells. has_host_clock: times are
     microseconds of the host, on a clock that may be the runtime's. between: returns the same file
     with what lies in one of the intervals, each (begin, end) in microseconds; only of such a file.
     split: returns the parts for the calls of a run, in order, given their number; None if they do
@@ -105,6 +106,7 @@ class BackendFile:
     spans: ImportedSpans | None = None
     notes: tuple[str, ...] = ()
     of_inference: bool = False
+    calls_per_inference: float | None = None
     has_host_clock: bool = False
     between: Callable[[Sequence[tuple[float, float]]], BackendFile] | None = None
     split: Callable[[int], Sequence[BackendFile] | None] | None = None

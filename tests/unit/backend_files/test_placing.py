@@ -111,6 +111,9 @@ def test_a_trace_of_the_time_between_calls_is_refused(tmp_path: Path) -> None:
     text = json.dumps(chrome_trace(begin_us=10_300.0))
     with pytest.raises(MismatchError, match="no event of it lies in a delegate call"):
         placed(trace, tmp_path, (None, text))
+    (found,) = placed(trace, tmp_path, ("0", text))  # the clocks overlap by chance
+    assert not found.on_runtime_clock
+    assert found.reason == "as --with says"
 
 
 def test_a_trace_on_another_clock_begins_with_the_call(tmp_path: Path) -> None:
@@ -177,8 +180,16 @@ def test_counters_are_of_all_calls_together(tmp_path: Path) -> None:
     trace = trace_of(run_of([(), ()]))
     (found,) = placed(trace, tmp_path, (None, pmu_log()))
     assert instructions([found]) == [[0, 1]]
-    assert "all 2 calls" in found.reason
+    assert found.reason == "its numbers are of all calls of the delegate"
+    assert found.notes == (
+        "Delegate calls in an inference: 1 by this log, 2 by the dump. It may be of another "
+        "program.",
+    )
     assert file_table(found).values["instruction"][0] is None
+    (found,) = placed(trace_of(run_of()), tmp_path, (None, pmu_log()))
+    assert found.notes == ()
+    (found,) = placed(trace, tmp_path, ("1", pmu_log()))
+    assert instructions([found]) == [[1]]
 
 
 def test_tables_of_webgpu_go_to_the_calls_in_turn(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def place_files(
         ]
         order = alike.index(number) if name is None and len(alike) == len(candidates) else None
         if file.has_host_clock:
-            on_clock = _by_time(trace, file, candidates, source)
+            on_clock = _by_time(trace, file, candidates, source, name is not None)
             if on_clock:
                 placed += on_clock
                 continue
@@ -194,9 +194,17 @@ def _chosen(
 
 
 def _by_time(
-    trace: Trace, file: BackendFile, calls: Sequence[DelegateCall], source: TimeScale
+    trace: Trace,
+    file: BackendFile,
+    calls: Sequence[DelegateCall],
+    source: TimeScale,
+    is_said: bool,
 ) -> list[PlacedFile]:
-    """Put a trace to the calls that its events lie in; return nothing if it is on another clock."""
+    """Put a trace to the calls that its events lie in; return nothing if it is on another clock.
+
+    Two clocks that began at 0 may overlap by chance: is_said: the user says which call it is of,
+    and a trace without an event in it is on another clock.
+    """
     spans, between = file.spans, file.between
     if spans is None or between is None or not len(spans) or source is TimeScale.CYCLES:
         return []
@@ -221,13 +229,14 @@ def _by_time(
             reason = "its events lie inside this call, on the runtime's clock"
             rows = tuple(map(PlacedRow, part.rows))
             found.append(PlacedFile(part, (call,), reason, rows, on_runtime_clock=True))
-    if not found:
+    if not found and not is_said:
         raise MismatchError(
             f"{file.kind} {file.path} is of the time of this dump, but no event of it lies in a "
             "delegate call: events that only hold a call, or lie between them, are not of it",
+            hint="if it is on another clock, say its call: --with CALL=FILE",
         )
     inside = sum(len(one.file.spans or ()) for one in found)
-    if left := len(spans) - inside:
+    if found and (left := len(spans) - inside):
         note = f"{left:,} of the file's {len(spans):,} spans lie in no delegate call: not shown."
         found[0] = replace(found[0], notes=(note,))
     return found
@@ -245,17 +254,22 @@ def _by_call(
     def at(call: DelegateCall, reason: str, part: BackendFile = file) -> PlacedFile:
         return PlacedFile(part, (call,), reason, tuple(map(PlacedRow, part.rows)))
 
+    if file.of_inference and not is_said and len({call.method for call in calls}) == 1:
+        reason = f"its numbers are of all calls of {calls[0].backend or 'the delegate'}"
+        rows, logged = tuple(map(PlacedRow, file.rows)), file.calls_per_inference
+        notes: tuple[str, ...] = ()
+        if logged is not None and logged != len(calls):
+            notes = (
+                f"Delegate calls in an inference: {logged:g} by this log, {len(calls)} by the "
+                "dump. It may be of another program.",
+            )
+        return [PlacedFile(file, tuple(calls), reason, rows, notes=notes)]
     if len(calls) == 1:
         backend = calls[0].backend if file.backends else None
         only = "the only delegate call" if backend is None else f"the only call of {backend}"
         if file.backends and backend is None:
             only += ", whose backend nothing tells without an ETRecord or program"
         return [at(calls[0], "as --with says" if is_said else only)]
-    if file.of_inference and len({call.method for call in calls}) == 1:
-        reason = (
-            f"its numbers are of all {len(calls)} calls of {calls[0].backend or 'the delegate'}"
-        )
-        return [PlacedFile(file, tuple(calls), reason, tuple(map(PlacedRow, file.rows)))]
     names = [name for row in file.rows for name in row.nodes]
     scores = [sum(bool(known[id(call)].find((name,))) for name in names) for call in calls]
     best = max(scores)

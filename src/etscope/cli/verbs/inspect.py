@@ -13,6 +13,7 @@ from etscope.cli.options.common import (
     with_option,
 )
 from etscope.cli.output.tables import OutputOptions, ViewOptions
+from etscope.errors import UsageError
 
 
 @click.command()
@@ -46,4 +47,7 @@ def command(
         output.write_tables(tables, view.columns, view.default_columns(tables))
         return
     chosen = [one for one in placed if method in (None, one.calls[0].method)]
+    if not chosen:
+        others = ", ".join(dict.fromkeys(str(one.calls[0].method) for one in placed))
+        raise UsageError(f"no file of --with is of the method {method!r}: they are of {others}")
     output.write_with_files(tables, chosen, view)
