@@ -21,8 +21,8 @@ KIND = "QNN HTP analysis summary"
 BACKENDS = ("QnnBackend",)
 _TRAFFIC = ("dram_read", "dram_write", "vtcm_read", "vtcm_write")
 COLUMNS = (
-    Column("cycles_share", Kind.SHARE, title="of active cycles", priority=1),
-    Column("dominant_path", Kind.FLOAT, "cycles", title="dominant path", priority=1),
+    Column("cycles_share", Kind.SHARE, title="of active cycles", priority=2),
+    Column("dominant_path", Kind.FLOAT, "cycles", title="dominant path", priority=2),
     Column("utilization", Kind.SHARE, priority=2),
     *(Column(name, Kind.BYTES, title=name.replace("_", " "), priority=3) for name in _TRAFFIC),
 )
