@@ -21,17 +21,17 @@ KIND = "Ethos-U PMU log"
 BACKENDS = ("EthosUBackend", "ArmBackend")
 COLUMNS = (Column("per_inference", Kind.FLOAT, title="per inference", priority=1),)
 _MARK = "ethosu_pmu_"
-_COUNTER = re.compile(r"ethosu_pmu_(cycle_cntr|cntr(?P<number>\d+)) : *(?P<value>-?\d+)")
+_COUNTER = re.compile(r"ethosu_pmu_(cycle_cntr|cntr(?P<number>\d{1,3})) : *(?P<value>-?\d{1,30})\b")
 _EVENTS = re.compile(r"Ethos-U PMU Events:\s*\[(?P<names>[^\]]*)\]")
-_INFERENCES = re.compile(r"NPU Inferences : (\d+)")
-_DELEGATIONS = re.compile(r"NPU delegations: (\d+)")
+_INFERENCES = re.compile(r"NPU Inferences : (\d{1,15})\b")
+_DELEGATIONS = re.compile(r"NPU delegations: (\d{1,15})\b")
 # Of the CPU: line, name, unit.
 _CPU = (
-    (re.compile(r"ethos-u : cycle_cnt : (-?\d+)"), "delegate call", "CPU cycles"),
-    (re.compile(r"Inference runtime: (-?\d+)"), "inference", "CPU cycles"),
-    (re.compile(r"cpu_wait_for_npu_cntr : (-?\d+)"), "CPU waits for the NPU", "CPU cycles"),
+    (re.compile(r"ethos-u : cycle_cnt : (-?\d{1,30})\b"), "delegate call", "CPU cycles"),
+    (re.compile(r"Inference runtime: (-?\d{1,30})\b"), "inference", "CPU cycles"),
+    (re.compile(r"cpu_wait_for_npu_cntr : (-?\d{1,30})\b"), "CPU waits for the NPU", "CPU cycles"),
 )
-_RATIO = re.compile(r"Inference (?P<unit>CPU|NPU) ratio: (?P<value>\d+\.\d+) %")
+_RATIO = re.compile(r"Inference (?P<unit>CPU|NPU) ratio: (?P<value>-?\d{1,6}\.\d{1,6}) %")
 # A counter of 64 bits that began behind its end: the difference is below 0.
 _BACKWARDS = 1 << 63
 

@@ -148,7 +148,10 @@ def _meaning(name: str) -> tuple[str, str, float] | None:
 
 
 def _table(text: str) -> Sequence[Mapping[str, str]]:
-    rows = list(csv.reader(io.StringIO(text)))
+    try:
+        rows = list(csv.reader(io.StringIO(text)))
+    except csv.Error as error:
+        raise FormatError(f"this file of Vela is no valid CSV: {error}") from error
     header = rows[0]
     for number, row in enumerate(rows[1:], 2):
         if row and len(row) != len(header):

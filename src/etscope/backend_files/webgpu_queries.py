@@ -31,8 +31,8 @@ COLUMNS = (
 _TSV_HEADER = "idx\tkernel\tgwg\tduration_us"
 _HEADER = "=== WebGPUQueryPool: per-dispatch GPU time ==="
 _DISPATCH = re.compile(
-    r"(?P<index>\d+)(?:\t|  )(?P<kernel>.+?)(?:\t|  )"
-    r"(?P<groups>\(\d+,\d+,\d+\))(?:\t|  )(?P<us>\d+\.\d{3})"
+    r"(?P<index>\d{1,9})(?:\t|  )(?P<kernel>.+?)(?:\t|  )"
+    r"(?P<groups>\(\d+,\d+,\d+\))(?:\t|  )(?P<us>\d{1,15}\.\d{3})"
 )
 
 

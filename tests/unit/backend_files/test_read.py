@@ -267,6 +267,9 @@ def test_webgpu_without_dispatches_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
+        ("NNG Operator,Op Cycles\n", "a header and no layer"),
+        ("NNG Operator,Op Cycles\n" + "x" * 200_000 + ",1", "no valid CSV"),
+        ("experiment,network,cycles_total\n", "a header and no row"),
         ("", "empty"),
         (" \n", "empty"),
         ("hello,world\n1,2\n", "matches no known form"),
@@ -332,3 +335,50 @@ def test_any_summary_is_read_or_refused(tmp_path: Path, row: dict[str, Any]) -> 
     except EtscopeError:
         return
     assert all(row.unit for row in file.rows)
+
+
+LINES = st.lists(
+    st.sampled_from(
+        [
+            *pmu_log().splitlines(),
+            *webgpu_output().splitlines(),
+            *webgpu_output(tsv=True).splitlines(),
+            *(ETHOS_U / "out_per-layer.csv").read_text().splitlines(),
+            "experiment,network,cycles_total",
+            "default,out,3128",
+        ]
+    ).flatmap(
+        lambda line: st.one_of(
+            st.just(line),
+            st.integers(0, len(line)).map(lambda at: line[:at]),
+            st.integers().map(lambda number: re.sub(r"\d+", str(number), line)),
+            st.just(re.sub(r"\d+", "9" * 5_000, line)),
+        )
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(LINES)
+def test_any_lines_are_read_or_refused(tmp_path: Path, lines: list[str]) -> None:
+    try:
+        file = read(tmp_path, "\n".join(lines))
+    except EtscopeError:
+        return
+    assert file.rows
+    numbers = [row.value for row in file.rows if row.value is not None]
+    assert all(abs(number) < 2**63 for number in numbers if not file.kind.startswith("Vela"))
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(
+        st.sampled_from(["stack_trace", "node_trace", "nn_module_stack"]),
+        JSON | st.lists(st.dictionaries(st.just("name"), JSON)) | st.lists(st.text()),
+    )
+)
+def test_any_debug_event_is_read_or_refused(tmp_path: Path, torch: dict[str, Any]) -> None:
+    event = {"event_id": 0, "aten_info": {"node_name": "a"}, "torch_info": torch}
+    (row,) = read(tmp_path, json.dumps([event])).rows
+    assert row.name == "a"
