@@ -51,7 +51,7 @@ def read(path: str, text: str) -> BackendFile:
         backends=BACKENDS,
         rows=(*found.rows(), *found.counter_rows()),
         group_title="QNN type",
-        value_title="cycles",
+        value_title="total",
         columns=COLUMNS,
         spans=found.spans(),
         notes=tuple(found.notes()),

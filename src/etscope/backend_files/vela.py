@@ -67,7 +67,7 @@ def read_layers(path: str, text: str) -> BackendFile:
         BACKENDS,
         tuple(rows),
         group_title="NPU operation",
-        value_title="cycles (estimated)",
+        value_title="operation",
         columns=_LAYER_COLUMNS,
         notes=(_NOTE,),
     )
@@ -125,7 +125,6 @@ def read_summary(path: str, text: str) -> BackendFile:
         BACKENDS,
         tuple(found),
         group_title="of",
-        value_title="value (estimated)",
         notes=notes,
     )
 

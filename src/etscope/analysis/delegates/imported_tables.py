@@ -8,6 +8,7 @@ from typing import Any
 
 from etscope.analysis.delegates.backend_files import PlacedFile, PlacedRow
 from etscope.analysis.profile.source_location import short_lines
+from etscope.backend_files import Basis
 from etscope.model.table import Column, Kind, Table
 
 # Columns of a file's rows that a profile does not have, in the tables for programs.
@@ -78,7 +79,7 @@ def _cells(placed: PlacedFile, one: PlacedRow) -> dict[str, Any]:
         "instruction": None if call is None else call.instruction,
         "event": row.name,
         "value": row.value,
-        "unit": row.unit,
+        "unit": f"{row.unit}, {row.basis.value}" if row.basis is Basis.ESTIMATED else row.unit,
         "file": placed.name,
         "file_kind": file.kind,
         "placed_by": placed.reason,
@@ -102,9 +103,23 @@ _LOCATED = ("module", "source")
 _ALWAYS = {"event", "value", "unit"}
 
 
-def shown_columns(table: Table) -> list[str]:
-    """Return the columns of `file_table` for readers: those in which some row has a value; the
-    basis only where rows differ in it, since notes and titles tell the rest."""
+def for_readers(table: Table) -> Table:
+    """Return `file_table` with the columns in which some row has a value. A unit that all rows have
+    stands in the head; the basis is shown only where rows differ in it, since units and notes tell
+    of estimates."""
+    names = _filled_columns(table)
+    cells = zip(table.values["value"], table.values["unit"], strict=True)
+    units = {unit for value, unit in cells if value is not None}
+    unit = units.pop() if len(units) == 1 else None
+    if unit is not None and "unit" in names:
+        names.remove("unit")
+    columns = tuple(
+        replace(column, unit=unit) if column.name == "value" else column for column in table.columns
+    )
+    return replace(table, columns=columns).select(names)
+
+
+def _filled_columns(table: Table) -> list[str]:
     of_files = {column.name for column in _OF_FILES}
     skipped = {"method", "instruction", "op_types", "sources", "backend", "debug_handles"}
     own = [name for name in table.names if name not in {*skipped, *of_files, *_SHOWN, *_LOCATED}]

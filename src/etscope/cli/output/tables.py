@@ -85,8 +85,8 @@ class OutputOptions:
         """
         from etscope.analysis.delegates.imported_tables import (
             file_table,
+            for_readers,
             joined_tables,
-            shown_columns,
         )
         from etscope.views import write_table
         from etscope.views.output import open_output
@@ -99,14 +99,10 @@ class OutputOptions:
         columns = view.columns
         if columns is not None:
             joined_tables(tables, files).select(columns)  # raises for one that no table has
-        shown = [
-            *_with_columns(tables, columns, view.default_columns(tables)),
-            *(
-                one
-                for table in files
-                for one in _with_columns([table], columns, shown_columns(table))
-            ),
-        ]
+        shown = _with_columns(tables, columns, view.default_columns(tables))
+        for table in files:
+            (named,) = _with_columns([table], columns, ())
+            shown.append(for_readers(table) if named is table else named)
         with open_output(self.path) as out:
             for position, table in enumerate(shown):
                 if position:
@@ -250,10 +246,11 @@ def time_scale(source_unit: str, unit: str | None) -> Scale:
 def _with_columns(
     tables: Sequence[Table], columns: Sequence[str] | None, default: Sequence[str]
 ) -> list[Table]:
-    """Return the tables with those of `columns` that they have; with `default` without any."""
+    """Return the tables with those of `columns` that they have; with `default` if there are none;
+    with all, if that is empty."""
     known = {name for table in tables for c in table.columns for name in (c.name, c.title)}
     wanted = [name for name in columns or () if name in known]
-    return select_columns(tables, wanted or None, default)
+    return select_columns(tables, wanted or None, default or None)
 
 
 def select_columns(

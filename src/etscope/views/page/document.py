@@ -16,7 +16,7 @@ from etscope._version import __version__
 from etscope.analysis.comparison.beside import facts_of
 from etscope.analysis.comparison.programs import Side
 from etscope.analysis.delegates.backend_files import PlacedFile
-from etscope.analysis.delegates.imported_tables import file_table, shown_columns
+from etscope.analysis.delegates.imported_tables import file_table, for_readers
 from etscope.analysis.delegates.imported_timeline import FileSpans, file_spans
 from etscope.analysis.findings.findings import Known, findings_of, findings_of_program
 from etscope.analysis.graphs.views import EXECUTED, GraphView, ViewNode, graph_views, with_errors
@@ -343,7 +343,7 @@ def backend_file_sections(placed: Sequence[PlacedFile]) -> Iterator[Section]:
     """Yield a table for each file that a backend's tool wrote."""
     for number, one in enumerate(placed):
         table = file_table(one, _MOST_FILE_ROWS)
-        yield Section(f"backend_file_{number}", table.select(shown_columns(table)))
+        yield Section(f"backend_file_{number}", for_readers(table))
 
 
 def profile_sections(methods: Sequence[ShownMethod], scale: Scale) -> Iterator[Section]:
