@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -253,6 +254,32 @@ def test_without_a_record_lines_are_those_of_the_map(tmp_path: Path) -> None:
     assert rows["tosa_rescale_default_1"].module == "second"
     assert Path(rows["tosa_rescale_default_1"].lines[0].file).name == "make.py"
     assert rows["tosa_rescale_default_1"].handles == []
+
+
+def test_a_delegate_s_own_map_leads_from_qnn_s_names_to_nodes(tmp_path: Path) -> None:
+    """As the record of a QNN program has one (backends/qualcomm/qnn_preprocess.py)."""
+    record = tmp_path / "qnn.etrecord"
+    own = {
+        "forward": {"1": {"name": "QnnBackend", "delegate_map": {"conv_1": [8], "conv_2": [10]}}}
+    }
+    with zipfile.ZipFile(ETHOS_U / "net.etrecord") as old, zipfile.ZipFile(record, "w") as new:
+        for member in old.infolist():
+            is_map = member.filename == "delegate_map"
+            new.writestr(member, json.dumps(own) if is_map else old.read(member))
+    trace = trace_of(run_of([("conv_1", "conv_2")], kernels=ETHOS_U_KERNELS), record)
+
+    for text in (optrace(("conv_2", "conv_1", "Input")), qhas(("conv_2", "conv_1", "Input"))):
+        (found,) = placed(trace, tmp_path, (None, text))
+        assert found.reason == "the only call of QnnBackend"
+        assert found.notes == ("2 of its 3 names are known in this call.",)
+        rows = {row.row.name: row for row in found.rows}
+        assert (rows["conv_1"].module, rows["conv_1"].handles) == ("first", [8])
+        assert (rows["conv_2"].module, rows["conv_2"].handles) == ("second", [10])
+        assert [line.text for line in rows["conv_2"].lines] == ["x = torch.relu(self.second(x))"]
+        assert rows["Input"].nodes == ()
+        assert rows["q::ConvLayer_s1.opt"].nodes == ()
+    with pytest.raises(MismatchError, match="is of EthosUBackend or ArmBackend"):
+        placed(trace, tmp_path, (None, LAYERS))
 
 
 # -- tables and timelines
