@@ -202,6 +202,24 @@ def test_a_report_has_tables_and_tracks(capsys: pytest.CaptureFixture[str]) -> N
     assert {fact["name"] for fact in found["files"]} >= {"host.json", "debug.json"}
 
 
+def test_a_report_says_how_many_spans_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    events = [
+        {"ph": "X", "name": f"k{n}", "pid": 1, "tid": 1, "ts": 10**9 + 3 * n, "dur": 1 + n % 2}
+        for n in range(30_000)
+    ]
+    Path("long.json").write_text(json.dumps(events))
+    assert run(capsys, "report", "run.etdp", "--with", "long.json", "-o", "out.json")[0] == 0
+    timeline = json.loads(Path("out.json").read_text())["runs"][0]["timeline"]
+    assert timeline["note"] == "10,000 of the shortest spans are left out."
+    track = [track["name"] for track in timeline["tracks"]].index(
+        "long.json · Chrome trace · thread 1"
+    )
+    mine = [n for n, of in enumerate(timeline["track"]) if of == track]
+    assert len(mine) == 20_000
+    longest = [timeline["duration"][n] for n in mine]
+    assert sum(duration > 0.0015 for duration in longest) == 15_000  # all of those of 2 µs
+
+
 def test_a_report_of_several_dumps_has_no_files(capsys: pytest.CaptureFixture[str]) -> None:
     more = ("--with", "host.json", "-o", "out.html")
     code, _, err = run(capsys, "report", "run.etdp", "qnn.etdp", *more)

@@ -571,15 +571,14 @@ def timeline_document(
     columns = _TimelineColumns(scale)
     runs = [one.run for one in shown if id(one) in detailed]
     spans = dict(zip(runs, run_spans(trace, runs, limit), strict=True))
-    beside = list(file_spans(files, scale.source))
+    tracks: dict[int, int] = {}  # by run
     for one in shown:
         if id(one) in detailed:
-            parent = columns.add(one, spans[one.run])
-            for found in beside:
-                columns.add_file(found.of_run(one.run, limit), parent, spans[one.run].origin)
+            tracks[one.run] = columns.add(one, spans[one.run])
         elif one.method is not None:
             columns.add_whole(one, one.method)
-    if shortest := sum(found.left_out for found in spans.values()):
+    left = columns.add_files(list(file_spans(files, scale.source)), spans, tracks)
+    if shortest := left + sum(found.left_out for found in spans.values()):
         notes.append(f"{shortest:,} of the shortest spans are left out.")
     return {"note": " ".join(notes) or None, **columns.document()}
 
@@ -643,11 +642,23 @@ class _TimelineColumns:
         )
         return parent
 
-    def add_file(self, spans: FileSpans, parent: int, origin: int) -> None:
-        """Add the spans of a file that a backend's tool wrote, below the track of their run."""
+    def add_files(
+        self, files: Sequence[FileSpans], runs: Mapping[int, RunSpans], tracks: Mapping[int, int]
+    ) -> int:
+        """Add the spans of files below the tracks of their runs; return the number of the shortest
+        ones, left out for their number."""
+        left = 0
+        for spans in files:
+            counts = np.bincount(spans.run, minlength=1)
+            own = [run for run in tracks if run < len(counts) and counts[run]]
+            for run in own:
+                kept = spans.of_run(run, MOST_SPANS // (len(files) * len(own)))
+                left += int(counts[run]) - len(kept.run)
+                self._add_file(kept, tracks[run], runs[run].origin)
+        return left
+
+    def _add_file(self, spans: FileSpans, parent: int, origin: int) -> None:
         imported = spans.imported
-        if not len(imported):
-            return
         order = np.lexsort((-spans.end, spans.start, imported.lane))
         lane, start, end = imported.lane[order], spans.start[order], spans.end[order]
         used, track = np.unique(lane, return_inverse=True)
