@@ -20,6 +20,7 @@ RANKS: dict[str, float] = {
     "formats": 1,
     "model": 2,
     "delegates": 2.5,
+    "backend_files": 2.5,
     "analysis": 3,
     "views": 4,
     "bridge": 4.5,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.comparison.programs import Side
+from etscope.analysis.delegates.backend_files import Given, PlacedFile, place_files
 from etscope.analysis.numerics.runs import OtherInputsError
 from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.trace import Trace
@@ -374,7 +375,8 @@ class ReportOptions:
     method's run, given the trace with the values; raises `MismatchError` or `UsageError` for a
     method that takes others.
     method: whose values are compared; None for "forward", the only one that ran, or
-    the one that the inputs fit.
+    the one that the inputs fit. backend_files: of backends' tools, for a report of one dump, each
+    with what the user said of its call.
     """
 
     force: bool = False
@@ -383,6 +385,7 @@ class ReportOptions:
     numerics: bool | None = None
     inputs: Callable[[Trace, str], Any] | None = None
     method: str | None = None
+    backend_files: Sequence[Given] = ()
 
     @property
     def scale(self) -> Scale:
@@ -399,6 +402,11 @@ def report_inputs(
     errors of `match_external`, and with `numerics=True` the reason why a diagnosis is not possible.
     """
     opened = _Opened()
+    if options is not None and options.backend_files and sum(r.dump is not None for r in runs) != 1:
+        raise UsageError(
+            "--with needs one dump, whose delegate calls its files are of",
+            hint="make a report of each run, each with its files",
+        )
     paths = dict.fromkeys(path for files in runs for path in files.data)
     inputs = (_input(files, options or ReportOptions(), opened) for files in runs)
     yield from _with_external(list(inputs), [*paths], opened) if paths else inputs
@@ -466,6 +474,13 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
     notes = _verify(trace, options)
     trace.check_debug_buffer()
     sections, saved_notes = files.saved(facts, record)
+    placed: list[PlacedFile] = []
+    if options.backend_files:
+        placed = place_files(trace, options.backend_files, options.scale.source)
+        facts += (
+            opened.fact("file of a backend's tool", Path(file.path))
+            for _, file in options.backend_files
+        )
     numerics: Numerics | None = None
     note: str | None = "Numeric errors were not asked for (--no-numerics)."
     if options.numerics is not False:
@@ -484,6 +499,7 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
         numerics=numerics,
         numerics_note=note,
         has_values=files.values is not None,
+        backend_files=placed,
     )
 
 

@@ -103,38 +103,62 @@ def handles_by_call(
         without = int((before[row] + after[row + 1]).max())
         if len({handles[way] for way in ways}) == 1 and without < longest:
             found[row] = handles[ways[0]]
-    reshapes = Counter(h for row, h in found.items() if stem(calls[row].name) in _RESHAPES)
+    reshapes = Counter(handle for row, handle in found.items() if _is_reshape(calls[row].name))
     taken = {
         handle
         for handle, count in reshapes.items()
-        if count >= sum(stem(node.op) in _RESHAPES for node in nodes[handle])
+        if count >= sum(_is_reshape(node.op) for node in nodes[handle])
     }
-    return {
-        str(calls[row].node_id): (handle, *_fused_before(calls[row], handle, nodes, taken))
-        for row, handle in found.items()
-    }
+    told: dict[str, tuple[int, ...]] = {}
+    for row, handle in found.items():
+        fused: tuple[int, ...] = ()
+        if _is_reshape(calls[row].name):
+            node = next(node for node in nodes[handle] if _fits(calls[row], node))
+            fused, source = _before(node, nodes, taken)
+            # Passes move reshapes past other operators: it must follow what its node follows.
+            maker = _maker(calls, row)
+            if (None if maker is None else found.get(maker, -1)) != source:
+                continue
+        told[str(calls[row].node_id)] = (handle, *fused)
+    return told
 
 
-def _fused_before(
-    call: VulkanCall, handle: int, nodes: Mapping[int, Sequence[Node]], taken: Set[int]
-) -> list[int]:
-    """Return the handles of reshapes before the call's own: Vulkan makes one of several in a row.
-    taken: handles of which all reshapes have a call of their own."""
-    if stem(call.name) not in _RESHAPES:
-        return []
-    made_by = {node.name: node for several in nodes.values() for node in several}
-    at = next((node for node in nodes[handle] if _fits(call, node)), None)
+def _is_reshape(name: str) -> bool:
+    return stem(name) in _RESHAPES
+
+
+def _before(
+    node: Node, nodes: Mapping[int, Sequence[Node]], taken: Set[int]
+) -> tuple[tuple[int, ...], int | None]:
+    """Return the handles of reshapes before a reshape: Vulkan makes one of several in a row; and
+    the handle of what made the value before them, None for an input.
+
+    taken: handles of which all reshapes have a call of their own.
+    """
+    made_by = {one.name: one for several in nodes.values() for one in several}
     found: list[int] = []
-    while at is not None:
+    is_fused = True
+    at = node
+    while True:
         before = [made_by[name] for name in at.inputs if name in made_by]
-        at = before[0] if len(before) == 1 else None
-        if at is None or at.debug_handle is None or at.debug_handle in taken:
-            break
-        if stem(at.op) in _RESHAPES:
+        if len(before) != 1:
+            return tuple(found), None
+        at = before[0]
+        if not _is_reshape(at.op) and stem(at.op) not in _COPIES:
+            return tuple(found), at.debug_handle
+        is_fused &= at.debug_handle is not None and at.debug_handle not in taken
+        if is_fused and at.debug_handle is not None and _is_reshape(at.op):
             found.append(at.debug_handle)
-        elif stem(at.op) not in _COPIES:
-            break
-    return found
+
+
+def _maker(calls: Sequence[VulkanCall], row: int) -> int | None:
+    """Return the number of the call that made what a reshape reads, before other reshapes and
+    copies; None for an input."""
+    makers = {call.arguments[-1]: number for number, call in enumerate(calls) if call.arguments}
+    at: int | None = row
+    while at is not None and (_is_reshape(calls[at].name) or stem(calls[at].name) in _COPIES):
+        at = makers.get(calls[at].arguments[0]) if calls[at].arguments else None
+    return at
 
 
 def _same(

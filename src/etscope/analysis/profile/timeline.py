@@ -98,6 +98,7 @@ class EventSpans:
             # What holds a kept span is as long, so that no parent is missing.
             kept = np.sort(own[np.argsort(-duration[own], kind="stable")[:limit]])
         start, end = timeline.start[kept], timeline.end[kept]
+        origin = int(start.min()) if len(start) else 0
         used, track = np.unique(timeline.track[kept], return_inverse=True)
         tracks = [timeline.tracks[number] for number in used.tolist()]
         return RunSpans(
@@ -105,11 +106,12 @@ class EventSpans:
             tracks=tuple((found.name, found.note) for found in tracks),
             events=self.events,
             track=track.astype(np.int64),
-            start=start - (start.min() if len(start) else 0),
+            start=start - origin,
             duration=duration[kept],
-            level=_levels(track, start, end),
+            level=span_levels(track, start, end),
             event=self.event[kept],
             left_out=len(own) - len(kept),
+            origin=origin,
         )
 
 
@@ -245,7 +247,7 @@ class RunSpans:
 
     tracks: (name, note) of each; `track`, `start`, `duration` (ticks), `level` (0: nested in no
     other of its track) and `event` are parallel. `event` is an index into `events`. `left_out`
-    counts the shortest spans, left out for their number.
+    counts the shortest spans, left out for their number. `origin` is where 0 is in the dump.
     """
 
     run: int
@@ -257,6 +259,7 @@ class RunSpans:
     level: Ints
     event: Ints
     left_out: int = 0
+    origin: int = 0
 
 
 def few_runs(profile: MethodProfile) -> dict[int, str]:
@@ -287,7 +290,7 @@ def run_spans(trace: Trace, runs: Sequence[int], limit: int) -> list[RunSpans]:
     return [spans.of_run(run, limit) for run in runs]
 
 
-def _levels(track: npt.NDArray[np.intp], start: Ints, end: Ints) -> Ints:
+def span_levels(track: npt.NDArray[np.intp], start: Ints, end: Ints) -> Ints:
     """Count the spans around each span on its track; spans come after those that hold them."""
     levels = np.zeros(len(start), np.int64)
     around: list[int] = []  # where those end that hold what comes next

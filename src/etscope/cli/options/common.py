@@ -21,11 +21,13 @@ from etscope.units import TimeScale
 from etscope.views import TABLE_VIEWS
 
 if TYPE_CHECKING:
+    from etscope.analysis.delegates.backend_files import PlacedFile
     from etscope.analysis.findings.findings import Known
     from etscope.analysis.numerics.rows import Numerics
     from etscope.analysis.profile.profile import MethodProfile
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
+    from etscope.backend_files import BackendFile
     from etscope.formats.etrecord.reader import RecordFile
     from etscope.formats.program.bpte import BundledFile
     from etscope.formats.program.pte import Program
@@ -182,6 +184,15 @@ threads_option = click.option(
     "--threads", type=POSITIVE, metavar="N", help="Threads of the runtime's thread pool."
 )
 unit_option = click.option("--unit", type=click.Choice(UNITS), help="Unit of the times shown.")
+with_option = click.option(
+    "--with",
+    "backend_files",
+    multiple=True,
+    metavar="[CALL=]FILE",
+    help="Show a file of a backend's tool beside the delegate call that it is of: a Chrome trace, "
+    "QNN's optrace or QHAS, Vela's CSV, Arm's debug.json or PMU log, WebGPU's times. CALL: its "
+    "instruction, METHOD:INSTRUCTION or backend. Repeatable.",
+)
 
 
 def debug_buffer_option(help: str = "The file of logged tensors.") -> _Option:
@@ -420,6 +431,29 @@ class GraphFiles:
         record = None if etrecord is None else read_etrecord(etrecord)
         program, bundle = (None, None) if path is None else read_program_file(path)
         return record, trace, program, bundle
+
+
+def placed_files(trace: Trace, given: Sequence[str], source_unit: str) -> list[PlacedFile]:
+    """Read the files of `--with`, each "FILE" or "CALL=FILE", and put them to their calls."""
+    if not given:
+        return []
+    from etscope.analysis.delegates.backend_files import place_files
+    from etscope.cli.output.progress import progress
+
+    with progress(f"reading {given[0]}"):
+        return place_files(trace, read_given(given), TimeScale(source_unit))
+
+
+def read_given(given: Sequence[str]) -> list[tuple[str | None, BackendFile]]:
+    """Read the files of `--with`. A name with "=" that exists is a file."""
+    from etscope.backend_files import read_backend_file
+
+    found = []
+    for text in given:
+        call, mark, path = text.partition("=")
+        is_file = not mark or Path(text).exists()
+        found.append((None if is_file else call, read_backend_file(text if is_file else path)))
+    return found
 
 
 def read_inputs(trace: Trace, method: str, path: str) -> list[Any]:

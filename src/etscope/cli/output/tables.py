@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    from etscope.analysis.delegates.backend_files import PlacedFile
     from etscope.analysis.profile.profile import MethodProfile, Row
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 # What matters in a profile, as `Finding.plain` gives it.
 Findings: TypeAlias = "Callable[[MethodProfile, Scale], tuple[dict[str, Any], ...]]"
 
+_FILE_ROWS = 40  # of a file in a text, without --limit
 _COLOR = {"auto": None, "always": True, "never": False}
 
 
@@ -73,6 +75,39 @@ class OutputOptions:
                 if position:
                     out.write("\n")
                 write_table(table, chosen, out, color=_COLOR[self.color])
+
+    def write_with_files(
+        self, tables: Sequence[Table], placed: Sequence[PlacedFile], view: ViewOptions
+    ) -> None:
+        """Write tables of profiles, then those of files beside them; one for programs.
+
+        Of the columns that are asked for, each table of a text shows those that it has.
+        """
+        from etscope.analysis.delegates.imported_tables import (
+            file_table,
+            for_readers,
+            joined_tables,
+        )
+        from etscope.views import write_table
+        from etscope.views.output import open_output
+
+        if not self.is_text:
+            everything = [file_table(one, view.limit) for one in placed]
+            self.write_tables([joined_tables(tables, everything)], view.columns)
+            return
+        files = [file_table(one, view.limit or _FILE_ROWS) for one in placed]
+        columns = view.columns
+        if columns is not None:
+            joined_tables(tables, files).select(columns)  # raises for one that no table has
+        shown = _with_columns(tables, columns, view.default_columns(tables))
+        for table in files:
+            (named,) = _with_columns([table], columns, ())
+            shown.append(for_readers(table) if named is table else named)
+        with open_output(self.path) as out:
+            for position, table in enumerate(shown):
+                if position:
+                    out.write("\n")
+                write_table(table, self.chosen_format, out, color=_COLOR[self.color])
 
     def write_reports(
         self,
@@ -244,6 +279,16 @@ def time_scale(source_unit: str, unit: str | None) -> Scale:
 
     default = "cycles" if source_unit == "cycles" else "ms"
     return Scale(TimeScale(source_unit), TimeScale(unit or default))
+
+
+def _with_columns(
+    tables: Sequence[Table], columns: Sequence[str] | None, default: Sequence[str]
+) -> list[Table]:
+    """Return the tables with those of `columns` that they have; with `default` if there are none;
+    with all, if that is empty."""
+    known = {name for table in tables for c in table.columns for name in (c.name, c.title)}
+    wanted = [name for name in columns or () if name in known]
+    return select_columns(tables, wanted or None, default or None)
 
 
 def select_columns(

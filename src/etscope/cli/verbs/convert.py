@@ -6,7 +6,13 @@ from pathlib import Path
 
 import click
 
-from etscope.cli.options.common import TraceOptions, trace_options
+from etscope.cli.options.common import (
+    TraceOptions,
+    placed_files,
+    trace_options,
+    with_option,
+)
+from etscope.errors import UsageError
 
 # Names from the registries of `etscope.views`, repeated so that --help imports no view.
 TRACES = ("perfetto", "chrome", "speedscope")
@@ -15,11 +21,14 @@ TABLES = ("csv", "tsv", "jsonl", "json", "parquet")
 
 @click.command()
 @trace_options
+@with_option
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", required=True,
               help="Write to FILE; - is standard output.")  # fmt: skip
 @click.option("--format", "-f", type=click.Choice((*TRACES, *TABLES)),
               help="Output format. Default: by the suffix of FILE.")  # fmt: skip
-def command(files: TraceOptions, output: Path, format: str | None) -> None:
+def command(
+    files: TraceOptions, backend_files: tuple[str, ...], output: Path, format: str | None
+) -> None:
     """Write every event of DUMP to a file for other tools.
 
     \b
@@ -27,6 +36,8 @@ def command(files: TraceOptions, output: Path, format: str | None) -> None:
     .json              Chrome trace (with --format json: the event table)
     .speedscope.json   flame graph (speedscope.app)
     .parquet .csv .tsv .jsonl   the event table, one row for each event of each run
+
+    A trace has a track for each file of --with whose times can be drawn.
     """
     from etscope.cli.output.progress import progress
     from etscope.units import TimeScale
@@ -35,13 +46,20 @@ def command(files: TraceOptions, output: Path, format: str | None) -> None:
     views = {name: TIMELINE_VIEWS[name] for name in TRACES}
     views |= {name: TABLE_VIEWS[name] for name in TABLES if name != "json"}
     chosen = format or format_of(output, views, default="jsonl")
+    if backend_files and chosen not in TRACES:
+        raise UsageError(
+            f"--with is for traces, not for {chosen}: the table has the dump's events",
+            hint="etscope inspect --with FILE --format csv|json has the rows of the files",
+        )
     trace = files.open()
     unit = TimeScale(files.source_unit)
+    placed = placed_files(trace, backend_files, files.source_unit)
     with progress(f"writing {output}"):
         if chosen in TRACES:
+            from etscope.analysis.delegates.imported_timeline import with_files
             from etscope.analysis.profile.timeline import timeline
 
-            save_timeline(timeline(trace, unit), output, chosen)
+            save_timeline(with_files(timeline(trace, unit), placed, unit), output, chosen)
         else:
             from etscope.analysis.profile.scale import Scale
             from etscope.analysis.profile.timeline import event_rows

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import click
 
-from etscope.cli.options.common import TraceOptions, output_options, trace_options, view_options
+from etscope.cli.options.common import (
+    TraceOptions,
+    output_options,
+    placed_files,
+    trace_options,
+    view_options,
+    with_option,
+)
 from etscope.cli.output.tables import OutputOptions, ViewOptions
+from etscope.errors import UsageError
 from etscope.model.report import filled_columns
 
 
@@ -17,12 +25,14 @@ from etscope.model.report import filled_columns
     is_flag=True,
     help="Show for each backend how much of its time has a line of Python, and why not all.",
 )
+@with_option
 @view_options
 @output_options
 def command(
     files: TraceOptions,
     method: str | None,
     coverage: bool,
+    backend_files: tuple[str, ...],
     view: ViewOptions,
     output: OutputOptions,
 ) -> None:
@@ -34,8 +44,11 @@ def command(
     so that in a branch the average may be less than the median. Events inside a delegate stand
     below its call.
 
-    Below the table stands what matters, in sentences, each with the command that shows more.
+    Below the table stands what matters, in sentences, each with the command that shows more. Files
+    of --with have a table each below it; their numbers are part of no sum.
     """
+    if coverage and backend_files:
+        raise UsageError("--with does not go with --coverage")
     trace = files.open()
     if coverage:
         tables = view.coverage(trace, files.source_unit, method)
@@ -43,5 +56,13 @@ def command(
         names = [name for name in tables[0].names if name in filled]
         output.write_tables(tables, view.columns, names)
         return
+    placed = placed_files(trace, backend_files, files.source_unit)
     tables = view.tables(trace, files.source_unit, method, files.findings(trace))
-    output.write_tables(tables, view.columns, view.default_columns(tables))
+    if not placed:
+        output.write_tables(tables, view.columns, view.default_columns(tables))
+        return
+    chosen = [one for one in placed if method in (None, one.calls[0].method)]
+    if not chosen:
+        others = ", ".join(dict.fromkeys(str(one.calls[0].method) for one in placed))
+        raise UsageError(f"no file of --with is of the method {method!r}: they are of {others}")
+    output.write_with_files(tables, chosen, view)

@@ -14,9 +14,11 @@ from etscope.cli.options.common import (
     force_option,
     inputs_option,
     program_option,
+    read_given,
     read_inputs,
     source_unit_option,
     unit_option,
+    with_option,
 )
 
 
@@ -61,6 +63,7 @@ from etscope.cli.options.common import (
     help="Method whose values are compared. Default: forward, else the one that ran, else the one "
     "that the inputs match.",
 )
+@with_option
 @source_unit_option
 @unit_option
 @force_option
@@ -75,6 +78,7 @@ def command(
     numerics: bool | None,
     inputs: str | None,
     method: str | None,
+    backend_files: tuple[str, ...],
     source_unit: str,
     unit: str | None,
     force: bool,
@@ -105,7 +109,9 @@ def command(
     if not as_data:
         built_page()  # fails before the work if the page is not built
     given = None if inputs is None else lambda trace, method: read_inputs(trace, method, inputs)
-    options = ReportOptions(force, source_unit, unit, numerics, given, method)
+    options = ReportOptions(
+        force, source_unit, unit, numerics, given, method, read_given(backend_files)
+    )
     several = len(etrecords) > 1
     record = None if several or not etrecords else etrecords[0]
     runs = runs_of_files(files, record, debug_buffer, program, data)

@@ -21,11 +21,13 @@ TENSOR = 5  # in the union of values
 @dataclass(frozen=True, slots=True)
 class VulkanCall:
     """A call of an operator. name: "aten.sigmoid.default", or one of Vulkan's own ("et_vk.…").
-    shape: of its output; None for what is no single tensor."""
+    shape: of its output; None for what is no single tensor. arguments: the numbers of the values
+    that it takes, the last that of its output."""
 
     node_id: int
     name: str
     shape: tuple[int, ...] | None
+    arguments: tuple[int, ...] = ()
 
 
 def read_vulkan(data: memoryview) -> tuple[VulkanCall, ...]:
@@ -43,7 +45,8 @@ def read_vulkan(data: memoryview) -> tuple[VulkanCall, ...]:
             kind, tensor = values[output].union(0)
             if kind == TENSOR and tensor is not None:
                 shape = tuple(tensor.numbers(1, "I"))
-        calls.append(VulkanCall(call.integer(0, UINT32), call.string(1) or "", shape))
+        number, name = call.integer(0, UINT32), call.string(1) or ""
+        calls.append(VulkanCall(number, name, shape, tuple(arguments)))
     return tuple(calls)
 
 

@@ -15,6 +15,9 @@ import numpy as np
 from etscope._version import __version__
 from etscope.analysis.comparison.beside import facts_of
 from etscope.analysis.comparison.programs import Side
+from etscope.analysis.delegates.backend_files import PlacedFile
+from etscope.analysis.delegates.imported_tables import file_table, for_readers
+from etscope.analysis.delegates.imported_timeline import FileSpans, file_spans
 from etscope.analysis.findings.findings import Known, findings_of, findings_of_program
 from etscope.analysis.graphs.views import EXECUTED, GraphView, ViewNode, graph_views, with_errors
 from etscope.analysis.info.etdump_info import etdump_sections
@@ -27,7 +30,13 @@ from etscope.analysis.numerics.value_report import LOCAL, TOTAL, value_sections
 from etscope.analysis.numerics.values import ValueComparison
 from etscope.analysis.profile.profile_table import grouped_table
 from etscope.analysis.profile.scale import Scale, TimeConverter
-from etscope.analysis.profile.timeline import RunSpans, few_runs, loading_runs, run_spans
+from etscope.analysis.profile.timeline import (
+    RunSpans,
+    few_runs,
+    loading_runs,
+    run_spans,
+    span_levels,
+)
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.size import part_by_part
 from etscope.errors import MissingDataError
@@ -85,7 +94,7 @@ class ReportInput:
     reader. numerics: the diagnosis of the run's values; numerics_note: why there is none, or what
     it leaves out. has_values: another dump of the run, with values, is there. views:
     the graphs, if they are already known, with the errors of `numerics`. data: the .ptd files of
-    the program.
+    the program. backend_files: files that tools of backends wrote, with their calls.
     """
 
     name: str
@@ -102,6 +111,7 @@ class ReportInput:
     has_values: bool = False
     views: Sequence[GraphView] | None = None
     data: Sequence[ExternalData] = ()
+    backend_files: Sequence[PlacedFile] = ()
 
     @property
     def own_record(self) -> RecordView | None:
@@ -247,6 +257,7 @@ def _run(
     sections = [
         *found.sections,
         *profile_sections(methods, found.scale),
+        *backend_file_sections(found.backend_files),
         *file_sections(trace, record, program, recorded, plans),
     ]
     return {
@@ -266,7 +277,9 @@ def _run(
         "numericsNote": found.numerics_note,
         "memory": memory_documents(plans, methods, run_nodes),
         "weights": None if program is None else table_document(part_by_part(known.files).table),
-        "timeline": None if trace is None else timeline_document(trace, methods, found.scale),
+        "timeline": None
+        if trace is None
+        else timeline_document(trace, methods, found.scale, found.backend_files),
         "source": lines.document(),  # last: all of the above add lines
     }
 
@@ -321,6 +334,16 @@ def _method_documents(
 # -- The sections of the summary: how long the methods took, and what the files hold.
 
 _LONGEST = 15  # groups of a roll-up
+
+
+_MOST_FILE_ROWS = 1_000
+
+
+def backend_file_sections(placed: Sequence[PlacedFile]) -> Iterator[Section]:
+    """Yield a table for each file that a backend's tool wrote."""
+    for number, one in enumerate(placed):
+        table = file_table(one, _MOST_FILE_ROWS)
+        yield Section(f"backend_file_{number}", for_readers(table))
 
 
 def profile_sections(methods: Sequence[ShownMethod], scale: Scale) -> Iterator[Section]:
@@ -503,12 +526,18 @@ MOST_RUNS = 500
 _CALLS = ("OPERATOR_CALL", "DELEGATE_CALL")  # names of the runtime that stand around all of them
 
 
-def timeline_document(trace: Trace, methods: Sequence[ShownMethod], scale: Scale) -> Json | None:
+def timeline_document(
+    trace: Trace,
+    methods: Sequence[ShownMethod],
+    scale: Scale,
+    files: Sequence[PlacedFile] = (),
+) -> Json | None:
     """The `Timeline`: a track for each run, below it those of its clocks.
 
     The runs that tell most have all their spans, and so have the others in run order as long as
     there is room; of those after them only the whole is shown. Every run starts at 0, so that runs
-    are compared. None without any run.
+    are compared. Files of backends' tools have tracks below the runs that they are of. None without
+    any run.
     """
     shown = [_TimelineRun(run, "loading", None, 0, "loading") for run in loading_runs(trace)[:1]]
     for method in methods:
@@ -542,12 +571,14 @@ def timeline_document(trace: Trace, methods: Sequence[ShownMethod], scale: Scale
     columns = _TimelineColumns(scale)
     runs = [one.run for one in shown if id(one) in detailed]
     spans = dict(zip(runs, run_spans(trace, runs, limit), strict=True))
+    tracks: dict[int, int] = {}  # by run
     for one in shown:
         if id(one) in detailed:
-            columns.add(one, spans[one.run])
+            tracks[one.run] = columns.add(one, spans[one.run])
         elif one.method is not None:
             columns.add_whole(one, one.method)
-    if shortest := sum(found.left_out for found in spans.values()):
+    left = columns.add_files(list(file_spans(files, scale.source)), spans, tracks)
+    if shortest := left + sum(found.left_out for found in spans.values()):
         notes.append(f"{shortest:,} of the shortest spans are left out.")
     return {"note": " ".join(notes) or None, **columns.document()}
 
@@ -592,8 +623,8 @@ class _TimelineColumns:
         )
         self._tracks.append({"name": one.title, "parent": None, "note": None})
 
-    def add(self, one: _TimelineRun, spans: RunSpans) -> None:
-        """Add the spans of a run."""
+    def add(self, one: _TimelineRun, spans: RunSpans) -> int:
+        """Add the spans of a run; return its track."""
         parent = len(self._tracks)
         self._tracks.append({"name": one.title, "parent": None, "note": None})
         self._tracks += (
@@ -608,6 +639,47 @@ class _TimelineColumns:
             level=spans.level.tolist(),
             name=[events[event][0] for event in place.tolist()],
             row=[events[event][1] for event in place.tolist()],
+        )
+        return parent
+
+    def add_files(
+        self, files: Sequence[FileSpans], runs: Mapping[int, RunSpans], tracks: Mapping[int, int]
+    ) -> int:
+        """Add the spans of files below the tracks of their runs; return the number of the shortest
+        ones, left out for their number."""
+        left = 0
+        for spans in files:
+            counts = np.bincount(spans.run, minlength=1)
+            own = [run for run in tracks if run < len(counts) and counts[run]]
+            for run in own:
+                kept = spans.of_run(run, MOST_SPANS // (len(files) * len(own)))
+                left += int(counts[run]) - len(kept.run)
+                self._add_file(kept, tracks[run], runs[run].origin)
+        return left
+
+    def _add_file(self, spans: FileSpans, parent: int, origin: int) -> None:
+        imported = spans.imported
+        order = np.lexsort((-spans.end, spans.start, imported.lane))
+        lane, start, end = imported.lane[order], spans.start[order], spans.end[order]
+        used, track = np.unique(lane, return_inverse=True)
+        self._extend(
+            track=(track + len(self._tracks)).tolist(),
+            start=self._scale(start - origin).tolist(),
+            duration=self._scale(end - start).tolist(),
+            level=span_levels(track, start, end).tolist(),
+            name=[
+                self._names.setdefault(imported.names[number], len(self._names))
+                for number in imported.name[order].tolist()
+            ],
+            row=[None] * len(order),
+        )
+        self._tracks += (
+            {
+                "name": f"{spans.title} · {imported.lanes[number]}",
+                "parent": parent,
+                "note": spans.note,
+            }
+            for number in used.tolist()
         )
 
     def _event(self, key: EventKey, method: ShownMethod | None) -> tuple[int, list[int] | None]:

@@ -1,0 +1,395 @@
+"""Put the files of backends' tools to the delegate calls that they are of.
+
+A file goes to the calls of its backend. Of several it goes to the one whose names of nodes it has,
+or by order if there is a file for each; else the user has to say. Times of the host's clock are
+put where they happened, if that is the runtime's clock; all others begin with the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from etscope.analysis.profile.correlate import handle_list
+from etscope.analysis.profile.source_location import common_module, lines_of, user_lines
+from etscope.analysis.profile.trace import Trace
+from etscope.backend_files import BackendFile, ImportedRow
+from etscope.backend_files.arm_debug import KIND as ARM_DEBUG
+from etscope.errors import MismatchError, MissingDataError, UsageError
+from etscope.model.event_table import Block, EventKey, Ints
+from etscope.model.graph import Node, SourceLine
+from etscope.units import TimeScale, scale_factor
+
+# A file, with what the user said of its call.
+Given = tuple[str | None, BackendFile]
+_HINT = "say which one it is of: --with CALL=FILE, where CALL is {}"
+
+
+@dataclass(frozen=True)
+class DelegateCall:
+    """An instruction that calls a delegate, and when it ran.
+
+    run, start, ticks: int64, one element for each time; start and ticks of the dump's clock.
+    """
+
+    method: str | None
+    instruction: int | None
+    backend: str | None
+    block: Block
+    key: EventKey
+    run: Ints
+    start: Ints
+    ticks: Ints
+
+    @property
+    def title(self) -> str:
+        """Name it for readers: "QnnBackend #0 of forward"."""
+        of = "" if self.method is None else f" of {self.method}"
+        return f"{self.backend or 'delegate'} #{self.instruction}{of}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names by which the user may choose it, the most specific first."""
+        number = str(self.instruction)
+        found = [f"{self.method}:{number}"] if self.method else []
+        return (*found, number, *([self.backend] if self.backend else []))
+
+
+@dataclass(frozen=True)
+class PlacedRow:
+    """A row of a file, with the nodes of the record that are behind it."""
+
+    row: ImportedRow
+    nodes: tuple[Node, ...] = ()
+    own_lines: tuple[SourceLine, ...] = ()
+
+    @property
+    def lines(self) -> tuple[SourceLine, ...]:
+        return lines_of(self.nodes) or self.own_lines
+
+    @property
+    def module(self) -> str | None:
+        return common_module(self.nodes) if self.nodes else self.row.module
+
+    @property
+    def handles(self) -> list[int]:
+        return list(dict.fromkeys(n.debug_handle for n in self.nodes if n.debug_handle is not None))
+
+
+@dataclass(frozen=True)
+class PlacedFile:
+    """A file with the calls that it is of: one, or all of an inference together.
+
+    reason: how that is known, for readers. on_runtime_clock: its times are the runtime's own.
+    """
+
+    file: BackendFile
+    calls: tuple[DelegateCall, ...]
+    reason: str
+    rows: tuple[PlacedRow, ...]
+    on_runtime_clock: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return Path(self.file.path).name
+
+
+def delegate_calls(trace: Trace) -> list[DelegateCall]:
+    """Return the delegate calls of all methods, in the order of their first run."""
+    parts: dict[tuple[str | None, int | None], list[tuple[Block, int]]] = {}
+    for block in trace.blocks:
+        for index in block.profiled if block.executions else ():
+            key = block.keys[index]
+            if key.role == "delegate":
+                parts.setdefault((trace.method_of(block), key.instruction), []).append(
+                    (block, index)
+                )
+    found = []
+    for (method, instruction), places in parts.items():
+        block, index = places[0]
+        key = block.keys[index]
+        run, start, ticks = (
+            np.concatenate(columns).astype(np.int64)
+            for columns in zip(*((b.runs, b.starts[i], b.ticks[i]) for b, i in places), strict=True)
+        )
+        order = np.argsort(start, kind="stable")
+        found.append(
+            DelegateCall(
+                method,
+                instruction,
+                trace.shown_at(block)(key).backend_id,
+                block,
+                key,
+                run[order],
+                start[order],
+                ticks[order],
+            )
+        )
+    return sorted(found, key=lambda call: int(call.start[0]))
+
+
+def place_files(
+    trace: Trace, given: Sequence[Given], source: TimeScale = TimeScale.NS
+) -> list[PlacedFile]:
+    """Put each file to the calls of the trace that it is of; `source` is the unit of the dump's
+    clock.
+
+    Raises `MissingDataError` for a dump without delegate calls, `MismatchError` for a file of
+    another backend or another time, and `UsageError` if its call cannot be told.
+    """
+    calls = delegate_calls(trace)
+    if given and not calls:
+        raise MissingDataError(
+            "the dump has no delegate call, to which --with could put a file",
+            hint="take the dump of a run with a delegate, at a profiling level that logs events",
+        )
+    known = {id(call): _CallNames(trace, call) for call in calls}
+    chosen = [_chosen(name, file, calls) for name, file in given]
+    placed: list[PlacedFile] = []
+    for number, (name, file) in enumerate(given):
+        candidates = chosen[number]
+        alike = [
+            other
+            for other, (said, one) in enumerate(given)
+            if said is None and one.kind == file.kind and chosen[other] == candidates
+        ]
+        order = alike.index(number) if name is None and len(alike) == len(candidates) else None
+        if file.has_host_clock:
+            on_clock = _by_time(trace, file, candidates, source, name is not None)
+            if on_clock:
+                placed += on_clock
+                continue
+        placed += _by_call(file, candidates, known, name is not None, order)
+    return _named(placed, known)
+
+
+def _chosen(
+    name: str | None, file: BackendFile, calls: Sequence[DelegateCall]
+) -> Sequence[DelegateCall]:
+    """Return the calls that a file may be of: those that the user names, or of its backend."""
+    label = f"{file.kind} {file.path}"
+    if name is not None:
+        named = [call for call in calls if name.removeprefix("#") in call.names]
+        if not named:
+            raise UsageError(
+                f"no delegate call is called {name!r}",
+                hint="the calls are: " + ", ".join(f"{c.names[0]} ({c.title})" for c in calls),
+            )
+        calls = named
+    if not file.backends:
+        return calls
+    possible = [call for call in calls if call.backend is None or call.backend in file.backends]
+    if not possible:
+        ran = ", ".join(dict.fromkeys(str(call.backend) for call in calls))
+        raise MismatchError(
+            f"{label} is of {' or '.join(file.backends)}, but the delegates of this run are: {ran}",
+            hint="take the dump and the record of the program that the file was made of",
+        )
+    return possible
+
+
+def _by_time(
+    trace: Trace,
+    file: BackendFile,
+    calls: Sequence[DelegateCall],
+    source: TimeScale,
+    is_said: bool,
+) -> list[PlacedFile]:
+    """Put a trace to the calls that its events lie in; return nothing if it is on another clock.
+
+    Two clocks that began at 0 may overlap by chance: is_said: the user says which call it is of,
+    and a trace without an event in it is on another clock.
+    """
+    spans, between = file.spans, file.between
+    if spans is None or between is None or not len(spans) or source is TimeScale.CYCLES:
+        return []
+    factor = scale_factor(source, TimeScale.US)
+    first, last = spans.start.min(), (spans.start + spans.duration).max()
+    runs = [
+        (
+            block.starts[index].min() / factor,
+            (block.starts[index] + block.ticks[index]).max() / factor,
+        )
+        for block in trace.blocks
+        for index in block.executions
+    ]
+    if not any(begins <= last and first <= ends for begins, ends in runs):
+        return []
+    found = []
+    for call in calls:
+        begins = call.start / factor
+        intervals = list(zip(begins.tolist(), (begins + call.ticks / factor).tolist(), strict=True))
+        part = between(intervals)
+        if part.rows:
+            reason = "its events lie inside this call, on the runtime's clock"
+            rows = tuple(map(PlacedRow, part.rows))
+            found.append(PlacedFile(part, (call,), reason, rows, on_runtime_clock=True))
+    if not found and not is_said:
+        raise MismatchError(
+            f"{file.kind} {file.path} is of the time of this dump, but no event of it lies in a "
+            "delegate call: events that only hold a call, or lie between them, are not of it",
+            hint="if it is on another clock, say its call: --with CALL=FILE",
+        )
+    inside = sum(len(one.file.spans or ()) for one in found)
+    if found and (left := len(spans) - inside):
+        note = f"{left:,} of the file's {len(spans):,} spans lie in no delegate call: not shown."
+        found[0] = replace(found[0], notes=(note,))
+    return found
+
+
+def _by_call(
+    file: BackendFile,
+    calls: Sequence[DelegateCall],
+    known: Mapping[int, _CallNames],
+    is_said: bool,
+    order: int | None,
+) -> list[PlacedFile]:
+    """Put a file that has no time in common with the dump to one call, or to all together."""
+
+    def at(call: DelegateCall, reason: str, part: BackendFile = file) -> PlacedFile:
+        return PlacedFile(part, (call,), reason, tuple(map(PlacedRow, part.rows)))
+
+    if file.of_inference and not is_said and len({call.method for call in calls}) == 1:
+        reason = f"its numbers are of all calls of {calls[0].backend or 'the delegate'}"
+        rows, logged = tuple(map(PlacedRow, file.rows)), file.calls_per_inference
+        notes: tuple[str, ...] = ()
+        if logged is not None and logged != len(calls):
+            notes = (
+                f"Delegate calls in an inference: {logged:g} by this log, {len(calls)} by the "
+                "dump. It may be of another program.",
+            )
+        return [PlacedFile(file, tuple(calls), reason, rows, notes=notes)]
+    if len(calls) == 1:
+        backend = calls[0].backend if file.backends else None
+        only = "the only delegate call" if backend is None else f"the only call of {backend}"
+        if file.backends and backend is None:
+            only += ", whose backend nothing tells without an ETRecord or program"
+        return [at(calls[0], "as --with says" if is_said else only)]
+    names = [name for row in file.rows for name in row.nodes]
+    scores = [sum(bool(known[id(call)].find((name,))) for name in names) for call in calls]
+    best = max(scores)
+    if best and scores.count(best) == 1:
+        reason = f"{best} of its {len(names)} names of nodes are of this call"
+        return [at(calls[scores.index(best)], reason)]
+    if order is not None:
+        return [at(calls[order], f"number {order + 1} of {len(calls)} files of its kind")]
+    parts = None if file.split is None else file.split(len(calls))
+    if parts is not None:
+        return [
+            at(call, f"by order: its tables go to the {len(calls)} calls in turn", part)
+            for call, part in zip(calls, parts, strict=True)
+        ]
+    raise UsageError(
+        f"{file.kind} {file.path} may be of {len(calls)} calls: "
+        + ", ".join(call.title for call in calls),
+        hint=_HINT.format(" or ".join(call.names[0] for call in calls)),
+    )
+
+
+class _CallNames:
+    """Names that the dump and the record have for what runs in a call."""
+
+    def __init__(self, trace: Trace, call: DelegateCall) -> None:
+        self._trace, self._call = trace, call
+
+    @cached_property
+    def has_nodes(self) -> bool:
+        return any(self._nodes.values())
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes of each name: of the record's delegate map, of nodes, of nodes that these were
+        made of, and of events in the dump, for which there may be none."""
+        trace, call = self._trace, self._call
+        found: dict[str, tuple[Node, ...]] = {}
+        if call.method is not None and trace.record is not None:
+            symbols = trace.symbols(call.method)
+            number = -1 if call.instruction is None else call.instruction
+            nodes = trace.shown_at(call.block)(call.key).nodes
+            made: dict[str, dict[int, Node]] = {}
+            for node in nodes:
+                for origin in node.all_origins():
+                    made.setdefault(origin.name, {})[id(node)] = node
+            found.update((name, tuple(of.values())) for name, of in made.items())
+            found.update((node.name, (node,)) for node in nodes)
+            delegate = symbols.delegates.get(number)
+            for name, handles in {} if delegate is None else delegate.handles.items():
+                found[name] = symbols.nodes_of(handle_list(handles)) or found.get(name, ())
+        for index, meaning in trace.meanings(call.block).items():
+            if call.block.keys[index].instruction == call.instruction:
+                for name in (meaning.name, str(meaning.identifier)):
+                    found.setdefault(name, ())
+        return found
+
+    def find(self, names: Collection[str]) -> str | None:
+        """Return the first of the names that is known."""
+        return next((name for name in names if name in self._nodes), None)
+
+    def nodes_of(self, name: str) -> tuple[Node, ...]:
+        return self._nodes[name]
+
+
+def _named(placed: Sequence[PlacedFile], known: Mapping[int, _CallNames]) -> list[PlacedFile]:
+    """Join the rows to nodes of the record, by their names; those of Vela through Arm's map."""
+    maps: dict[int, dict[str, PlacedRow]] = {}
+    for one in placed:
+        if one.file.kind == ARM_DEBUG:
+            rows = _joined(one, known[id(one.calls[0])], {}).rows
+            maps.setdefault(id(one.calls[0]), {}).update((row.row.name, row) for row in rows)
+    return [
+        _joined(
+            one,
+            known[id(one.calls[0])],
+            {} if one.file.kind == ARM_DEBUG else maps.get(id(one.calls[0]), {}),
+        )
+        for one in placed
+    ]
+
+
+def _joined(placed: PlacedFile, known: _CallNames, debug: Mapping[str, PlacedRow]) -> PlacedFile:
+    rows, wanted, matched, contradicted = [], 0, 0, 0
+    for one in placed.rows:
+        names = one.row.nodes
+        through = next((debug[name] for name in names if name in debug), None)
+        if through is not None:
+            one = PlacedRow(replace(one.row, module=through.module), through.nodes, through.lines)
+        name = known.find(names)
+        nodes = known.nodes_of(name) if name is not None and through is None else one.nodes
+        own = user_lines(one.row.lines) or one.own_lines
+        if nodes and own and not _same_line(lines_of(nodes), own):
+            nodes, name = (), None
+            contradicted += 1
+        wanted += bool(names)
+        matched += name is not None or through is not None
+        rows.append(PlacedRow(one.row, nodes, own))
+    notes = placed.notes
+    if wanted:
+        notes = (*notes, _names_note(matched, wanted, contradicted, known.has_nodes))
+    return replace(placed, rows=tuple(rows), notes=notes)
+
+
+def _names_note(matched: int, wanted: int, contradicted: int, has_nodes: bool) -> str:
+    if contradicted and not matched:
+        return (
+            "Its lines of Python are not those of the record's nodes: it is of another program, or "
+            "of another version of its source. None of its names was joined to a node."
+        )
+    if matched:
+        return f"{matched:,} of its {wanted:,} names are known in this call."
+    if not has_nodes:
+        return f"None of its {wanted:,} names is known: there is no ETRecord that leads to nodes."
+    return (
+        f"None of its {wanted:,} names is known in this call: it is of another program, or names "
+        "what a compiler made (for Vela's files give Arm's debug.json, too)."
+    )
+
+
+def _same_line(known: Iterable[SourceLine], told: Iterable[SourceLine]) -> bool:
+    """True if a line is told that the nodes have; folders may differ between machines."""
+    places = {(Path(line.file).name, line.line) for line in known}
+    return not places or any((Path(line.file).name, line.line) in places for line in told)

@@ -1,0 +1,162 @@
+"""Files of backends' tools as tables, beside the profile of the calls that they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from etscope.analysis.delegates.backend_files import PlacedFile, PlacedRow
+from etscope.analysis.profile.source_location import short_lines
+from etscope.backend_files import Basis
+from etscope.model.table import Column, Kind, Table
+
+# Columns of a file's rows that a profile does not have, in the tables for programs.
+_OF_FILES = (
+    Column("file", Kind.PATH, priority=9),
+    Column("file_kind", title="kind of file", priority=9),
+    Column("placed_by", title="put there because", priority=9),
+    Column("group", priority=1),
+    Column("events", Kind.COUNT, priority=2),
+    Column("quantity", priority=9),
+    Column("basis", priority=1),
+    Column("clock", priority=9),
+)
+
+
+def file_table(placed: PlacedFile, limit: int | None = None) -> Table:
+    """Return the rows of a file, at most `limit` of them, with the nodes behind them."""
+    file = placed.file
+    rows = placed.rows if limit is None else placed.rows[:limit]
+    columns = (
+        Column("method", priority=9),
+        Column("instruction", Kind.INT, title="#", priority=9),
+        Column("event"),
+        Column("value", Kind.FLOAT, title=file.value_title),
+        Column("unit"),
+        *(replace(c, title=file.group_title) if c.name == "group" else c for c in _OF_FILES),
+        *file.columns,
+        Column("op_types", Kind.LIST, title="ops", priority=8),
+        Column("module", Kind.PATH, priority=1),
+        Column("source", Kind.PATH),
+        Column("sources", Kind.LIST, title="source lines", priority=8),
+        Column("backend", priority=9),
+        Column("debug_handles", Kind.LIST, title="debug handles", priority=9),
+    )
+    calls = " and ".join(call.title for call in placed.calls)
+    notes = [
+        f"Belongs to {calls}: {placed.reason}.",
+        *_clock_notes(placed),
+        *file.notes,
+        *placed.notes,
+    ]
+    if more := len(placed.rows) - len(rows):
+        notes.insert(0, f"{more:,} more rows are not shown (--limit).")
+    return Table.of_cells(
+        columns,
+        [_cells(placed, row) for row in rows],
+        title=f"{placed.name} · {file.kind} · {calls}",
+        notes=tuple(notes),
+        depth=[row.row.depth for row in rows],
+    )
+
+
+def _clock_notes(placed: PlacedFile) -> list[str]:
+    if placed.file.spans is None or placed.on_runtime_clock:
+        return []
+    drawn = "Its times have no clock in common with the dump: they are drawn from the start of the "
+    drawn += "call in its first run"
+    if placed.file.spans.unit == "cycles":
+        drawn += ", a cycle as long as a tick of the dump"
+    return [f"{drawn}."]
+
+
+def _cells(placed: PlacedFile, one: PlacedRow) -> dict[str, Any]:
+    row, file = one.row, placed.file
+    call = placed.calls[0] if len(placed.calls) == 1 else None
+    return {
+        "method": placed.calls[0].method,
+        "instruction": None if call is None else call.instruction,
+        "event": row.name,
+        "value": row.value,
+        "unit": f"{row.unit}, {row.basis.value}" if row.basis is Basis.ESTIMATED else row.unit,
+        "file": placed.name,
+        "file_kind": file.kind,
+        "placed_by": placed.reason,
+        "group": row.group,
+        "events": row.events,
+        "quantity": row.quantity.value,
+        "basis": row.basis.value,
+        "clock": "runtime" if placed.on_runtime_clock else file.clock.value,
+        **{column.name: row.extra.get(column.name) for column in file.columns},
+        "op_types": [node.op for node in one.nodes],
+        "module": one.module,
+        "source": short_lines(one.lines) or None,
+        "sources": [str(line) for line in one.lines],
+        "backend": placed.calls[0].backend,
+        "debug_handles": one.handles,
+    }
+
+
+_SHOWN = ("event", "group", "events", "value", "unit")
+_LOCATED = ("module", "source")
+_ALWAYS = {"event", "value", "unit"}
+
+
+def for_readers(table: Table) -> Table:
+    """Return `file_table` with the columns in which some row has a value. A unit that all rows have
+    stands in the head; the basis is shown only where rows differ in it, since units and notes tell
+    of estimates."""
+    names = _filled_columns(table)
+    cells = zip(table.values["value"], table.values["unit"], strict=True)
+    units = {unit for value, unit in cells if value is not None}
+    unit = units.pop() if len(units) == 1 else None
+    if unit is not None and "unit" in names:
+        names.remove("unit")
+    columns = tuple(
+        replace(column, unit=unit) if column.name == "value" else column for column in table.columns
+    )
+    return replace(table, columns=columns).select(names)
+
+
+def _filled_columns(table: Table) -> list[str]:
+    of_files = {column.name for column in _OF_FILES}
+    skipped = {"method", "instruction", "op_types", "sources", "backend", "debug_handles"}
+    own = [name for name in table.names if name not in {*skipped, *of_files, *_SHOWN, *_LOCATED}]
+    basis = ["basis"] if len(set(table.values["basis"])) > 1 else []
+
+    def is_filled(name: str) -> bool:
+        return any(value not in (None, "", [], 0) for value in table.values[name])
+
+    names = [name for name in (*_SHOWN, *basis, *own, *_LOCATED) if is_filled(name)]
+    return names or ["event"]
+
+
+def joined_tables(profiles: Sequence[Table], files: Sequence[Table]) -> Table:
+    """Concatenate tables for programs: the columns of the profiles, then those of files only.
+
+    `file` and all columns behind it are empty in the rows of a profile.
+    """
+    columns: dict[str, Column] = {}
+    for column in (*(c for table in profiles for c in table.columns), *_OF_FILES):
+        columns.setdefault(column.name, column)
+    for column in (c for table in files for c in table.columns):
+        columns.setdefault(column.name, column)
+    for name in ("value", "group"):  # their titles are of one file
+        columns[name] = replace(columns[name], title=None)
+    tables = (*profiles, *files)
+    depths = [list(table.depth or [0] * len(table)) for table in tables]
+    return Table(
+        tuple(columns.values()),
+        {
+            name: [
+                value
+                for table in tables
+                for value in (table.values.get(name) or [None] * len(table))
+            ]
+            for name in columns
+        },
+        notes=tuple(dict.fromkeys(note for table in tables for note in table.notes)),
+        depth=[level for depth in depths for level in depth],
+        findings=tuple(finding for table in profiles for finding in table.findings),
+    )

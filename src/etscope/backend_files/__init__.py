@@ -1,0 +1,116 @@
+"""Files that tools of backends write beside an ETDump: traces, counters, compile-time estimates.
+
+Many backends log little or nothing into the dump. `read_backend_file` reads what their own tools
+write, the kind being told by the content of a file; `etscope.analysis.delegates.backend_files` puts
+it to the delegate calls of a run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from etscope.backend_files import (
+    arm_debug,
+    chrome_trace,
+    ethos_u_pmu,
+    qnn_optrace,
+    qnn_qhas,
+    vela,
+    webgpu_queries,
+)
+from etscope.backend_files.imported import BackendFile, Basis, ImportedRow, ImportedSpans
+from etscope.errors import FormatError, reading
+from etscope.formats.bytes.files import PathLike, open_source
+from etscope.formats.identify import describe
+
+_READABLE = (
+    "a Chrome trace (JSON)",
+    "QNN's optrace and QHAS summary (JSON)",
+    "Vela's per-layer and summary CSV",
+    "Arm's debug.json",
+    "the log of Ethos-U PMU counters",
+    "WebGPU's timestamp output",
+)
+_FEW = 65_536  # characters that are enough to see what a JSON file is
+_TEXTS: tuple[tuple[Callable[[str], bool], Callable[[str, str], BackendFile]], ...] = (
+    (ethos_u_pmu.recognises, ethos_u_pmu.read),
+    (webgpu_queries.recognises, webgpu_queries.read),
+)
+
+
+def read_backend_file(path: PathLike) -> BackendFile:
+    """Read a file of a backend's tool; its content tells which kind it is.
+
+    Raises `FormatError` for a file of another kind, which names those that can be read, and for a
+    broken one; `MissingFileError` if there is none.
+    """
+    source = open_source(path, "file of a backend's tool")
+    name = source.name
+    with reading("file of a backend's tool", name):
+        try:
+            text = str(source.buffer, "utf-8-sig")
+        except UnicodeDecodeError:
+            raise _unknown(describe(source.buffer)) from None
+        if not text.strip():
+            raise FormatError("this file is empty", hint="etscope reads " + ", ".join(_READABLE))
+        start = text.lstrip()
+        return _read_json(name, text) if start[0] in "{[" else _read_text(name, start)
+
+
+def _read_json(name: str, text: str) -> BackendFile:
+    """Read a JSON file. A trace is large, and is read event by event."""
+    if _is_trace(text):
+        for event in _first_events(text):
+            if qnn_optrace.recognises(event):
+                return qnn_optrace.read(name, text)
+        if '"OP_TRACE"' in text[:_FEW]:
+            return qnn_optrace.read(name, text)
+        return chrome_trace.read(name, text)
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise FormatError("not valid JSON: it is nested too deeply") from None
+    if isinstance(document, Mapping) and qnn_qhas.recognises(document):
+        return qnn_qhas.read(name, document)
+    if arm_debug.recognises(document):
+        return arm_debug.read(name, document)
+    raise _unknown("this is JSON of another kind")
+
+
+def _is_trace(text: str) -> bool:
+    """True for an object with traceEvents, or an array whose first object is a trace's event."""
+    if text.lstrip()[0] == "{":
+        return '"traceEvents"' in text
+    first = next(_first_events(text), None)
+    return first is not None and isinstance(first.get("ph"), str)
+
+
+def _first_events(text: str) -> Iterator[Mapping[str, Any]]:
+    """The first events of a trace, enough to tell whose it is."""
+    events = chrome_trace.trace_events(text, {})
+    return islice(events, 100)
+
+
+def _read_text(name: str, text: str) -> BackendFile:
+    header = text.partition("\n")[0].strip()
+    if vela.is_layers(header):
+        return vela.read_layers(name, text)
+    if vela.is_summary(header):
+        return vela.read_summary(name, text)
+    for recognises, read in _TEXTS:
+        if recognises(text):
+            return read(name, text)
+    raise _unknown("its text matches no known form")
+
+
+def _unknown(what: str) -> FormatError:
+    return FormatError(
+        f"not a file of a backend's tool that etscope reads: {what}",
+        hint="it reads " + ", ".join(_READABLE),
+    )
+
+
+__all__ = ["BackendFile", "Basis", "ImportedRow", "ImportedSpans", "read_backend_file"]

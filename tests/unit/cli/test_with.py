@@ -1,0 +1,226 @@
+"""`--with` of inspect, convert and report, as a person or a script calls it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etscope.cli import main
+from tests.support.backend_files import (
+    ETHOS_U_KERNELS,
+    chrome_trace,
+    optrace,
+    pmu_log,
+    run_of,
+    webgpu_output,
+)
+
+ETHOS_U = Path(__file__).parents[2] / "corpus" / "ethos_u"
+LAYERS, DEBUG = ETHOS_U / "out_per-layer.csv", ETHOS_U / "debug.json"
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dumps and files in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "140")
+    Path("run.etdp").write_bytes(run_of(runs=3, kernels=ETHOS_U_KERNELS))
+    Path("qnn.etdp").write_bytes(run_of([("conv_1", "relu_2")]))
+    Path("host.json").write_text(json.dumps({"traceEvents": chrome_trace(runs=3)}))
+    Path("optrace_0.json").write_text(optrace())
+    Path("pmu.txt").write_text(pmu_log())
+    Path("webgpu.txt").write_text(webgpu_output())
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def ethos_u(*more: object) -> tuple[object, ...]:
+    return ("inspect", "run.etdp", "-r", ETHOS_U / "net.etrecord", *more)
+
+
+def test_files_stand_below_the_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, *ethos_u("--with", LAYERS, "--with", DEBUG, "--with", "pmu.txt"))
+    assert (code, err) == (0, "")
+    title = out.index("out_per-layer.csv · Vela per-layer estimate · EthosUBackend #1 of forward")
+    assert out.index("Method::execute") < title
+    layer = next(line for line in out.splitlines() if line.startswith("tosa_rescale_default_1"))
+    assert "768" in layer and "second" in layer and "make.py:" in layer
+    assert "Belongs to EthosUBackend #1 of forward: the only call of EthosUBackend." in out
+    assert "nothing is measured" in out.replace("\n", " ")
+    assert "AXI0_RD_DATA_BEAT_RECEIVED" in out and "beats" in out
+
+
+@pytest.mark.parametrize("file", ["host.json", "pmu.txt", LAYERS, DEBUG])
+def test_nothing_is_wider_than_80(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, file: object
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run(capsys, *ethos_u("--with", file))
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_programs_get_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ("--with", LAYERS, "--with", DEBUG, "--with", "host.json")
+    code, out, _ = run(capsys, *ethos_u(*more, "--format", "json"))
+    document: dict[str, Any] = json.loads(out)
+    assert code == 0
+    kinds = [row["file_kind"] for row in document["rows"]]
+    counts = {kind: kinds.count(kind) for kind in kinds}
+    assert counts == {
+        None: 5,
+        "Vela per-layer estimate": 6,
+        "Arm debug map": 10,
+        "Chrome trace": 4,
+    }
+    row = next(one for one in document["rows"] if one["event"] == "tosa_rescale_default")
+    assert {name: row[name] for name in ("value", "unit", "quantity", "basis", "clock")} == {
+        "value": 1826,
+        "unit": "cycles, estimated",
+        "quantity": "estimate",
+        "basis": "estimated",
+        "clock": "device",
+    }
+    assert row["placed_by"] == "the only call of EthosUBackend"
+    assert (row["instruction"], row["debug_handles"], row["avg"]) == (1, [8], None)
+    inner = next(one for one in document["rows"] if one["event"] == "inner")
+    assert (inner["clock"], inner["value"], inner["unit"]) == ("runtime", 91.5, "us")
+
+    code, out, _ = run(capsys, *ethos_u(*more, "--format", "csv", "--columns", "event,file,value"))
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [row["value"] for row in rows if row["event"] == "inner"] == ["91.5"]
+    assert len(rows) == len(document["rows"])
+
+
+def test_columns_are_shown_where_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ("--with", LAYERS, "--columns", "event,avg,npu_cycles")
+    code, out, _ = run(capsys, *ethos_u(*more))
+    assert code == 0
+    heads = [line.split() for line in out.splitlines() if line.startswith("event")]
+    assert heads == [["event", "avg", "(ms)"], ["event", "NPU", "(cycles)"]]
+    code, _, err = run(capsys, *ethos_u("--with", LAYERS, "--columns", "nothing"))
+    assert (code, "unknown column 'nothing'" in err) == (2, True)
+
+
+def test_a_limit_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *ethos_u("--with", LAYERS, "-n", "2"))
+    assert (code, "4 more rows are not shown (--limit)." in out) == (0, True)
+
+
+def test_one_may_say_which_call(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *ethos_u("--with", f"forward:1={LAYERS}"))
+    assert (code, "as --with says" in out) == (0, True)
+    code, _, err = run(capsys, *ethos_u("--with", f"9={LAYERS}"))
+    assert (code, "no delegate call is called '9'" in err) == (2, True)
+
+
+def test_a_name_with_a_sign_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a=b.csv").write_bytes(LAYERS.read_bytes())
+    code, out, _ = run(capsys, *ethos_u("--with", "a=b.csv"))
+    assert (code, "a=b.csv · Vela" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "words"),
+    [
+        ("nowhere.json", 2, "not found"),
+        ("run.etdp", 3, "not a file of a backend's tool"),
+        ("optrace_0.json", 3, "is of QnnBackend, but the delegates of this run are: EthosUBackend"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    capsys: pytest.CaptureFixture[str], file: str, code: int, words: str
+) -> None:
+    found, out, err = run(capsys, *ethos_u("--with", file))
+    assert (found, out, words in err) == (code, "", True)
+
+
+def test_names_of_the_dump_s_own_events_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "inspect", "qnn.etdp", "--with", "optrace_0.json")
+    assert code == 0
+    assert "2 of its 2 names are known in this call." in out
+    assert "├ q::*InputSlice" in out
+
+
+def test_a_chrome_trace_has_their_tracks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "convert", "run.etdp", "--with", "host.json", "-o", "out.json")[0] == 0
+    events = json.loads(Path("out.json").read_text())["traceEvents"]
+    threads = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    inner = [event for event in events if event["name"] == "inner"]
+    assert {threads[event["tid"]] for event in inner} == {"app / stream 1"}
+    assert "host.json · Chrome trace" in threads.values()
+    assert [event["dur"] for event in inner] == [30.5] * 3
+    calls = [event for event in events if event["name"] == "DELEGATE_CALL"]
+    assert [event["ts"] - call["ts"] for event, call in zip(inner, calls, strict=True)] == [20] * 3
+
+
+@pytest.mark.parametrize("name", ["out.pftrace", "out.speedscope.json"])
+def test_other_traces_have_them_too(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    code, _, err = run(capsys, "convert", "qnn.etdp", "--with", "optrace_0.json", "-o", name)
+    assert (code, err) == (0, "")
+    content = Path(name).read_bytes()
+    assert b"q::ConvLayer_s1.opt" in content and b"cycles, not time" in content
+
+
+def test_the_event_table_has_no_files(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "convert", "run.etdp", "--with", "host.json", "-o", "out.csv")
+    assert (code, "etscope inspect --with FILE --format csv" in err) == (2, True)
+    assert not Path("out.csv").exists()
+
+
+def test_a_report_has_tables_and_tracks(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ("--with", "host.json", "--with", LAYERS, "--with", DEBUG, "-o", "out.json")
+    code, _, _ = run(capsys, "report", "run.etdp", ETHOS_U / "net.etrecord", *more)
+    (found,) = json.loads(Path("out.json").read_text())["runs"]
+    assert code == 0
+    tables = {s["name"]: s["table"] for s in found["summary"] if "backend_file" in s["name"]}
+    assert [table["title"].partition(" · ")[0] for table in tables.values()] == [
+        "host.json",
+        "out_per-layer.csv",
+        "debug.json",
+    ]
+    timeline = found["timeline"]
+    tracks = timeline["tracks"]
+    added = [n for n, track in enumerate(tracks) if "host.json" in track["name"]]
+    assert len(added) == 3  # one for each run
+    for number in added:
+        assert tracks[tracks[number]["parent"]]["name"].startswith("forward · run")
+        spans = [n for n, track in enumerate(timeline["track"]) if track == number]
+        names = [timeline["names"][timeline["name"][n]] for n in spans]
+        assert names == ["gemm", "inner", "sync"]
+        assert [timeline["level"][n] for n in spans] == [0, 1, 0]
+        assert [timeline["start"][n] for n in spans] == pytest.approx([0.012, 0.022, 0.072])
+    assert {fact["name"] for fact in found["files"]} >= {"host.json", "debug.json"}
+
+
+def test_a_report_says_how_many_spans_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    events = [
+        {"ph": "X", "name": f"k{n}", "pid": 1, "tid": 1, "ts": 10**9 + 3 * n, "dur": 1 + n % 2}
+        for n in range(30_000)
+    ]
+    Path("long.json").write_text(json.dumps(events))
+    assert run(capsys, "report", "run.etdp", "--with", "long.json", "-o", "out.json")[0] == 0
+    timeline = json.loads(Path("out.json").read_text())["runs"][0]["timeline"]
+    assert timeline["note"] == "10,000 of the shortest spans are left out."
+    track = [track["name"] for track in timeline["tracks"]].index(
+        "long.json · Chrome trace · thread 1"
+    )
+    mine = [n for n, of in enumerate(timeline["track"]) if of == track]
+    assert len(mine) == 20_000
+    longest = [timeline["duration"][n] for n in mine]
+    assert sum(duration > 0.0015 for duration in longest) == 15_000  # all of those of 2 µs
+
+
+def test_a_report_of_several_dumps_has_no_files(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ("--with", "host.json", "-o", "out.html")
+    code, _, err = run(capsys, "report", "run.etdp", "qnn.etdp", *more)
+    assert (code, "--with needs one dump" in err) == (2, True)
