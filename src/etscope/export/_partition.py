@@ -1,4 +1,4 @@
-"""`keeping_partition()`: keep what partitioners say, for a lowering by ExecuTorch's own functions."""
+"""`keeping_partition()`: keep what partitioners say, for a lowering of your own."""
 
 from __future__ import annotations
 

@@ -57,9 +57,7 @@ class KeptPartition:
         """Return the partition of these methods; of one that no partitioner was asked about it is
         empty."""
         return {
-            name: MethodPartition(
-                tuple(self.partitionings.get(name, ())), self.calls.get(name, ())
-            )
+            name: MethodPartition(tuple(self.partitionings.get(name, ())), self.calls.get(name, ()))
             for name in methods
         }
 
@@ -80,7 +78,7 @@ def keeping_partition() -> Iterator[KeptPartition]:
             name: _Listening(partitioner, kept.partitionings.setdefault(name, []))
             for name, partitioner in spec.method_to_partitioner.items()
         }
-        lowered = to_backend(
+        lowered: dict[str, Any] = to_backend(
             MethodProgramsPartitionerSpec(spec.method_to_edge_program, partitioners)
         )
         for name, program in lowered.items():
