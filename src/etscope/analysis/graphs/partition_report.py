@@ -212,9 +212,9 @@ def _refused(partition: Partition, places: Sequence[PlacedNode]) -> Section:
     content = [
         (
             len(calls),
+            why,
             op,
             backend,
-            why,
             list(dict.fromkeys(call.backend if call else RUNTIME for call in calls)),
         )
         for (backend, op, why), calls in sorted(counts.items(), key=order)
@@ -224,9 +224,9 @@ def _refused(partition: Partition, places: Sequence[PlacedNode]) -> Section:
         "Refused",
         (
             Column("nodes", Kind.COUNT),
+            Column("why", is_sentence=True),
             Column("op"),
             Column("backend", title="refused by"),
-            Column("why"),
             Column("computed_by", Kind.LIST, title="computed by", priority=1),
         ),
         content,
@@ -395,7 +395,7 @@ def _nodes(partition: Partition, places: Sequence[PlacedNode]) -> Section:
             Column("backend", title="computed by"),
             Column("instruction", Kind.INT, title="#", priority=3),
             Column("refused_by", Kind.LIST, title="refused by", priority=2),
-            Column("why", Kind.LIST),
+            Column("why", Kind.LIST, is_sentence=True),
             Column("module", Kind.PATH, priority=4),
             Column("source", priority=1),
             Column("source_path", Kind.PATH, title="source line", priority=9),

@@ -138,7 +138,7 @@ class _Answers:
     asked: Node | None = None
 
     def tell(self, node: Node | None, reason: object) -> None:
-        told = str(reason).strip()
+        told = " ".join(str(reason).split())
         if isinstance(node, Node) and told:
             self.reasons.setdefault(node, {})[told] = None
 
