@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 import torch
 from executorch.devtools import parse_etrecord as parse_upstream
+from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from executorch.exir.backend.utils import WhyNoPartitionReporter
+from executorch.exir.dialects._ops import ops
+from executorch.exir.pass_base import ExportPass
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupport
 
@@ -21,8 +24,9 @@ from etscope.analysis.graphs.borders import Borders
 from etscope.analysis.graphs.partition import Partition, partition
 from etscope.analysis.info.slim import slim_etrecord
 from etscope.cli import main
-from etscope.export import export
+from etscope.export import export, keeping_partition
 from etscope.formats.etrecord.reader import PARTITION, read_etrecord
+from etscope.formats.program.pte import read_pte
 from tests.support.export.partitioned import Int8, Lowered, Memory, lowered, text_block
 
 XNNPACK, VULKAN = "XnnpackBackend", "VulkanBackend"
@@ -31,6 +35,13 @@ XNNPACK, VULKAN = "XnnpackBackend", "VulkanBackend"
 @pytest.fixture(scope="module")
 def xnnpack(tmp_path_factory: pytest.TempPathFactory) -> Lowered:
     return lowered(tmp_path_factory.mktemp("xnnpack"), {"forward": text_block()}, ["xnnpack"])
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Lowered:
+    """As `both`, but the record is as ExecuTorch's own tools write it."""
+    folder = tmp_path_factory.mktemp("upstream")
+    return lowered(folder, {"forward": text_block()}, ["vulkan", "xnnpack"], keep=False)
 
 
 @pytest.fixture(scope="module")
@@ -81,29 +92,26 @@ def test_reasons_of_vulkan_then_xnnpack(both: Lowered) -> None:
     assert taken["aten_cumsum_default"] is None
 
 
-@pytest.mark.parametrize("level", [logging.DEBUG, logging.CRITICAL])
-def test_levels_of_logs_do_not_matter(
-    tmp_path: Path, xnnpack: Lowered, level: int, caplog: pytest.LogCaptureFixture
+def test_logs_and_the_screen(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Whatever the levels are, the reasons are kept, nothing of them is logged or printed, and the
+    levels stay."""
     loggers = [logging.getLogger(), logging.getLogger("executorch.backends.xnnpack")]
     before = [logger.level for logger in loggers]
+    levels = [logging.INFO, logging.CRITICAL]
     try:
-        for logger in loggers:
+        for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-        again = lowered(tmp_path, {"forward": text_block()}, ["vulkan", "xnnpack"])
-        assert [logger.level for logger in loggers] == [level, level]
+        made = lowered(tmp_path, {"forward": text_block()}, ["vulkan", "xnnpack"])
+        assert [logger.level for logger in loggers] == levels
     finally:
-        for logger, one in zip(loggers, before, strict=True):
-            logger.setLevel(one)
-    assert answers(opened(again))["aten_cumsum_default"][0][1] == "told"
-    assert "skipping" not in caplog.text  # Vulkan's reasons
-
-
-def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    lowered(tmp_path, {"forward": text_block()}, ["vulkan", "xnnpack"])
-    out, err = capfd.readouterr()
-    assert "WhyNoPartition" not in out + err
-    assert "[Vulkan Partitioner]" not in out + err
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+    assert answers(opened(made))["aten_cumsum_default"][0][1] == "told"
+    told = "".join([*capfd.readouterr(), caplog.text])
+    assert "WhyNoPartition" not in told
+    assert "[Vulkan Partitioner]" not in told
 
 
 def test_record_round_trip_and_upstream(both: Lowered, tmp_path: Path) -> None:
@@ -156,32 +164,25 @@ def test_calls_are_those_of_the_lowered_graph(both: Lowered, method: str) -> Non
     assert found.lost == 0
 
 
-def test_handles_alone_place_the_same_nodes(tmp_path: Path, both: Lowered) -> None:
-    """A record of ExecuTorch's own tools, and its program."""
-    made = lowered(tmp_path, {"forward": text_block()}, ["vulkan", "xnnpack"], keep=False)
-    record = read_etrecord(made.record)
+def test_handles_alone_place_the_same_nodes(upstream: Lowered) -> None:
+    record = read_etrecord(upstream.record)
     assert record.partition is None
-    from etscope.formats.program.pte import read_pte
-
-    for program in (None, read_pte(made.program)):
+    for program in (None, read_pte(upstream.program)):
         found = partition(record, "forward", program)
         assert found.partitionings is None
-        for call, wanted in zip(found.calls, made.calls["forward"], strict=True):
+        for call, wanted in zip(found.calls, upstream.calls["forward"], strict=True):
             assert call.backend == wanted.backend
             assert {node.name for node in call.nodes} == wanted.nodes
 
 
 def test_passes_before_the_partitioners_lose_no_node_in_silence(tmp_path: Path) -> None:
-    from executorch.exir.dialects._ops import ops
-    from executorch.exir.pass_base import ExportPass
-
-    class TanhForSigmoid(ExportPass):
+    class SineForSum(ExportPass):
         def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any) -> Any:
             if op == ops.edge.aten.cumsum.default:
                 op, args = ops.edge.aten.sin.default, args[:1]
             return super().call_operator(op, args, kwargs, meta)
 
-    made = lowered(tmp_path, {"forward": text_block()}, ["xnnpack"], passes=[TanhForSigmoid()])
+    made = lowered(tmp_path, {"forward": text_block()}, ["xnnpack"], passes=[SineForSum()])
     found = opened(made)
     assert found.lost == 1  # the sine, which the record's edge program does not have
     assert len(found.calls) == len(made.calls["forward"])
@@ -227,21 +228,20 @@ def test_program_without_delegates(tmp_path: Path) -> None:
 
 
 class Support(OperatorSupport):
-    """torch's own: a dict of what it supports; integers only of `add`."""
+    """torch's own: a dict of what it supports. A product is refused all the same."""
 
     def __init__(self) -> None:
         names = ("add.Tensor", "relu.default")
-        ints = ((torch.int64,), (torch.int64,))
         known: dict[str, Any] = {
-            f"executorch.exir.dialects.edge._ops.aten.{name}": None for name in names
+            f"executorch.exir.dialects.edge._ops.aten.{name}": None
+            for name in (*names, "mul.Tensor")
         }
-        known["executorch.exir.dialects.edge._ops.aten.mul.Tensor"] = (ints, {})
         super().__init__(known)
 
     def is_node_supported(self, submodules: Any, node: torch.fx.Node) -> bool:
         if "cumsum" in node.name:
             print("Op not supported: ", node.target.__name__)  # as OpenVINO's
-        return super().is_node_supported(submodules, node)
+        return "mul" not in node.name and super().is_node_supported(submodules, node)
 
 
 class Reporting(Partitioner):
@@ -264,10 +264,6 @@ class Reporting(Partitioner):
 
 
 def refused_by(partitioner: Partitioner) -> dict[str, tuple[str, str | None]]:
-    from executorch.exir import to_edge_transform_and_lower
-
-    from etscope.export import keeping_partition
-
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.cumsum(torch.sin(torch.relu(x + x)), 0) * x
@@ -299,9 +295,6 @@ def test_reporter_of_rejected_nodes() -> None:
 def test_core_ml(tmp_path: Path) -> None:
     pytest.importorskip("coremltools")
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner
-    from executorch.exir import to_edge_transform_and_lower
-
-    from etscope.export import keeping_partition
 
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -333,14 +326,14 @@ def out(capsys: pytest.CaptureFixture[str]) -> Iterator[Any]:
 def test_command_as_json(both: Lowered, out: Any) -> None:
     document = json.loads(out("graph", both.record, "--partition", "--format", "json"))
     assert document["schema"] == "etscope.partition/1"
-    assert [report["graph"] for report in document["reports"]] == ["edge/forward", "edge/again"]
-    sections = document["reports"][0]["sections"]
+    assert [report["graph"] for report in document["reports"]] == ["edge/again", "edge/forward"]
+    sections = document["reports"][1]["sections"]
     nodes = {row["node"]: row for row in sections["nodes"]}
     assert nodes["aten_cumsum_default"]["refused_by"] == [VULKAN, XNNPACK]
     assert nodes["aten_cumsum_default"]["why"] == ["no operator implementation", "unknown operator"]
     assert nodes["aten_cumsum_default"]["backend"] == "runtime"
     assert (
-        nodes["aten_linear_default" if "aten_linear_default" in nodes else "aten_addmm_default"][
+        nodes["aten_addmm_default"][
             "backend"
         ]
         == VULKAN
@@ -369,9 +362,8 @@ def test_command_selects_nodes(both: Lowered, out: Any) -> None:
     assert "nothing matches" in out(*asked, "op:no_such_op", code=4)
 
 
-def test_command_of_a_record_without_reasons(tmp_path: Path, out: Any) -> None:
-    made = lowered(tmp_path, {"forward": text_block()}, ["xnnpack"], keep=False)
-    text = out("graph", made.record, "--partition")
+def test_command_of_a_record_without_reasons(upstream: Lowered, out: Any) -> None:
+    text = out("graph", upstream.record, "--partition")
     assert "does not tell who refused" in text
     assert "XnnpackBackend #" in text
 

@@ -105,10 +105,7 @@ def lowered(
             transform_passes=passes,
             generate_etrecord=True,
         )
-    calls = {
-        name: list(delegate_calls(edge.exported_program(name).graph_module))
-        for name in edge.methods
-    }
+    calls = {name: list(delegate_calls(edge.exported_program(name))) for name in edge.methods}
     program = edge.to_executorch()
     record, pte = folder / "model.etrecord", folder / "model.pte"
     program.get_etrecord().save(str(record))
@@ -123,7 +120,7 @@ def lowered(
 @dataclass(frozen=True)
 class OracleCall:
     """A delegate call of ExecuTorch's lowered graph: its operators' names, and the bytes of its
-    arguments and results."""
+    arguments without constants, and of its results that are read."""
 
     backend: str
     nodes: frozenset[str]
@@ -131,12 +128,21 @@ class OracleCall:
     bytes_out: int
 
 
-def delegate_calls(module: Any) -> Iterator[OracleCall]:
+def delegate_calls(program: Any) -> Iterator[OracleCall]:
+    """Yield the calls outside of branches."""
+    module, signature = program.graph_module, program.graph_signature
+    changed = set(signature.buffers_to_mutate.values())
+    constants = {
+        *signature.inputs_to_parameters,
+        *signature.inputs_to_lifted_tensor_constants,
+        *(name for name, one in signature.inputs_to_buffers.items() if one not in changed),
+    }
     for node in module.graph.nodes:
         if node.op != "call_function" or node.target is not executorch_call_delegate:
             continue
         held = getattr(module, node.args[0].target)
         inside = held.original_module.graph.nodes
+        given = [one for one in dict.fromkeys(node.args[1:]) if one.name not in constants]
         yield OracleCall(
             held.backend_id,
             frozenset(
@@ -144,8 +150,8 @@ def delegate_calls(module: Any) -> Iterator[OracleCall]:
                 for one in inside
                 if one.op == "call_function" and one.target is not operator.getitem
             ),
-            sum(_bytes(given.meta["val"]) for given in dict.fromkeys(node.args[1:])),
-            sum(_bytes(value) for value in node.meta["val"]),
+            sum(_bytes(one.meta["val"]) for one in given),
+            sum(_bytes(user.meta["val"]) for user in node.users),
         )
 
 

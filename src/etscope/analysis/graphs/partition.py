@@ -109,6 +109,12 @@ class Partition:
             and place.node.op not in ("getitem", "alloc")
         )
 
+    @cached_property
+    def refusals_by_path(self) -> Mapping[str, tuple[NodeRefusal, ...]]:
+        """`refusals` by path of the node in the edge program."""
+        paths = self.linked.graph.path_of
+        return {path: self.refusals[key] for key, path in paths.items() if key in self.refusals}
+
 
 def partition(record: RecordView, method: str, program: Program | None = None) -> Partition:
     """Find the partition of a method of a record.
