@@ -69,16 +69,23 @@ class Int8(nn.Module):
         return torch.flip(self.second(torch.cumsum(torch.relu(self.first(x)), 2)), [1])
 
 
-def text_block(seed: int = 0) -> tuple[nn.Module, tuple[Any, ...]]:
-    torch.manual_seed(seed)
+def text_block() -> tuple[nn.Module, tuple[Any, ...]]:
+    torch.manual_seed(0)
     return TextBlock().eval(), (torch.randint(0, 50, (2, 8)), torch.tensor(3))
+
+
+def memory() -> tuple[nn.Module, tuple[Any, ...]]:
+    torch.manual_seed(0)
+    return Memory().eval(), (torch.randn(4, 8),)
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A record and its program as files, what was kept, and the oracle's calls by method."""
+    """A record and its program as files, what was kept, and the oracle's calls by method. plain:
+    the record as ExecuTorch wrote it, without what was kept."""
 
     record: Path
+    plain: Path
     program: Path
     kept: Any
     calls: Mapping[str, list[OracleCall]]
@@ -89,11 +96,9 @@ def lowered(
     methods: Mapping[str, tuple[nn.Module, tuple[Any, ...]]],
     backends: Sequence[str],
     *,
-    keep: bool = True,
     passes: Sequence[Any] | None = None,
 ) -> Lowered:
-    """Lower methods to backends, in order. keep: put what was kept into the record; else it is as
-    ExecuTorch wrote it."""
+    """Lower methods to backends, in order."""
     with torch.no_grad():
         programs = {
             name: torch.export.export(model, inputs) for name, (model, inputs) in methods.items()
@@ -107,14 +112,15 @@ def lowered(
         )
     calls = {name: list(delegate_calls(edge.exported_program(name))) for name in edge.methods}
     program = edge.to_executorch()
-    record, pte = folder / "model.etrecord", folder / "model.pte"
-    program.get_etrecord().save(str(record))
+    record, plain, pte = (
+        folder / name for name in ("model.etrecord", "plain.etrecord", "model.pte")
+    )
+    program.get_etrecord().save(str(plain))
     pte.write_bytes(program.buffer)
-    if keep:
-        opened = etscope.parse_etrecord(str(record))
-        opened.partition = kept.of(edge.methods)
-        opened.save(str(record))
-    return Lowered(record, pte, kept, calls)
+    opened = etscope.parse_etrecord(str(plain))
+    opened.partition = kept.of(edge.methods)
+    opened.save(str(record))
+    return Lowered(record, plain, pte, kept, calls)
 
 
 @dataclass(frozen=True)

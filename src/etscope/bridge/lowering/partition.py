@@ -58,7 +58,7 @@ class KeptPartition:
         empty."""
         return {
             name: MethodPartition(tuple(self.partitionings.get(name, ())), self.calls.get(name, ()))
-            for name in methods
+            for name in sorted(methods)
         }
 
 
