@@ -103,8 +103,7 @@ class ETRecord:
         graph_map: the extra programs by "<name>/<method>".
         extra_graph_ids: as `export_graph_id`, for programs of `graph_map`.
         taps: the outputs of each method that are taps (`MethodTaps`); empty for a model without.
-        partition: which backend took which nodes of each method, and why it refused others
-            (`MethodPartition`, see `etscope.export.keeping_partition`); None if nobody kept it.
+        partition: what partitioners took and refused of each method; None if nobody kept it.
 
     The attributes with an underscore are those of ExecuTorch's class; its tools use them.
     """
@@ -418,8 +417,7 @@ class ETRecord:
                 yield from _program_parts(program, member, member)
 
     def _own_parts(self, graph_hashes: Mapping[str, str]) -> Iterator[NewMember]:
-        """Yield the program, its fingerprints, the ids of extra graphs, its taps, its
-        partition, and the cuts of a slimmed file."""
+        """Yield etscope's own members, and the cuts of a slimmed file."""
         file = self._file
         buffer = self.program_buffer()
         if buffer is not None:

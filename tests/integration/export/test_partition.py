@@ -15,6 +15,7 @@ from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from executorch.exir.backend.utils import WhyNoPartitionReporter
 from executorch.exir.dialects._ops import ops
+from executorch.exir.graph_module import get_control_flow_submodules
 from executorch.exir.pass_base import ExportPass
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupport
@@ -194,6 +195,63 @@ def test_state_crosses_only_if_the_delegate_does_not_own_it(tmp_path: Path, back
     for call, wanted in zip(found.calls, made.calls["forward"], strict=True):
         assert sum(one.bytes or 0 for one in borders.entering(call)) == wanted.bytes_in
         assert sum(one.bytes or 0 for one in borders.leaving(call)) == wanted.bytes_out
+
+
+class IntoBranches(Partitioner):
+    """Takes each relu, sigmoid and tanh by itself, in branches too, as Arm's looks into them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delegation_spec = DelegationSpec(XNNPACK, [])
+
+    def partition(self, exported_program: Any) -> PartitionResult:
+        tags: dict[str, DelegationSpec] = {}
+        modules = [exported_program.graph_module]
+        modules += [module for _, module, _ in get_control_flow_submodules(modules[0])]
+        for module in modules:
+            for node in module.graph.nodes:
+                is_call = node.op == "call_function"
+                if is_call and any(name in node.name for name in ("relu", "sigmoid", "tanh")):
+                    node.meta["delegation_tag"] = tag = f"tag{len(tags)}"
+                    tags[tag] = self.delegation_spec
+        return PartitionResult(exported_program, tags)
+
+
+class Branching(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(x)
+        return torch.cond(
+            x.sum() > 0,
+            lambda a: torch.sigmoid(a) * a,
+            lambda a: torch.tanh(torch.cumsum(a, 0)),
+            (x,),
+        )
+
+
+def test_delegates_in_branches(tmp_path: Path) -> None:
+    made = lowered(tmp_path, {"forward": (Branching(), (torch.randn(4),))}, [IntoBranches()])
+    record = read_etrecord(made.record)
+    found = partition(record, "forward", read_pte(made.program))
+    first, second, third = found.calls
+    branches = [call.module and call.module.partition("/")[0] for call in found.calls]
+    assert branches[0] == "lowered_module_0"
+    assert len(set(branches)) == 3
+    instructions = [call.instruction or 0 for call in found.calls]
+    assert instructions == sorted(set(instructions))
+    crossed = {(one.label, one.source, one.target) for one in Borders(found).crossings}
+    assert crossed == {
+        ("x", None, first),
+        ("aten_relu_default", first, second),  # the condition hands it to its branches
+        ("aten_relu_default", first, None),
+        ("aten_sigmoid_default", second, None),
+        ("aten_cumsum_default", None, third),
+        ("aten_tanh_default", third, None),
+    }
+    silent = {name for name, said in answers(found).items() if said[0][1] == "silent"}
+    assert silent == {"aten_sum_dim_int_list", "aten_gt_scalar", "cond"}
+    # Without the program, the maps have no instructions of branches.
+    numbers = [call.instruction is None for call in partition(record, "forward").calls]
+    assert numbers == [False, True, True]
 
 
 def test_pairs_at_borders_of_an_int8_model(tmp_path: Path) -> None:

@@ -94,11 +94,11 @@ class Lowered:
 def lowered(
     folder: Path,
     methods: Mapping[str, tuple[nn.Module, tuple[Any, ...]]],
-    backends: Sequence[str],
+    backends: Sequence[Any],
     *,
     passes: Sequence[Any] | None = None,
 ) -> Lowered:
-    """Lower methods to backends, in order."""
+    """Lower methods to backends, in order: names of `PARTITIONERS`, or partitioners."""
     with torch.no_grad():
         programs = {
             name: torch.export.export(model, inputs) for name, (model, inputs) in methods.items()
@@ -106,7 +106,7 @@ def lowered(
     with keeping_partition() as kept:
         edge = to_edge_transform_and_lower(
             programs,
-            partitioner=[PARTITIONERS[name]() for name in backends],
+            partitioner=[PARTITIONERS[one]() if isinstance(one, str) else one for one in backends],
             transform_passes=passes,
             generate_etrecord=True,
         )

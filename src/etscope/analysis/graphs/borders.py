@@ -36,6 +36,14 @@ class Crossing:
     tensor: TensorSpec | None
     bytes: int | None
 
+    @property
+    def label(self) -> str:
+        """The node that makes it, with its number if the node makes several: "aten_topk[0]"."""
+        names = [value.name for value in self.maker.outputs]
+        if self.name == self.maker.name or self.name not in names:
+            return self.name
+        return f"{self.maker.name}[{names.index(self.name)}]"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BorderNode:

@@ -291,7 +291,7 @@ def _crossings(found: Sequence[Crossing]) -> Section:
         ),
         [
             (
-                one.name,
+                one.label,
                 None if one.tensor is None else short_tensor(one.tensor),
                 one.bytes,
                 _side(one.source, _SIDES.get(one.kind, RUNTIME)),
