@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.devtools import parse_etrecord as parse_upstream
 from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
@@ -265,6 +268,50 @@ def test_pairs_at_borders_of_an_int8_model(tmp_path: Path) -> None:
     assert [len(call.added) for call in found.calls] == [2, 2]  # channels last, and back
     names = {one.name for one in borders.crossings}
     assert not any("weight" in name or "scale" in name for name in names)
+
+
+class Turned(torch.nn.Module):
+    """A permute between operators that Vulkan takes, and one that no delegate is near."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(torch.relu(x).permute(1, 0))
+        return torch.cumsum(torch.cumsum(y, 0).permute(1, 0), 1)
+
+
+def test_permute_of_the_runtime_between_delegates(tmp_path: Path) -> None:
+    vulkan = VulkanPartitioner(operator_blocklist=[ops.edge.aten.permute_copy.default])
+    made = lowered(tmp_path, {"forward": (Turned(), (torch.randn(2, 3),))}, [vulkan])
+    found = opened(made)
+    first, second = found.calls
+    (one,) = Borders(found).nodes
+    assert (one.place.node.name, one.kind, one.call) == (
+        "aten_permute_copy_default",
+        "layout",
+        None,
+    )
+    assert (one.givers, one.readers) == ((first,), (second,))
+    assert answers(found)["aten_permute_copy_default"] == [(VULKAN, "told", "op is in blocklist")]
+
+
+def test_conversions_of_the_runtime(tmp_path: Path) -> None:
+    """Of a quantised model for a backend that computes in float, nearly all stays outside."""
+    import executorch.kernels.quantized  # noqa: F401  the runtime's operators
+
+    torch.manual_seed(0)
+    made = export(Int8().eval(), (torch.randn(1, 3, 8, 8),), backend="xnnpack", quantize=True)
+    with torch.no_grad():
+        model = made.record.exported_program.module()
+    floats = XnnpackPartitioner(config_precisions=ConfigPrecisionType.FP32)
+    again = lowered(tmp_path, {"forward": (model, (torch.randn(1, 3, 8, 8),))}, [floats])
+    found = opened(again)
+    borders = Borders(found)
+    assert found.calls
+    assert {one.kind for one in borders.nodes} >= {"quantize"}
+    for one in borders.nodes:
+        assert one.call is None
+        assert one.givers or one.readers
+    refused = {refusal.reason for said in found.refusals.values() for refusal in said}
+    assert "not enabled precision types" in refused
 
 
 def test_program_without_delegates(tmp_path: Path) -> None:

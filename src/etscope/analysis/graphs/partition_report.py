@@ -23,7 +23,7 @@ _ANSWERS = {
     UNKNOWN: "unknown operator",
     REFUSED: "refused without a reason",
     UNPLACED: "supported, but in no partition",
-    NOT_ASKED: "not asked: in a branch or loop",
+    NOT_ASKED: "not asked: in a branch",
     SILENT: "no answer is known",
 }
 _NOT_TOLD = (
@@ -212,8 +212,8 @@ def _refused(partition: Partition, places: Sequence[PlacedNode]) -> Section:
     content = [
         (
             len(calls),
-            why,
             op,
+            why,
             backend,
             list(dict.fromkeys(call.backend if call else RUNTIME for call in calls)),
         )
@@ -224,8 +224,8 @@ def _refused(partition: Partition, places: Sequence[PlacedNode]) -> Section:
         "Refused",
         (
             Column("nodes", Kind.COUNT),
-            Column("why", is_sentence=True),
             Column("op"),
+            Column("why", is_sentence=True),
             Column("backend", title="refused by"),
             Column("computed_by", Kind.LIST, title="computed by", priority=1),
         ),
