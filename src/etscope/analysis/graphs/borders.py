@@ -74,11 +74,11 @@ class Borders:
 
     @cached_property
     def crossings(self) -> tuple[Crossing, ...]:
-        """What crosses a border of a delegate, once for each call that reads it, in the order of
-        the readers; what goes to the runtime is there once.
+        """The values that cross a border of a delegate, once for each call that reads them, in the
+        order of the readers; one that goes to the runtime is there once.
 
-        Weights and other constants do not cross: they are in the delegate, or as constant for it
-        as if they were. Nor does a buffer that the delegate owns.
+        Weights and other constants do not cross, whether the delegate holds them or is given them
+        at each call. Nor does a buffer that the delegate owns.
         """
         return tuple(self._flow.crossings())
 

@@ -127,10 +127,11 @@ class _Listening:
 
 @dataclass(slots=True)
 class _Answers:
-    """What one partitioner says: its reasons by node, in order, each once; and for the nodes that a
-    `CapabilityBasedPartitioner` asks about the last answer, with the object that was asked.
+    """The answers of one partitioner.
 
-    asked: the node that is asked about now.
+    reasons: by node, in order, each once. supported: for the nodes that a
+    `CapabilityBasedPartitioner` asks about the last answer, with the object that was asked. asked:
+    the node that is asked about now.
     """
 
     reasons: dict[Node, dict[str, None]] = field(default_factory=dict)
@@ -182,7 +183,7 @@ class _Answers:
         return lambda of, message: self.tell(self.asked, message)
 
     def _is_supported(self, owner: Any) -> Callable[..., bool]:
-        """What is printed while a node is asked about is said of it."""
+        """Take what is printed while a node is asked about as said of it, as OpenVINO's."""
         original = owner._is_node_supported
 
         def is_supported(of: Any, node: Node) -> bool:
