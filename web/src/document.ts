@@ -272,6 +272,11 @@ export interface GraphNode {
   instructions: number[];
   /** Fully qualified name of the weight behind a placeholder. */
   weight: string | null;
+  /**
+   * [backend, why] of those that did not take it, in the order in which they were asked. Absent of nodes
+   * that nobody refused, or where the record does not tell.
+   */
+  refusals?: [string, string][];
 }
 
 export interface GraphGroup {

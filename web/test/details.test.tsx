@@ -78,3 +78,21 @@ test("a time of several nodes says so, and so do boxes and modules", async () =>
   await show("module-0-1");
   expect(place.querySelector("[data-testid=module-note]")!.textContent).toContain("another sum");
 });
+
+test("a node tells who refused it and why", async () => {
+  const { Details } = await import("../src/parts/details");
+  const { doc, goTo } = await import("../src/store");
+  const found = measured();
+  const { nodes } = found.runs[0]!.graphs.find((one) => one.key === GRAPH)!;
+  nodes[2]!.refusals = [["VulkanBackend", "no operator implementation"], ["XnnpackBackend", "<b>unknown</b>"]];
+  doc.value = found;
+  const texts = (): string[] =>
+    [...place.querySelectorAll("[data-testid=refusals] .fact")].map((fact) => fact.textContent!);
+  goTo("#run0/graph/0/node-2-edge%2Fforward");
+  render(<Details />, place);
+  expect(texts()).toEqual(["VulkanBackendno operator implementation", "XnnpackBackend<b>unknown</b>"]);
+  expect(place.textContent).toContain("Why it is not delegated");
+  goTo("#run0/graph/0/node-1-edge%2Fforward");
+  render(<Details />, place);
+  expect(texts()).toEqual([]);
+});

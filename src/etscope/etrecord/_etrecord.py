@@ -24,6 +24,7 @@ from etscope.formats.etrecord.own_members import (
     fingerprints_to_json,
     taps_to_json,
 )
+from etscope.formats.etrecord.partitioning import MethodPartition, partition_to_json
 from etscope.formats.etrecord.reader import (
     CONSTANTS,
     DEBUG_HANDLES,
@@ -42,6 +43,7 @@ from etscope.formats.etrecord.reader import (
     OWN_EXPORTED,
     OWN_JSON,
     OWN_PREFIX,
+    PARTITION,
     PROGRAM_BUFFER,
     REFERENCE_OUTPUTS,
     REPRESENTATIVE_INPUTS,
@@ -101,6 +103,7 @@ class ETRecord:
         graph_map: the extra programs by "<name>/<method>".
         extra_graph_ids: as `export_graph_id`, for programs of `graph_map`.
         taps: the outputs of each method that are taps (`MethodTaps`); empty for a model without.
+        partition: what partitioners took and refused of each method; None if nobody kept it.
 
     The attributes with an underscore are those of ExecuTorch's class; its tools use them.
     """
@@ -117,6 +120,7 @@ class ETRecord:
     _further_exported: dict[str, Any]
     extra_graph_ids: dict[str, int]
     taps: Mapping[str, MethodTaps]
+    partition: Mapping[str, MethodPartition] | None
 
     def __init__(
         self,
@@ -137,6 +141,7 @@ class ETRecord:
         self._further_exported = {}
         self.extra_graph_ids = {}
         self.taps = {}
+        self.partition = None
         self.exported_program = exported_program
         self.export_graph_id = export_graph_id
         self.edge_dialect_program = edge_dialect_program
@@ -344,6 +349,7 @@ class ETRecord:
         copied._edge_method = self._edge_method
         copied.extra_graph_ids = dict(self.extra_graph_ids)
         copied.taps = self.taps
+        copied.partition = self.partition
         return copied
 
     def _parts(self) -> Iterator[NewMember]:
@@ -411,8 +417,7 @@ class ETRecord:
                 yield from _program_parts(program, member, member)
 
     def _own_parts(self, graph_hashes: Mapping[str, str]) -> Iterator[NewMember]:
-        """Yield the program, its fingerprints, the ids of extra graphs, its taps, and the cuts of a
-        slimmed file."""
+        """Yield etscope's own members, and the cuts of a slimmed file."""
         file = self._file
         buffer = self.program_buffer()
         if buffer is not None:
@@ -425,6 +430,8 @@ class ETRecord:
             yield _json_part(EXTRA_GRAPH_IDS, self.extra_graph_ids)
         if self.taps:
             yield _json_part(TAPS, taps_to_json(self.taps))
+        if self.partition is not None:
+            yield _json_part(PARTITION, partition_to_json(self.partition))
         if file is not None and file.cuts:
             cuts = {
                 _current_member(file, name): file.cuts.get(file.graph_members[name], ())
@@ -752,6 +759,11 @@ class MemoryRecord:
     def taps(self) -> Mapping[str, MethodTaps]:
         """See `RecordFile`."""
         return self.record.taps
+
+    @property
+    def partition(self) -> Mapping[str, MethodPartition] | None:
+        """See `RecordFile`."""
+        return self.record.partition
 
     def program_buffer(self) -> bytes | None:
         """See `RecordFile`."""

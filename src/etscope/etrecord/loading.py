@@ -176,4 +176,5 @@ LOADERS: Mapping[str, Callable[[RecordFile], Any]] = {
     "_further_exported": _further_exported,
     "extra_graph_ids": lambda file: dict(file.extra_graph_ids),
     "taps": lambda file: dict(file.taps),
+    "partition": lambda file: file.partition,
 }

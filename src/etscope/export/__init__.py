@@ -14,8 +14,9 @@ if TYPE_CHECKING:
         export,
         load_model,
     )
+    from etscope.export._partition import keeping_partition
 
-__all__ = ["Exported", "Source", "check_model_name", "export", "load_model"]
+__all__ = ["Exported", "Source", "check_model_name", "export", "keeping_partition", "load_model"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -24,6 +25,7 @@ __getattr__, __dir__ = lazy_names(
         "Source": "etscope.export._export",
         "check_model_name": "etscope.export._export",
         "export": "etscope.export._export",
+        "keeping_partition": "etscope.export._partition",
         "load_model": "etscope.export._export",
     },
 )

@@ -37,6 +37,7 @@ class Column:
     """Head of a column. `name` is for programs (snake_case), `title` for readers.
 
     A narrow terminal leaves out columns with the highest `priority` first; 0 is never left out.
+    `is_sentence`: its texts are to be read whole: others are left out before they are cut short.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Column:
     unit: str | None = None
     title: str | None = None
     priority: int = 0
+    is_sentence: bool = False
 
     @property
     def label(self) -> str:

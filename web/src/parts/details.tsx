@@ -211,6 +211,13 @@ function AboutNode({ run: now, graph, node }: { run: Run; graph: string; node: n
     <>
       <TextFacts facts={facts} />
       <Measures measures={dialect.measures} valueOf={(measure) => measure.nodes[node]} node={node} />
+      {found.refusals && (
+        <Block title={found.backend === null ? "Why it is not delegated" : "Who refused it before"}>
+          <div data-testid="refusals">
+            <TextFacts facts={found.refusals} />
+          </div>
+        </Block>
+      )}
       {found.args.length > 0 && (
         <Block title="Arguments">
           <TextFacts facts={found.args} />

@@ -235,11 +235,15 @@ def short_outputs(node: Node) -> str | None:
     specs = [value.tensor for value in node.outputs if value.tensor is not None]
     if not specs:
         return None
-    dtype = specs[0].dtype
+    return short_tensor(specs[0]) + (f" +{len(specs) - 1}" if len(specs) > 1 else "")
+
+
+def short_tensor(spec: TensorSpec) -> str:
+    """Type and shape in short: "f32[1,8]"."""
+    dtype = spec.dtype
     for long, short in _SHORT_DTYPES:
         dtype = dtype.replace(long, short)
-    more = f" +{len(specs) - 1}" if len(specs) > 1 else ""
-    return f"{dtype}[{','.join(map(str, specs[0].shape))}]{more}"
+    return f"{dtype}[{','.join(map(str, spec.shape))}]"
 
 
 def tensor_text(spec: TensorSpec | None) -> str:

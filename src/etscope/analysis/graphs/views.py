@@ -28,7 +28,7 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.scalar_type import scalar_type_of
-from etscope.model.graph import Graph, Node
+from etscope.model.graph import Graph, Node, TensorSpec
 
 __all__ = [
     "EXECUTED",
@@ -49,21 +49,21 @@ def given_bytes(node: Node) -> int | None:
     if a size is unknown."""
     if node.kind == "output":
         return None
-    total = None
-    for spec in (value.tensor for value in node.outputs):
-        if spec is None:
-            continue
-        hints = (*spec.hints, *[None] * len(spec.shape))
-        sizes = [s if isinstance(s, int) else h for s, h in zip(spec.shape, hints, strict=False)]
-        known = [size for size in sizes if size is not None]
-        try:
-            scalar_type = scalar_type_of(spec.dtype)
-        except UsageError:
-            return None
-        if len(known) < len(sizes):
-            return None
-        total = (total or 0) + scalar_type.nbytes(math.prod(known))
-    return total
+    sizes = [tensor_bytes(value.tensor) for value in node.outputs if value.tensor is not None]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known and len(known) == len(sizes) else None
+
+
+def tensor_bytes(spec: TensorSpec) -> int | None:
+    """Bytes of a tensor; symbolic sizes count with their hints. None if a size is unknown."""
+    hints = (*spec.hints, *[None] * len(spec.shape))
+    sizes = [s if isinstance(s, int) else h for s, h in zip(spec.shape, hints, strict=False)]
+    known = [size for size in sizes if size is not None]
+    try:
+        scalar_type = scalar_type_of(spec.dtype)
+    except UsageError:
+        return None
+    return scalar_type.nbytes(math.prod(known)) if len(known) == len(sizes) else None
 
 
 @dataclass(frozen=True, slots=True)

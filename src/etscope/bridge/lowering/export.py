@@ -24,6 +24,7 @@ from torch.export._tree_utils import reorder_kwargs
 from torch.utils import _pytree as pytree
 
 from etscope.bridge.failures import innermost, own_frame
+from etscope.bridge.lowering.partition import keeping_partition
 from etscope.bridge.taps import tapped_programs, with_handles
 from etscope.bridge.tensors import torch_value
 from etscope.errors import EtscopeWarning, ExportFailure, MissingDataError, UsageError
@@ -421,14 +422,16 @@ def lowered(
 ) -> ExecutorchProgramManager:
     """Lower exported programs to an ExecuTorch program with a record, which `new_record` makes."""
     try:
-        with recording(new_record):
+        with recording(new_record), keeping_partition() as kept:
             edge = BACKENDS[backend](programs)
-            return edge.to_executorch(with_initial_state(edge))
+            program = edge.to_executorch(with_initial_state(edge))
     except Exception as error:
         raise ExportFailure(
             f"ExecuTorch cannot lower this model to {backend}: {innermost(error)}",
             hint=_hint_of_gradients(error),
         ) from error
+    program.get_etrecord().partition = kept.of(edge.methods)
+    return program
 
 
 @contextmanager

@@ -45,6 +45,11 @@ if TYPE_CHECKING:
 @select_option
 @click.option("--tree", is_flag=True, help="Show the modules of the graph as a tree.")
 @click.option("--node", metavar="NODE", help="Show all that is known of one node.")
+@click.option(
+    "--partition",
+    is_flag=True,
+    help="Show which backend took each node, who refused the others and why, and the borders.",
+)
 @click.option("--dump", "-d", type=DUMP, metavar="DUMP", help="The ETDump of a run, for times.")
 @program_option
 @debug_buffer_option("The file of logged tensors, for errors in graphs.")
@@ -66,6 +71,7 @@ def command(
     view: ViewOptions,
     tree: bool,
     node: str | None,
+    partition: bool,
     source_unit: str,
     into_delegates: bool,
     output: OutputOptions,
@@ -76,6 +82,10 @@ def command(
     delegates opened. With --tree, --node, --select or --dump
     it may be left out if the record has one edge graph. Nodes are listed in order of execution,
     those of branches and lowered modules below the node that calls them.
+
+    --partition shows which delegate call computes each node of the edge program, who refused the
+    others and why, and the borders between backends: what crosses them, and what stands only
+    because of them. NAME is then a method, or one of the edge graphs; all without it.
 
     For a .pte file the instructions of its methods are listed, or of the method NAME.
 
@@ -90,6 +100,14 @@ def command(
     scale = time_scale(source_unit, view.unit)
     for_lists = tree or node or view.select or view.sort
     suffixes = [spec.suffix for spec in GRAPH_VIEWS.values()]
+    if partition:
+        if tree or node or files.dump or view.columns or view.sort:
+            raise click.UsageError(
+                "--partition goes with --select, --limit and --format, not with --tree --node "
+                "--dump --columns --sort."
+            )
+        _write_partitions(files, name, view, output)
+        return
     by_name = output.format is None and output.path.lower().endswith(tuple(suffixes))
     if by_name or output.format in GRAPH_VIEWS:
         if for_lists or view.limit is not None:
@@ -128,6 +146,45 @@ def command(
         return
     table, default = _graph_table(linked, times, scale, view, tree, into_delegates)
     output.write_tables([table], view.columns, default)
+
+
+_ROWS = 30  # of each table of a partition, in a terminal
+
+
+def _write_partitions(
+    files: GraphFiles, name: str | None, view: ViewOptions, output: OutputOptions
+) -> None:
+    """Write the partition of the methods of a record, or of the one that `name` means."""
+    from etscope.analysis.graphs.partition import partition
+    from etscope.analysis.graphs.partition_report import SCHEMA, partition_report, place_fields
+    from etscope.formats.etrecord.reader import read_etrecord
+    from etscope.formats.identify import PTE, identify
+    from etscope.formats.program.pte import read_pte
+    from etscope.model.selector import Selector
+
+    if output.format in GRAPH_VIEWS:
+        raise click.UsageError(f"--partition is a table: it is not written as {output.format}.")
+    if identify(files.record) == PTE:
+        raise UsageError(
+            "a .pte file does not tell which nodes went into a delegate, or why not",
+            hint="give the ETRecord of the same export",
+        )
+    record = read_etrecord(files.record)
+    keys = [f"edge/{method}" for method in record.edge_methods]
+    only = keys if name is None else _only_key(keys, name)
+    program = None if files.program is None else read_pte(files.program)
+    found = [partition(record, key.partition("/")[2], program) for key in only]
+    if not found:
+        raise MissingDataError(
+            "the record has no edge program, whose partition could be shown",
+            hint="export again with an ETRecord of the edge program",
+        )
+    keep = None if view.select is None else Selector(view.select).matches
+    reports = [partition_report(one, keep) for one in found]
+    if view.select is not None and not any(report.section("nodes") for report in reports):
+        known = (place_fields(one, place) for one in found for place in one.places)
+        raise nothing_matches(view.select, known)
+    output.write_reports(reports, SCHEMA, limit=view.limit, text_limit=_ROWS)
 
 
 def _instructions(path: str, method: str | None, limit: int | None) -> list[Table]:

@@ -22,6 +22,7 @@ from etscope.formats.etrecord.own_members import (
     fingerprints_from_json,
     taps_from_json,
 )
+from etscope.formats.etrecord.partitioning import MethodPartition, partition_from_json
 from etscope.formats.exported_program.exported_json import (
     Cut,
     integer,
@@ -53,6 +54,7 @@ PROGRAM_BUFFER = OWN_PREFIX + "program_buffer_constants"
 FINGERPRINTS = OWN_PREFIX + "fingerprints_constants"
 EXPORT_GRAPH_IDS = OWN_PREFIX + "export_graph_ids_constants"
 TAPS = OWN_PREFIX + "taps_constants"
+PARTITION = OWN_PREFIX + "partition_constants"
 EXTRA_GRAPH_IDS = OWN_PREFIX + "extra_graph_ids_constants"
 SLIMMED = OWN_PREFIX + "slimmed_constants"
 # Exported programs of further methods: etscope/exported_program/<method>/json_constants, and
@@ -127,6 +129,8 @@ class RecordView(Protocol):
     def fingerprints(self) -> Fingerprints | None: ...
     @property
     def taps(self) -> Mapping[str, MethodTaps]: ...
+    @property
+    def partition(self) -> Mapping[str, MethodPartition] | None: ...
     def program_json(self, name: str) -> dict[str, Any]: ...
     def program_content(self, name: str) -> tuple[BytesLike, ...] | None: ...
     def program_buffer(self) -> bytes | None: ...
@@ -346,6 +350,12 @@ class RecordFile:
     def taps(self) -> Mapping[str, MethodTaps]:
         """method -> its outputs that are taps; empty for a model without taps."""
         return self._parsed(TAPS, taps_from_json) or {}
+
+    @cached_property
+    def partition(self) -> Mapping[str, MethodPartition] | None:
+        """method -> what partitioners took and refused; None where nobody kept it, as in records
+        that etscope did not write."""
+        return self._parsed(PARTITION, partition_from_json)
 
     def program_buffer(self) -> bytes | None:
         """The .pte file's bytes; None in records that etscope did not write."""

@@ -19,6 +19,7 @@ from etscope.analysis.delegates.backend_files import PlacedFile
 from etscope.analysis.delegates.imported_tables import file_table, for_readers
 from etscope.analysis.delegates.imported_timeline import FileSpans, file_spans
 from etscope.analysis.findings.findings import Known, findings_of, findings_of_program
+from etscope.analysis.graphs.partition import Partition, partition
 from etscope.analysis.graphs.views import EXECUTED, GraphView, ViewNode, graph_views, with_errors
 from etscope.analysis.info.etdump_info import etdump_sections
 from etscope.analysis.info.etrecord_info import etrecord_sections
@@ -270,7 +271,14 @@ def _run(
         "summary": [section_document(section) for section in sections],
         "methods": _method_documents(found, methods, graphs, lines),
         "graphs": [
-            graph_document(shown, found.scale, lines, metric, edges.get(shown.view.method))
+            graph_document(
+                shown,
+                found.scale,
+                lines,
+                metric,
+                edges.get(shown.view.method),
+                _partition(shown, record, program),
+            )
             for shown in graphs
         ],
         "numerics": numerics and numerics_document(numerics, methods, graphs, lines),
@@ -282,6 +290,19 @@ def _run(
         else timeline_document(trace, methods, found.scale, found.backend_files),
         "source": lines.document(),  # last: all of the above add lines
     }
+
+
+def _partition(
+    shown: ShownGraph, record: RecordView | None, program: Program | None
+) -> Partition | None:
+    """The partition of an edge graph's method; None where the record does not have the reasons."""
+    method = shown.view.method
+    is_told = record is not None and record.partition is not None and method in record.partition
+    if record is None or method is None or not is_told:
+        return None
+    return (
+        partition(record, method, program) if shown.view.linked.name == f"{EDGE}/{method}" else None
+    )
 
 
 def findings_documents(

@@ -14,6 +14,8 @@ import numpy as np
 from etscope.analysis.graphs.flow import edges
 from etscope.analysis.graphs.node_table import tensor_text
 from etscope.analysis.graphs.node_times import nodes_of_row
+from etscope.analysis.graphs.partition import Partition
+from etscope.analysis.graphs.partition_report import refusal_text
 from etscope.analysis.graphs.views import STATISTICS, GraphView, ViewNode
 from etscope.analysis.metrics import Metric
 from etscope.analysis.profile.profile import Row
@@ -77,8 +79,10 @@ def graph_document(
     lines: Lines,
     metric: Metric | None = None,
     edge_graph: ShownGraph | None = None,
+    partition: Partition | None = None,
 ) -> Json:
-    """The `GraphDoc` of a view. metric: of its errors. edge_graph: of its method."""
+    """The `GraphDoc` of a view. metric: of its errors. edge_graph: of its method. partition: of the
+    method, for its edge graph."""
     view = shown.view
     boxes = _Boxes(view)
     group_of = [boxes.at(node.scope, node) for node in view.nodes]
@@ -103,6 +107,10 @@ def graph_document(
         "groups": boxes.groups,
         "measures": _measures(shown, scale, boxes.groups, group_of, metric),
     }
+    refusals = {} if partition is None else partition.refusals_by_path
+    for node, one in zip(view.nodes, document["nodes"], strict=True):
+        if node.key in refusals:
+            one["refusals"] = [[said.by, refusal_text(said)] for said in refusals[node.key]]
     if edge_graph is not None and edge_graph is not shown:
         behind: list[list[int]] = [[] for _ in view.nodes]
         for number, node in enumerate(edge_graph.view.nodes):

@@ -168,8 +168,8 @@ _BOLD, _DIM, _CYAN = "\x1b[1m", "\x1b[2m", "\x1b[36m"
 _MAX_TEXT = 200  # cells of a text, where the width of the output sets no limit
 _BAR = 10  # cells of the bar that draws a share
 # (turn to get width, least width before another column is left out for it) of the text that names
-# the row, of other texts, and of paths, whose end is enough
-_NAME, _TEXT, _PATH = (0, 28), (1, 14), (2, 18)
+# the row, of other texts, of paths, whose end is enough, and of sentences
+_NAME, _TEXT, _PATH, _SENTENCE = (0, 28), (1, 14), (2, 18), (0, 24)
 _LEFT_OUT_FIRST = 1000  # a priority
 
 
@@ -214,6 +214,8 @@ class _Cells(NamedTuple):
             turn, comfort = _NAME
         else:
             turn, comfort = _PATH if self.column.kind is Kind.PATH else _TEXT
+            if self.column.is_sentence:
+                turn, comfort = _SENTENCE
         is_empty = not any(self.texts)
         return Extent(
             position,

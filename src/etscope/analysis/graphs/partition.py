@@ -1,0 +1,317 @@
+"""The partition of a method: the delegate call of each node of its edge program, and who refused
+the others and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
+from etscope.analysis.graphs.node_table import PlacedNode, placed_nodes
+from etscope.analysis.program.program import InstructionRecord, instructions
+from etscope.errors import FormatError, MissingDataError, reading
+from etscope.formats.etrecord.partitioning import LoweredNode, MethodPartition, Partitioning
+from etscope.formats.etrecord.reader import EDGE, RecordView
+from etscope.formats.exported_program.exported_json import mapping, sequence, text, union
+from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.program.xnnpack import XnnNode, is_xnnpack, read_xnnpack
+from etscope.model.graph import Graph, Node
+
+
+@dataclass(frozen=True, slots=True)
+class AddedLayout:
+    """An operator that a backend added to a delegate at its border: its kind ("StaticTranspose"),
+    its result, and whether it takes what goes in, or gives what comes out."""
+
+    kind: str
+    tensor: str
+    is_input: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DelegateCall:
+    """A call of a delegate, with the nodes of the edge program that it computes.
+
+    number: in the order of the program's instructions, from 0. module: "lowered_module_0", None
+    where the record does not tell. instruction: its id, None if unknown. state: the buffers that it
+    owns and changes. added: operators of its data that lay out what crosses its border; empty
+    without a program, and for backends other than XNNPACK. caller: the node that calls it, in a
+    graph from after lowering.
+    """
+
+    number: int
+    backend: str
+    module: str | None = None
+    instruction: int | None = None
+    nodes: tuple[Node, ...] = ()
+    state: frozenset[str] = frozenset()
+    added: tuple[AddedLayout, ...] = ()
+    caller: Node | None = None
+
+    @property
+    def label(self) -> str:
+        """The backend and the instruction, else the lowered module: "XnnpackBackend #4"."""
+        if self.instruction is not None:
+            return f"{self.backend} #{self.instruction}"
+        return f"{self.backend} {self.module or f'call {self.number}'}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRefusal:
+    """A partitioner's answer about a node that it did not take; see `partitioning.Refusal`."""
+
+    partitioner: str
+    backend: str | None
+    answer: str
+    reason: str | None = None
+
+    @property
+    def by(self) -> str:
+        """The backend, or the partitioner if it does not name one."""
+        return self.backend or self.partitioner
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The partition of a method.
+
+    partitionings: what the partitioners said, in their order; None if the record does not tell.
+    refusals: by `id` of the node; also of nodes that a later partitioner took. unsure: the number
+    of nodes that more than one call may compute, as the record has only handles that they share.
+    lost: the number of nodes that partitioners named and the edge program does not have.
+    mutated: value -> the buffer that the method's end writes it to.
+    """
+
+    linked: LinkedGraph
+    calls: tuple[DelegateCall, ...]
+    partitionings: tuple[Partitioning, ...] | None = None
+    refusals: Mapping[int, tuple[NodeRefusal, ...]] = field(default_factory=dict)
+    unsure: int = 0
+    lost: int = 0
+    mutated: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def call_of(self) -> Mapping[int, DelegateCall]:
+        """The delegate call that computes a node, by `id` of the node."""
+        table = {id(node): call for call in self.calls for node in call.nodes}
+        return table | {id(call.caller): call for call in self.calls if call.caller is not None}
+
+    @cached_property
+    def places(self) -> tuple[PlacedNode, ...]:
+        """The operators of the edge program, those of branches and loops below the node that runs
+        them, and those inside delegate calls, if the graph is from after lowering."""
+        return tuple(
+            place
+            for place in placed_nodes(self.linked.graph)
+            if place.node.kind == "call_function"
+            and place.node.delegate is None
+            and place.node.op not in ("getitem", "alloc")
+        )
+
+    @cached_property
+    def refusals_by_path(self) -> Mapping[str, tuple[NodeRefusal, ...]]:
+        """`refusals` by path of the node in the edge program."""
+        paths = self.linked.graph.path_of
+        return {path: self.refusals[key] for key, path in paths.items() if key in self.refusals}
+
+
+def partition(record: RecordView, method: str, program: Program | None = None) -> Partition:
+    """Find the partition of a method of a record.
+
+    With what etscope kept while lowering it is exact, and has reasons. Other records have only the
+    debug handles of each delegate call: nodes that share one may be placed wrongly (`unsure`).
+
+    program: the .pte, by default the one in the record.
+
+    Raises `MissingDataError` if the record has no edge program of the method.
+    """
+    name = f"{EDGE}/{method}"
+    if name not in record.graph_names:
+        raise MissingDataError(
+            f"the record has no edge program of {method!r}, whose partition could be shown",
+            hint=f"methods with one: {', '.join(record.edge_methods) or 'none'}",
+        )
+    if program is None:
+        stored = record.program_view()
+        program = None if stored is None else read_pte(stored)
+    linked = linked_graph(record, name, None, program)
+    mutated = _mutated(record, name)
+    run = _ProgramCalls(linked, program)
+    callers = [node for node in linked.graph.walk(into_delegates=False) if node.delegate]
+    if callers:  # a graph from after lowering: what partitioners said is of the one before it
+        return Partition(linked, tuple(_lowered_calls(callers, run)), mutated=mutated)
+    kept = None if record.partition is None else record.partition.get(method)
+    if kept is None:
+        calls, unsure = _calls_of_handles(linked, run)
+        return Partition(linked, calls, unsure=unsure, mutated=mutated)
+    finder = _Finder(linked.graph)
+    calls = tuple(_kept_calls(kept, finder, run))
+    refusals: dict[int, tuple[NodeRefusal, ...]] = {}
+    for one in kept.partitionings:
+        for refusal in one.refusals:
+            node = finder.find(refusal.node)
+            if node is not None:
+                said = NodeRefusal(one.partitioner, one.backend, refusal.answer, refusal.reason)
+                refusals[id(node)] = (*refusals.get(id(node), ()), said)
+    return Partition(
+        linked, calls, kept.partitionings, refusals, lost=len(finder.lost), mutated=mutated
+    )
+
+
+class _Finder:
+    """Finds the nodes that partitioners named: by path, and by debug handle and operator where the
+    record's graph has other names. It does not have nodes that passes made after it was kept."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._by_path = graph.calls
+        self._by_handle: dict[tuple[int | None, str], list[Node]] = {}
+        for node in graph.operators.values():
+            self._by_handle.setdefault((node.debug_handle, node.op), []).append(node)
+        self.lost: set[str] = set()
+
+    def find(self, wanted: LoweredNode) -> Node | None:
+        node = self._by_path.get(wanted.path)
+        if node is not None and node.op == wanted.op:
+            return node
+        alike = self._by_handle.get((wanted.handle, wanted.op), ())
+        if wanted.handle is not None and len(alike) == 1:
+            return alike[0]
+        self.lost.add(wanted.path)
+        return None
+
+
+class _ProgramCalls:
+    """The delegate calls of a method's program, in the order of its instructions. Without a
+    program they are those of the record's maps, which lack the calls in branches."""
+
+    def __init__(self, linked: LinkedGraph, program: Program | None) -> None:
+        delegates = {} if linked.symbols is None else linked.symbols.delegates
+        self.backends = {number: delegates[number].backend_id for number in sorted(delegates)}
+        self.added: Mapping[int, tuple[AddedLayout, ...]] = {}
+        self._in_branches = False
+        method = linked.method or ""
+        if program is not None and method in [one.name for one in program.methods]:
+            records = instructions(program, method).records
+            self.backends = {r.instruction_id: r.backend_id for r in records if r.backend_id}
+            self.added = _added_layouts(program, method, records)
+            self._in_branches = True
+
+    def instructions(self, calls: Sequence[tuple[str, str]]) -> Mapping[str, int]:
+        """The instruction of each call, given as lowered module and backend in order; empty if the
+        program was made in another way."""
+        wanted = [call for call in calls if self._in_branches or "/" not in call[0]]
+        if [backend for _, backend in wanted] != list(self.backends.values()):
+            return {}
+        return dict(zip((module for module, _ in wanted), self.backends, strict=True))
+
+
+def _kept_calls(
+    kept: MethodPartition, finder: _Finder, run: _ProgramCalls
+) -> Iterator[DelegateCall]:
+    numbers = run.instructions([(call.module, call.backend) for call in kept.calls])
+    for position, call in enumerate(kept.calls):
+        instruction = numbers.get(call.module)
+        found = (finder.find(node) for node in call.nodes)
+        yield DelegateCall(
+            position,
+            call.backend,
+            call.module,
+            instruction,
+            nodes=tuple(node for node in found if node is not None),
+            state=frozenset(call.state),
+            added=() if instruction is None else run.added.get(instruction, ()),
+        )
+
+
+def _lowered_calls(callers: Sequence[Node], run: _ProgramCalls) -> Iterator[DelegateCall]:
+    """The calls of a graph from after lowering, whose nodes are inside them."""
+    delegates = [(node, node.delegate) for node in callers if node.delegate is not None]
+    numbers = run.instructions([(one.name, one.backend_id) for _, one in delegates])
+    for position, (node, one) in enumerate(delegates):
+        instruction = numbers.get(one.name)
+        yield DelegateCall(
+            position,
+            one.backend_id,
+            one.name,
+            instruction,
+            nodes=() if one.graph is None else tuple(one.graph.operators.values()),
+            added=() if instruction is None else run.added.get(instruction, ()),
+            caller=node,
+        )
+
+
+def _added_layouts(
+    program: Program, method: str, records: Iterable[InstructionRecord]
+) -> Mapping[int, tuple[AddedLayout, ...]]:
+    """The transposes that XNNPACK's passes added at the border of each call, by instruction.
+
+    They have no debug handle, and nothing but a conversion of type stands between them and what
+    goes in or comes out: XNNPACK convolves with the channels last.
+    """
+    found = {}
+    for one in records:
+        data = None if one.delegate is None else program.delegate_blob(method, one.delegate)
+        if data is None or not is_xnnpack(data):
+            continue
+        try:
+            operators = read_xnnpack(data)
+        except FormatError:
+            continue
+        makers = {id(value): operator for operator in operators for value in operator.outputs}
+        readers: dict[int, list[XnnNode]] = {}
+        for operator in operators:
+            for value in operator.inputs:
+                readers.setdefault(id(value), []).append(operator)
+        layouts = []
+        for operator in operators:
+            if operator.debug_handle is None and operator.kind == "StaticTranspose":
+                before = [makers[id(v)] for v in operator.inputs if id(v) in makers]
+                while before and before[0].kind == "Convert":
+                    before = [makers[id(v)] for v in before[0].inputs if id(v) in makers]
+                after = [r for v in operator.outputs for r in readers.get(id(v), ())]
+                while len(after) == 1 and after[0].kind == "Convert":
+                    after = [r for v in after[0].outputs for r in readers.get(id(v), ())]
+                if not before or not after:
+                    tensor = str(operator.outputs[0]) if operator.outputs else ""
+                    layouts.append(AddedLayout(operator.kind, tensor, not before))
+        found[one.instruction_id] = tuple(layouts)
+    return found
+
+
+def _calls_of_handles(
+    linked: LinkedGraph, run: _ProgramCalls
+) -> tuple[tuple[DelegateCall, ...], int]:
+    """The calls, as the maps of a record tell, and how many nodes may be in several places."""
+    found = {number: list[Node]() for number in run.backends}
+    unsure = 0
+    for node in linked.graph.operators.values():
+        numbers = linked.instructions.get(id(node), ())
+        inside = [number for number in numbers if number in found]
+        if inside:
+            found[inside[0]].append(node)
+            unsure += len(numbers) > 1
+    return tuple(
+        DelegateCall(
+            position,
+            run.backends[number],
+            instruction=number,
+            nodes=tuple(nodes),
+            added=run.added.get(number, ()),
+        )
+        for position, (number, nodes) in enumerate(found.items())
+    ), unsure
+
+
+def _mutated(record: RecordView, name: str) -> Mapping[str, str]:
+    """Value -> qualified name of the buffer that it is written to when the method ends."""
+    with reading("ETRecord", record.path, member=name):
+        module = mapping(record.program_json(name)["graph_module"], "graph_module")
+        signature = mapping(module["signature"], "signature")
+        found = {}
+        for spec in sequence(signature.get("output_specs") or [], "output_specs"):
+            tag, content = union(spec)
+            if tag == "buffer_mutation":
+                value = text(mapping(content["arg"], "an argument")["name"], "a value's name")
+                found[value] = text(content["buffer_name"], "a buffer's name")
+    return found

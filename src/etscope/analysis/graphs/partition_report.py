@@ -1,0 +1,405 @@
+"""The report on the partition of a method, for `etscope graph --partition`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from etscope.analysis.graphs.borders import INPUT, LAYOUT, OUTPUT, STATE, Borders, Crossing
+from etscope.analysis.graphs.graph_names import short_name
+from etscope.analysis.graphs.node_table import PlacedNode, fields_of, short_outputs, short_tensor
+from etscope.analysis.graphs.partition import DelegateCall, NodeRefusal, Partition
+from etscope.analysis.profile.source_location import module_path, short_lines, user_line
+from etscope.formats.etrecord.partitioning import NOT_ASKED, REFUSED, SILENT, UNKNOWN, UNPLACED
+from etscope.model.report import Report, Section, facts, rows
+from etscope.model.selector import Fields
+from etscope.model.table import Column, Kind
+from etscope.units import format_bytes
+
+SCHEMA = "etscope.partition/1"
+RUNTIME = "runtime"
+
+_ANSWERS = {
+    UNKNOWN: "unknown operator",
+    REFUSED: "refused without a reason",
+    UNPLACED: "supported, but in no partition",
+    NOT_ASKED: "not asked: in a branch",
+    SILENT: "no answer is known",
+}
+_NOT_TOLD = (
+    "This record does not tell who refused a node and why: that is kept by etscope export, and by "
+    "etscope.export.keeping_partition around another lowering."
+)
+
+
+def refusal_text(refusal: NodeRefusal) -> str:
+    """Say why a partitioner did not take a node, in its own words if it gave any."""
+    answer = _ANSWERS.get(refusal.answer)
+    if answer is None:
+        return refusal.reason or ""
+    return answer if refusal.reason is None else f"{answer} ({refusal.reason})"
+
+
+def place_fields(partition: Partition, place: PlacedNode) -> Fields:
+    """The node's fields for a selector; its `delegate` and `id` are those of its call."""
+    call = partition.call_of.get(id(place.node))
+    fields = dict(fields_of(partition.linked, place))
+    if partition.partitionings is not None or call is not None:
+        fields["delegate"] = [] if call is None else [call.backend]
+    if call is not None and call.instruction is not None:
+        fields["id"] = [str(call.instruction)]
+    return fields
+
+
+def partition_report(partition: Partition, keep: Callable[[Fields], bool] | None = None) -> Report:
+    """Build a report with the sections "partition", "backends", "refused", "calls", "crossings",
+    "border_nodes" and "nodes"; those without content are left out.
+
+    keep: selects nodes of the sections "refused" and "nodes".
+    """
+    places = [
+        place for place in partition.places if keep is None or keep(place_fields(partition, place))
+    ]
+    borders = Borders(partition)
+    found = (
+        _facts(borders),
+        _backends(borders),
+        _refused(partition, places),
+        _calls(borders),
+        _crossings(borders.crossings),
+        _border_nodes(borders),
+        _nodes(partition, places),
+    )
+    return Report(
+        {"graph": short_name(partition.linked.name)},
+        tuple(section for section in found if len(section.table)),
+        _sentences(borders),
+    )
+
+
+def _sentences(borders: Borders) -> tuple[str, ...]:
+    partition = borders.partition
+    count = len(partition.places)
+    name = short_name(partition.linked.name)
+    if not partition.calls:
+        asked = [one.partitioner for one in partition.partitionings or ()]
+        return (
+            f"{name}: no delegate: the runtime computes all of the {count:,} nodes"
+            + (f", though {' and '.join(asked)} was asked." if asked else "."),
+            *_notes(partition),
+        )
+    parts = []
+    for backend in dict.fromkeys(call.backend for call in partition.calls):
+        calls = [call for call in partition.calls if call.backend == backend]
+        taken = sum(len(call.nodes) for call in calls)
+        parts.append(f"{backend} {taken:,} in {len(calls):,} call{'s' * (len(calls) > 1)}")
+    left = sum(id(place.node) not in partition.call_of for place in partition.places)
+    said = [f"{name}: of {count:,} nodes {', '.join(parts)}, and the runtime {left:,}."]
+    size = sum(one.bytes or 0 for one in borders.crossings)
+    said.append(f"{format_bytes(size)} cross the borders of delegates in each run.")
+    if border := len(borders.nodes):
+        verb = "s lay out or convert" if border > 1 else " lays out or converts"
+        said.append(f"{border:,} node{verb} values directly at a border.")
+    if added := sum(len(call.added) for call in partition.calls):
+        said.append(f"XNNPACK added {added:,} transposes at the borders of its calls.")
+    return (*said, *_notes(partition))
+
+
+def _notes(partition: Partition) -> list[str]:
+    notes = [] if partition.partitionings is not None else [_NOT_TOLD]
+    if partition.partitionings == ():
+        notes.append("No partitioner was asked: the program was lowered without a backend.")
+    if partition.unsure:
+        notes.append(
+            f"Of {partition.unsure:,} nodes in delegates the call is not sure, as the record "
+            "identifies them by debug handles that several nodes share."
+        )
+    if partition.lost:
+        notes.append(
+            f"{partition.lost:,} nodes that partitioners named are not in the edge program of the "
+            "record: passes have changed it before."
+        )
+    return notes
+
+
+def _facts(borders: Borders) -> Section:
+    partition = borders.partition
+    taken = sum(id(place.node) in partition.call_of for place in partition.places)
+    count, asked = len(partition.places), partition.partitionings
+    partitioners = None if asked is None else [one.partitioner for one in asked]
+    crossing = sum(one.bytes or 0 for one in borders.crossings)
+    added = sum(len(call.added) for call in partition.calls)
+    return facts(
+        "partition",
+        f"{short_name(partition.linked.name)} · partition",
+        (
+            (Column("nodes", Kind.COUNT), count),
+            (Column("delegated", Kind.COUNT, title="in delegates"), taken),
+            (
+                Column("share", Kind.SHARE, title="share in delegates"),
+                taken / count if count else None,
+            ),
+            (Column("calls", Kind.COUNT, title="delegate calls"), len(partition.calls)),
+            (Column("partitioners", Kind.LIST, title="asked, in order"), partitioners),
+            (Column("crossings", Kind.COUNT, title="border crossings"), len(borders.crossings)),
+            (Column("crossing_bytes", Kind.BYTES, title="their size"), crossing),
+            (
+                Column("border_nodes", Kind.COUNT, title="layouts and conversions at borders"),
+                len(borders.nodes),
+            ),
+            (Column("added_transposes", Kind.COUNT, title="transposes that XNNPACK added"), added),
+            (
+                Column("reasons_kept", Kind.BOOL, title="tells who refused and why"),
+                asked is not None,
+            ),
+        ),
+    )
+
+
+def _backends(borders: Borders) -> Section:
+    """A row for each backend in the order in which they were asked, then the runtime's."""
+    partition = borders.partition
+    asked = [one.backend or one.partitioner for one in partition.partitionings or ()]
+    names = dict.fromkeys((*asked, *(call.backend for call in partition.calls)))
+    count = len(partition.places)
+    content: list[Sequence[Any]] = []
+    left = count
+    for name in names:
+        calls = [call for call in partition.calls if call.backend == name]
+        taken = sum(
+            call.backend == name
+            for place in partition.places
+            if (call := partition.call_of.get(id(place.node))) is not None
+        )
+        left -= taken
+        refused = sum(
+            any(one.by == name for one in partition.refusals.get(id(place.node), ()))
+            for place in partition.places
+        )
+        given = sum(one.bytes or 0 for call in calls for one in borders.entering(call))
+        made = sum(one.bytes or 0 for call in calls for one in borders.leaving(call))
+        content.append((name, taken, taken / count, len(calls), refused, given, made))
+    if count:
+        content.append((RUNTIME, left, left / count, None, None, None, None))
+    return rows(
+        "backends",
+        "Who computes the nodes",
+        (
+            Column("backend"),
+            Column("nodes", Kind.COUNT),
+            Column("share", Kind.SHARE),
+            Column("calls", Kind.COUNT),
+            Column("refused", Kind.COUNT, priority=1),
+            Column("bytes_in", Kind.BYTES, title="in"),
+            Column("bytes_out", Kind.BYTES, title="out"),
+        ),
+        content,
+    )
+
+
+def _refused(partition: Partition, places: Sequence[PlacedNode]) -> Section:
+    """A row for each backend, operator and reason: backends in order, most nodes first."""
+    counts: dict[tuple[str, str, str], list[DelegateCall | None]] = {}
+    for place in places:
+        for one in partition.refusals.get(id(place.node), ()):
+            key = (one.by, place.node.op, refusal_text(one))
+            counts.setdefault(key, []).append(partition.call_of.get(id(place.node)))
+    asked = [one.backend or one.partitioner for one in partition.partitionings or ()]
+
+    def order(entry: tuple[tuple[str, str, str], list[DelegateCall | None]]) -> tuple[int, int]:
+        return asked.index(entry[0][0]), -len(entry[1])
+
+    content = [
+        (
+            len(calls),
+            op,
+            why,
+            backend,
+            list(dict.fromkeys(call.backend if call else RUNTIME for call in calls)),
+        )
+        for (backend, op, why), calls in sorted(counts.items(), key=order)
+    ]
+    return rows(
+        "refused",
+        "Refused",
+        (
+            Column("nodes", Kind.COUNT),
+            Column("op"),
+            Column("why", is_sentence=True),
+            Column("backend", title="refused by"),
+            Column("computed_by", Kind.LIST, title="computed by", priority=1),
+        ),
+        content,
+    )
+
+
+def _calls(borders: Borders) -> Section:
+    partition = borders.partition
+    content = []
+    for call in partition.calls:
+        given, made = borders.entering(call), borders.leaving(call)
+        content.append(
+            (
+                call.instruction,
+                call.backend,
+                call.module,
+                len(call.nodes),
+                len(given),
+                sum(one.bytes or 0 for one in given),
+                len(made),
+                sum(one.bytes or 0 for one in made),
+                list(dict.fromkeys(node.op for node in call.nodes)),
+            )
+        )
+    return rows(
+        "calls",
+        "Delegate calls",
+        (
+            Column("instruction", Kind.INT, title="#"),
+            Column("backend"),
+            Column("lowered_module", title="lowered module", priority=4),
+            Column("nodes", Kind.COUNT),
+            Column("values_in", Kind.COUNT, title="values in", priority=1),
+            Column("bytes_in", Kind.BYTES, title="in"),
+            Column("values_out", Kind.COUNT, title="values out", priority=1),
+            Column("bytes_out", Kind.BYTES, title="out"),
+            Column("ops", Kind.LIST, title="operators", priority=3),
+        ),
+        content,
+    )
+
+
+_SIDES = {INPUT: "model's input", STATE: "state"}
+
+
+def _side(call: DelegateCall | None, otherwise: str = RUNTIME) -> str:
+    return otherwise if call is None else call.label
+
+
+def _crossings(found: Sequence[Crossing]) -> Section:
+    has_hints = any(one.tensor is not None and one.tensor.hints for one in found)
+    return rows(
+        "crossings",
+        "What crosses the borders of delegates",
+        (
+            Column("value"),
+            Column("tensor"),
+            Column("bytes", Kind.BYTES),
+            Column("source", title="from"),
+            Column("target", title="to"),
+            Column("kind", priority=2),
+        ),
+        [
+            (
+                one.label,
+                None if one.tensor is None else short_tensor(one.tensor),
+                one.bytes,
+                _side(one.source, _SIDES.get(one.kind, RUNTIME)),
+                _side(one.target, "model's output" if one.kind == OUTPUT else RUNTIME),
+                one.kind,
+            )
+            for one in found
+        ],
+        notes=("Bytes of symbolic sizes are of those at export.",) if has_hints else (),
+    )
+
+
+def _border_nodes(borders: Borders) -> Section:
+    """A row for each of `Borders.nodes`, then for each `DelegateCall.added`."""
+    partition = borders.partition
+    content: list[Sequence[Any]] = [
+        (
+            one.place.node.name,
+            one.kind,
+            short_outputs(one.place.node),
+            _side(one.call),
+            [call.label for call in one.givers],
+            [call.label for call in one.readers],
+            list(one.partners),
+            module_path(one.place.node),
+            _source(one.place),
+            False,
+        )
+        for one in borders.nodes
+    ]
+    content += [
+        (
+            f"{one.kind} of its {'input' if one.is_input else 'output'}",
+            LAYOUT,
+            one.tensor,
+            call.label,
+            [],
+            [],
+            [],
+            None,
+            None,
+            True,
+        )
+        for call in partition.calls
+        for one in call.added
+    ]
+    return rows(
+        "border_nodes",
+        "Layout changes and conversions directly at a border",
+        (
+            Column("node"),
+            Column("kind"),
+            Column("output", priority=1),
+            Column("computed_by", title="computed by"),
+            Column("givers", Kind.LIST, title="after", priority=2),
+            Column("readers", Kind.LIST, title="before", priority=2),
+            Column("pairs_with", Kind.LIST, title="pairs with", priority=4),
+            Column("module", Kind.PATH, priority=5),
+            Column("source", priority=3),
+            Column("added", Kind.BOOL, title="added by the backend", priority=2),
+        ),
+        content,
+    )
+
+
+def _source(place: PlacedNode) -> str | None:
+    line = user_line(place.node.stack_trace)
+    return None if line is None else short_lines([line])
+
+
+def _nodes(partition: Partition, places: Sequence[PlacedNode]) -> Section:
+    content = []
+    for place in places:
+        node = place.node
+        call = partition.call_of.get(id(node))
+        refusals = partition.refusals.get(id(node), ())
+        line = user_line(node.stack_trace)
+        content.append(
+            (
+                node.name,
+                node.op,
+                short_outputs(node),
+                node.debug_handle,
+                RUNTIME if call is None else call.backend,
+                None if call is None else call.instruction,
+                [one.by for one in refusals],
+                [refusal_text(one) for one in refusals],
+                module_path(node),
+                _source(place),
+                None if line is None else str(line),
+            )
+        )
+    return rows(
+        "nodes",
+        "Nodes",
+        (
+            Column("node"),
+            Column("op", priority=8),
+            Column("output", priority=5),
+            Column("handle", Kind.INT, title="debug handle", priority=7),
+            Column("backend", title="computed by"),
+            Column("instruction", Kind.INT, title="#", priority=3),
+            Column("refused_by", Kind.LIST, title="refused by", priority=2),
+            Column("why", Kind.LIST, is_sentence=True),
+            Column("module", Kind.PATH, priority=4),
+            Column("source", priority=1),
+            Column("source_path", Kind.PATH, title="source line", priority=9),
+        ),
+        content,
+        depth=[place.depth for place in places],
+    )

@@ -1,0 +1,146 @@
+"""A member that etscope adds to an ETRecord: which backend took which nodes, and why not others.
+
+ExecuTorch keeps neither: a partitioner tells its reasons to a log, if to anything, and a record has
+the debug handles of delegated nodes, which several nodes may share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from etscope.errors import FormatError
+from etscope.formats.exported_program.exported_json import integer, mapping, sequence, text
+
+VERSION = 1
+
+# What a partitioner answered about a node that it did not take (`Refusal.answer`).
+TOLD = "told"  # it gave a reason
+UNKNOWN = "unknown"  # the operator is not among those that it supports
+REFUSED = "refused"  # it supports the operator, or was asked about it, and gave no reason
+UNPLACED = "unplaced"  # it supports the node, and put it in no partition
+NOT_ASKED = "not asked"  # the node is in a branch or loop that it does not look into
+SILENT = "silent"  # it says nothing that tells
+ANSWERS = (TOLD, UNKNOWN, REFUSED, UNPLACED, NOT_ASKED, SILENT)
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredNode:
+    """A node of the edge program, as the partitioner saw it.
+
+    path: its name; in a branch or loop with the sub-graph's in front: "true_graph_0/aten_add". Of
+        equal operators with the same handle, the name tells them apart. op: "aten.add.Tensor".
+    """
+
+    path: str
+    op: str
+    handle: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A node that a partitioner did not take. answer: one of `ANSWERS`. reason: in its own words,
+    or the part of it that refused; None without."""
+
+    node: LoweredNode
+    answer: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """The work of one partitioner on one method, after those before it.
+
+    partitioner: its class ("XnnpackPartitioner"). backend: the id of its backend; None if it does
+    not tell.
+    """
+
+    partitioner: str
+    backend: str | None
+    refusals: tuple[Refusal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredCall:
+    """A delegate call of the lowered program.
+
+    module: "lowered_module_0", in a branch or loop with the sub-graph's name in front. nodes: the
+    operators inside. state: qualified names of the buffers that the delegate owns and changes.
+    """
+
+    module: str
+    backend: str
+    nodes: tuple[LoweredNode, ...]
+    state: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MethodPartition:
+    """The partitioners of a method in the order in which they were asked, and the delegate calls
+    in the order of the program's instructions; none for a program without delegates."""
+
+    partitionings: tuple[Partitioning, ...] = ()
+    calls: tuple[LoweredCall, ...] = ()
+
+
+def partition_to_json(methods: Mapping[str, MethodPartition]) -> dict[str, Any]:
+    """Return the content of the member."""
+    return {
+        "version": VERSION,
+        "methods": {name: asdict(method) for name, method in methods.items()},
+    }
+
+
+def partition_from_json(content: Mapping[str, Any]) -> dict[str, MethodPartition]:
+    """Read the member. Unknown keys, which a later version may add, are ignored."""
+    methods = {}
+    for name, value in mapping(content["methods"], "the methods").items():
+        method = mapping(value, "the partition of a method")
+        methods[name] = MethodPartition(
+            tuple(
+                Partitioning(
+                    text(one["partitioner"], "a partitioner"),
+                    None if one.get("backend") is None else text(one["backend"], "a backend"),
+                    tuple(_refusal(entry) for entry in _mappings(one["refusals"], "a refusal")),
+                )
+                for one in _mappings(method["partitionings"], "a partitioner's work")
+            ),
+            tuple(
+                LoweredCall(
+                    text(call["module"], "a lowered module's name"),
+                    text(call["backend"], "a backend"),
+                    tuple(_node(node) for node in _mappings(call["nodes"], "a node")),
+                    tuple(
+                        text(buffer, "a buffer's name")
+                        for buffer in sequence(call.get("state") or [], "the buffers")
+                    ),
+                )
+                for call in _mappings(method["calls"], "a delegate call")
+            ),
+        )
+    return methods
+
+
+def _mappings(content: object, what: str) -> Iterable[dict[str, Any]]:
+    return (mapping(one, what) for one in sequence(content, f"a list, each {what}"))
+
+
+def _node(content: Mapping[str, Any]) -> LoweredNode:
+    handle = content.get("handle")
+    return LoweredNode(
+        text(content["path"], "a node's path"),
+        text(content["op"], "an operator"),
+        None if handle is None else integer(handle, "a debug handle"),
+    )
+
+
+def _refusal(content: Mapping[str, Any]) -> Refusal:
+    answer, reason = text(content["answer"], "an answer"), content.get("reason")
+    if answer not in ANSWERS:
+        raise FormatError(f"unknown answer of a partitioner: {answer[:40]!r}")
+    return Refusal(
+        _node(mapping(content["node"], "a node")),
+        answer,
+        None if reason is None else text(reason, "a reason"),
+    )

@@ -1,0 +1,48 @@
+"""The details of a node of the edge program say who did not take it, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etscope.reporting.report import report_inputs, runs_of_files
+from etscope.views.page import document_of, page_html
+from tests.support.browser.chromium import screenshot
+from tests.support.export.partitioned import lowered, text_block
+
+REFUSALS = '[data-testid="refusals"] .fact'
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("partition")
+    made = lowered(folder, {"forward": text_block()}, ["vulkan", "xnnpack"])
+    return document_of(list(report_inputs(runs_of_files([made.record, made.program]))))
+
+
+def test_details_of_nodes(document: dict[str, Any], page: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(page_html(document))
+    (graph,) = [one for one in document["runs"][0]["graphs"] if one["key"] == "edge/forward"]
+    names = [node["name"] for node in graph["nodes"]]
+
+    def told(name: str) -> list[list[str]]:
+        page.goto(f"{path.as_uri()}#run0/graph/0/node-{names.index(name)}-edge%2Fforward")
+        page.wait_for_selector('[data-testid="details"]')
+        page.wait_for_function(f"document.body.textContent.includes({name!r})")
+        found: list[list[str]] = page.eval_on_selector_all(
+            REFUSALS, "all => all.map(one => [...one.children].map(part => part.textContent))"
+        )
+        return found
+
+    assert told("aten_cumsum_default") == [
+        ["VulkanBackend", "no operator implementation"],
+        ["XnnpackBackend", "unknown operator"],
+    ]
+    assert "Why it is not delegated" in page.inner_text('[data-testid="details"]')
+    screenshot(page, "partition")
+    assert told("aten_convolution_default") == [["VulkanBackend", "op args not supported"]]
+    assert "Who refused it before" in page.inner_text('[data-testid="details"]')
+    assert told("aten_embedding_default") == []
