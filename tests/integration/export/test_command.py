@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from etscope.bridge.lowering import export as lowering
 from etscope.cli import main
-from etscope.cli.verbs.export import BACKENDS
 from etscope.errors import EtscopeWarning, UsageError
 from etscope.quiet import quiet
 from tests.support.artifacts import ROOT
@@ -207,10 +205,6 @@ def test_an_output_that_is_none_is_in_the_bundle_unverified(
     code, out, _ = run(capfd, "run", "x/model.bpte", "--iterations", "1")
     assert code == 0
     assert "Method::execute" in out
-
-
-def test_backends_are_those_of_the_library() -> None:
-    assert tuple(lowering.BACKENDS) == BACKENDS
 
 
 # -- silence
