@@ -237,9 +237,7 @@ def _option(key: str, found: Mapping[str, Backend]) -> tuple[str, Option]:
             for one, backend in asked.items()
             for options in (backend.options(),)
         ]
-        raise UsageError(
-            f"there is no option {key!r}", hint=f"the options are:{''.join(lines)}"
-        )
+        raise UsageError(f"there is no option {key!r}", hint=f"the options are:{''.join(lines)}")
     return having[0], asked[having[0]].options()[wanted]
 
 

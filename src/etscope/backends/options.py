@@ -72,7 +72,10 @@ def parsed(value: Any, option: Option, name: str) -> Any:
             found = None
     elif get_origin(kind) is tuple:
         parts = value.split(",") if isinstance(value, str) else value
-        found = tuple(part.strip() for part in parts)
+        if isinstance(parts, (list, tuple)) and all(isinstance(part, str) for part in parts):
+            found = tuple(part.strip() for part in parts)
+        else:
+            found = None
     elif kind is str and not isinstance(value, str):
         found = None
     if found is None:

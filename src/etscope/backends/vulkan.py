@@ -58,7 +58,7 @@ def quantizer(*, weight_bits: Literal[8, 4] = 8, dynamic: bool = False) -> Any:
 def _options(
     flags: dict[str, bool], storage: Storage | None = None, layout: Layout | None = None
 ) -> dict[str, Any]:
-    """Return the partitioners' options; what is not asked for is left out, as upstream leaves it."""
+    """Return the partitioners' options, without those that are not asked for."""
     from executorch.backends.vulkan.serialization.vulkan_graph_schema import (
         VkMemoryLayout,
         VkStorageType,

@@ -79,10 +79,9 @@ class Exported:
                 continue
             listed = list(dict.fromkeys(name.partition(".")[0] for name in operators))
             more = f" and {len(listed) - _NAMES} more" if len(listed) > _NAMES else ""
-            why = types or known or (
-                f"perhaps it does not support them ({', '.join(listed[:_NAMES])}{more}) or their "
-                "types"
-            )
+            unsupported = f"{', '.join(listed[:_NAMES])}{more}"
+            why = types or known
+            why = why or f"perhaps it does not support them ({unsupported}) or their types"
             found.append(
                 f"{who} took no operator of {method.name}: all "
                 f"{len(operators):,} run on portable kernels. {why[:1].upper()}{why[1:]}"

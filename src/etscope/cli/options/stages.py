@@ -67,10 +67,12 @@ class StagesOptions:
 
     def check_files(self) -> None:
         """Raise `UsageError` for options that are for a model, with the files of a run."""
-        given = [name for name in _MODEL_OPTIONS if getattr(self, name) not in (None, (), False, {})]
+        unset = (None, (), False, {})
+        given = [name for name in _MODEL_OPTIONS if getattr(self, name) not in unset]
         if given:
+            option = given[0].replace("_", "-").removesuffix("s")
             raise UsageError(
-                f"--{given[0].replace('_', '-').removesuffix('s')} is for an export, and DUMP is a run",
+                f"--{option} is for an export, and DUMP is a run",
                 hint="name a model in place of DUMP: etscope numerics model.py:make",
             )
         if self.model is not None and not (self.stages or self.narrow):

@@ -72,9 +72,7 @@ def backends_option(default: str | None, help: str, *names: str) -> Callable[[An
 
 def backend_option(default: str, help: str = "Backend of the operators.") -> Callable[[Any], Any]:
     """Return the option `--backend`, for a backend whose programs are run here."""
-    return click.option(
-        "--backend", "-b", type=click.Choice(RUN_HERE), default=default, help=help
-    )
+    return click.option("--backend", "-b", type=click.Choice(RUN_HERE), default=default, help=help)
 
 
 backend_options_option = pairs_option(
