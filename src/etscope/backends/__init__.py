@@ -26,7 +26,7 @@ PORTABLE = "portable"
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """How to lower to a backend.
+    """Recipe of a backend: how to lower to it.
 
     summary: one line about it.
     partitioners: makes the partitioners of `to_edge_transform_and_lower`; None: no delegate. A

@@ -136,7 +136,7 @@ def test_a_warning_that_matters_is_shown(
         ([f"{FACTORIES}:raising"], 2, 'raise ValueError("weights are not here")'),
         ([f"{FACTORIES}:branching"], 2, "if x.sum() > 0:"),
         ([f"{FACTORIES}:module_only"], 2, "no example inputs for the model\n  hint: let the"),
-        ([f"{FACTORIES}:pair", "-b", "vulkan"], 2, "'portable', 'xnnpack'"),
+        ([f"{FACTORIES}:pair", "-b", "vulcan"], 2, "backends are: portable, xnnpack, vulkan"),
         ([f"{FACTORIES}:pair", "-q"], 2, "'portable' has no quantizer"),
         ([f"{FACTORIES}:pair", "--name", "a/b"], 2, "not a name for files"),
         ([f"{FACTORIES}:pair", "-o", f"{FACTORIES}/x"], 2, "cannot make the folder"),

@@ -67,7 +67,7 @@ class StagesOptions:
 
     def check_files(self) -> None:
         """Raise `UsageError` for options that are for a model, with the files of a run."""
-        unset = (None, (), False, {})
+        unset: tuple[Any, ...] = (None, (), False, {})
         given = [name for name in _MODEL_OPTIONS if getattr(self, name) not in unset]
         if given:
             option = given[0].replace("_", "-").removesuffix("s")

@@ -45,28 +45,33 @@ strict_option = click.option(
 )
 
 
-class _Backends(click.ParamType):
-    """Names of backends, separated by commas."""
-
-    name = "NAME[,NAME…]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+def _checked(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Raise `UsageError` for the name of a backend that is not known. A click callback."""
+    if value is not None:
         chosen(value)
-        return value
+    return value
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        before, comma, begun = incomplete.rpartition(",")
-        names = [name for name in BACKENDS if name.startswith(begun)]
-        return [CompletionItem(f"{before}{comma}{name}") for name in names]
+
+def _completed(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    before, comma, begun = incomplete.rpartition(",")
+    names = [name for name in BACKENDS if name.startswith(begun)]
+    return [CompletionItem(f"{before}{comma}{name}") for name in names]
 
 
 def backends_option(default: str | None, help: str, *names: str) -> Callable[[Any], Any]:
     """Return the option `--backend`, for any backends; names: more names for it."""
     known = f"One or more, in order, of {', '.join(BACKENDS)}, and those of other packages."
     return click.option(
-        "--backend", *names, type=_Backends(), default=default, help=f"{help} {known}"
+        "--backend",
+        *names,
+        metavar="NAME[,NAME…]",
+        default=default,
+        show_default=default is not None,
+        callback=_checked,
+        shell_complete=_completed,
+        help=f"{help} {known}",
     )
 
 
