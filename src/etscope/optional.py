@@ -12,9 +12,11 @@ from etscope.errors import MissingDependencyError
 
 # package -> the extra of etscope that installs it (None: a core dependency)
 _EXTRAS: dict[str, str | None] = {
+    "coremltools": "coreml",
     "cryptography": "lab",
     "distributed": "lab",
     "duckdb": "fleet",
+    "ethosu": "ethos-u",
     "fastapi": "lab",
     "fsspec": "fleet",
     "httpx": "lab",
@@ -26,7 +28,10 @@ _EXTRAS: dict[str, str | None] = {
     "executorch": "torch",
     "tabulate": None,
     "matplotlib": "plot",
+    "model_converter": "vgf",
     "model_explorer": "model-explorer",
+    "nncf": "openvino",
+    "openvino": "openvino",
     "pandas": None,
     "perfetto": "perfetto",
     "pyarrow": "parquet",
@@ -36,6 +41,7 @@ _EXTRAS: dict[str, str | None] = {
     "tensorboard": "tensorboard",
     "textual": "debugger",
     "torch": "torch",
+    "tosa_serializer": "tosa",
     "werkzeug": "serve",
 }
 

@@ -19,6 +19,7 @@ RANKS: dict[str, float] = {
     "key_values": 0,
     "formats": 1,
     "model": 2,
+    "backends": 2.5,
     "delegates": 2.5,
     "backend_files": 2.5,
     "analysis": 3,

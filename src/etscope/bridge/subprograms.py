@@ -27,6 +27,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from etscope.analysis.matching.counterparts import counterparts
+from etscope.backends import chosen
 from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import (
     ExportOptions,
@@ -372,7 +373,7 @@ def lower(
     Raises `ExportFailure`, its message beginning with the name of ExecuTorch's own error.
     """
     try:
-        return program_buffer(lowered({method: program}, backend, new_record))
+        return program_buffer(lowered({method: program}, chosen(backend), new_record))
     except ExportFailure as error:
         raise ExportFailure(innermost(error)) from error
 

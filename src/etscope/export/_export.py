@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etscope.analysis.delegates.xnnpack import untaken_types
 from etscope.analysis.program.compatibility import instruction_labels
+from etscope.backends import chosen
 from etscope.errors import EtscopeError, EtscopeWarning, FormatError, MissingFileError, UsageError
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder, open_source
 from etscope.formats.exported_program.pt2 import is_pt2
@@ -45,7 +46,7 @@ class Exported:
     record: the `ETRecord`, with the program's bytes in it.
     example_inputs, reference_outputs: by method, flat: the values in the order of the program's
         own lists; a text among the inputs is None, as the program takes it.
-    backend: the one that was asked for.
+    backend: the one that was asked for, or several, separated by commas.
     """
 
     program: Any
@@ -57,27 +58,32 @@ class Exported:
     def undelegated(self) -> list[str]:
         """Say of each method of which the backend took no operator why that is likely so; and of
         which it took some, if the types of the others' tensors are the reason."""
-        if self.backend == "portable":
+        backends = chosen(self.backend)
+        if all(one.backend.partitioners is None for one in backends):
             return []
+        names = [one.name for one in backends]
+        who = f"the backend {names[0]}"
+        if len(names) > 1:
+            who = f"the backends {', '.join(names[:-1])} and {names[-1]}"
+        known = " ".join(one.backend.if_untaken for one in backends if one.backend.if_untaken)
         found = []
         for method in read_pte(self.program_bytes()).methods:
             operators = [one for one in instruction_labels(method) if "::" in one]
-            types = untaken_types(method)
+            types = untaken_types(method) if names == ["xnnpack"] else None
             if method.delegates:
                 if types is not None:
                     found.append(
-                        f"the backend {self.backend} left {len(operators):,} operators of "
+                        f"{who} left {len(operators):,} operators of "
                         f"{method.name} to portable kernels. {types}"
                     )
                 continue
-            names = list(dict.fromkeys(name.partition(".")[0] for name in operators))
-            more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-            why = types or (
-                f"perhaps it does not support them ({', '.join(names[:_NAMES])}{more}) or their "
-                "types"
-            )
+            listed = list(dict.fromkeys(name.partition(".")[0] for name in operators))
+            more = f" and {len(listed) - _NAMES} more" if len(listed) > _NAMES else ""
+            unsupported = f"{', '.join(listed[:_NAMES])}{more}"
+            why = types or known
+            why = why or f"perhaps it does not support them ({unsupported}) or their types"
             found.append(
-                f"the backend {self.backend} took no operator of {method.name}: all "
+                f"{who} took no operator of {method.name}: all "
                 f"{len(operators):,} run on portable kernels. {why[:1].upper()}{why[1:]}"
             )
         return found
@@ -140,6 +146,7 @@ def export(
     inputs: Any = None,
     *,
     backend: str = "portable",
+    backend_options: Mapping[str, Any] | None = None,
     quantize: bool = False,
     dynamic_shapes: Any = None,
     strict: bool | None = None,
@@ -156,10 +163,12 @@ def export(
         inputs: example inputs: a tuple or list of positional ones, a dict of those by keyword, or
             a single tensor. For a dict of programs, a dict of these by method. By default those
             that an exported program holds.
-        backend: "portable" or "xnnpack".
-        quantize: int8 weights (per channel) and activations, for "xnnpack". The expected outputs
-            are then those of the quantised graph in PyTorch. The record has the graph before, too,
-            as "float/<method>".
+        backend: a name in `etscope.backends.BACKENDS` or of an entry point `etscope.backends`; or
+            several, separated by commas: each takes what those before it left.
+        backend_options: options of the backends by name, or by "backend.name".
+        quantize: weights and activations as int8, by the quantizer of the first backend that has
+            one. The expected outputs are then those of the quantised graph in PyTorch. The record
+            has the graph before, too, as "float/<method>".
         dynamic_shapes: as for `torch.export.export`; for a module only.
         strict: trace a module strictly, so that operators have the model's own lines; None falls
             back with a warning where that does not work.
@@ -174,7 +183,8 @@ def export(
 
     Raises `UsageError` for arguments that contradict each other, and for selectors in `keep_float`
     of no node to be quantised or in `taps` of none that can be an output; `MissingDataError` for
-    one in `taps` of no node; `ExportFailure` for a model that cannot be run or made a program.
+    one in `taps` of no node; `MissingDependencyError` for a backend whose packages are not
+    installed; `ExportFailure` for a model that cannot be run or made a program.
     """
     require("torch", wanted_by="export")
     require("executorch.exir", wanted_by="export")
@@ -183,6 +193,7 @@ def export(
 
     options = ExportOptions(
         backend=backend,
+        backend_options=backend_options or {},
         quantize=quantize,
         dynamic_shapes=dynamic_shapes,
         strict=strict,

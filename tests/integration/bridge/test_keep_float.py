@@ -11,7 +11,8 @@ pytest.importorskip("executorch.exir")
 
 from torch import nn  # noqa: E402
 
-from etscope.bridge.lowering.export import QUANTIZERS, ExportOptions, methods_of  # noqa: E402
+from etscope.backends.xnnpack import quantizer  # noqa: E402
+from etscope.bridge.lowering.export import ExportOptions, methods_of  # noqa: E402
 from etscope.bridge.lowering.keep_float import KeepFloat, Unit, quantizable  # noqa: E402
 from etscope.errors import UsageError  # noqa: E402
 from etscope.export import export  # noqa: E402
@@ -86,7 +87,7 @@ def sqnr(net: Net, *selectors: str) -> float:
 
 @pytest.fixture(scope="module")
 def units(net: Net) -> list[Unit]:
-    return quantizable(torch.export.export(net, INPUT).module(), QUANTIZERS["xnnpack"]())
+    return quantizable(torch.export.export(net, INPUT).module(), quantizer())
 
 
 def test_the_units_are_what_is_quantised_together(units: list[Unit]) -> None:

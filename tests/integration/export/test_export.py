@@ -250,7 +250,7 @@ def test_a_model_that_fails_in_pytorch() -> None:
     ("model", "arguments", "words"),
     [
         ("Tiny", {}, "no example inputs"),
-        ("Tiny", {"backend": "vulkan"}, r"unknown backend 'vulkan'\n  hint: .*portable, xnnpack"),
+        ("Tiny", {"backend": "vulcan"}, r"unknown backend 'vulcan'\n  hint: .*portable, xnnpack"),
         ("Tiny", {"quantize": True}, "'portable' has no quantizer"),
         ("Tiny", {"calibration": []}, "for quantization only"),
         ("EagerModel", {}, "cannot export a EagerModel"),

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -18,12 +17,12 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from etscope.analysis.numerics.stages import NumericStages
-from etscope.bridge.lowering import export as lowering
 from etscope.bridge.reference import decomposed
 from etscope.cli import main
 from etscope.errors import NumericGapError
 from etscope.run import run
 from etscope.stages import model_stages as isolated_stages
+from tests.support.export.planted_backend import lowered_by
 from tests.support.numeric_runs import inputs_of, inspector
 from tests.support.stages.planted import AssumesPositive, line_of, made, with_wrong_weights
 
@@ -140,7 +139,7 @@ def test_a_wrong_pass_is_of_the_lowering(tmp_path: Path) -> None:
 
 def test_a_wrong_kernel_is_narrowed_down_to_its_line() -> None:
     wrong = with_wrong_weights("blocks.0.down.weight")
-    with mock.patch.dict(lowering.BACKENDS, xnnpack=wrong):
+    with lowered_by("xnnpack", wrong):
         found = model_stages(made(), backend="xnnpack")
     assert found.enters_in == "kernel"
     narrowed = found.narrowed
@@ -156,7 +155,7 @@ def test_a_fault_that_is_gone_with_many_taps_is_narrowed_down_by_few() -> None:
         return len(program.graph_signature.user_outputs) < 3
 
     wrong = with_wrong_weights("blocks.0.down.weight", has_few_outputs)
-    with mock.patch.dict(lowering.BACKENDS, xnnpack=wrong):
+    with lowered_by("xnnpack", wrong):
         narrowed = model_stages(made(), backend="xnnpack").narrowed
     assert narrowed is not None
     assert narrowed.vanished

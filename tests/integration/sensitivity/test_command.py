@@ -13,7 +13,7 @@ import pytest
 
 from etscope.cli import main
 from etscope.cli.verbs import sensitivity as command
-from etscope.cli.verbs.export import BACKENDS
+from etscope.cli.verbs.export import RUN_HERE
 from etscope.sensitivity._groups import GROUPINGS
 
 MODEL = """
@@ -109,4 +109,4 @@ def test_a_selector_of_an_export_that_picks_nothing(capfd: Any) -> None:
 
 def test_the_words_are_those_of_the_library() -> None:
     assert set(command.GROUPINGS) == set(GROUPINGS)
-    assert "xnnpack" in BACKENDS
+    assert "xnnpack" in RUN_HERE

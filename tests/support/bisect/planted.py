@@ -6,14 +6,13 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 from executorch.exir import to_edge
 from torch import nn
 from torch.export import ExportedProgram
 
-from etscope.bridge.lowering import export as lowering
+from tests.support.export.planted_backend import lowered_by
 
 PLANTED = "planted"
 WIDTH = 6
@@ -116,5 +115,5 @@ def _with(program: ExportedProgram, target: Any) -> ExportedProgram:
 @contextmanager
 def backend(function: Any = wrong) -> Iterator[str]:
     """The function as a backend, by the name that is given."""
-    with mock.patch.dict(lowering.BACKENDS, {PLANTED: function}):  # type: ignore[arg-type]
+    with lowered_by(PLANTED, function):
         yield PLANTED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
+from etscope.backends import chosen
 from etscope.bridge.lowering import export as lowering
 
 
@@ -64,7 +66,7 @@ def with_wrong_weights(
 ) -> Callable[[Any], Any]:
     """A lowering to XNNPACK whose kernel takes 1.5 times a weight; the record is of the right
     program. applies: tells by a program whether it has the fault."""
-    real = lowering.BACKENDS["xnnpack"]
+    real = partial(lowering.edge_programs, backends=chosen("xnnpack"), quantize=False)
 
     def lowered(programs: Any) -> Any:
         right = real(programs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from unittest import mock
 
 import torch
 from executorch.exir import (
+    EdgeCompileConfig,
     EdgeProgramManager,
     ExecutorchBackendConfig,
     ExecutorchProgramManager,
@@ -23,11 +25,18 @@ from torch.export import ExportedProgram
 from torch.export._tree_utils import reorder_kwargs
 from torch.utils import _pytree as pytree
 
+from etscope.backends import Chosen, check_options, chosen, quantizing
 from etscope.bridge.failures import innermost, own_frame
 from etscope.bridge.lowering.partition import keeping_partition
 from etscope.bridge.taps import tapped_programs, with_handles
 from etscope.bridge.tensors import torch_value
-from etscope.errors import EtscopeWarning, ExportFailure, MissingDataError, UsageError
+from etscope.errors import (
+    EtscopeWarning,
+    ExportFailure,
+    MissingDataError,
+    MissingDependencyError,
+    UsageError,
+)
 from etscope.formats.etrecord.own_members import MethodTaps
 from etscope.formats.program.input_validation import as_exported
 from etscope.model.selector import Selector
@@ -79,6 +88,7 @@ class ExportOptions:
     """Options of `etscope.export.export`, under the same names."""
 
     backend: str = "portable"
+    backend_options: Mapping[str, Any] = field(default_factory=dict)
     quantize: bool = False
     dynamic_shapes: Any = None
     strict: bool | None = None
@@ -89,16 +99,8 @@ class ExportOptions:
 
     def check(self) -> None:
         """Raise `UsageError` for options that contradict each other."""
-        if self.backend not in BACKENDS:
-            raise UsageError(
-                f"unknown backend {self.backend!r}", hint=f"backends are: {', '.join(BACKENDS)}"
-            )
-        if self.quantize and self.backend not in QUANTIZERS:
-            raise UsageError(
-                f"the backend {self.backend!r} has no quantizer: its kernels compute in floating "
-                "point, so a quantised program would only be slower there",
-                hint=f"backends with one: {', '.join(QUANTIZERS)}",
-            )
+        found = chosen(self.backend, self.backend_options)
+        check_options(found, self.quantize)
         if self.calibration is not None and not self.quantize:
             raise UsageError(
                 "calibration inputs are for quantization only", hint="give quantize too"
@@ -107,6 +109,12 @@ class ExportOptions:
             raise UsageError(
                 "keep_float is for a quantised model; this one is float throughout",
                 hint="give quantize too",
+            )
+        if self.keep_float and not quantizing(found).backend.keeps_float:
+            raise UsageError(
+                f"nothing can be kept in float for {quantizing(found).name}: its quantizer chooses "
+                "the nodes itself",
+                hint="leave keep_float out",
             )
         if self.float_model is not None and self.quantize:
             raise UsageError(
@@ -144,7 +152,8 @@ def export_model(
         found = _with_float(found, inputs, options)
     methods, taps = _with_taps(found, options.taps)
     programs = {name: method.program for name, method in methods.items()}
-    program = lowered(programs, options.backend, new_record)
+    backends = chosen(options.backend, options.backend_options)
+    program = lowered(programs, backends, new_record, quantize=options.quantize)
     record = program.get_etrecord()
     record.taps = with_handles(taps, record.edge_programs)
     example_inputs = {name: flat_inputs(one.program, one.inputs) for name, one in methods.items()}
@@ -170,13 +179,15 @@ def methods_of(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Met
         return methods
     calibration = options.calibration
     rounds = None if calibration is None else [inputs_of(one) for one in calibration]
-    quantizer = QUANTIZERS[options.backend]()
+    used = quantizing(chosen(options.backend, options.backend_options))
+    quantizer = used.quantizer()
+    fold = used.backend.fold_quantize
     if selectors:
         from etscope.bridge.lowering.keep_float import KeepFloat
 
         quantizer = KeepFloat(quantizer, selectors)
     found = {
-        name: quantized(method, quantizer, rounds, options.dynamic_shapes)
+        name: quantized(method, quantizer, rounds, options.dynamic_shapes, fold=fold)
         for name, method in methods.items()
     }
     if selectors:
@@ -370,10 +381,15 @@ def _hint_of_gradients(error: BaseException) -> str | None:
 
 
 def quantized(
-    method: Method, quantizer: Any, calibration: Sequence[Inputs | None] | None, dynamic: Any
+    method: Method,
+    quantizer: Any,
+    calibration: Sequence[Inputs | None] | None,
+    dynamic: Any,
+    *,
+    fold: bool = True,
 ) -> Method:
-    """Quantise a method to int8 weights and activations; its outputs are then those of the
-    quantised graph in PyTorch."""
+    """Quantise a method, as its quantizer says; its outputs are then those of the quantised graph
+    in PyTorch. fold: keep weights in int8, rather than in float before their quantisation."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     if dynamic is None and method.program.range_constraints:
@@ -383,13 +399,14 @@ def quantized(
             hint="give the torch.nn.Module with dynamic_shapes",
         )
     try:
-        module = _module_of(method.program)
+        # Quantizers run passes over the graph that do not take the call of the guards.
+        module: Any = method.program.module(check_guards=False)
         with torch.no_grad(), _state_kept(module):
             prepared = prepare_pt2e(module, quantizer)
             for given in [method.inputs] if calibration is None else calibration:
                 if given is not None:
                     prepared(*given.args, **given.kwargs)
-        converted = convert_pt2e(prepared)
+        converted = convert_pt2e(prepared, fold_quantize=fold)
     except Exception as error:
         raise ExportFailure(f"the model cannot be quantised: {innermost(error)}") from error
     outputs = _eager(converted, method.inputs)
@@ -418,18 +435,32 @@ def _with_taps(
 
 
 def lowered(
-    programs: Programs, backend: str, new_record: Callable[[], Any]
+    programs: Programs,
+    backends: Sequence[Chosen],
+    new_record: Callable[[], Any],
+    *,
+    quantize: bool = False,
 ) -> ExecutorchProgramManager:
-    """Lower exported programs to an ExecuTorch program with a record, which `new_record` makes."""
+    """Lower exported programs to an ExecuTorch program with a record, which `new_record` makes.
+
+    Raises `MissingDependencyError` for a backend whose packages are not installed, and
+    `ExportFailure`.
+    """
+    level = logging.root.level
     try:
         with recording(new_record), keeping_partition() as kept:
-            edge = BACKENDS[backend](programs)
+            edge = edge_programs(programs, backends, quantize)
             program = edge.to_executorch(with_initial_state(edge))
+    except MissingDependencyError:
+        raise
     except Exception as error:
+        names = " and ".join(one.name for one in backends)
         raise ExportFailure(
-            f"ExecuTorch cannot lower this model to {backend}: {innermost(error)}",
+            f"ExecuTorch cannot lower this model to {names}: {innermost(error)}",
             hint=_hint_of_gradients(error),
         ) from error
+    finally:
+        logging.root.setLevel(level)  # the partitioner of Vulkan sets it
     program.get_etrecord().partition = kept.of(edge.methods)
     return program
 
@@ -446,37 +477,22 @@ def recording(new_record: Callable[[], Any]) -> Iterator[None]:
         yield
 
 
-def portable(programs: Programs) -> EdgeProgramManager:
-    """Convert to the edge dialect without delegates: every operator runs on a portable kernel."""
-    return to_edge(dict(programs), generate_etrecord=True)
-
-
-def xnnpack(programs: Programs) -> EdgeProgramManager:
-    """Delegate the nodes that XNNPACK supports; the rest stays on portable kernels."""
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-
+def edge_programs(
+    programs: Programs, backends: Sequence[Chosen], quantize: bool
+) -> EdgeProgramManager:
+    """Convert to the edge dialect, and let the backends take what they support, one after the
+    other; the rest runs on portable kernels."""
+    partitioners = [part for one in backends for part in one.partitioners(quantize)]
+    if not partitioners:
+        return to_edge(dict(programs), generate_etrecord=True)
+    config = {name: value for one in backends for name, value in one.backend.edge_config.items()}
     return to_edge_transform_and_lower(
-        dict(programs), partitioner=[XnnpackPartitioner()], generate_etrecord=True
+        dict(programs),
+        partitioner=partitioners,
+        compile_config=EdgeCompileConfig(**config) if config else None,
+        generate_etrecord=True,
     )
 
-
-def xnnpack_quantizer() -> Any:
-    """Make a quantizer: symmetric int8 for weights (per channel) and activations, fixed by
-    calibration."""
-    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xq
-
-    config = xq.get_symmetric_quantization_config(is_per_channel=True)
-    quantizer = xq.XNNPACKQuantizer().set_global(config)
-    # It looks for convolutions with a batch norm in training, too, which takes it most of its time.
-    quantizer.SUPPORTED_PATTERNS = [one for one in quantizer.SUPPORTED_PATTERNS if not one.is_qat]
-    return quantizer
-
-
-BACKENDS: Mapping[str, Callable[[Programs], EdgeProgramManager]] = {
-    "portable": portable,
-    "xnnpack": xnnpack,
-}
-QUANTIZERS: Mapping[str, Callable[[], Any]] = {"xnnpack": xnnpack_quantizer}
 
 _SMALL_STATE = 1 << 20  # bytes
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from etscope.backends import chosen
 from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import (
-    QUANTIZERS,
     ExportOptions,
     Inputs,
     Method,
@@ -67,7 +67,7 @@ def subject_of(
     options = ExportOptions(backend=backend, dynamic_shapes=dynamic_shapes, strict=strict)
     name, found = export_method(model, inputs, options, method)
     module: Any = found.program.module()
-    units = tuple(quantizable(module, QUANTIZERS[backend]()))
+    units = tuple(quantizable(module, chosen(backend)[0].quantizer()))
     if not any(not unit.moves for unit in units):
         raise MissingDataError(f"the quantizer for {backend} finds nothing to quantise in {name!r}")
     rounds = tuple(one for one in map(inputs_of, calibration) if one is not None)
@@ -121,7 +121,7 @@ def int8_program(
 
     Raises `ExportFailure` for a model that cannot be quantised or lowered.
     """
-    quantizer = KeepFloat(QUANTIZERS[subject.backend](), selectors, frozenset(keep))
+    quantizer = KeepFloat(chosen(subject.backend)[0].quantizer(), selectors, frozenset(keep))
     made = quantized(subject.method, quantizer, subject.calibration, subject.dynamic_shapes)
     quantizer.check()
     return lower(made.program, subject.backend, new_record, subject.name)

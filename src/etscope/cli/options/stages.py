@@ -19,7 +19,8 @@ from etscope.cli.options.common import (
 from etscope.cli.options.evaluation import DatasetOptions
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.cli.verbs.export import (
-    backend_option,
+    backend_options_option,
+    backends_option,
     calibration_option,
     float_model_option,
     keep_float_option,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from etscope.analysis.profile.trace import Trace
 
 _MODEL_OPTIONS = (
-    "backend", "quantize", "calibration", "keep_float", "float_model", "strict",
+    "backend", "backend_options", "quantize", "calibration", "keep_float", "float_model", "strict",
 )  # fmt: skip
 _MODELS = (".py", ".pt2")
 
@@ -56,6 +57,7 @@ class StagesOptions:
     narrow: bool
     model: str | None
     backend: str | None
+    backend_options: Mapping[str, str]
     quantize: bool
     calibration: tuple[str, ...]
     keep_float: tuple[str, ...]
@@ -65,10 +67,12 @@ class StagesOptions:
 
     def check_files(self) -> None:
         """Raise `UsageError` for options that are for a model, with the files of a run."""
-        given = [name for name in _MODEL_OPTIONS if getattr(self, name) not in (None, (), False)]
+        unset: tuple[Any, ...] = (None, (), False, {})
+        given = [name for name in _MODEL_OPTIONS if getattr(self, name) not in unset]
         if given:
+            option = given[0].replace("_", "-").removesuffix("s")
             raise UsageError(
-                f"--{given[0].replace('_', '-')} is for an export, and DUMP is a run",
+                f"--{option} is for an export, and DUMP is a run",
                 hint="name a model in place of DUMP: etscope numerics model.py:make",
             )
         if self.model is not None and not (self.stages or self.narrow):
@@ -92,7 +96,8 @@ def stages_options(function: Function) -> Function:
         click.option(
             "--model", metavar="MODEL", help="The eager model that was exported, for --stages."
         ),
-        backend_option(None, "Backend of the operators of a MODEL. Default: portable.", ""),
+        backends_option(None, "Backend of the operators of a MODEL. Default: portable."),
+        backend_options_option,
         quantize_option,
         calibration_option,
         keep_float_option,
@@ -141,6 +146,7 @@ def numerics_of_model(
             inputs,
             samples=samples[: dataset.samples],
             backend=staging.backend or "portable",
+            backend_options=staging.backend_options,
             quantize=staging.quantize,
             calibration=sets,
             keep_float=staging.keep_float,

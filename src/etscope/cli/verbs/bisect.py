@@ -17,7 +17,7 @@ AGAINST = ("quantized", "float")
 
 @click.command()
 @click.argument("model", metavar="MODEL")
-@backend_option()
+@backend_option("portable")
 @click.option("--quantize", "-q", is_flag=True, help="Quantise to int8 weights and activations.")
 @file_option(
     "--calibration",

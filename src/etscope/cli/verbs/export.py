@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from etscope.backends import BACKENDS, check_options, chosen
 from etscope.cli.options.common import (
     COUNT,
     Function,
     add_options,
     file_option,
     output_options,
+    pairs_option,
     path_option,
 )
 from etscope.cli.output.tables import OutputOptions
@@ -21,7 +24,7 @@ from etscope.cli.output.tables import OutputOptions
 if TYPE_CHECKING:
     from etscope.export import Exported, Source
 
-BACKENDS = ("portable", "xnnpack")  # those of etscope.bridge.lowering.export, without its imports
+RUN_HERE = ("portable", "xnnpack")  # what the runtime that pip installs always has
 _CONTENT = {
     ".pte": "the program",
     ".etrecord": "its ETRecord: graphs, source lines, debug handles",
@@ -42,16 +45,52 @@ strict_option = click.option(
 )
 
 
-def backend_option(
-    default: str | None = "portable", help: str = "Backend of the operators.", letter: str = "-b"
-) -> Callable[[Any], Any]:
-    """Return the option `--backend`; letter: its short form, "" for none."""
-    names = ("--backend", letter) if letter else ("--backend",)
-    return click.option(*names, type=click.Choice(BACKENDS), default=default, help=help)
+def _checked(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Raise `UsageError` for the name of a backend that is not known. A click callback."""
+    if value is not None:
+        chosen(value)
+    return value
 
 
+def _completed(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    before, comma, begun = incomplete.rpartition(",")
+    names = [name for name in BACKENDS if name.startswith(begun)]
+    return [CompletionItem(f"{before}{comma}{name}") for name in names]
+
+
+def backends_option(default: str | None, help: str, *names: str) -> Callable[[Any], Any]:
+    """Return the option `--backend`, for any backends; names: more names for it."""
+    known = f"One or more, in order, of {', '.join(BACKENDS)}, and those of other packages."
+    return click.option(
+        "--backend",
+        *names,
+        metavar="NAME[,NAME…]",
+        default=default,
+        show_default=default is not None,
+        callback=_checked,
+        shell_complete=_completed,
+        help=f"{help} {known}",
+    )
+
+
+def backend_option(default: str, help: str = "Backend of the operators.") -> Callable[[Any], Any]:
+    """Return the option `--backend`, for a backend whose programs are run here."""
+    return click.option("--backend", "-b", type=click.Choice(RUN_HERE), default=default, help=help)
+
+
+backend_options_option = pairs_option(
+    "--backend-option",
+    "backend_options",
+    help="An option of a backend, as force_fp16=true; vulkan.force_fp16=true if several have it. "
+    "An unknown one lists them. Repeatable.",
+)
 quantize_option = click.option(
-    "--quantize", "-q", is_flag=True, help="Quantise to int8 weights and activations."
+    "--quantize",
+    "-q",
+    is_flag=True,
+    help="Quantise to int8, as the backend's quantizer does.",
 )
 keep_float_option = click.option(
     "--keep-float",
@@ -76,7 +115,8 @@ float_model_option = click.option(
 def export_options(function: Function) -> Function:
     """Add the options of an export: parameters of `exported` by their names; `--tap` is `taps`."""
     options = (
-        backend_option(),
+        backends_option("portable", "Backend of the operators.", "-b"),
+        backend_options_option,
         quantize_option,
         click.option(
             "--tap",
@@ -112,6 +152,8 @@ def exported(
     inputs: str | None,
     seed: int,
     calibration: Sequence[str],
+    backend: str,
+    backend_options: Mapping[str, str],
     float_model: str | None = None,
     **options: Any,
 ) -> tuple[Source, Exported]:
@@ -126,7 +168,13 @@ def exported(
 
     for name in filter(None, (model, float_model)):
         check_model_name(name)
+    backends = chosen(backend, backend_options)
+    check_options(backends, bool(options.get("quantize")))
     load_torch("export")
+    with progress(f"loading {backend}"), quiet():
+        for one in backends:
+            one.check_packages()
+    options |= {"backend": backend, "backend_options": backend_options}
     # torchao registers enums that other packages have registered already, and logs each.
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
     with progress(f"loading {model}"), redirect_stdout(sys.stderr):

@@ -1,0 +1,30 @@
+"""OpenVINO, by `executorch.backends.openvino` with Intel's packages openvino and nncf."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+Mode = Literal[
+    "int8_sym",
+    "int8_mixed",
+    "int8_transformer",
+]
+
+
+def partitioners(*, device: str = "CPU") -> list[Any]:
+    """Make the partitioner. device: that the runtime compiles for: "CPU", "GPU", "NPU", "AUTO"."""
+    from executorch.backends.openvino import OpenvinoPartitioner
+    from executorch.exir.backend.backend_details import CompileSpec
+
+    return [OpenvinoPartitioner([CompileSpec("device", device.encode())])]
+
+
+def quantizer(*, mode: Mode = "int8_sym") -> Any:
+    """Make a quantizer of NNCF: int8 weights and activations.
+
+    mode: activations symmetric, or asymmetric ("mixed"), or as suits transformers.
+    """
+    from executorch.backends.openvino import OpenVINOQuantizer
+    from executorch.backends.openvino.quantizer.quantizer import QuantizationMode
+
+    return OpenVINOQuantizer(mode=QuantizationMode(mode))
