@@ -6,8 +6,10 @@ import math
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from etscope.analysis.matching.codes import codes_of_values
 from etscope.analysis.matching.logged_run import logged_run, unfolded
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import (
@@ -31,6 +33,7 @@ from etscope.analysis.numerics.runs import (
     OtherInputsError,
     check_values,
     chosen_run,
+    edge_symbols,
 )
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.float_side import FloatSide, float_side
@@ -103,6 +106,7 @@ class PreparedNumerics:
         graph = reference_of(trace, method, reference_graph or EDGE, None).graph
         self._matcher = RunMatcher(graph)
         self._runnable = runnable_graph(trace, trace.record, graph)
+        self._codes = partial(codes_of_values, graph, edge_symbols(trace, method).before_passes)
         self._arithmetics: dict[frozenset[tuple[str, str]], Arithmetic] = {}
         self._side: FloatSide | None = None
         self._no_side: tuple[str, ...] = ()
@@ -185,7 +189,7 @@ class PreparedNumerics:
 
         key = frozenset(backends.items())
         if key not in self._arithmetics:
-            self._arithmetics[key] = arithmetic_of(self._runnable, backends)
+            self._arithmetics[key] = arithmetic_of(self._runnable, backends, self._codes)
         return self._arithmetics[key]
 
     def go_on(self, trace: Trace, run: MethodRun | None, inputs: Any, memory: Memory) -> None:

@@ -17,6 +17,7 @@ from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE, match_inst
 from etscope.analysis.matching.run import LoggedSpec, PartialMatching, Reason, Runtime, Slot, Specs
 from etscope.analysis.profile.correlate import MethodSymbols, is_operator
 from etscope.analysis.program.program import InstructionRecord, place, unfolded
+from etscope.delegates.inner import Form
 from etscope.formats.program.pte_schema import ListValue, Method, TensorValue, Value
 from etscope.model.graph import VIEWS, Graph, Node, NodeValue, TensorSpec, stem
 from etscope.model.table import Column, Kind, Table
@@ -30,7 +31,8 @@ class Pair:
     all that the instruction logged; a delegate logs its inputs, too. element: index into the node's
     tuple or list, None for a node of one value. delegate_id: identifies the operator inside a
     delegate that logged the value. is_view: the logged value has the same elements in another
-    shape, since memory planning made the node a view of what the instruction computed.
+    shape, since memory planning made the node a view of what the instruction computed. form: how a
+    value that was logged inside of a delegate becomes the node's; None for other values.
     """
 
     instruction: int
@@ -40,6 +42,7 @@ class Pair:
     logged: int = 0
     delegate_id: int | str | None = None
     is_view: bool = False
+    form: Form | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,7 @@ def match(
             logged=runtime.logged_index(slot),
             delegate_id=slot.delegate_id,
             is_view=slot in found.views,
+            form=found.forms.get(slot),
         )
         for slot, value in sorted(found.pairs.items(), key=lambda item: item[0].order)
     ]
@@ -267,7 +271,7 @@ class _Origins:
 
     def __init__(self, edge_found: PartialMatching, edge: Graph, graph: Graph) -> None:
         self._edge_found, self._edge, self._graph = edge_found, edge, graph
-        self.found = PartialMatching(reasons=dict(edge_found.reasons))
+        self.found = PartialMatching(forms=edge_found.forms, reasons=dict(edge_found.reasons))
         self._slots: dict[NodeValue, list[Slot]] = {}
         for slot, value in edge_found.pairs.items():
             self._slots.setdefault(edge.inner_value(value), []).append(slot)

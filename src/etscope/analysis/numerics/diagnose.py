@@ -63,6 +63,8 @@ from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import unfolded as unfolded_indices
 from etscope.analysis.selector_fields import fields_of_value
+from etscope.delegates.inner import as_half
+from etscope.delegates.values import IN_CODES
 from etscope.errors import MissingDataError, NumericGapError
 from etscope.model.graph import VIEWS, Graph, Node, stem
 from etscope.model.selector import Selector
@@ -273,7 +275,10 @@ def diagnose_run(
     if judgement.kept is not None:
         keeper = _Keeper(judgement.kept, subgraphs.graph, recomputation.values_stay)
     values = sum(map(len, matching.by_node.values()))
-    judge_rows = _Judge(paired, subgraphs, backends, judgement, values, recomputation.floats)
+    in_codes = frozenset(name for name in by_design if backends.get(name) in IN_CODES)
+    judge_rows = _Judge(
+        paired, subgraphs, backends, judgement, values, recomputation.floats, in_codes
+    )
     suspects = None if keeper is None else Suspects()
     pairs = (
         (pair, item)
@@ -412,7 +417,8 @@ def _element(value: Any, pair: Pair) -> Any:
 @dataclass(frozen=True, slots=True)
 class _Judge:
     """Compares logged values with their recomputed ones. backends: of nodes inside delegates.
-    values: their number in the run."""
+    values: their number in the run. in_codes: the nodes that a backend computes with integers,
+    whatever the graph has."""
 
     paired: PairedValues
     subgraphs: Subgraphs
@@ -420,11 +426,17 @@ class _Judge:
     judgement: Judgement
     values: int
     floats: Callable[[str, int | None], Any] | None = None
+    in_codes: frozenset[str] = frozenset()
 
     def compared(self, pair: Pair, item: Recomputed) -> _Compared | None:
         """The values of a pair; None if they cannot be compared."""
         local, reference = _element(item.local, pair), _element(item.reference, pair)
         value = self.paired.value(pair, item.loop_pass, local)
+        if value is not None and pair.form is not None and pair.form.is_half(value):
+            # What float16 holds is compared as such: the backend rounded to it.
+            half = as_half(np.asarray(local))
+            if half is not None:
+                value, local = value.astype(np.float16), half
         return None if value is None else _Compared(pair, item, value, local, reference)
 
     def row(self, compared: _Compared, *, screen: bool = True) -> NumericsRow:
@@ -494,7 +506,8 @@ class _Judge:
         moves_bits = self.backends.get(pair.node) in _MOVE_BITS
         return Rules(
             tolerance=self.judgement.tolerance,
-            quantized=any("quantize" in one.op for one in inside),
+            quantized=any("quantize" in one.op for one in inside)
+            or not self.in_codes.isdisjoint(paths),
             exact=moves_bits and all(stem(one.op) in _MOVES for one in inside),
             values=self.values,
         )

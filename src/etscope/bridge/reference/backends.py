@@ -7,6 +7,8 @@ the backend does, so that the rest of a difference is an error.
 XNNPACK: scales of weights that are quantised by group are stored as bfloat16
 (`NodeVisitor.get_quant_params` of executorch.backends.xnnpack). Static int8 operators compute with
 integers: see `bridge.reference.xnnpack_int8`.
+
+QNN: values stay in integers, see `bridge.reference.in_codes`.
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from etscope.bridge.reference.in_codes import REASON, in_codes
 from etscope.bridge.reference.reference import GraphNode, ReferenceGraph
 from etscope.bridge.reference.xnnpack_int8 import Compute, dynamic_of, static_of
+from etscope.delegates.inner import Codes
+from etscope.delegates.values import IN_CODES
 
 
 class ByDesign(NamedTuple):
@@ -44,17 +49,38 @@ class Arithmetic(NamedTuple):
 PLAIN = Arithmetic({}, ())
 
 
-def arithmetic_of(graph: ReferenceGraph, backends: Mapping[str, str]) -> Arithmetic:
+def arithmetic_of(
+    graph: ReferenceGraph,
+    backends: Mapping[str, str],
+    codes: Callable[[], Mapping[str, Codes]] = dict,
+) -> Arithmetic:
     """Find how the device computes a graph. backends: the backend by the reference graph's name of
-    each node that is inside a delegate."""
-    unknown = frozenset(name for name, backend in backends.items() if backend not in _RULES)
+    each node that is inside a delegate. codes: returns those that the graph's values are quantised
+    to, for backends that compute with these."""
+    unknown = {name for name, backend in backends.items() if backend not in _RULES}
     found: dict[str, ByDesign] = {}
+    known = codes() if not IN_CODES.isdisjoint(backends.values()) else {}
     for node in graph.nodes():
+        if known and backends.get(node.name) in IN_CODES:
+            kept = in_codes(node, backends, known)
+            if kept is not None:
+                found[node.name] = ByDesign(REASON, lambda args: args, kept)
+            elif _reads_codes(node, found, known):
+                unknown.discard(node.name)  # its numbers are rounded already
+            continue
         rule = _RULES.get(backends.get(node.name, ""))
         design = None if rule is None else rule(node)
         if design is not None:
             found[node.name] = design
-    return Arithmetic(found, unknown)
+    return Arithmetic(found, frozenset(unknown))
+
+
+def _reads_codes(
+    node: GraphNode, designed: Mapping[str, ByDesign], codes: Mapping[str, Codes]
+) -> bool:
+    """True if a node's first argument is a value that was computed in codes."""
+    source = node.args[0] if node.args else None
+    return isinstance(source, GraphNode) and source.name in designed and source.name in codes
 
 
 def _xnnpack(node: GraphNode) -> ByDesign | None:
