@@ -25,7 +25,6 @@ from etscope.formats.program.pte import Program, read_pte
 # Changes what the device computes: takes (arguments, value) of a node, and returns its value.
 Fault = Callable[[Sequence[Any], torch.Tensor], torch.Tensor]
 Logged = tuple[str, np.ndarray[Any, Any]]
-# What `log_evalue` of runtime/executor/method.cpp is given after a call: its inputs and outputs.
 
 
 @dataclass
@@ -49,6 +48,7 @@ class LoweredModel:
         self.record.update_representative_inputs(list(self.inputs))
         self.record.save(str(folder / "model.etrecord"))
 
+    @torch.no_grad()
     def run(
         self,
         folder: Path,
@@ -78,6 +78,7 @@ class LoweredModel:
                 self.logged = change(logged)
                 for name, array in self.logged if inner else ():
                     writer.log_intermediate_output_delegate(name, array, **place)
+                # As runtime/executor/method.cpp does after a call.
                 for value in (*args[1:], *outputs):
                     writer.log_evalue(value, **place)
                 writer.log_profiling("DELEGATE_CALL", 0, 10, **place)
@@ -250,6 +251,7 @@ class _QnnCall:
     ) -> tuple[list[torch.Tensor], list[Logged]]:
         values: dict[str, Any] = {}
         logged: list[Logged] = []
+        random = torch.Generator().manual_seed(0)
         graph = self.program.graph_module.graph
         given = dict(_placeholders(self.program, inputs))
         for node in graph.nodes:
@@ -259,7 +261,7 @@ class _QnnCall:
                 value = self._value(node, values, faults)
                 codes = None
                 if node.meta.get("quant_attrs") and isinstance(value, torch.Tensor):
-                    codes, value = _quantized(value, node.meta["quant_attrs"])
+                    codes, value = _quantized(value, node.meta["quant_attrs"], random)
                 values[node.name] = value
                 names = node.meta.get("qnn_tensor_name", {})
                 if isinstance(value, torch.Tensor) and len(names) == 1:
@@ -291,11 +293,16 @@ class _QnnCall:
         return faults[node.name](args, value) if node.name in faults else value
 
 
-def _quantized(value: torch.Tensor, attrs: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+def _quantized(
+    value: torch.Tensor, attrs: Mapping[str, Any], random: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The codes of a value (`get_quant_encoding_conf` of builders/node_visitor.py), and the numbers
-    that they stand for."""
+    that they stand for. The result of fixed-point arithmetic is up to a quarter of a step off
+    before it is rounded."""
     low, high, zero = attrs["quant_min"], attrs["quant_max"], attrs["zero_point"]
-    codes = (value.double() / attrs["scale"] + zero).round().clamp(low, high)
+    steps = value.double() / attrs["scale"] + zero
+    steps += 0.5 * torch.rand(steps.shape, generator=random, dtype=torch.float64) - 0.25
+    codes = steps.round().clamp(low, high)
     sign, bits = ("u" if low >= 0 else ""), next((b for b in (8, 16) if high - low < 1 << b), 32)
     dtype = getattr(torch, f"{sign}int{bits}" if bits < 32 else "int32")
     return codes.to(dtype), ((codes - zero) * attrs["scale"]).float()
@@ -311,7 +318,7 @@ def _as_logged(value: torch.Tensor, node: Any) -> np.ndarray[Any, Any]:
     if order is not None and value.dim() > 1:
         value = value.permute(order)
     array = value.reshape(1) if value.dim() == 0 else value
-    numbers: np.ndarray[Any, Any] = array.contiguous().numpy()
+    numbers: np.ndarray[Any, Any] = array.detach().contiguous().numpy()
     if numbers.dtype.name not in ("int32", "float32", "int8", "int16", "uint8", "uint16"):
         numbers = np.frombuffer(numbers.tobytes(), np.uint8)[: numbers.size].reshape(numbers.shape)
     return np.ascontiguousarray(numbers)

@@ -12,12 +12,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
+from etscope.analysis.matching.codes import codes_of_values
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.metrics import Metric, find_metric
@@ -275,10 +276,13 @@ def diagnose_run(
     if judgement.kept is not None:
         keeper = _Keeper(judgement.kept, subgraphs.graph, recomputation.values_stay)
     values = sum(map(len, matching.by_node.values()))
-    in_codes = frozenset(name for name in by_design if backends.get(name) in IN_CODES)
-    judge_rows = _Judge(
-        paired, subgraphs, backends, judgement, values, recomputation.floats, in_codes
-    )
+    integers = [name for name in by_design if backends.get(name) in IN_CODES]
+    steps: dict[str, float] = {}
+    if integers:
+        before = edge_symbols(trace, method).before_passes
+        codes = codes_of_values(recomputation.graph, before)
+        steps = {name: codes[name].scale if name in codes else 0.0 for name in integers}
+    judge_rows = _Judge(paired, subgraphs, backends, judgement, values, recomputation.floats, steps)
     suspects = None if keeper is None else Suspects()
     pairs = (
         (pair, item)
@@ -396,18 +400,28 @@ _MOVE_BITS = (None, _DOCUMENTED)
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """A device's value, and what was recomputed for it."""
+    """A device's value, and what was recomputed for it. step: between the numbers that the backend
+    has for it; 0 if it has floats."""
 
     pair: Pair
     item: Recomputed
     value: Any
     local: Any
     reference: Any
+    step: float = 0.0
 
     @property
     def wide(self) -> Any:
-        """PyTorch's result in float64."""
-        return _element(self.item.wide, self.pair)
+        """PyTorch's result in float64; half a step off at least, as each number may be rounded to
+        either side."""
+        wide = _element(self.item.wide, self.pair)
+        if not self.step or wide is None or np.shape(wide) != np.shape(self.local):
+            return wide
+        local = np.asarray(self.local, np.float64)
+        noise = np.asarray(wide, np.float64) - local
+        signs = np.resize([1.0, -1.0], noise.size).reshape(noise.shape)
+        signs = np.where(noise == 0, signs, np.sign(noise))
+        return local + signs * np.maximum(np.abs(noise), self.step / 2)
 
 
 def _element(value: Any, pair: Pair) -> Any:
@@ -417,8 +431,8 @@ def _element(value: Any, pair: Pair) -> Any:
 @dataclass(frozen=True, slots=True)
 class _Judge:
     """Compares logged values with their recomputed ones. backends: of nodes inside delegates.
-    values: their number in the run. in_codes: the nodes that a backend computes with integers,
-    whatever the graph has."""
+    values: their number in the run. steps: of nodes that a backend computes with integers, whatever
+    the graph has: between the numbers that these stand for; 0 where only what they read is so."""
 
     paired: PairedValues
     subgraphs: Subgraphs
@@ -426,7 +440,7 @@ class _Judge:
     judgement: Judgement
     values: int
     floats: Callable[[str, int | None], Any] | None = None
-    in_codes: frozenset[str] = frozenset()
+    steps: Mapping[str, float] = field(default_factory=dict)
 
     def compared(self, pair: Pair, item: Recomputed) -> _Compared | None:
         """The values of a pair; None if they cannot be compared."""
@@ -437,7 +451,9 @@ class _Judge:
             half = as_half(np.asarray(local))
             if half is not None:
                 value, local = value.astype(np.float16), half
-        return None if value is None else _Compared(pair, item, value, local, reference)
+        if value is None:
+            return None
+        return _Compared(pair, item, value, local, reference, self.steps.get(pair.node, 0.0))
 
     def row(self, compared: _Compared, *, screen: bool = True) -> NumericsRow:
         """The row of a value. screen: without noise, if the value is fine whatever that is."""
@@ -507,7 +523,7 @@ class _Judge:
         return Rules(
             tolerance=self.judgement.tolerance,
             quantized=any("quantize" in one.op for one in inside)
-            or not self.in_codes.isdisjoint(paths),
+            or not self.steps.keys().isdisjoint(paths),
             exact=moves_bits and all(stem(one.op) in _MOVES for one in inside),
             values=self.values,
         )
