@@ -59,7 +59,7 @@ _SOFTMAX = frozenset({"_softmax.default", "_log_softmax.default"})
 
 _NAMELESS = (
     "logged as uint8, as QNN's runtime logs the types that it has no name for, float16 and int64 "
-    "among them: these bytes are not the value"
+    "among them; or quantised by a scale that the record does not say"
 )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.matching.codes import codes_of_values
+from etscope.analysis.matching.codes import codes_of_graph
 from etscope.analysis.matching.logged_run import logged_run, unfolded
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import (
@@ -106,7 +106,7 @@ class PreparedNumerics:
         graph = reference_of(trace, method, reference_graph or EDGE, None).graph
         self._matcher = RunMatcher(graph)
         self._runnable = runnable_graph(trace, trace.record, graph)
-        self._codes = partial(codes_of_values, graph, edge_symbols(trace, method).before_passes)
+        self._codes = partial(codes_of_graph, graph, edge_symbols(trace, method).before_passes)
         self._arithmetics: dict[frozenset[tuple[str, str]], Arithmetic] = {}
         self._side: FloatSide | None = None
         self._no_side: tuple[str, ...] = ()

@@ -7,73 +7,123 @@ of both has the same origin, and the operator that quantised it there says its c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from etscope.delegates.inner import Codes
-from etscope.model.graph import Graph, Node, stem
-
-
-def codes_of_values(graph: Graph, before: Graph | None) -> Mapping[str, Codes]:
-    """The codes of the inputs and of the nodes of one value, by path; those that are not quantised,
-    or by scales that the graph does not write out, are left out.
-
-    before: the graph from before the passes that removed what quantises; None if there were none.
-    """
-    found = _read_by_quantizers(graph)
-    if before is None:
-        return found
-    earlier = _read_by_quantizers(before)
-    for node in graph.nodes:
-        if node.kind == "placeholder" and node.name in earlier:
-            found.setdefault(node.name, earlier[node.name])
-    origins = _by_origin(before)
-    parts = _by_origin(graph, origins)
-    for link, nodes in origins.items():
-        for node, part in zip(*_same(nodes, parts.get(link, [])), strict=True):
-            if node.name in earlier:
-                found.setdefault(part.name, earlier[node.name])
-    return found
-
-
-def _read_by_quantizers(graph: Graph) -> dict[str, Codes]:
-    """The codes of each value that operators read that quantise it, all in the same way."""
-    found: dict[str, Codes] = {}
-    for node in graph.nodes:
-        readers = [graph.by_name[name] for name in graph.users[node.name]]
-        codes = {Codes.of(reader) for reader in readers}
-        if len(codes) == 1 and len(node.outputs) == 1:
-            (only,) = codes
-            if only is not None:
-                found[node.name] = only
-    return found
-
+from etscope.model.graph import SAME_VALUE, Graph, Node, NodeValue, stem
 
 _Link = tuple[str, int]  # the name of a node of an earlier graph, and the graph's id
 
 
-def _by_origin(graph: Graph, known: Collection[_Link] | None = None) -> Mapping[_Link, list[Node]]:
+@dataclass(frozen=True)
+class GraphCodes:
+    """Codes of the values of a graph; what is not quantised, or by scales that the record does not
+    write out, is left out.
+
+    values: of nodes and inputs. arguments: those that a value is brought to for one reader alone,
+    by the paths of the reader and of the node that it reads.
+    """
+
+    values: Mapping[NodeValue, Codes] = field(default_factory=dict)
+    arguments: Mapping[tuple[str, str], Codes] = field(default_factory=dict)
+
+
+def codes_of_graph(graph: Graph, before: Graph | None) -> GraphCodes:
+    """Find the codes of a graph's values. before: the graph from before the passes that removed
+    what quantises; None if there were none."""
+    found = _read_by_quantizers(graph)
+    if before is None:
+        return GraphCodes(found)
+    earlier = _read_by_quantizers(before)
+    arguments: dict[tuple[str, str], Codes] = {}
+    for node in graph.nodes:
+        if node.kind == "placeholder" and NodeValue(node.name) in earlier:
+            found.setdefault(NodeValue(node.name), earlier[NodeValue(node.name)])
+    for part, node in _same_nodes(graph, before):
+        for value, other in zip(_values(part), _values(node), strict=False):
+            if other in earlier:
+                found.setdefault(value, earlier[other])
+        if len(part.inputs) == len(node.inputs):
+            for read, source in zip(part.inputs, node.inputs, strict=True):
+                last = _last_codes(before, source)
+                if last is not None and read in graph.by_name:
+                    arguments[part.name, graph.by_name[read].name] = last
+    of_name = {value: key for node in graph.nodes for value, key in _named(node)}
+    for node in graph.nodes:  # that passes inserted, with the numbers of their input
+        source = of_name.get(node.inputs[0]) if node.inputs else None
+        if stem(node.op) in SAME_VALUE and source in found:
+            found.setdefault(NodeValue(node.name), found[source])
+    return GraphCodes(found, arguments)
+
+
+def _values(node: Node) -> list[NodeValue]:
+    return [value for _, value in _named(node)]
+
+
+def _named(node: Node) -> list[tuple[str, NodeValue]]:
+    """The values of a node that stands in no sub-graph, with their names."""
+    if len(node.outputs) == 1 and node.outputs[0].name == node.name:
+        return [(node.name, NodeValue(node.name))]
+    return [(one.name, NodeValue(node.name, at)) for at, one in enumerate(node.outputs)]
+
+
+def _read_by_quantizers(graph: Graph) -> dict[NodeValue, Codes]:
+    """The codes of each value that operators read that quantise it, all in the same way."""
+    readers: dict[str, set[Codes | None]] = {}
+    for node in graph.nodes:
+        codes = Codes.of(node)
+        for name in node.inputs:
+            readers.setdefault(name, set()).add(codes)
+    found: dict[NodeValue, Codes] = {}
+    for node in graph.nodes:
+        for name, value in _named(node):
+            known = readers.get(name, set())
+            only = next(iter(known)) if len(known) == 1 else None
+            if only is not None and not _is_quantizer(node):
+                found[value] = only
+    return found
+
+
+def _is_quantizer(node: Node) -> bool:
+    return "quantize" in stem(node.op)
+
+
+def _last_codes(graph: Graph, name: str) -> Codes | None:
+    """The codes that a value comes from by way of two operators that quantise, one after the other;
+    None if there are no two."""
+    passed = []
+    node = graph.by_name.get(name)
+    while node is not None and _is_quantizer(node) and node.inputs:
+        codes = Codes.of(node)
+        if codes is not None:
+            passed.append(codes)
+        node = graph.by_name.get(node.inputs[0])
+    return passed[0] if len(passed) > 1 else None
+
+
+def _same_nodes(graph: Graph, before: Graph) -> Iterator[tuple[Node, Node]]:
+    """Yield the nodes that both graphs have: of one origin, in order, for operators that both have
+    the same number of."""
+    origins = _by_origin(before)
+    for link, after in _by_origin(graph, origins).items():
+        for op in dict.fromkeys(node.op for node in origins[link]):
+            one, other = ([n for n in nodes if n.op == op] for nodes in (after, origins[link]))
+            if len(one) == len(other):
+                yield from zip(one, other, strict=True)
+
+
+def _by_origin(
+    graph: Graph, known: Collection[_Link] | None = None
+) -> Mapping[_Link, Sequence[Node]]:
     """The nodes that compute, by the nearest link of their origins; by the nearest that is `known`,
     if that is given."""
     found: dict[_Link, list[Node]] = {}
     for node in graph.nodes:
-        if node.kind != "call_function" or "quantize" in stem(node.op):
+        if node.kind != "call_function" or _is_quantizer(node):
             continue
         links = ((origin.name, origin.graph_id) for origin in node.all_origins())
         link = next((link for link in links if known is None or link in known), None)
         if link is not None:
             found.setdefault(link, []).append(node)
     return found
-
-
-def _same(before: list[Node], after: list[Node]) -> tuple[list[Node], list[Node]]:
-    """Pair nodes of one origin: in order, where both graphs have the same operators of it; else the
-    last ones, if the graph from before has one alone, whose value the last part has."""
-    if [node.op for node in before] == [node.op for node in after]:
-        return before, after
-    if len(before) == 1 and after and _specs(before[0]) == _specs(after[-1]):
-        return before, [after[-1]]
-    return [], []
-
-
-def _specs(node: Node) -> list[object]:
-    return [value.tensor and (value.tensor.dtype, value.tensor.shape) for value in node.outputs]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from etscope.analysis.matching.codes import codes_of_values
+from etscope.analysis.matching.codes import codes_of_graph
 from etscope.analysis.matching.run import PartialMatching, Reason, Runtime, Slot
 from etscope.analysis.profile.correlate import MethodSymbols, handle_list
 from etscope.delegates.inner import Form, InnerCall, InnerValue
@@ -30,7 +30,7 @@ def match_inside(
     for number, identifier in runtime.delegated:
         calls.setdefault(number, []).append(identifier)
     nodes = _Nodes.of(graph)
-    codes = codes_of_values(graph, symbols.before_passes)
+    codes = codes_of_graph(graph, symbols.before_passes).values
     for number, identifiers in calls.items():
         entry = symbols.delegates.get(number)
         handles = {} if entry is None else entry.handles
@@ -53,7 +53,7 @@ def match_inside(
                             spec.shape,
                             value.path,
                             expected,
-                            codes.get(value.path),
+                            codes.get(value),
                         )
                     )
                     continue

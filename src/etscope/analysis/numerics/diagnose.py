@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from etscope.analysis.matching.codes import codes_of_values
+from etscope.analysis.matching.codes import codes_of_graph
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.metrics import Metric, find_metric
@@ -67,7 +67,7 @@ from etscope.analysis.selector_fields import fields_of_value
 from etscope.delegates.inner import as_half
 from etscope.delegates.values import IN_CODES
 from etscope.errors import MissingDataError, NumericGapError
-from etscope.model.graph import VIEWS, Graph, Node, stem
+from etscope.model.graph import VIEWS, Graph, Node, NodeValue, stem
 from etscope.model.selector import Selector
 
 DEFAULT_METRIC = "sqnr"
@@ -276,13 +276,22 @@ def diagnose_run(
     if judgement.kept is not None:
         keeper = _Keeper(judgement.kept, subgraphs.graph, recomputation.values_stay)
     values = sum(map(len, matching.by_node.values()))
-    integers = [name for name in by_design if backends.get(name) in IN_CODES]
-    steps: dict[str, float] = {}
+    integers = {name for name in by_design if backends.get(name) in IN_CODES}
+    steps: dict[NodeValue, float] = {}
     if integers:
         before = edge_symbols(trace, method).before_passes
-        codes = codes_of_values(recomputation.graph, before)
-        steps = {name: codes[name].scale if name in codes else 0.0 for name in integers}
-    judge_rows = _Judge(paired, subgraphs, backends, judgement, values, recomputation.floats, steps)
+        codes = codes_of_graph(recomputation.graph, before).values
+        steps = {value: one.scale for value, one in codes.items() if value.path in integers}
+    judge_rows = _Judge(
+        paired,
+        subgraphs,
+        backends,
+        judgement,
+        values,
+        recomputation.floats,
+        steps,
+        frozenset(integers),
+    )
     suspects = None if keeper is None else Suspects()
     pairs = (
         (pair, item)
@@ -431,8 +440,8 @@ def _element(value: Any, pair: Pair) -> Any:
 @dataclass(frozen=True, slots=True)
 class _Judge:
     """Compares logged values with their recomputed ones. backends: of nodes inside delegates.
-    values: their number in the run. steps: of nodes that a backend computes with integers, whatever
-    the graph has: between the numbers that these stand for; 0 where only what they read is so."""
+    values: their number in the run. integers: the nodes that a backend computes with integers,
+    whatever the graph has. steps: between the numbers that these stand for."""
 
     paired: PairedValues
     subgraphs: Subgraphs
@@ -440,7 +449,8 @@ class _Judge:
     judgement: Judgement
     values: int
     floats: Callable[[str, int | None], Any] | None = None
-    steps: Mapping[str, float] = field(default_factory=dict)
+    steps: Mapping[NodeValue, float] = field(default_factory=dict)
+    integers: Collection[str] = ()
 
     def compared(self, pair: Pair, item: Recomputed) -> _Compared | None:
         """The values of a pair; None if they cannot be compared."""
@@ -453,7 +463,8 @@ class _Judge:
                 value, local = value.astype(np.float16), half
         if value is None:
             return None
-        return _Compared(pair, item, value, local, reference, self.steps.get(pair.node, 0.0))
+        step = self.steps.get(NodeValue(pair.node, pair.element), 0.0)
+        return _Compared(pair, item, value, local, reference, step)
 
     def row(self, compared: _Compared, *, screen: bool = True) -> NumericsRow:
         """The row of a value. screen: without noise, if the value is fine whatever that is."""
@@ -523,7 +534,7 @@ class _Judge:
         return Rules(
             tolerance=self.judgement.tolerance,
             quantized=any("quantize" in one.op for one in inside)
-            or not self.steps.keys().isdisjoint(paths),
+            or any(path in self.integers for path in paths),
             exact=moves_bits and all(stem(one.op) in _MOVES for one in inside),
             values=self.values,
         )

@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from etscope.analysis.matching.codes import GraphCodes
 from etscope.bridge.reference.in_codes import REASON, in_codes
 from etscope.bridge.reference.reference import GraphNode, ReferenceGraph
 from etscope.bridge.reference.xnnpack_int8 import Compute, dynamic_of, static_of
-from etscope.delegates.inner import Codes
 from etscope.delegates.values import IN_CODES
+from etscope.model.graph import NodeValue
 
 
 class ByDesign(NamedTuple):
@@ -52,16 +53,16 @@ PLAIN = Arithmetic({}, ())
 def arithmetic_of(
     graph: ReferenceGraph,
     backends: Mapping[str, str],
-    codes: Callable[[], Mapping[str, Codes]] = dict,
+    codes: Callable[[], GraphCodes] = GraphCodes,
 ) -> Arithmetic:
     """Find how the device computes a graph. backends: the backend by the reference graph's name of
     each node that is inside a delegate. codes: returns those that the graph's values are quantised
     to, for backends that compute with these."""
     unknown = {name for name, backend in backends.items() if backend not in _RULES}
     found: dict[str, ByDesign] = {}
-    known = codes() if not IN_CODES.isdisjoint(backends.values()) else {}
+    known = GraphCodes() if IN_CODES.isdisjoint(backends.values()) else codes()
     for node in graph.nodes():
-        if known and backends.get(node.name) in IN_CODES:
+        if backends.get(node.name) in IN_CODES:
             kept = in_codes(node, backends, known)
             if kept is not None:
                 found[node.name] = ByDesign(REASON, lambda args: args, kept)
@@ -76,11 +77,13 @@ def arithmetic_of(
 
 
 def _reads_codes(
-    node: GraphNode, designed: Mapping[str, ByDesign], codes: Mapping[str, Codes]
+    node: GraphNode, designed: Mapping[str, ByDesign], codes: GraphCodes
 ) -> bool:
     """True if a node's first argument is a value that was computed in codes."""
     source = node.args[0] if node.args else None
-    return isinstance(source, GraphNode) and source.name in designed and source.name in codes
+    if not isinstance(source, GraphNode) or source.name not in designed:
+        return False
+    return NodeValue(source.name) in codes.values
 
 
 def _xnnpack(node: GraphNode) -> ByDesign | None:

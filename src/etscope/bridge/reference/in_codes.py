@@ -15,9 +15,11 @@ from zlib import crc32
 import torch
 from torch.utils import _pytree as pytree
 
+from etscope.analysis.matching.codes import GraphCodes
 from etscope.bridge.reference.reference import GraphNode
 from etscope.bridge.reference.xnnpack_int8 import Compute
 from etscope.delegates.inner import Codes
+from etscope.model.graph import NodeValue
 
 REASON = (
     "QNN keeps values in the integers that the model was quantised to, also where its passes have "
@@ -26,24 +28,25 @@ REASON = (
 
 
 def in_codes(
-    node: GraphNode, backends: Mapping[str, str], codes: Mapping[str, Codes]
+    node: GraphNode, backends: Mapping[str, str], codes: GraphCodes
 ) -> Compute | None:
     """Return the function that computes a node of such a backend; None for one without integers.
 
-    backends: of each node inside a delegate. codes: of inputs and nodes, by the graph's names.
+    backends: of each node inside a delegate. codes: by the graph's names.
     """
-    own, backend = codes.get(node.name), backends[node.name]
-    is_quantizer = "quantize" in node.operator
-    incoming = {
-        position: codes[leaf.name]
-        for position, leaf in enumerate(pytree.tree_leaves(list(node.args)))
-        if isinstance(leaf, GraphNode)
-        and leaf.weight is None
-        and leaf.name in codes
-        and backends.get(leaf.name) != backend
-        and not is_quantizer
-    }
-    if is_quantizer or (own is None and not incoming):
+    if "quantize" in node.operator:
+        return None
+    own = {value.element: known for value, known in codes.values.items() if value.path == node.name}
+    incoming: dict[int, Codes] = {}
+    for position, leaf in enumerate(pytree.tree_leaves(list(node.args))):
+        if not isinstance(leaf, GraphNode) or leaf.weight is not None:
+            continue
+        known = codes.arguments.get((node.name, leaf.name))
+        if known is None and backends.get(leaf.name) != backends[node.name]:
+            known = codes.values.get(NodeValue(leaf.name))
+        if known is not None:
+            incoming[position] = known
+    if not (own or incoming):
         return None
     seed = crc32(node.name.encode())
 
@@ -57,7 +60,13 @@ def in_codes(
                 leaves[position] = _rounded(leaves[position], known, either_side)
         args = tuple(pytree.tree_unflatten(leaves, spec))
         value = _widely(target, args, kwargs) if is_wide else target(*args, **kwargs)
-        return value if own is None else _rounded(value, own, either_side)
+        if isinstance(value, (tuple, list)):
+            elements = list(value)
+            for element, known in own.items():
+                if element is not None and element < len(elements):
+                    elements[element] = _rounded(elements[element], known, either_side)
+            return type(value)(elements)
+        return _rounded(value, own[None], either_side) if None in own else value
 
     return compute
 
