@@ -322,3 +322,106 @@ def _as_logged(value: torch.Tensor, node: Any) -> np.ndarray[Any, Any]:
     if numbers.dtype.name not in ("int32", "float32", "int8", "int16", "uint8", "uint16"):
         numbers = np.frombuffer(numbers.tobytes(), np.uint8)[: numbers.size].reshape(numbers.shape)
     return np.ascontiguousarray(numbers)
+
+
+# -- Core ML
+
+
+def lower_to_coreml(
+    model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], *, keep: Sequence[str] = ()
+) -> LoweredModel:
+    """Lower a model by `CoreMLPartitioner` and coremltools, which both run here. keep: operators
+    that stay outside of Core ML, as "aten.mean.dim"."""
+    from executorch.backends.apple.coreml.compiler import coreml_preprocess
+    from executorch.backends.apple.coreml.partition import CoreMLPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    convert = coreml_preprocess.CoreMLBackend._convert_to_mlmodel
+    converted: list[tuple[Any, Any]] = []
+
+    def noted(program: Any, specs: Any, **options: Any) -> Any:
+        found = convert(program, specs, **options)
+        converted.append((program, found))
+        return found
+
+    with mock.patch.object(
+        coreml_preprocess.CoreMLBackend, "_convert_to_mlmodel", staticmethod(noted)
+    ):
+        manager = to_edge_transform_and_lower(
+            torch.export.export(model, inputs),
+            partitioner=[CoreMLPartitioner(skip_ops_for_coreml_delegation=list(keep))],
+            generate_etrecord=True,
+        )
+    executorch = manager.to_executorch()
+    record = executorch.get_etrecord()
+    maps = [entry["delegate_map"] for entry in record._delegate_map["forward"].values()]
+    calls = {
+        f"lowered_module_{number}": _CoreMLCall(program, mlmodel, handles)
+        for number, ((program, mlmodel), handles) in enumerate(zip(converted, maps, strict=True))
+    }
+    return LoweredModel(
+        model, inputs, manager.exported_program(), bytes(executorch.buffer), record, calls
+    )
+
+
+@dataclass
+class _CoreMLCall:
+    """A partition as Core ML runs it, in float16. handles: debug handles of each symbol."""
+
+    program: Any
+    mlmodel: Any
+    handles: Mapping[str, Sequence[int]]
+
+    def __call__(
+        self, inputs: Sequence[torch.Tensor], faults: Mapping[str, Fault]
+    ) -> tuple[list[torch.Tensor], list[Logged]]:
+        values: dict[str, Any] = {}
+        last: dict[int, Any] = {}
+        given = dict(_placeholders(self.program, inputs))
+        graph = self.program.graph_module.graph
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                values[node.name] = _as_half(given[node.name])
+            elif node.op == "call_function":
+                args = _map_args(node.args, values)
+                value = node.target(*args, **_map_args(node.kwargs, values))
+                if node.name in faults:
+                    value = faults[node.name](args, value)
+                values[node.name] = last[node.meta["debug_handle"]] = _as_half(value)
+        (output,) = (node for node in graph.nodes if node.op == "output")
+        return [values[node.name] for node in output.args[0]], list(self._logged(last))
+
+    def _logged(self, last: Mapping[int, Any]) -> Iterator[Logged]:
+        """The outputs of the last operator of each debug handle, as
+        `get_operation_path_to_debug_symbol_map` of runtime/sdk/ETCoreMLModelDebugger.mm finds them.
+        A float16 is widened, and of the integers there is int32 alone: runtime/sdk/
+        model_event_logger_impl.mm."""
+        operations = {
+            f"{operation.outputs[0].name}:{operation.op_type}": operation
+            for operation in self.mlmodel._mil_program.functions["main"].operations
+        }
+        by_handle: dict[int, list[str]] = {}
+        for symbol, handles in self.handles.items():
+            for handle in handles:
+                by_handle.setdefault(handle, []).append(symbol)
+        for handle, symbols in by_handle.items():
+            known = {name: operations[name] for name in symbols if name in operations}
+            read = {
+                value.name
+                for operation in known.values()
+                for given in operation.inputs.values()
+                for value in (given if isinstance(given, (list, tuple)) else [given])
+                if hasattr(value, "name")
+            }
+            ends = [name for name, one in known.items() if one.outputs[0].name not in read]
+            value = last.get(handle)
+            if isinstance(value, torch.Tensor) and ends and value.dtype != torch.bool:
+                array = value.float() if value.is_floating_point() else value.int()
+                shape = [int(size) for size in known[ends[0]].outputs[0].shape]
+                yield ends[0], np.ascontiguousarray(array.detach().numpy().reshape(shape))
+
+
+def _as_half(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.half().float()
+    return value

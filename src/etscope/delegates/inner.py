@@ -46,9 +46,9 @@ class Codes:
 
     @classmethod
     def of(cls, node: Node) -> Codes | None:
-        """The codes that an operator that quantises makes, by one scale; None for any other, and
-        for a scale that is not written in the graph."""
-        if not stem(node.op).startswith("quantize_per_tensor"):
+        """The codes that an operator that quantises makes, or one that dequantises reads, by one
+        scale; None for any other, and for a scale that is not written in the graph."""
+        if not stem(node.op).startswith(("quantize_per_tensor", "dequantize_per_tensor")):
             return None
         known = dict(node.arguments)
         try:

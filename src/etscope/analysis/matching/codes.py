@@ -51,9 +51,11 @@ def codes_of_graph(graph: Graph, before: Graph | None) -> GraphCodes:
                     arguments[part.name, graph.by_name[read].name] = last
     of_name = {value: key for node in graph.nodes for value, key in _named(node)}
     for node in graph.nodes:  # that passes inserted, with the numbers of their input
-        source = of_name.get(node.inputs[0]) if node.inputs else None
-        if stem(node.op) in SAME_VALUE and source in found:
-            found.setdefault(NodeValue(node.name), found[source])
+        if stem(node.op) in SAME_VALUE and node.inputs and node.inputs[0] in of_name:
+            source = graph.by_name[node.inputs[0]]
+            known = found.get(of_name[node.inputs[0]]) or Codes.of(source)
+            if known is not None:
+                found.setdefault(NodeValue(node.name), known)
     return GraphCodes(found, arguments)
 
 
@@ -72,7 +74,7 @@ def _read_by_quantizers(graph: Graph) -> dict[NodeValue, Codes]:
     """The codes of each value that operators read that quantise it, all in the same way."""
     readers: dict[str, set[Codes | None]] = {}
     for node in graph.nodes:
-        codes = Codes.of(node)
+        codes = Codes.of(node) if _quantizes(node) else None
         for name in node.inputs:
             readers.setdefault(name, set()).add(codes)
     found: dict[NodeValue, Codes] = {}
@@ -86,7 +88,12 @@ def _read_by_quantizers(graph: Graph) -> dict[NodeValue, Codes]:
 
 
 def _is_quantizer(node: Node) -> bool:
+    """True for an operator that quantises or dequantises."""
     return "quantize" in stem(node.op)
+
+
+def _quantizes(node: Node) -> bool:
+    return stem(node.op).startswith("quantize")
 
 
 def _last_codes(graph: Graph, name: str) -> Codes | None:
@@ -95,7 +102,7 @@ def _last_codes(graph: Graph, name: str) -> Codes | None:
     passed = []
     node = graph.by_name.get(name)
     while node is not None and _is_quantizer(node) and node.inputs:
-        codes = Codes.of(node)
+        codes = Codes.of(node) if _quantizes(node) else None
         if codes is not None:
             passed.append(codes)
         node = graph.by_name.get(node.inputs[0])
