@@ -413,11 +413,16 @@ class _CoreMLCall:
                 for value in (given if isinstance(given, (list, tuple)) else [given])
                 if hasattr(value, "name")
             }
-            ends = [name for name, one in known.items() if one.outputs[0].name not in read]
+            ends = [
+                name
+                for name, one in known.items()
+                if one.outputs[0].name not in read and one.op_type != "const"
+            ]
             value = last.get(handle)
+            value = value[0] if isinstance(value, tuple) else value
             if isinstance(value, torch.Tensor) and ends and value.dtype != torch.bool:
                 array = value.float() if value.is_floating_point() else value.int()
-                shape = [int(size) for size in known[ends[0]].outputs[0].shape]
+                shape = known[ends[0]].outputs[0].shape
                 yield ends[0], np.ascontiguousarray(array.detach().numpy().reshape(shape))
 
 

@@ -20,10 +20,10 @@ def forms(call: InnerCall) -> list[Form | str]:
         if not isinstance(types, Types):
             found.append(types)
         elif same_shape(value.shape, expected):
-            found.append(types.form(may_be_half=True))
+            found.append(types.form())
         elif without_ones(value.shape) == without_ones(expected):
             shape = tuple(size for size in expected if isinstance(size, int))
-            found.append(types.form(shape=shape, may_be_half=True))
+            found.append(types.form(shape=shape))
         else:
             found.append(value.other_shape)
     return found

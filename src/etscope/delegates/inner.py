@@ -68,15 +68,13 @@ class Form:
 
     order: the dimensions in the order of the reference; None leaves them. shape: of the reference,
     which differs from what was logged by dimensions of 1 alone; None leaves it. codes: the array
-    has these in place of numbers. dtype: the reference's, torch's name; None leaves it. may_be_half:
-    the backend may have computed in float16 what is float32 in the dump.
+    has these in place of numbers. dtype: the reference's, torch's name; None leaves it.
     """
 
     order: tuple[int, ...] | None = None
     shape: tuple[int, ...] | None = None
     codes: Codes | None = None
     dtype: str | None = None
-    may_be_half: bool = False
 
     def of(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The array as the reference has it."""
@@ -91,13 +89,6 @@ class Form:
 
             return array.astype(ml_dtypes.bfloat16)
         return array if self.dtype is None else array.astype(self.dtype)
-
-    def is_half(self, array: Any) -> bool:
-        """True if the backend computed a value in float16, as far as its numbers tell."""
-        if not self.may_be_half or getattr(array, "dtype", None) != np.float32:
-            return False
-        with np.errstate(over="ignore"):
-            return bool(np.array_equal(array, array.astype(np.float16), equal_nan=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +169,22 @@ def same_shape(logged: Sequence[int], expected: Sequence[int | str]) -> bool:
 def without_ones(shape: Sequence[int | str]) -> list[int | str]:
     """The sizes that are not 1."""
     return [size for size in shape if size != 1]
+
+
+class Inside(NamedTuple):
+    """Where a node is computed: in a call of a delegate. in_halves: in float16, as far as the
+    call's values tell, though they are float32."""
+
+    backend: str
+    in_halves: bool = False
+
+
+def is_half(array: Any) -> bool:
+    """True for float32 whose numbers are all of float16: computed in it, and widened."""
+    if getattr(array, "dtype", None) != np.float32 or not array.size:
+        return False
+    with np.errstate(over="ignore"):
+        return bool(np.array_equal(array, array.astype(np.float16), equal_nan=True))
 
 
 def as_half(array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:

@@ -86,12 +86,12 @@ def forms(call: InnerCall) -> list[Form | str]:
                 "other values of the call contradict each other"
             )
         elif not orders and not value.spec.shape and value.shape == (1,):
-            found.append(types.form(shape=(), may_be_half=True))
+            found.append(types.form(shape=()))
         elif not orders:
             found.append(value.other_shape)
         else:
             order = _back(len(value.shape)) if True in orders else None
-            found.append(types.form(order=order, may_be_half=True))
+            found.append(types.form(order=order))
     return found
 
 

@@ -36,6 +36,7 @@ from etscope.analysis.numerics.runs import (
     edge_symbols,
 )
 from etscope.analysis.profile.trace import Trace
+from etscope.delegates.inner import Inside
 from etscope.diagnosis.float_side import FloatSide, float_side
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.reference import (
@@ -107,7 +108,7 @@ class PreparedNumerics:
         self._matcher = RunMatcher(graph)
         self._runnable = runnable_graph(trace, trace.record, graph)
         self._codes = partial(codes_of_graph, graph, edge_symbols(trace, method).before_passes)
-        self._arithmetics: dict[frozenset[tuple[str, str]], Arithmetic] = {}
+        self._arithmetics: dict[frozenset[tuple[str, Inside]], Arithmetic] = {}
         self._side: FloatSide | None = None
         self._no_side: tuple[str, ...] = ()
         try:
@@ -145,11 +146,11 @@ class PreparedNumerics:
 
         arithmetic, graph = self._arithmetic, self._matcher.graph
 
-        def designs(backends: Mapping[str, str]) -> Mapping[str, str]:
+        def designs(backends: Mapping[str, Inside]) -> Mapping[str, str]:
             return {name: one.reason for name, one in arithmetic(backends).by_design.items()}
 
         def values(
-            device: DeviceValues, nodes: Collection[str], backends: Mapping[str, str]
+            device: DeviceValues, nodes: Collection[str], backends: Mapping[str, Inside]
         ) -> Iterable[Recomputed]:
             return recompute(self._runnable, inputs, device, nodes, memory, arithmetic(backends))
 
@@ -158,7 +159,7 @@ class PreparedNumerics:
         before = Memory(local=dict(memory.local))
 
         def explaining(
-            device: DeviceValues, rows: Sequence[NumericsRow], backends: Mapping[str, str]
+            device: DeviceValues, rows: Sequence[NumericsRow], backends: Mapping[str, Inside]
         ) -> Recomputing:
             from etscope.bridge.reference.hypotheses import Repeated
 
@@ -183,7 +184,7 @@ class PreparedNumerics:
                 found = replace(found, quantization=cost)
         return replace(found, doubts=(*found.doubts, *self._no_side))
 
-    def _arithmetic(self, backends: Mapping[str, str]) -> Arithmetic:
+    def _arithmetic(self, backends: Mapping[str, Inside]) -> Arithmetic:
         """The device's way to compute the graph, found once for all runs."""
         from etscope.bridge.reference.backends import arithmetic_of
 

@@ -63,12 +63,14 @@ class Unpaired:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The parts of a run and of its reference that could be compared."""
+    """The parts of a run and of its reference that could be compared. sees_inside: a delegate logged
+    values of its own operators."""
 
     pairs: int
     outputs: tuple[Unpaired, ...]
     nodes: tuple[Unpaired, ...]
     paired_nodes: int
+    sees_inside: bool = False
 
     def __str__(self) -> str:
         return (
@@ -82,7 +84,7 @@ class Coverage:
         it does not."""
         inside = sum(node.reason.startswith(INSIDE_A_DELEGATE) for node in self.nodes)
         nodes = self.paired_nodes + len(self.nodes)
-        if 2 * inside <= nodes:
+        if 2 * inside <= nodes or self.sees_inside:
             return None
         return (
             f"{inside:,} of {nodes:,} reference nodes lie inside delegates, whose outputs alone "
@@ -138,7 +140,11 @@ class Matching:
     @property
     def coverage(self) -> Coverage:
         return Coverage(
-            len(self.pairs), self.unpaired_outputs, self.unpaired_nodes, len(self.by_node)
+            len(self.pairs),
+            self.unpaired_outputs,
+            self.unpaired_nodes,
+            len(self.by_node),
+            any(pair.delegate_id is not None for pair in self.pairs),
         )
 
 

@@ -64,7 +64,7 @@ from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import unfolded as unfolded_indices
 from etscope.analysis.selector_fields import fields_of_value
-from etscope.delegates.inner import as_half
+from etscope.delegates.inner import Inside, as_half, is_half
 from etscope.delegates.values import IN_CODES
 from etscope.errors import MissingDataError, NumericGapError
 from etscope.model.graph import VIEWS, Graph, Node, NodeValue, stem
@@ -137,8 +137,8 @@ class Recomputation:
 
     graph: Graph
     inputs: Sequence[Any]
-    run: Callable[[DeviceValues, Collection[str], Mapping[str, str]], Iterable[Recomputed]]
-    by_design: Callable[[Mapping[str, str]], Mapping[str, str]]
+    run: Callable[[DeviceValues, Collection[str], Mapping[str, Inside]], Iterable[Recomputed]]
+    by_design: Callable[[Mapping[str, Inside]], Mapping[str, str]]
     values_stay: bool = False
     floats: Callable[[str, int | None], Any] | None = None
     explaining: PrepareRecomputing | None = None
@@ -268,7 +268,7 @@ def diagnose_run(
     doubts = doubts_of_logged_inputs(trace, logged, recomputation.inputs)
     matching, subgraphs = matcher.matched(trace, logged)
     paired = PairedValues(logged, matching)
-    backends = _backends(trace, method, matching)
+    backends = _backends(trace, logged, matching)
     by_design = recomputation.by_design(backends)
     flow = _Flow(judgement.metric, by_design)
     device = device_values(logged, matching)
@@ -276,7 +276,9 @@ def diagnose_run(
     if judgement.kept is not None:
         keeper = _Keeper(judgement.kept, subgraphs.graph, recomputation.values_stay)
     values = sum(map(len, matching.by_node.values()))
-    integers = {name for name in by_design if backends.get(name) in IN_CODES}
+    integers = {
+        name for name in by_design if name in backends and backends[name].backend in IN_CODES
+    }
     steps: dict[NodeValue, float] = {}
     if integers:
         before = edge_symbols(trace, method).before_passes
@@ -324,19 +326,31 @@ def diagnose_run(
         coverage=coverage,
         doubts=tuple(doubts),
         designs=tuple(dict.fromkeys(by_design.values())),
-        undocumented=tuple(sorted({*backends.values()} - {_DOCUMENTED})),
+        undocumented=tuple(sorted({one.backend for one in backends.values()} - {_DOCUMENTED})),
     )
 
 
-def _backends(trace: Trace, method: str, matching: Matching) -> dict[str, str]:
-    """The backend of each node inside a delegate."""
-    delegates = edge_symbols(trace, method).delegates
-    return {
-        path: delegates[number].backend_id
-        for number, paths in matching.covered.items()
-        if number in delegates
-        for path in paths
-    }
+def _backends(trace: Trace, logged: LoggedRun, matching: Matching) -> dict[str, Inside]:
+    """The backend of each node inside a delegate, and whether it computed the node in float16: as
+    the value tells that was logged of it, or else those of the call."""
+    delegates = edge_symbols(trace, logged.method).delegates
+    found: dict[str, Inside] = {}
+    for number, paths in matching.covered.items():
+        if number not in delegates:
+            continue
+        backend = delegates[number].backend_id
+        halves: dict[str, bool] = {}
+        border: list[bool] = []
+        for pair in () if backend == _DOCUMENTED else matching.by_instruction.get(number, ()):
+            values = logged.values(pair)
+            if all(getattr(value, "dtype", None) == np.float32 for value in values):
+                told = all(map(is_half, values))
+                border += [told] if pair.delegate_id is None else []
+                halves[pair.node] = told and halves.get(pair.node, True)
+        of_call = bool(border) and all(border)
+        for path in paths:
+            found[path] = Inside(backend, halves.get(path, of_call))
+    return found
 
 
 def _judged(
@@ -402,9 +416,9 @@ _MOVES = VIEWS | {
     "pixel_unshuffle", "repeat", "roll", "select", "slice", "split", "split_with_sizes", "squeeze",
     "stack", "t", "transpose", "unbind", "unsqueeze",
 }  # fmt: skip
-# Where that is so: in kernels, of no backend, and in XNNPACK. Others may keep floats as halves.
-_DOCUMENTED = "XnnpackBackend"  # its arithmetic is known: see `bridge.reference.backends`
-_MOVE_BITS = (None, _DOCUMENTED)
+# That holds for kernels and this backend; others may keep floats as halves. Its arithmetic is known:
+# see `bridge.reference.backends`.
+_DOCUMENTED = "XnnpackBackend"
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,7 +459,7 @@ class _Judge:
 
     paired: PairedValues
     subgraphs: Subgraphs
-    backends: Mapping[str, str]
+    backends: Mapping[str, Inside]
     judgement: Judgement
     values: int
     floats: Callable[[str, int | None], Any] | None = None
@@ -456,13 +470,13 @@ class _Judge:
         """The values of a pair; None if they cannot be compared."""
         local, reference = _element(item.local, pair), _element(item.reference, pair)
         value = self.paired.value(pair, item.loop_pass, local)
-        if value is not None and pair.form is not None and pair.form.is_half(value):
-            # What float16 holds is compared as such: the backend rounded to it.
+        if value is None:
+            return None
+        inside = self.backends.get(pair.node)
+        if inside is not None and inside.in_halves and is_half(value):
             half = as_half(np.asarray(local))
             if half is not None:
                 value, local = value.astype(np.float16), half
-        if value is None:
-            return None
         step = self.steps.get(NodeValue(pair.node, pair.element), 0.0)
         return _Compared(pair, item, value, local, reference, step)
 
@@ -530,7 +544,8 @@ class _Judge:
         """The rules for a value."""
         paths = self.subgraphs.of(pair.node).nodes
         inside = [self.subgraphs.graph.calls[path] for path in paths]
-        moves_bits = self.backends.get(pair.node) in _MOVE_BITS
+        place = self.backends.get(pair.node)
+        moves_bits = place is None or place.backend == _DOCUMENTED
         return Rules(
             tolerance=self.judgement.tolerance,
             quantized=any("quantize" in one.op for one in inside)

@@ -254,9 +254,10 @@ class Numerics:
             notes += self.quantization.notes
         notes += self.doubts
         if self.undocumented:
+            where = "by the values that it logged" if self.coverage.sees_inside else "at its border"
             notes.append(
-                f"{' and '.join(self.undocumented)}: compared at its border, by the plain "
-                "reference, as its arithmetic is not known"
+                f"{' and '.join(self.undocumented)}: compared {where}, by the plain reference, as "
+                "its arithmetic is not known"
             )
         notes.append(str(self.coverage))
         if self.coverage.hidden is not None:

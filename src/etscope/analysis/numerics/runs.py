@@ -192,6 +192,7 @@ class PairedValues:
             outputs=(*self.matching.unpaired_outputs, *self._failed.values()),
             nodes=(*self.matching.unpaired_nodes, *lost.values()),
             paired_nodes=len(named),
+            sees_inside=any(pair.delegate_id is not None for pair in compared),
         )
 
 

@@ -8,7 +8,7 @@ XNNPACK: scales of weights that are quantised by group are stored as bfloat16
 (`NodeVisitor.get_quant_params` of executorch.backends.xnnpack). Static int8 operators compute with
 integers: see `bridge.reference.xnnpack_int8`.
 
-QNN: values stay in integers, see `bridge.reference.in_codes`.
+Values that stay in integers in QNN, and float16 in any backend: see `bridge.reference.kept_types`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,15 @@ from typing import Any, NamedTuple
 import torch
 
 from etscope.analysis.matching.codes import GraphCodes
-from etscope.bridge.reference.in_codes import REASON, in_codes
+from etscope.bridge.reference.kept_types import (
+    COMPUTED_IN_HALVES,
+    KEPT_IN_CODES,
+    in_codes,
+    in_halves,
+)
 from etscope.bridge.reference.reference import GraphNode, ReferenceGraph
 from etscope.bridge.reference.xnnpack_int8 import Compute, dynamic_of, static_of
+from etscope.delegates.inner import Inside
 from etscope.delegates.values import IN_CODES
 from etscope.model.graph import NodeValue
 
@@ -52,28 +58,39 @@ PLAIN = Arithmetic({}, ())
 
 def arithmetic_of(
     graph: ReferenceGraph,
-    backends: Mapping[str, str],
+    backends: Mapping[str, Inside],
     codes: Callable[[], GraphCodes] = GraphCodes,
 ) -> Arithmetic:
-    """Find how the device computes a graph. backends: the backend by the reference graph's name of
-    each node that is inside a delegate. codes: returns those that the graph's values are quantised
+    """Find how the device computes a graph. backends: of each node that is inside a delegate, by the
+    reference graph's name. codes: returns those that the graph's values are quantised
     to, for backends that compute with these."""
-    unknown = {name for name, backend in backends.items() if backend not in _RULES}
+    unknown = {name for name, inside in backends.items() if inside.backend not in _RULES}
     found: dict[str, ByDesign] = {}
-    known = GraphCodes() if IN_CODES.isdisjoint(backends.values()) else codes()
+    has_codes = any(inside.backend in IN_CODES for inside in backends.values())
+    known = codes() if has_codes else GraphCodes()
     for node in graph.nodes():
-        if backends.get(node.name) in IN_CODES:
-            kept = in_codes(node, backends, known)
-            if kept is not None:
-                found[node.name] = ByDesign(REASON, lambda args: args, kept)
-            elif _reads_codes(node, found, known):
-                unknown.discard(node.name)  # its numbers are rounded already
+        inside = backends.get(node.name)
+        if inside is None:
             continue
-        rule = _RULES.get(backends.get(node.name, ""))
+        kept = in_codes(node, backends, known) if inside.backend in IN_CODES else None
+        if kept is not None:
+            found[node.name] = ByDesign(KEPT_IN_CODES, _unchanged, kept)
+        elif inside.in_halves:
+            reason = COMPUTED_IN_HALVES.format(inside.backend)
+            found[node.name] = ByDesign(reason, _unchanged, in_halves)
+        if node.name in found:
+            continue
+        if _reads_codes(node, found, known):
+            unknown.discard(node.name)  # its numbers are rounded already
+        rule = _RULES.get(inside.backend)
         design = None if rule is None else rule(node)
         if design is not None:
             found[node.name] = design
     return Arithmetic(found, frozenset(unknown))
+
+
+def _unchanged(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return args
 
 
 def _reads_codes(
@@ -90,7 +107,7 @@ def _xnnpack(node: GraphNode) -> ByDesign | None:
     for reason, compute_of in ((_BY_ROW, dynamic_of), (_INTEGERS, static_of)):
         compute = compute_of(node)
         if compute is not None:
-            return ByDesign(reason, lambda args: args, compute)
+            return ByDesign(reason, _unchanged, compute)
     at = _SCALES.get(node.operator)
     if at is None or not _is_by_group(node, at):
         return None

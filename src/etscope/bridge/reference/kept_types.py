@@ -1,9 +1,12 @@
-"""Compute nodes as a backend does that keeps values in integers where the graph has floats.
+"""Compute nodes as a backend does that keeps values in another type than the graph.
 
 QNN removes the operators that quantise and dequantise, and runs each operator on integers: its
 result is rounded to the scale that the value was calibrated for, and so is what comes in over the
 border (`FoldQDQ` and `InsertIOQDQ` of backends/qualcomm/_passes). How it rounds within an operator
 is not documented, so that in float64 a number may be rounded to either side.
+
+Core ML, and others if they are told to, compute a graph of float32 in float16: each result is
+rounded to it, and weights are. What that costs is the difference to the result in float64.
 """
 
 from __future__ import annotations
@@ -18,17 +21,18 @@ from torch.utils import _pytree as pytree
 from etscope.analysis.matching.codes import GraphCodes
 from etscope.bridge.reference.reference import GraphNode
 from etscope.bridge.reference.xnnpack_int8 import Compute
-from etscope.delegates.inner import Codes
+from etscope.delegates.inner import Codes, Inside
 from etscope.model.graph import NodeValue
 
-REASON = (
+KEPT_IN_CODES = (
     "QNN keeps values in the integers that the model was quantised to, also where its passes have "
     "removed from the graph what quantises"
 )
+COMPUTED_IN_HALVES = "{} computed in float16, as its values tell"
 
 
 def in_codes(
-    node: GraphNode, backends: Mapping[str, str], codes: GraphCodes
+    node: GraphNode, backends: Mapping[str, Inside], codes: GraphCodes
 ) -> Compute | None:
     """Return the function that computes a node of such a backend; None for one without integers.
 
@@ -42,7 +46,7 @@ def in_codes(
         if not isinstance(leaf, GraphNode) or leaf.weight is not None:
             continue
         known = codes.arguments.get((node.name, leaf.name))
-        if known is None and backends.get(leaf.name) != backends[node.name]:
+        if known is None and leaf.name not in backends:
             known = codes.values.get(NodeValue(leaf.name))
         if known is not None:
             incoming[position] = known
@@ -69,6 +73,20 @@ def in_codes(
         return _rounded(value, own[None], either_side) if None in own else value
 
     return compute
+
+
+def in_halves(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_wide: bool
+) -> Any:
+    """Compute an operator in float16, by float32 as far as it adds up; in float64, if `is_wide`."""
+    if is_wide:
+        return _widely(target, args, kwargs)
+
+    def rounded(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.half().to(tensor.dtype) if tensor.is_floating_point() else tensor
+
+    given = pytree.tree_map_only(torch.Tensor, rounded, (args, kwargs))
+    return pytree.tree_map_only(torch.Tensor, rounded, target(*given[0], **given[1]))
 
 
 def _rounded(value: Any, codes: Codes, either_side: torch.Generator | None) -> Any:
