@@ -137,22 +137,22 @@ class _Manager:
     """Stands for `PyQnnManager.QnnManager` of the SDK, with `dump_intermediate_outputs`: any
     operator is supported, and the compiled graph is of no interest."""
 
-    def IsTensorDump(self) -> bool:  # noqa: N802
+    def IsTensorDump(self) -> bool:
         return True
 
-    def IsNodeSupportedByBackend(self, operators: Sequence[Any]) -> bool:  # noqa: N802
+    def IsNodeSupportedByBackend(self, operators: Sequence[Any]) -> bool:
         return True
 
-    def GetGraphNames(self) -> list[str]:  # noqa: N802
+    def GetGraphNames(self) -> list[str]:
         return ["forward"]
 
-    def Compile(self, names: Sequence[str], operators: Sequence[Any]) -> bytes:  # noqa: N802
+    def Compile(self, names: Sequence[str], operators: Sequence[Any]) -> bytes:
         return b"context binary"
 
-    def InitContext(self, names: Sequence[str]) -> None:  # noqa: N802
+    def InitContext(self, names: Sequence[str]) -> None:
         pass
 
-    def DestroyContext(self) -> None:  # noqa: N802
+    def DestroyContext(self) -> None:
         pass
 
 
@@ -385,7 +385,9 @@ class _CoreMLCall:
             elif node.op == "call_function":
                 args = _map_args(node.args, values)
                 value = node.target(*args, **_map_args(node.kwargs, values))
-                if node.name in faults:
+                if node.name in faults and isinstance(value, tuple):
+                    value = (faults[node.name](args, value[0]), *value[1:])
+                elif node.name in faults:
                     value = faults[node.name](args, value)
                 values[node.name] = last[node.meta["debug_handle"]] = _as_half(value)
         (output,) = (node for node in graph.nodes if node.op == "output")

@@ -1,4 +1,4 @@
-"""Values inside of a delegate's call, as the functions of `delegates.values` take and return them."""
+"""Values inside of a delegate's call, as the functions of `delegates.values` take them."""
 
 from __future__ import annotations
 

@@ -25,35 +25,34 @@ from etscope.model.graph import Graph, Node
 _CHANNELS_LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 
 # `LayoutTransform.layout_sensitive_ops`.
-_SENSITIVE = frozenset(
-    """
-    _adaptive_avg_pool3d.default _native_batch_norm_legit.no_stats
-    _native_batch_norm_legit_no_training.default adaptive_avg_pool2d.default
-    adaptive_max_pool2d.default avg_pool2d.default avg_pool3d.default convolution.default
-    grid_sampler_2d.default grid_sampler_3d.default instance_norm.default
-    max_pool2d_with_indices.default native_group_norm.default pixel_shuffle.default
-    pixel_unshuffle.default upsample_bicubic2d.default upsample_bicubic2d.vec
-    upsample_bilinear2d.default upsample_bilinear2d.vec upsample_nearest2d.default
-    upsample_nearest2d.vec
-    """.split()
-)
+_SENSITIVE = frozenset({
+    "_adaptive_avg_pool3d.default", "_native_batch_norm_legit.no_stats",
+    "_native_batch_norm_legit_no_training.default", "adaptive_avg_pool2d.default",
+    "adaptive_max_pool2d.default", "avg_pool2d.default", "avg_pool3d.default",
+    "convolution.default", "grid_sampler_2d.default", "grid_sampler_3d.default",
+    "instance_norm.default", "max_pool2d_with_indices.default", "native_group_norm.default",
+    "pixel_shuffle.default", "pixel_unshuffle.default", "upsample_bicubic2d.default",
+    "upsample_bicubic2d.vec", "upsample_bilinear2d.default", "upsample_bilinear2d.vec",
+    "upsample_nearest2d.default", "upsample_nearest2d.vec",
+})  # fmt: skip
 # `LayoutTransform.layout_agnostic_ops`.
-_AGNOSTIC = frozenset(
-    """
-    _to_copy.default abs.default add.Tensor amax.default amin.default asin.default atan.default
-    bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor bmm.default cat.default ceil.default
-    clamp.default constant_pad_nd.default cumsum.default div.Tensor elu.default eq.Tensor
-    exp.default flip.default floor.default floor_divide.default full.default full_like.default
-    ge.Tensor gelu.default gt.Tensor hardsigmoid.default hardswish.default hardtanh.default
-    le.Tensor linear.default log.default logical_and.default logical_not.default lt.Scalar
-    lt.Tensor max.dim maximum.default mean.dim min.dim minimum.default mul.Tensor ne.Scalar
-    ne.Tensor neg.default pow.Tensor_Scalar prelu.default rand.default randn.default
-    reflection_pad1d.default reflection_pad2d.default relu.default repeat.default round.default
-    scatter.src scatter.value scatter_add.default scatter_reduce.two sigmoid.default sign.default
-    slice_copy.Tensor sort.default split_with_sizes.default split_with_sizes_copy.default
-    sqrt.default sub.Tensor sum.dim_IntList topk.default where.self
-    """.split()
-)
+_AGNOSTIC = frozenset({
+    "_to_copy.default", "abs.default", "add.Tensor", "amax.default", "amin.default",
+    "asin.default", "atan.default", "bitwise_and.Tensor", "bitwise_or.Tensor",
+    "bitwise_xor.Tensor", "bmm.default", "cat.default", "ceil.default", "clamp.default",
+    "constant_pad_nd.default", "cumsum.default", "div.Tensor", "elu.default", "eq.Tensor",
+    "exp.default", "flip.default", "floor.default", "floor_divide.default", "full.default",
+    "full_like.default", "ge.Tensor", "gelu.default", "gt.Tensor", "hardsigmoid.default",
+    "hardswish.default", "hardtanh.default", "le.Tensor", "linear.default", "log.default",
+    "logical_and.default", "logical_not.default", "lt.Scalar", "lt.Tensor", "max.dim",
+    "maximum.default", "mean.dim", "min.dim", "minimum.default", "mul.Tensor", "ne.Scalar",
+    "ne.Tensor", "neg.default", "pow.Tensor_Scalar", "prelu.default", "rand.default",
+    "randn.default", "reflection_pad1d.default", "reflection_pad2d.default", "relu.default",
+    "repeat.default", "round.default", "scatter.src", "scatter.value", "scatter_add.default",
+    "scatter_reduce.two", "sigmoid.default", "sign.default", "slice_copy.Tensor",
+    "sort.default", "split_with_sizes.default", "split_with_sizes_copy.default", "sqrt.default",
+    "sub.Tensor", "sum.dim_IntList", "topk.default", "where.self",
+})  # fmt: skip
 _REDUCING = frozenset({"amax.default", "max.dim", "mean.dim", "min.dim", "sum.dim_IntList"})
 _SOFTMAX = frozenset({"_softmax.default", "_log_softmax.default"})
 

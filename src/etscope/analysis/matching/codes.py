@@ -1,8 +1,8 @@
 """The integers to which a backend quantises the values of a graph, as the record knows them.
 
 In a quantised graph an operator that quantises reads the value. QNN's passes remove these
-(`FoldQDQ` of backends/qualcomm/_passes), and the record has the graph from before the passes: a node
-of both has the same origin, and the operator that quantised it there says its codes.
+(`FoldQDQ` of backends/qualcomm/_passes), and the record has the graph from before the passes: a
+node of both has the same origin, and the operator that quantised it there says its codes.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def codes_of_graph(graph: Graph, before: Graph | None) -> GraphCodes:
     of_name = {value: key for node in graph.nodes for value, key in _named(node)}
     for node in graph.nodes:  # that passes inserted, with the numbers of their input
         if stem(node.op) in SAME_VALUE and node.inputs and node.inputs[0] in of_name:
-            source = graph.by_name[node.inputs[0]]
-            known = found.get(of_name[node.inputs[0]]) or Codes.of(source)
+            name = node.inputs[0]
+            known = found.get(of_name[name]) or Codes.of(graph.by_name[name])
             if known is not None:
                 found.setdefault(NodeValue(node.name), known)
     return GraphCodes(found, arguments)

@@ -63,8 +63,10 @@ class Unpaired:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The parts of a run and of its reference that could be compared. sees_inside: a delegate logged
-    values of its own operators."""
+    """The parts of a run and of its reference that could be compared.
+
+    sees_inside: a delegate logged values of its own operators.
+    """
 
     pairs: int
     outputs: tuple[Unpaired, ...]

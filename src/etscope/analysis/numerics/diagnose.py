@@ -60,6 +60,7 @@ from etscope.analysis.numerics.runs import (
 )
 from etscope.analysis.numerics.screening import screened
 from etscope.analysis.numerics.values import channel_axis, compare_values, quantized_range
+from etscope.analysis.profile.correlate import MethodSymbols
 from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import unfolded as unfolded_indices
@@ -67,7 +68,7 @@ from etscope.analysis.selector_fields import fields_of_value
 from etscope.delegates.inner import Inside, as_half, is_half
 from etscope.delegates.values import IN_CODES
 from etscope.errors import MissingDataError, NumericGapError
-from etscope.model.graph import VIEWS, Graph, Node, NodeValue, stem
+from etscope.model.graph import VIEWS, Graph, Node, stem
 from etscope.model.selector import Selector
 
 DEFAULT_METRIC = "sqnr"
@@ -276,24 +277,9 @@ def diagnose_run(
     if judgement.kept is not None:
         keeper = _Keeper(judgement.kept, subgraphs.graph, recomputation.values_stay)
     values = sum(map(len, matching.by_node.values()))
-    integers = {
-        name for name in by_design if name in backends and backends[name].backend in IN_CODES
-    }
-    steps: dict[NodeValue, float] = {}
-    if integers:
-        before = edge_symbols(trace, method).before_passes
-        codes = codes_of_graph(recomputation.graph, before).values
-        steps = {value: one.scale for value, one in codes.items() if value.path in integers}
-    judge_rows = _Judge(
-        paired,
-        subgraphs,
-        backends,
-        judgement,
-        values,
-        recomputation.floats,
-        steps,
-        frozenset(integers),
-    )
+    integers = [name for name in by_design if backends[name].backend in IN_CODES]
+    steps = _steps(edge_symbols(trace, method), recomputation.graph, integers)
+    judge_rows = _Judge(paired, subgraphs, backends, judgement, values, recomputation.floats, steps)
     suspects = None if keeper is None else Suspects()
     pairs = (
         (pair, item)
@@ -328,6 +314,19 @@ def diagnose_run(
         designs=tuple(dict.fromkeys(by_design.values())),
         undocumented=tuple(sorted({one.backend for one in backends.values()} - {_DOCUMENTED})),
     )
+
+
+def _steps(
+    symbols: MethodSymbols, graph: Graph, integers: Sequence[str]
+) -> dict[str, dict[int | None, float]]:
+    """The steps between the numbers that a backend has for the values of nodes that it computes
+    with integers, by node and element; without the values that it has as floats."""
+    found: dict[str, dict[int | None, float]] = {name: {} for name in integers}
+    if found:
+        for value, codes in codes_of_graph(graph, symbols.before_passes).values.items():
+            if value.path in found:
+                found[value.path][value.element] = codes.scale
+    return found
 
 
 def _backends(trace: Trace, logged: LoggedRun, matching: Matching) -> dict[str, Inside]:
@@ -416,8 +415,8 @@ _MOVES = VIEWS | {
     "pixel_unshuffle", "repeat", "roll", "select", "slice", "split", "split_with_sizes", "squeeze",
     "stack", "t", "transpose", "unbind", "unsqueeze",
 }  # fmt: skip
-# That holds for kernels and this backend; others may keep floats as halves. Its arithmetic is known:
-# see `bridge.reference.backends`.
+# That holds for kernels and this backend, whose arithmetic is known (`bridge.reference.backends`);
+# others may keep floats as halves.
 _DOCUMENTED = "XnnpackBackend"
 
 
@@ -454,8 +453,8 @@ def _element(value: Any, pair: Pair) -> Any:
 @dataclass(frozen=True, slots=True)
 class _Judge:
     """Compares logged values with their recomputed ones. backends: of nodes inside delegates.
-    values: their number in the run. integers: the nodes that a backend computes with integers,
-    whatever the graph has. steps: between the numbers that these stand for."""
+    values: their number in the run. steps: of the nodes that a backend computes with integers,
+    whatever the graph has, by element: see `_steps`."""
 
     paired: PairedValues
     subgraphs: Subgraphs
@@ -463,8 +462,7 @@ class _Judge:
     judgement: Judgement
     values: int
     floats: Callable[[str, int | None], Any] | None = None
-    steps: Mapping[NodeValue, float] = field(default_factory=dict)
-    integers: Collection[str] = ()
+    steps: Mapping[str, Mapping[int | None, float]] = field(default_factory=dict)
 
     def compared(self, pair: Pair, item: Recomputed) -> _Compared | None:
         """The values of a pair; None if they cannot be compared."""
@@ -477,7 +475,7 @@ class _Judge:
             half = as_half(np.asarray(local))
             if half is not None:
                 value, local = value.astype(np.float16), half
-        step = self.steps.get(NodeValue(pair.node, pair.element), 0.0)
+        step = self.steps.get(pair.node, {}).get(pair.element, 0.0)
         return _Compared(pair, item, value, local, reference, step)
 
     def row(self, compared: _Compared, *, screen: bool = True) -> NumericsRow:
@@ -549,7 +547,7 @@ class _Judge:
         return Rules(
             tolerance=self.judgement.tolerance,
             quantized=any("quantize" in one.op for one in inside)
-            or any(path in self.integers for path in paths),
+            or any(path in self.steps for path in paths),
             exact=moves_bits and all(stem(one.op) in _MOVES for one in inside),
             values=self.values,
         )

@@ -61,9 +61,9 @@ def arithmetic_of(
     backends: Mapping[str, Inside],
     codes: Callable[[], GraphCodes] = GraphCodes,
 ) -> Arithmetic:
-    """Find how the device computes a graph. backends: of each node that is inside a delegate, by the
-    reference graph's name. codes: returns those that the graph's values are quantised
-    to, for backends that compute with these."""
+    """Find how the device computes a graph. backends: of each node that is inside a delegate, by
+    the reference graph's name. codes: returns those that the graph's values are quantised to, for
+    backends that compute with these."""
     unknown = {name for name, inside in backends.items() if inside.backend not in _RULES}
     found: dict[str, ByDesign] = {}
     has_codes = any(inside.backend in IN_CODES for inside in backends.values())
@@ -93,9 +93,7 @@ def _unchanged(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args
 
 
-def _reads_codes(
-    node: GraphNode, designed: Mapping[str, ByDesign], codes: GraphCodes
-) -> bool:
+def _reads_codes(node: GraphNode, designed: Mapping[str, ByDesign], codes: GraphCodes) -> bool:
     """True if a node's first argument is a value that was computed in codes."""
     source = node.args[0] if node.args else None
     if not isinstance(source, GraphNode) or source.name not in designed:

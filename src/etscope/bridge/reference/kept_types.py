@@ -31,9 +31,7 @@ KEPT_IN_CODES = (
 COMPUTED_IN_HALVES = "{} computed in float16, as its values tell"
 
 
-def in_codes(
-    node: GraphNode, backends: Mapping[str, Inside], codes: GraphCodes
-) -> Compute | None:
+def in_codes(node: GraphNode, backends: Mapping[str, Inside], codes: GraphCodes) -> Compute | None:
     """Return the function that computes a node of such a backend; None for one without integers.
 
     backends: of each node inside a delegate. codes: by the graph's names.
@@ -54,9 +52,7 @@ def in_codes(
         return None
     seed = crc32(node.name.encode())
 
-    def compute(
-        target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_wide: bool
-    ) -> Any:
+    def compute(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_wide: bool) -> Any:
         either_side = torch.Generator().manual_seed(seed) if is_wide else None
         leaves, spec = pytree.tree_flatten(list(args))
         for position, known in incoming.items():
@@ -75,9 +71,7 @@ def in_codes(
     return compute
 
 
-def in_halves(
-    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_wide: bool
-) -> Any:
+def in_halves(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_wide: bool) -> Any:
     """Compute an operator in float16, by float32 as far as it adds up; in float64, if `is_wide`."""
     if is_wide:
         return _widely(target, args, kwargs)
