@@ -8,6 +8,7 @@ device would, with its quantisation, and the values are logged in the shape in w
 from __future__ import annotations
 
 import contextlib
+import copy
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -229,11 +230,11 @@ def lower_to_qnn(
             manager = to_edge_transform_and_lower_to_qnn(
                 lowered, inputs, spec, skip_node_op_set=set(keep), generate_etrecord=True
             )
+    edge = copy.deepcopy(manager.exported_program())  # which the next step changes
     executorch = manager.to_executorch()
     calls = {
         f"lowered_module_{number}": _QnnCall(program) for number, program in enumerate(programs)
     }
-    edge = manager.exported_program()
     return LoweredModel(
         model, inputs, edge, bytes(executorch.buffer), executorch.get_etrecord(), calls
     )
@@ -352,6 +353,7 @@ def lower_to_coreml(
             partitioner=[CoreMLPartitioner(skip_ops_for_coreml_delegation=list(keep))],
             generate_etrecord=True,
         )
+    edge = copy.deepcopy(manager.exported_program())
     executorch = manager.to_executorch()
     record = executorch.get_etrecord()
     maps = [entry["delegate_map"] for entry in record._delegate_map["forward"].values()]
@@ -359,9 +361,7 @@ def lower_to_coreml(
         f"lowered_module_{number}": _CoreMLCall(program, mlmodel, handles)
         for number, ((program, mlmodel), handles) in enumerate(zip(converted, maps, strict=True))
     }
-    return LoweredModel(
-        model, inputs, manager.exported_program(), bytes(executorch.buffer), record, calls
-    )
+    return LoweredModel(model, inputs, edge, bytes(executorch.buffer), record, calls)
 
 
 @dataclass

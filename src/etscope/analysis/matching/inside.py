@@ -58,7 +58,7 @@ def match_inside(
                     )
                     continue
                 value = ("one is a tensor, the other a number", "differs")
-            found.add_reason(own, _named(identifier, value))
+            found.add_reason(own, value)
         call = InnerCall(graph, nodes.inside(symbols.handles.get(number)), values)
         forms = value_forms(None if entry is None else entry.backend_id, call)
         for (slot, value), form in zip(slots, forms, strict=True):
@@ -66,11 +66,7 @@ def match_inside(
                 found.pairs[slot] = value
                 found.forms[slot] = form
             else:
-                found.add_reason([slot], _named(slot.delegate_id, (form, "differs")))
-
-
-def _named(identifier: int | str | None, reason: Reason) -> Reason:
-    return f"{identifier!r} inside the call: {reason[0]}", reason[1]
+                found.add_reason([slot], (form, "differs"))
 
 
 @dataclass(frozen=True)

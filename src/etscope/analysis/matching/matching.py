@@ -175,7 +175,11 @@ def match(
         if record.kind == "delegate"
     }
     runtime = Runtime(instructions, logged, delegated or {}, tuple(outputs), counts)
-    if graph is symbols.graph or symbols.graph is None or any(n.debug_handle for n in graph.nodes):
+    before = symbols.before_passes
+    has_handles = any(node.debug_handle for node in graph.nodes)
+    if before is not None and graph.name == before.name:
+        has_handles = False  # those of the graph before the passes are of other nodes
+    if graph is symbols.graph or symbols.graph is None or has_handles:
         found = match_instructions(runtime, replace(symbols, graph=graph), graph)
     else:
         edge = symbols.graph
@@ -199,7 +203,9 @@ def match(
             *found.reason_of(slot),
             instruction=slot.instruction,
             output=slot.output,
-            op=labels.get(slot.instruction, ""),
+            op=labels.get(slot.instruction, "")
+            if slot.delegate_id is None
+            else str(slot.delegate_id),
         )
         for slot in runtime.slots
         if slot not in found.pairs

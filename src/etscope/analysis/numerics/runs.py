@@ -172,7 +172,9 @@ class PairedValues:
             kind,
             instruction=pair.instruction,
             output=pair.output,
-            op=self.records[pair.instruction].label,
+            op=self.records[pair.instruction].label
+            if pair.delegate_id is None
+            else str(pair.delegate_id),
         )
 
     def coverage(self) -> Coverage:
