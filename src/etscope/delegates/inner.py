@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from etscope.formats.program.scalar_type import numpy_dtype
 from etscope.model.graph import Graph, Node, TensorSpec, stem
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -41,8 +42,8 @@ class Codes:
 
     def numbers(self, codes: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
         """The numbers that codes stand for."""
-        numbers: npt.NDArray[Any] = (codes.astype(np.float64) - self.zero_point) * self.scale
-        return numbers.astype(dtype)
+        numbers = (codes.astype(np.float64) - self.zero_point) * self.scale
+        return np.asarray(numbers, numpy_dtype(dtype))
 
     @classmethod
     def of(cls, node: Node) -> Codes | None:
@@ -84,11 +85,7 @@ class Form:
             array = array.reshape(self.shape)
         if self.codes is not None:
             return self.codes.numbers(array, self.dtype or "float32")
-        if self.dtype == "bfloat16":
-            import ml_dtypes
-
-            return array.astype(ml_dtypes.bfloat16)
-        return array if self.dtype is None else array.astype(self.dtype)
+        return array if self.dtype is None else array.astype(numpy_dtype(self.dtype))
 
 
 @dataclass(frozen=True, slots=True)
