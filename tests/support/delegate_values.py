@@ -325,6 +325,67 @@ def _as_logged(value: torch.Tensor, node: Any) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(numbers)
 
 
+# -- Vulkan
+
+
+def lower_to_vulkan(
+    model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], *, in_halves: bool = False
+) -> LoweredModel:
+    """Lower a model by `VulkanPartitioner`, which runs here. Vulkan logs no values of its own.
+    in_halves: the device computes in float16, as with the option `force_fp16`."""
+    from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+    from executorch.backends.vulkan.vulkan_preprocess import VulkanBackend
+    from executorch.exir import to_edge_transform_and_lower
+
+    programs: list[Any] = []
+    preprocess = VulkanBackend.preprocess
+
+    def noted(cls: Any, program: Any, specs: Any) -> Any:
+        programs.append(copy.deepcopy(program))
+        return preprocess(program, specs)
+
+    with mock.patch.object(VulkanBackend, "preprocess", classmethod(noted)):
+        manager = to_edge_transform_and_lower(
+            torch.export.export(model, inputs),
+            partitioner=[VulkanPartitioner()],
+            generate_etrecord=True,
+        )
+    edge = copy.deepcopy(manager.exported_program())
+    executorch = manager.to_executorch()
+    calls = {
+        f"lowered_module_{number}": _PlainCall(program, in_halves)
+        for number, program in enumerate(programs)
+    }
+    record = executorch.get_etrecord()
+    return LoweredModel(model, inputs, edge, bytes(executorch.buffer), record, calls)
+
+
+@dataclass
+class _PlainCall:
+    """A partition as PyTorch runs it, without values of its own."""
+
+    program: Any
+    in_halves: bool
+
+    def __call__(
+        self, inputs: Sequence[torch.Tensor], faults: Mapping[str, Fault]
+    ) -> tuple[list[torch.Tensor], list[Logged]]:
+        given = dict(_placeholders(self.program, inputs))
+        values: dict[str, Any] = {}
+        graph = self.program.graph_module.graph
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                values[node.name] = given[node.name]
+            elif node.op == "call_function":
+                args = _map_args(node.args, values)
+                value = node.target(*args, **_map_args(node.kwargs, values))
+                values[node.name] = faults[node.name](args, value) if node.name in faults else value
+            if self.in_halves and node.name in values:
+                values[node.name] = _as_half(values[node.name])
+        (output,) = (node for node in graph.nodes if node.op == "output")
+        return [values[node.name] for node in output.args[0]], []
+
+
 # -- Core ML
 
 

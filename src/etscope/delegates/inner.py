@@ -169,8 +169,8 @@ def without_ones(shape: Sequence[int | str]) -> list[int | str]:
 
 
 class Inside(NamedTuple):
-    """Where a node is computed: in a call of a delegate. in_halves: in float16, as far as the
-    call's values tell, though they are float32."""
+    """The backend that computes a node in its call. in_halves: in float16, as far as the call's
+    values tell, though they are float32."""
 
     backend: str
     in_halves: bool = False

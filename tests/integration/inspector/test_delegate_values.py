@@ -20,6 +20,7 @@ from tests.support.delegate_values import (
     LoweredModel,
     lower_to_coreml,
     lower_to_qnn,
+    lower_to_vulkan,
 )
 
 
@@ -203,6 +204,18 @@ def test_a_fault_is_named_at_the_border_without_inner_values(name: str, tmp_path
     (row,) = found.rows
     assert row.verdict == WRONG and row.is_delegate
     assert node in row.nodes and len(row.lines) > 1
+
+
+@pytest.mark.parametrize("in_halves", [False, True])
+def test_vulkans_calls_are_compared_at_their_border(in_halves: bool, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    inputs = (torch.randn(1, 3, 8, 8),)
+    model = lower_to_vulkan(Convolutions().eval(), inputs, in_halves=in_halves)
+    found = diagnosed(model, tmp_path)
+    assert [row.verdict for row in found.rows if row.is_delegate] == ["fine", "fine"]
+    found = diagnosed(model, tmp_path, faults={"aten_relu_default": by_half})
+    assert found.first is not None and found.first.is_delegate
+    assert "aten_relu_default" in found.first.nodes
 
 
 def test_several_calls_with_a_kernel_between_them(tmp_path: Path) -> None:
