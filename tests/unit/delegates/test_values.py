@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etscope.analysis.matching.inside import _settled
+from etscope.analysis.matching.inside import LoggedHandles
 from etscope.delegates.inner import Codes, Form, InnerCall, InnerValue, as_half, is_half
 from etscope.delegates.values import value_forms
 from etscope.model.graph import Graph, Node, TensorSpec, Value
@@ -203,13 +203,13 @@ def test_the_nodes_of_core_mls_operators(
     handles: dict[str, list[int]], logged: list[str], expected: dict[str, list[int]]
 ) -> None:
     for name in logged:
-        certain, possible = _settled(name, handles[name], handles, logged)
+        certain, possible = LoggedHandles(handles, logged).of(name)
         assert (sorted(certain), possible) == (expected[name], [])
 
 
 def test_an_operator_that_may_be_the_inner_part_of_a_node_is_not_sure() -> None:
     handles = {"a": [5, 6], "b": [6]}  # the last operator of 6 has a type that is not logged
-    assert _settled("a", [5, 6], handles, ["a"]) == ([5], [6])
+    assert LoggedHandles(handles, ["a"]).of("a") == ([5], [6])
 
 
 def test_float16_shows_in_the_numbers() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from etscope.delegates.inner import Codes
 from etscope.model.graph import SAME_VALUE, Graph, Node, NodeValue, stem
@@ -27,6 +28,14 @@ class GraphCodes:
 
     values: Mapping[NodeValue, Codes] = field(default_factory=dict)
     arguments: Mapping[tuple[str, str], Codes] = field(default_factory=dict)
+
+    @cached_property
+    def by_node(self) -> Mapping[str, Mapping[int | None, Codes]]:
+        """The codes of each node's values, by its path and their elements."""
+        found: dict[str, dict[int | None, Codes]] = {}
+        for value, codes in self.values.items():
+            found.setdefault(value.path, {})[value.element] = codes
+        return found
 
 
 def codes_of_graph(graph: Graph, before: Graph | None) -> GraphCodes:

@@ -6,8 +6,9 @@ of these has the value. `delegates.values` tells how the backend's value becomes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from etscope.analysis.matching.codes import codes_of_graph
 from etscope.analysis.matching.run import PartialMatching, Reason, Runtime, Slot
@@ -15,8 +16,6 @@ from etscope.analysis.profile.correlate import MethodSymbols, handle_list
 from etscope.delegates.inner import Form, InnerCall, InnerValue
 from etscope.delegates.values import value_forms
 from etscope.model.graph import Graph, NodeValue
-
-_Handles = Mapping[str, Sequence[int]]
 
 
 def match_inside(
@@ -33,32 +32,26 @@ def match_inside(
     codes = codes_of_graph(graph, symbols.before_passes).values
     for number, identifiers in calls.items():
         entry = symbols.delegates.get(number)
-        handles = {} if entry is None else entry.handles
-        logged = [name for name in identifiers if str(name) in handles]
+        table = LoggedHandles({} if entry is None else entry.handles, list(map(str, identifiers)))
         slots, values = [], []
         for identifier in identifiers:
             own = [
                 Slot(number, output, identifier)
                 for output in range(len(runtime.delegated[number, identifier]))
             ]
-            value = _value_of(identifier, own, handles, logged, runtime, nodes)
-            if isinstance(value, NodeValue):
-                spec, expected = runtime.spec(own[0]), graph.spec_of(value)
-                if spec is not None and expected is not None:
-                    slots.append((own[0], value))
-                    values.append(
-                        InnerValue(
-                            identifier,
-                            spec.dtype,
-                            spec.shape,
-                            value.path,
-                            expected,
-                            codes.get(value),
-                        )
-                    )
-                    continue
-                value = ("one is a tensor, the other a number", "differs")
-            found.add_reason(own, value)
+            value = _value_of(str(identifier), len(own), table, nodes)
+            if not isinstance(value, NodeValue):
+                found.add_reason(own, value)
+                continue
+            spec, expected = runtime.spec(own[0]), graph.spec_of(value)
+            if spec is None or expected is None:
+                found.add_reason(own, ("one is a tensor, the other a number", "differs"))
+                continue
+            slots.append((own[0], value))
+            known = codes.get(value)
+            values.append(
+                InnerValue(identifier, spec.dtype, spec.shape, value.path, expected, known)
+            )
         call = InnerCall(graph, nodes.inside(symbols.handles.get(number)), values)
         forms = value_forms(None if entry is None else entry.backend_id, call)
         for (slot, value), form in zip(slots, forms, strict=True):
@@ -93,59 +86,77 @@ class _Nodes:
 
 
 def _value_of(
-    identifier: int | str,
-    slots: Sequence[Slot],
-    handles: _Handles,
-    logged: Collection[int | str],
-    runtime: Runtime,
-    nodes: _Nodes,
+    identifier: str, count: int, table: LoggedHandles, nodes: _Nodes
 ) -> NodeValue | Reason:
     """The value of the graph that was logged under an identifier, or the reason why none is known.
-    logged: the identifiers that the call logged and its map has."""
-    if str(identifier) not in handles:
+    count: of the values that were logged under it."""
+    if identifier not in table.handles:
         return "the delegate's map does not have it", "unknown"
-    own = [handle for handle in handles[str(identifier)] if handle in nodes.by_handle]
-    if not own:
+    if not any(handle in nodes.by_handle for handle in table.handles[identifier]):
         return "no node of the reference has its debug handles", "unknown"
-    certain, possible = _settled(str(identifier), own, handles, logged)
-    last = max((nodes.by_handle[handle][-1] for handle in certain), default=-1)
-    if any(nodes.by_handle[handle][-1] > last for handle in possible):
+    certain, possible = (
+        [nodes.by_handle[handle][-1] for handle in handles if handle in nodes.by_handle]
+        for handles in table.of(identifier)
+    )
+    last = max(certain, default=-1)
+    if max(possible, default=-1) > last:
         return "several values of the call are of its debug handles", "ambiguous"
     if last < 0:
         return "another value of the call is of its debug handles", "differs"
     values = nodes.graph.values_of(nodes.graph.calls[nodes.paths[last]])
     if len(values) > 1:  # a batch norm has values that nothing reads
         values = tuple(value for value in values if nodes.graph.users_of(value))
-    if len(values) != 1 or len(slots) != 1:
-        return f"{len(slots)} values were logged for {nodes.paths[last]}", "differs"
+    if len(values) != 1 or count != 1:
+        return f"{count} values were logged for {nodes.paths[last]}", "differs"
     return values[0]
 
 
-def _settled(
-    identifier: str, own: Sequence[int], handles: _Handles, logged: Collection[int | str]
-) -> tuple[list[int], list[int]]:
-    """Split the debug handles of a logged value: those whose value it is, and those of which it may
-    be an inner part.
+@dataclass(frozen=True)
+class LoggedHandles:
+    """The debug handles of a delegate's map, and the identifiers that a call logged values under.
 
     Core ML's map has all of its operators that a node became, and operators that several nodes
     became together; it logs the last operator of each handle. Handles of the same operators have
-    the same last one, and each logged operator is the last of one at least.
+    the same last one, and each logged operator is the last of one handle at least.
     """
 
-    def groups(name: str) -> dict[frozenset[str], list[int]]:
+    handles: Mapping[str, Sequence[int]]
+    logged: Sequence[str]
+
+    def of(self, identifier: str) -> tuple[list[int], list[int]]:
+        """Split the debug handles of a logged value: those whose value it is, and those of which it
+        may be an inner part."""
+        mine = {
+            names: handles
+            for names, handles in self._groups(identifier).items()
+            if self._owners.get(names, {identifier}) == {identifier}
+        }
+        certain, possible = list[int](), list[int]()
+        for names, handles in mine.items():
+            (certain if len(names) == 1 or len(mine) == 1 else possible).extend(handles)
+        return certain, possible
+
+    def _groups(self, identifier: str) -> dict[frozenset[str], list[int]]:
+        """The handles of an identifier, by the identifiers that share them."""
         found: dict[frozenset[str], list[int]] = {}
-        for handle in handles[name]:
-            names = frozenset(other for other in handles if handle in handles[other])
-            found.setdefault(names, []).append(handle)
+        for handle in self.handles[identifier]:
+            found.setdefault(self._sharing[handle], []).append(handle)
         return found
 
-    mine = groups(identifier)
-    for other in map(str, logged):
-        if other != identifier and len(found := groups(other)) == 1:
-            mine.pop(next(iter(found)), None)
-    known = set(own)
-    certain, possible = list[int](), list[int]()
-    for names, members in mine.items():
-        is_certain = len(names) == 1 or len(mine) == 1
-        (certain if is_certain else possible).extend(h for h in members if h in known)
-    return certain, possible
+    @cached_property
+    def _sharing(self) -> Mapping[int, frozenset[str]]:
+        found: dict[int, set[str]] = {}
+        for name, handles in self.handles.items():
+            for handle in handles:
+                found.setdefault(handle, set()).add(name)
+        return {handle: frozenset(names) for handle, names in found.items()}
+
+    @cached_property
+    def _owners(self) -> Mapping[frozenset[str], set[str]]:
+        """The logged identifiers that are the last of handles, as they have no others."""
+        found: dict[frozenset[str], set[str]] = {}
+        for name in self.logged:
+            groups = self._groups(name) if name in self.handles else {}
+            if len(groups) == 1:
+                found.setdefault(next(iter(groups)), set()).add(name)
+        return found

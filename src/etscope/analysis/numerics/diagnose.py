@@ -321,12 +321,11 @@ def _steps(
 ) -> dict[str, dict[int | None, float]]:
     """The steps between the numbers that a backend has for the values of nodes that it computes
     with integers, by node and element; without the values that it has as floats."""
-    found: dict[str, dict[int | None, float]] = {name: {} for name in integers}
-    if found:
-        for value, codes in codes_of_graph(graph, symbols.before_passes).values.items():
-            if value.path in found:
-                found[value.path][value.element] = codes.scale
-    return found
+    by_node = codes_of_graph(graph, symbols.before_passes).by_node if integers else {}
+    return {
+        name: {element: codes.scale for element, codes in by_node.get(name, {}).items()}
+        for name in integers
+    }
 
 
 def _backends(trace: Trace, logged: LoggedRun, matching: Matching) -> dict[str, Inside]:

@@ -38,7 +38,7 @@ def in_codes(node: GraphNode, backends: Mapping[str, Inside], codes: GraphCodes)
     """
     if "quantize" in node.operator:
         return None
-    own = {value.element: known for value, known in codes.values.items() if value.path == node.name}
+    own = codes.by_node.get(node.name, {})
     incoming: dict[int, Codes] = {}
     for position, leaf in enumerate(pytree.tree_leaves(list(node.args))):
         if not isinstance(leaf, GraphNode) or leaf.weight is not None:
