@@ -6,8 +6,10 @@ import math
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from etscope.analysis.matching.codes import codes_of_graph
 from etscope.analysis.matching.logged_run import logged_run, unfolded
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import (
@@ -31,8 +33,10 @@ from etscope.analysis.numerics.runs import (
     OtherInputsError,
     check_values,
     chosen_run,
+    edge_symbols,
 )
 from etscope.analysis.profile.trace import Trace
+from etscope.delegates.inner import Inside
 from etscope.diagnosis.float_side import FloatSide, float_side
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.reference import (
@@ -103,7 +107,8 @@ class PreparedNumerics:
         graph = reference_of(trace, method, reference_graph or EDGE, None).graph
         self._matcher = RunMatcher(graph)
         self._runnable = runnable_graph(trace, trace.record, graph)
-        self._arithmetics: dict[frozenset[tuple[str, str]], Arithmetic] = {}
+        self._codes = partial(codes_of_graph, graph, edge_symbols(trace, method).before_passes)
+        self._arithmetics: dict[frozenset[tuple[str, Inside]], Arithmetic] = {}
         self._side: FloatSide | None = None
         self._no_side: tuple[str, ...] = ()
         try:
@@ -141,11 +146,11 @@ class PreparedNumerics:
 
         arithmetic, graph = self._arithmetic, self._matcher.graph
 
-        def designs(backends: Mapping[str, str]) -> Mapping[str, str]:
+        def designs(backends: Mapping[str, Inside]) -> Mapping[str, str]:
             return {name: one.reason for name, one in arithmetic(backends).by_design.items()}
 
         def values(
-            device: DeviceValues, nodes: Collection[str], backends: Mapping[str, str]
+            device: DeviceValues, nodes: Collection[str], backends: Mapping[str, Inside]
         ) -> Iterable[Recomputed]:
             return recompute(self._runnable, inputs, device, nodes, memory, arithmetic(backends))
 
@@ -154,7 +159,7 @@ class PreparedNumerics:
         before = Memory(local=dict(memory.local))
 
         def explaining(
-            device: DeviceValues, rows: Sequence[NumericsRow], backends: Mapping[str, str]
+            device: DeviceValues, rows: Sequence[NumericsRow], backends: Mapping[str, Inside]
         ) -> Recomputing:
             from etscope.bridge.reference.hypotheses import Repeated
 
@@ -179,13 +184,13 @@ class PreparedNumerics:
                 found = replace(found, quantization=cost)
         return replace(found, doubts=(*found.doubts, *self._no_side))
 
-    def _arithmetic(self, backends: Mapping[str, str]) -> Arithmetic:
+    def _arithmetic(self, backends: Mapping[str, Inside]) -> Arithmetic:
         """The device's way to compute the graph, found once for all runs."""
         from etscope.bridge.reference.backends import arithmetic_of
 
         key = frozenset(backends.items())
         if key not in self._arithmetics:
-            self._arithmetics[key] = arithmetic_of(self._runnable, backends)
+            self._arithmetics[key] = arithmetic_of(self._runnable, backends, self._codes)
         return self._arithmetics[key]
 
     def go_on(self, trace: Trace, run: MethodRun | None, inputs: Any, memory: Memory) -> None:

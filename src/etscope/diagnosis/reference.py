@@ -78,7 +78,7 @@ def reference_of(
     graph = None
     if name is None:
         graph = _default_graph(trace, method, best_effort)
-    elif name in (EDGE, EDGE_GRAPH):
+    if graph is None and name in (None, EDGE, EDGE_GRAPH):
         graph = edge_symbols(trace, method).graph
     if graph is None:
         graph = recorded_graph(trace, record, _found_name(record, name or EDGE, method))

@@ -44,7 +44,7 @@ from etscope.analysis.numerics.stages import (
     device_errors,
     places_of,
 )
-from etscope.analysis.profile.correlate import graph_name
+from etscope.analysis.profile.correlate import AFTER_PASSES, graph_name
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.numerics import RunToCompare, numerics_of
@@ -67,10 +67,6 @@ from etscope.model.graph import Graph, NodeValue
 
 if TYPE_CHECKING:
     from etscope.bridge.reference.reference import ReferenceGraph
-
-# The name of the edge program after the passes of `to_edge_transform_and_lower(transform_passes=)`.
-AFTER_PASSES = "edge_after_transform"
-
 
 _FACTORS = (0.5, -1.0)  # of floats, to make other inputs of those of the export
 

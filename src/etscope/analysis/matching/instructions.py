@@ -16,11 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from etscope.analysis.matching.inside import match_inside
 from etscope.analysis.matching.run import PartialMatching, Reason, Runtime, Slot, type_mismatch
 from etscope.analysis.profile.correlate import (
     MethodSymbols,
     branch_nodes,
-    delegate_handles,
     handle_list,
 )
 from etscope.analysis.program.program import InstructionRecord
@@ -252,35 +252,6 @@ def in_own_order(
 def read_by(covered: Iterable[str], graph: Graph) -> set[NodeValue]:
     """The values that the nodes read, and those that these are views or copies of."""
     return {value for path in covered for value in graph.read_through(graph.calls[path])}
-
-
-# -- operators inside delegates
-
-
-def match_inside(
-    runtime: Runtime, symbols: MethodSymbols, graph: Graph, found: PartialMatching
-) -> None:
-    """Pair what a delegate logged for its own operators: its map leads from their identifiers to
-    handles, and the last node with one of these has the value."""
-    by_handle: dict[int, list[Node]] = {}
-    for node in graph.operators.values():
-        if node.debug_handle is not None:
-            by_handle.setdefault(node.debug_handle, []).append(node)
-    for (number, identifier), specs in runtime.delegated.items():
-        slots = [Slot(number, output, identifier) for output in range(len(specs))]
-        entry = symbols.delegates.get(number)
-        handles = None if entry is None else delegate_handles(identifier, entry.handles)
-        nodes = [node for handle in sorted(handles or ()) for node in by_handle.get(handle, ())]
-        values = graph.values_of(nodes[-1]) if nodes else ()
-        if not nodes:
-            reason: Reason = (f"the delegate's map has no nodes for {identifier!r}", "unknown")
-            found.add_reason(slots, reason)
-        elif len(values) != len(slots):
-            found.add_reason(
-                slots, (f"{len(slots)} values were logged for {nodes[-1].name}", "differs")
-            )
-        else:
-            _pair_by_position(slots, values, runtime, graph, found)
 
 
 _Group = tuple[int, str]  # a debug handle and an operator's stem

@@ -37,14 +37,16 @@ class LoggedRun:
     _read: dict[_Key, list[list[Any]]] = field(default_factory=dict, repr=False, compare=False)
 
     def values(self, pair: Pair) -> list[Any]:
-        """The logged value of a pair, once for each pass of a loop: arrays of the debug buffer."""
+        """The logged value of a pair, once for each pass of a loop: arrays of the debug buffer, of
+        values inside delegates in the form of the reference's."""
         key = pair.instruction, pair.delegate_id
         if key not in self._read:
             self._read[key] = [
                 unfolded(self.trace.values(self.block, self.run, positions))
                 for positions in self.passes[key]
             ]
-        return [values[pair.logged] for values in self._read[key]]
+        found = [values[pair.logged] for values in self._read[key]]
+        return found if pair.form is None else [pair.form.of(value) for value in found]
 
 
 def logged_run(trace: Trace, block: Block, run: int, method: str) -> LoggedRun:

@@ -17,6 +17,7 @@ from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE, match_inst
 from etscope.analysis.matching.run import LoggedSpec, PartialMatching, Reason, Runtime, Slot, Specs
 from etscope.analysis.profile.correlate import MethodSymbols, is_operator
 from etscope.analysis.program.program import InstructionRecord, place, unfolded
+from etscope.delegates.inner import Form
 from etscope.formats.program.pte_schema import ListValue, Method, TensorValue, Value
 from etscope.model.graph import VIEWS, Graph, Node, NodeValue, TensorSpec, stem
 from etscope.model.table import Column, Kind, Table
@@ -30,7 +31,8 @@ class Pair:
     all that the instruction logged; a delegate logs its inputs, too. element: index into the node's
     tuple or list, None for a node of one value. delegate_id: identifies the operator inside a
     delegate that logged the value. is_view: the logged value has the same elements in another
-    shape, since memory planning made the node a view of what the instruction computed.
+    shape, since memory planning made the node a view of what the instruction computed. form: how a
+    value that was logged inside of a delegate becomes the node's; None for other values.
     """
 
     instruction: int
@@ -40,6 +42,7 @@ class Pair:
     logged: int = 0
     delegate_id: int | str | None = None
     is_view: bool = False
+    form: Form | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,16 @@ class Unpaired:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The parts of a run and of its reference that could be compared."""
+    """The parts of a run and of its reference that could be compared.
+
+    sees_inside: a delegate logged values of its own operators.
+    """
 
     pairs: int
     outputs: tuple[Unpaired, ...]
     nodes: tuple[Unpaired, ...]
     paired_nodes: int
+    sees_inside: bool = False
 
     def __str__(self) -> str:
         return (
@@ -79,7 +86,7 @@ class Coverage:
         it does not."""
         inside = sum(node.reason.startswith(INSIDE_A_DELEGATE) for node in self.nodes)
         nodes = self.paired_nodes + len(self.nodes)
-        if 2 * inside <= nodes:
+        if 2 * inside <= nodes or self.sees_inside:
             return None
         return (
             f"{inside:,} of {nodes:,} reference nodes lie inside delegates, whose outputs alone "
@@ -135,7 +142,11 @@ class Matching:
     @property
     def coverage(self) -> Coverage:
         return Coverage(
-            len(self.pairs), self.unpaired_outputs, self.unpaired_nodes, len(self.by_node)
+            len(self.pairs),
+            self.unpaired_outputs,
+            self.unpaired_nodes,
+            len(self.by_node),
+            any(pair.delegate_id is not None for pair in self.pairs),
         )
 
 
@@ -164,7 +175,11 @@ def match(
         if record.kind == "delegate"
     }
     runtime = Runtime(instructions, logged, delegated or {}, tuple(outputs), counts)
-    if graph is symbols.graph or symbols.graph is None or any(n.debug_handle for n in graph.nodes):
+    before = symbols.before_passes
+    has_handles = any(node.debug_handle for node in graph.nodes)
+    if before is not None and graph.name == before.name:
+        has_handles = False  # those of the graph before the passes are of other nodes
+    if graph is symbols.graph or symbols.graph is None or has_handles:
         found = match_instructions(runtime, replace(symbols, graph=graph), graph)
     else:
         edge = symbols.graph
@@ -178,6 +193,7 @@ def match(
             logged=runtime.logged_index(slot),
             delegate_id=slot.delegate_id,
             is_view=slot in found.views,
+            form=found.forms.get(slot),
         )
         for slot, value in sorted(found.pairs.items(), key=lambda item: item[0].order)
     ]
@@ -187,7 +203,9 @@ def match(
             *found.reason_of(slot),
             instruction=slot.instruction,
             output=slot.output,
-            op=labels.get(slot.instruction, ""),
+            op=labels.get(slot.instruction, "")
+            if slot.delegate_id is None
+            else str(slot.delegate_id),
         )
         for slot in runtime.slots
         if slot not in found.pairs
@@ -267,7 +285,7 @@ class _Origins:
 
     def __init__(self, edge_found: PartialMatching, edge: Graph, graph: Graph) -> None:
         self._edge_found, self._edge, self._graph = edge_found, edge, graph
-        self.found = PartialMatching(reasons=dict(edge_found.reasons))
+        self.found = PartialMatching(forms=edge_found.forms, reasons=dict(edge_found.reasons))
         self._slots: dict[NodeValue, list[Slot]] = {}
         for slot, value in edge_found.pairs.items():
             self._slots.setdefault(edge.inner_value(value), []).append(slot)

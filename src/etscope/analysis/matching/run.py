@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from etscope.analysis.program.program import InstructionRecord
+from etscope.delegates.inner import Form
 from etscope.model.graph import NodeValue, TensorSpec
 
 # A recorder may widen a type that an ETDump cannot hold.
@@ -126,11 +127,13 @@ class Runtime:
 class PartialMatching:
     """The pairs found so far, and reasons for the values without one.
 
-    views: the slots whose values have another shape than the node's. covered: the paths of the
-    nodes in each delegate call, by instruction.
+    forms: how values that were logged inside of delegates become the nodes'. views: the slots whose
+    values have another shape than the node's. covered: the paths of the nodes in each delegate
+    call, by instruction.
     """
 
     pairs: dict[Slot, NodeValue] = field(default_factory=dict)
+    forms: dict[Slot, Form] = field(default_factory=dict)
     views: set[Slot] = field(default_factory=set)
     reasons: dict[Slot, Reason] = field(default_factory=dict)
     node_reasons: dict[str, Reason] = field(default_factory=dict)

@@ -12,12 +12,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
+from etscope.analysis.matching.codes import codes_of_graph
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.metrics import Metric, find_metric
@@ -59,10 +60,13 @@ from etscope.analysis.numerics.runs import (
 )
 from etscope.analysis.numerics.screening import screened
 from etscope.analysis.numerics.values import channel_axis, compare_values, quantized_range
+from etscope.analysis.profile.correlate import MethodSymbols
 from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import unfolded as unfolded_indices
 from etscope.analysis.selector_fields import fields_of_value
+from etscope.delegates.inner import Inside, as_half, is_half
+from etscope.delegates.values import IN_CODES
 from etscope.errors import MissingDataError, NumericGapError
 from etscope.model.graph import VIEWS, Graph, Node, stem
 from etscope.model.selector import Selector
@@ -134,8 +138,8 @@ class Recomputation:
 
     graph: Graph
     inputs: Sequence[Any]
-    run: Callable[[DeviceValues, Collection[str], Mapping[str, str]], Iterable[Recomputed]]
-    by_design: Callable[[Mapping[str, str]], Mapping[str, str]]
+    run: Callable[[DeviceValues, Collection[str], Mapping[str, Inside]], Iterable[Recomputed]]
+    by_design: Callable[[Mapping[str, Inside]], Mapping[str, str]]
     values_stay: bool = False
     floats: Callable[[str, int | None], Any] | None = None
     explaining: PrepareRecomputing | None = None
@@ -265,7 +269,7 @@ def diagnose_run(
     doubts = doubts_of_logged_inputs(trace, logged, recomputation.inputs)
     matching, subgraphs = matcher.matched(trace, logged)
     paired = PairedValues(logged, matching)
-    backends = _backends(trace, method, matching)
+    backends = _backends(trace, logged, matching)
     by_design = recomputation.by_design(backends)
     flow = _Flow(judgement.metric, by_design)
     device = device_values(logged, matching)
@@ -273,7 +277,9 @@ def diagnose_run(
     if judgement.kept is not None:
         keeper = _Keeper(judgement.kept, subgraphs.graph, recomputation.values_stay)
     values = sum(map(len, matching.by_node.values()))
-    judge_rows = _Judge(paired, subgraphs, backends, judgement, values, recomputation.floats)
+    integers = [name for name in by_design if backends[name].backend in IN_CODES]
+    steps = _steps(edge_symbols(trace, method), recomputation.graph, integers)
+    judge_rows = _Judge(paired, subgraphs, backends, judgement, values, recomputation.floats, steps)
     suspects = None if keeper is None else Suspects()
     pairs = (
         (pair, item)
@@ -306,19 +312,43 @@ def diagnose_run(
         coverage=coverage,
         doubts=tuple(doubts),
         designs=tuple(dict.fromkeys(by_design.values())),
-        undocumented=tuple(sorted({*backends.values()} - {_DOCUMENTED})),
+        undocumented=tuple(sorted({one.backend for one in backends.values()} - {_DOCUMENTED})),
     )
 
 
-def _backends(trace: Trace, method: str, matching: Matching) -> dict[str, str]:
-    """The backend of each node inside a delegate."""
-    delegates = edge_symbols(trace, method).delegates
+def _steps(
+    symbols: MethodSymbols, graph: Graph, integers: Sequence[str]
+) -> dict[str, dict[int | None, float]]:
+    """The steps between the numbers that a backend has for the values of nodes that it computes
+    with integers, by node and element; without the values that it has as floats."""
+    by_node = codes_of_graph(graph, symbols.before_passes).by_node if integers else {}
     return {
-        path: delegates[number].backend_id
-        for number, paths in matching.covered.items()
-        if number in delegates
-        for path in paths
+        name: {element: codes.scale for element, codes in by_node.get(name, {}).items()}
+        for name in integers
     }
+
+
+def _backends(trace: Trace, logged: LoggedRun, matching: Matching) -> dict[str, Inside]:
+    """The backend of each node inside a delegate, and whether it computed the node in float16: as
+    the value tells that was logged of it, or else those of the call."""
+    delegates = edge_symbols(trace, logged.method).delegates
+    found: dict[str, Inside] = {}
+    for number, paths in matching.covered.items():
+        if number not in delegates:
+            continue
+        backend = delegates[number].backend_id
+        halves: dict[str, bool] = {}
+        border: list[bool] = []
+        for pair in () if backend == _DOCUMENTED else matching.by_instruction.get(number, ()):
+            values = logged.values(pair)
+            if all(getattr(value, "dtype", None) == np.float32 for value in values):
+                told = all(map(is_half, values))
+                border += [told] if pair.delegate_id is None else []
+                halves[pair.node] = told and halves.get(pair.node, True)
+        of_call = bool(border) and all(border)
+        for path in paths:
+            found[path] = Inside(backend, halves.get(path, of_call))
+    return found
 
 
 def _judged(
@@ -384,25 +414,35 @@ _MOVES = VIEWS | {
     "pixel_unshuffle", "repeat", "roll", "select", "slice", "split", "split_with_sizes", "squeeze",
     "stack", "t", "transpose", "unbind", "unsqueeze",
 }  # fmt: skip
-# Where that is so: in kernels, of no backend, and in XNNPACK. Others may keep floats as halves.
-_DOCUMENTED = "XnnpackBackend"  # its arithmetic is known: see `bridge.reference.backends`
-_MOVE_BITS = (None, _DOCUMENTED)
+# That holds for kernels and this backend, whose arithmetic is known (`bridge.reference.backends`);
+# others may keep floats as halves.
+_DOCUMENTED = "XnnpackBackend"
 
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """A device's value, and what was recomputed for it."""
+    """A device's value, and what was recomputed for it. step: between the numbers that the backend
+    has for it; 0 if it has floats."""
 
     pair: Pair
     item: Recomputed
     value: Any
     local: Any
     reference: Any
+    step: float = 0.0
 
     @property
     def wide(self) -> Any:
-        """PyTorch's result in float64."""
-        return _element(self.item.wide, self.pair)
+        """PyTorch's result in float64; half a step off at least, as each number may be rounded to
+        either side."""
+        wide = _element(self.item.wide, self.pair)
+        if not self.step or wide is None or np.shape(wide) != np.shape(self.local):
+            return wide
+        local = np.asarray(self.local, np.float64)
+        noise = np.asarray(wide, np.float64) - local
+        signs = np.resize([1.0, -1.0], noise.size).reshape(noise.shape)
+        signs = np.where(noise == 0, signs, np.sign(noise))
+        return local + signs * np.maximum(np.abs(noise), self.step / 2)
 
 
 def _element(value: Any, pair: Pair) -> Any:
@@ -412,20 +452,30 @@ def _element(value: Any, pair: Pair) -> Any:
 @dataclass(frozen=True, slots=True)
 class _Judge:
     """Compares logged values with their recomputed ones. backends: of nodes inside delegates.
-    values: their number in the run."""
+    values: their number in the run. steps: of the nodes that a backend computes with integers,
+    whatever the graph has, by element: see `_steps`."""
 
     paired: PairedValues
     subgraphs: Subgraphs
-    backends: Mapping[str, str]
+    backends: Mapping[str, Inside]
     judgement: Judgement
     values: int
     floats: Callable[[str, int | None], Any] | None = None
+    steps: Mapping[str, Mapping[int | None, float]] = field(default_factory=dict)
 
     def compared(self, pair: Pair, item: Recomputed) -> _Compared | None:
         """The values of a pair; None if they cannot be compared."""
         local, reference = _element(item.local, pair), _element(item.reference, pair)
         value = self.paired.value(pair, item.loop_pass, local)
-        return None if value is None else _Compared(pair, item, value, local, reference)
+        if value is None:
+            return None
+        inside = self.backends.get(pair.node)
+        if inside is not None and inside.in_halves and is_half(value):
+            half = as_half(np.asarray(local))
+            if half is not None:
+                value, local = value.astype(np.float16), half
+        step = self.steps.get(pair.node, {}).get(pair.element, 0.0)
+        return _Compared(pair, item, value, local, reference, step)
 
     def row(self, compared: _Compared, *, screen: bool = True) -> NumericsRow:
         """The row of a value. screen: without noise, if the value is fine whatever that is."""
@@ -444,8 +494,8 @@ class _Judge:
             pair=pair,
             loop_pass=item.loop_pass,
             event=record.event if pair.delegate_id is None else str(pair.delegate_id),
-            label=record.label,
-            is_delegate=record.kind == "delegate",
+            label=record.label if pair.delegate_id is None else stem(node.op),
+            is_delegate=record.kind == "delegate" and pair.delegate_id is None,
             op=node.op,
             nodes=subgraph.nodes,
             reads=subgraph.reads,
@@ -491,10 +541,12 @@ class _Judge:
         """The rules for a value."""
         paths = self.subgraphs.of(pair.node).nodes
         inside = [self.subgraphs.graph.calls[path] for path in paths]
-        moves_bits = self.backends.get(pair.node) in _MOVE_BITS
+        place = self.backends.get(pair.node)
+        moves_bits = place is None or place.backend == _DOCUMENTED
         return Rules(
             tolerance=self.judgement.tolerance,
-            quantized=any("quantize" in one.op for one in inside),
+            quantized=any("quantize" in one.op for one in inside)
+            or any(path in self.steps for path in paths),
             exact=moves_bits and all(stem(one.op) in _MOVES for one in inside),
             values=self.values,
         )

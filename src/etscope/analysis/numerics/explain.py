@@ -19,6 +19,7 @@ from etscope.analysis.numerics.explanations import (
 from etscope.analysis.numerics.likenesses import likenesses, non_finite, single_element
 from etscope.analysis.numerics.rows import WRONG, NumericsRow
 from etscope.analysis.profile.source_location import lines_of
+from etscope.delegates.inner import Inside
 from etscope.model.graph import VIEWS, Graph, stem
 
 MOST_EXPLAINED = 4  # wrong rows, the first
@@ -31,7 +32,7 @@ Values = Callable[[str, int], Collection[tuple[int | None, Any]]]
 Recomputing = Callable[[NumericsRow, Residual], Iterable[Candidate]]
 # Makes that function for rows whose faults are to be explained; of the device's values, and the
 # backends of nodes inside delegates.
-PrepareRecomputing = Callable[[Values, Sequence[NumericsRow], Mapping[str, str]], Recomputing]
+PrepareRecomputing = Callable[[Values, Sequence[NumericsRow], Mapping[str, Inside]], Recomputing]
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class Others:
     """
 
     nodes: Sequence[str]
-    backends: Mapping[str, str]
+    backends: Mapping[str, Inside]
     now: Values
     before: Values | None = None
 

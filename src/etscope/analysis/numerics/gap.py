@@ -151,17 +151,21 @@ def numeric_gap(
     )
     matching = match_run(trace, logged, reference.graph)
     paired = PairedValues(logged, matching)
-    handles = edge_symbols(trace, method).handles
+    symbols = edge_symbols(trace, method)
     rows: list[GapRow] = []
     for pair, loop_pass, expected, actual in _compared_values(paired, reference):
         record, node = paired.records[pair.instruction], reference.graph.calls[pair.node]
+        covered, handles = matching.covered.get(pair.instruction, ()), symbols.handles
+        if pair.delegate_id is not None:
+            known = symbols.delegates[pair.instruction].handles
+            covered, handles = (), {pair.instruction: known[str(pair.delegate_id)]}
         row = GapRow(
             pair=pair,
             event=record.event if pair.delegate_id is None else str(pair.delegate_id),
             label=record.label,
             node=pair.node,
             op=node.op,
-            nodes=tuple(dict.fromkeys((*matching.covered.get(pair.instruction, ()), pair.node))),
+            nodes=tuple(dict.fromkeys((*covered, pair.node))),
             handles=tuple(handle_list(handles.get(pair.instruction))),
             metrics=measure_all(found, expected, actual),
             shape=tuple(np.shape(expected)),

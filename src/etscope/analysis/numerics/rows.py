@@ -69,10 +69,10 @@ class RowValues:
 class NumericsRow:
     """A value of the device, and where its error comes from.
 
-    event, label: of the instruction. op: of the node. nodes: those that compute the value from the
-    last recorded ones, the value's own node last; a delegate's call as a whole. reads: the nodes of
-    these recorded values. inputs: the graph's inputs that are read directly. lines: of Python, the
-    node's own first.
+    event, label: of the instruction, or of the operator inside a delegate. op: of the node. nodes:
+    those that compute the value from the last recorded ones, the value's own node last; a
+    delegate's call as a whole. reads: the nodes of these recorded values. inputs: the graph's
+    inputs that are read directly. lines: of Python, the node's own first.
 
     total: error of the device's value to the reference. quantization: of a quantised model, error
     of the reference's value to the graph before quantisation, if the record has that. local: error
@@ -254,9 +254,10 @@ class Numerics:
             notes += self.quantization.notes
         notes += self.doubts
         if self.undocumented:
+            where = "by the values that it logged" if self.coverage.sees_inside else "at its border"
             notes.append(
-                f"{' and '.join(self.undocumented)}: compared at its border, by the plain "
-                "reference, as its arithmetic is not known"
+                f"{' and '.join(self.undocumented)}: compared {where}, by the plain reference, as "
+                "its arithmetic is not known"
             )
         notes.append(str(self.coverage))
         if self.coverage.hidden is not None:
@@ -379,6 +380,8 @@ def _values_are(count: int) -> str:
 def described(row: NumericsRow) -> str:
     """An operator by instruction, name, node, module and line; a delegate by all its lines."""
     what = "the delegate call" if row.is_delegate else row.label or row.op
+    if row.pair.delegate_id is not None:
+        what = f"{what} inside the delegate call"
     places = [f"node {row.node}"]
     if row.module:
         places.append(f"module {row.module}")

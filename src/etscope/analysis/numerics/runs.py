@@ -172,7 +172,9 @@ class PairedValues:
             kind,
             instruction=pair.instruction,
             output=pair.output,
-            op=self.records[pair.instruction].label,
+            op=self.records[pair.instruction].label
+            if pair.delegate_id is None
+            else str(pair.delegate_id),
         )
 
     def coverage(self) -> Coverage:
@@ -192,6 +194,7 @@ class PairedValues:
             outputs=(*self.matching.unpaired_outputs, *self._failed.values()),
             nodes=(*self.matching.unpaired_nodes, *lost.values()),
             paired_nodes=len(named),
+            sees_inside=any(pair.delegate_id is not None for pair in compared),
         )
 
 

@@ -57,6 +57,8 @@ class MethodSymbols:
 
     `handles` has an int for a kernel's instruction, a list for a delegate's, as in the record.
     `has_maps`: whether the record maps instructions to handles at all (very old ones do not).
+    `before_passes`: the edge program, if `graph` is that after passes which numbered the debug
+    handles anew; else None.
     """
 
     method: str
@@ -65,6 +67,7 @@ class MethodSymbols:
     delegates: Mapping[int, DelegateMap] = field(default_factory=dict)
     num_outputs: Mapping[int, int] = field(default_factory=dict)
     has_maps: bool = False
+    before_passes: Graph | None = None
 
     @cached_property
     def nodes_by_handle(self) -> Mapping[int, tuple[Node, ...]]:
@@ -226,6 +229,9 @@ def delegate_handles(
 
 # -- The debug symbols of each method, from a record.
 
+# The edge program after the passes of `to_edge_transform_and_lower(transform_passes=)`.
+AFTER_PASSES = "edge_after_transform"
+
 # Upstream's name for the edge program in `op_graph_dict` and `reference_graph_name`.
 EDGE_GRAPH = "edge_dialect_graph_module"
 
@@ -328,11 +334,20 @@ _WITHOUT_HANDLES = frozenset({"VulkanBackend"})
 
 def method_symbols(record: RecordView, method: str, reference: str = EDGE_GRAPH) -> MethodSymbols:
     """The symbols of one method; its nodes are those of the graph called `reference`, with lines
-    and modules of the exported program where they have none."""
-    graph = None
+    and modules of the exported program where they have none.
+
+    The edge program's debug handles are those of the program that ran, unless passes numbered them
+    anew, as QNN's do: then the graph after the passes stands for it.
+    """
+    graph, before = None, None
     if record.graph_names:
         name = graph_name(record, reference, method)
         graph = graph_from_record(record, name)
+        renumbered = f"{AFTER_PASSES}/{method}"
+        if name == f"{EDGE}/{method}" and renumbered in record.graph_names:
+            after = graph_from_record(record, renumbered)
+            if _are_renumbered(graph, after):
+                name, graph, before = renumbered, after, graph
         if not all(is_located(node) for node in graph.nodes if is_operator(node)):
             with suppress(MissingDataError):
                 exported = graph_name(record, EXPORTED, method)
@@ -357,6 +372,25 @@ def method_symbols(record: RecordView, method: str, reference: str = EDGE_GRAPH)
         },
         has_maps=record.debug_handle_map is not None,
         num_outputs=(record.instruction_id_to_num_outs_map or {}).get(method, {}),
+        before_passes=before,
+    )
+
+
+def _are_renumbered(before: Graph, after: Graph) -> bool:
+    """True if passes gave the nodes other debug handles, in their order from 1 on
+    (`ResolveDebugHandle` of backends/qualcomm/_passes)."""
+    handles = [node.debug_handle for node in after.nodes if is_operator(node)]
+    if handles != list(range(1, len(handles) + 1)):
+        return False
+    earlier = {
+        (node.op, origin.name, origin.graph_id): node.debug_handle
+        for node in before.nodes
+        for origin in node.origins[:1]
+    }
+    return any(
+        earlier.get((node.op, origin.name, origin.graph_id), node.debug_handle) != node.debug_handle
+        for node in after.nodes
+        for origin in node.origins[:1]
     )
 
 

@@ -7,6 +7,8 @@ the backend does, so that the rest of a difference is an error.
 XNNPACK: scales of weights that are quantised by group are stored as bfloat16
 (`NodeVisitor.get_quant_params` of executorch.backends.xnnpack). Static int8 operators compute with
 integers: see `bridge.reference.xnnpack_int8`.
+
+Values that stay in integers in QNN, and float16 in any backend: see `bridge.reference.kept_types`.
 """
 
 from __future__ import annotations
@@ -17,8 +19,18 @@ from typing import Any, NamedTuple
 
 import torch
 
+from etscope.analysis.matching.codes import GraphCodes
+from etscope.bridge.reference.kept_types import (
+    COMPUTED_IN_HALVES,
+    KEPT_IN_CODES,
+    in_codes,
+    in_halves,
+)
 from etscope.bridge.reference.reference import GraphNode, ReferenceGraph
 from etscope.bridge.reference.xnnpack_int8 import Compute, dynamic_of, static_of
+from etscope.delegates.inner import Inside
+from etscope.delegates.values import IN_CODES
+from etscope.model.graph import NodeValue
 
 
 class ByDesign(NamedTuple):
@@ -44,24 +56,56 @@ class Arithmetic(NamedTuple):
 PLAIN = Arithmetic({}, ())
 
 
-def arithmetic_of(graph: ReferenceGraph, backends: Mapping[str, str]) -> Arithmetic:
-    """Find how the device computes a graph. backends: the backend by the reference graph's name of
-    each node that is inside a delegate."""
-    unknown = frozenset(name for name, backend in backends.items() if backend not in _RULES)
+def arithmetic_of(
+    graph: ReferenceGraph,
+    backends: Mapping[str, Inside],
+    codes: Callable[[], GraphCodes] = GraphCodes,
+) -> Arithmetic:
+    """Find how the device computes a graph. backends: of each node that is inside a delegate, by
+    the reference graph's name. codes: returns those that the graph's values are quantised to, for
+    backends that compute with these."""
+    unknown = {name for name, inside in backends.items() if inside.backend not in _RULES}
     found: dict[str, ByDesign] = {}
+    has_codes = any(inside.backend in IN_CODES for inside in backends.values())
+    known = codes() if has_codes else GraphCodes()
     for node in graph.nodes():
-        rule = _RULES.get(backends.get(node.name, ""))
+        inside = backends.get(node.name)
+        if inside is None:
+            continue
+        kept = in_codes(node, backends, known) if inside.backend in IN_CODES else None
+        if kept is not None:
+            found[node.name] = ByDesign(KEPT_IN_CODES, _unchanged, kept)
+        elif inside.in_halves:
+            reason = COMPUTED_IN_HALVES.format(inside.backend)
+            found[node.name] = ByDesign(reason, _unchanged, in_halves)
+        if node.name in found:
+            continue
+        if _reads_codes(node, found, known):
+            unknown.discard(node.name)  # its numbers are rounded already
+        rule = _RULES.get(inside.backend)
         design = None if rule is None else rule(node)
         if design is not None:
             found[node.name] = design
-    return Arithmetic(found, unknown)
+    return Arithmetic(found, frozenset(unknown))
+
+
+def _unchanged(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return args
+
+
+def _reads_codes(node: GraphNode, designed: Mapping[str, ByDesign], codes: GraphCodes) -> bool:
+    """True if a node's first argument is a value that was computed in codes."""
+    source = node.args[0] if node.args else None
+    if not isinstance(source, GraphNode) or source.name not in designed:
+        return False
+    return NodeValue(source.name) in codes.values
 
 
 def _xnnpack(node: GraphNode) -> ByDesign | None:
     for reason, compute_of in ((_BY_ROW, dynamic_of), (_INTEGERS, static_of)):
         compute = compute_of(node)
         if compute is not None:
-            return ByDesign(reason, lambda args: args, compute)
+            return ByDesign(reason, _unchanged, compute)
     at = _SCALES.get(node.operator)
     if at is None or not _is_by_group(node, at):
         return None
