@@ -273,9 +273,8 @@ def diagnose_run(
     by_design = recomputation.by_design(backends)
     flow = _Flow(judgement.metric, by_design)
     device = device_values(logged, matching)
-    keeper = None
-    if judgement.kept is not None:
-        keeper = _Keeper(judgement.kept, subgraphs.graph, recomputation.values_stay)
+    kept, stay = judgement.kept, recomputation.values_stay
+    keeper = None if kept is None else _Keeper(kept, subgraphs.graph, stay)
     values = sum(map(len, matching.by_node.values()))
     integers = [name for name in by_design if backends[name].backend in IN_CODES]
     steps = _steps(edge_symbols(trace, method), recomputation.graph, integers)
@@ -301,8 +300,6 @@ def diagnose_run(
         before = _run_before(trace, chosen, method, matcher)
         others = Others(list(matching.by_node), backends, device, before)
         rows = with_explanations(rows, suspects, subgraphs.graph, others, recomputation.explaining)
-    if doubts is None:
-        doubts = list(doubts_of_inputs(rows))
     return Numerics(
         method=method,
         reference=recomputation.graph.name,
@@ -310,7 +307,7 @@ def diagnose_run(
         metric=judgement.metric,
         rows=tuple(rows),
         coverage=coverage,
-        doubts=tuple(doubts),
+        doubts=tuple(doubts_of_inputs(rows) if doubts is None else doubts),
         designs=tuple(dict.fromkeys(by_design.values())),
         undocumented=tuple(sorted({one.backend for one in backends.values()} - {_DOCUMENTED})),
     )

@@ -179,14 +179,19 @@ def numeric_gap(
         rows.append(row)
     coverage = paired.coverage()
     if not rows:
-        reasons = [unpaired.reason for unpaired in coverage.outputs] or ["nothing was logged"]
-        raise NumericGapError(
-            f"none of the {len(coverage.outputs)} logged values could be compared with "
-            f"{reference.name}: {max(set(reasons), key=reasons.count)}",
-            hint="the ETDump, the ETRecord and the program must be of one export",
-        )
+        raise _nothing_compared(coverage, reference)
     name, graph = reference.name, reference.graph
     return Gap(method, name, graph, chosen.number, tuple(found), tuple(rows), coverage, matching)
+
+
+def _nothing_compared(coverage: Coverage, reference: Reference) -> NumericGapError:
+    """Return the error for a run of which no value was compared, with the commonest reason."""
+    reasons = [unpaired.reason for unpaired in coverage.outputs] or ["nothing was logged"]
+    return NumericGapError(
+        f"none of the {len(coverage.outputs)} logged values could be compared with "
+        f"{reference.name}: {max(set(reasons), key=reasons.count)}",
+        hint="the ETDump, the ETRecord and the program must be of one export",
+    )
 
 
 def _compared_values(

@@ -232,7 +232,6 @@ def _run(
     lines = Lines()
     trace, record = found.trace, found.own_record
     numerics = found.numerics
-    metric = None if numerics is None else numerics.metric
     run_nodes = {
         name: (program_nodes(program, name, record) if trace is None else trace.run_nodes(name))
         for name in plans
@@ -250,11 +249,6 @@ def _run(
     named = () if record is None else record.graph_names
     views = [shown.view for shown in graphs]
     recorded = {view.linked.name: view.graph for view in views if view.linked.name in named}
-    edges = {
-        shown.view.method: shown
-        for shown in graphs
-        if shown.view.linked.name == f"{EDGE}/{shown.view.method}"
-    }
     sections = [
         *found.sections,
         *profile_sections(methods, found.scale),
@@ -270,17 +264,7 @@ def _run(
         "findings": findings_documents(found, methods, known),
         "summary": [section_document(section) for section in sections],
         "methods": _method_documents(found, methods, graphs, lines),
-        "graphs": [
-            graph_document(
-                shown,
-                found.scale,
-                lines,
-                metric,
-                edges.get(shown.view.method),
-                _partition(shown, record, program),
-            )
-            for shown in graphs
-        ],
+        "graphs": _graph_documents(found, graphs, program, lines),
         "numerics": numerics and numerics_document(numerics, methods, graphs, lines),
         "numericsNote": found.numerics_note,
         "memory": memory_documents(plans, methods, run_nodes),
@@ -290,6 +274,29 @@ def _run(
         else timeline_document(trace, methods, found.scale, found.backend_files),
         "source": lines.document(),  # last: all of the above add lines
     }
+
+
+def _graph_documents(
+    found: ReportInput, graphs: Sequence[ShownGraph], program: Program | None, lines: Lines
+) -> list[Json]:
+    """Return the graphs, each with the edge graph of its method and who took which nodes."""
+    edges = {
+        shown.view.method: shown
+        for shown in graphs
+        if shown.view.linked.name == f"{EDGE}/{shown.view.method}"
+    }
+    metric = None if found.numerics is None else found.numerics.metric
+    return [
+        graph_document(
+            shown,
+            found.scale,
+            lines,
+            metric,
+            edges.get(shown.view.method),
+            _partition(shown, found.own_record, program),
+        )
+        for shown in graphs
+    ]
 
 
 def _partition(
