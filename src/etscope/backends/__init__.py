@@ -232,11 +232,10 @@ def _option(key: str, found: Mapping[str, Backend]) -> tuple[str, Option]:
             hint=f"say of which: {' or '.join(f'{one}.{wanted}' for one in having)}",
         )
     if not having:
-        lines = [
-            f"\n  {one}: " + ("; ".join(map(str, options.values())) or "none")
-            for one, backend in asked.items()
-            for options in (backend.options(),)
-        ]
+        lines = []
+        for one, backend in asked.items():
+            options = [f"\n    {option}" for option in backend.options().values()]
+            lines.append(f"\n  {one}:{''.join(options) or ' none'}")
         raise UsageError(f"there is no option {key!r}", hint=f"the options are:{''.join(lines)}")
     return having[0], asked[having[0]].options()[wanted]
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-Mode = Literal[
-    "int8_sym",
-    "int8_mixed",
-    "int8_transformer",
-]
+Mode = Literal["int8_sym", "int8_mixed", "int8_transformer"]
 
 
 def partitioners(*, device: str = "CPU") -> list[Any]:
