@@ -160,19 +160,16 @@ def export(
     Args:
         model: a `torch.nn.Module`, which becomes the method "forward" (exported in evaluation
             mode), an `ExportedProgram`, or a dict of those by method.
-        inputs: example inputs: a tuple or list of positional ones, a dict of those by keyword, or
-            a single tensor. For a dict of programs, a dict of these by method. By default those
-            that an exported program holds.
+        inputs: example inputs: a tuple or list of positional ones, a dict by keyword, or a tensor;
+            for a dict of programs, these by method. By default those that a program holds.
         backend: a name in `etscope.backends.BACKENDS` or of an entry point `etscope.backends`; or
             several, separated by commas: each takes what those before it left.
         backend_options: options of the backends by name, or by "backend.name".
-        quantize: weights and activations as int8, by the quantizer of the first backend that has
-            one. The expected outputs are then those of the quantised graph in PyTorch. The record
-            has the graph before, too, as "float/<method>".
+        quantize: weights and activations as int8, by the quantizer of the first backend with one.
+            Outputs are then of the quantised graph; the record also has "float/<method>".
         dynamic_shapes: as for `torch.export.export`; for a module only.
-        strict: trace a module strictly, so that operators have the model's own lines; None falls
-            back with a warning where that does not work.
-        calibration: inputs that set the ranges of activations, each like `inputs`. By default the
+        strict: trace strictly, so that operators have the model's lines; None: where it works.
+        calibration: inputs that set the ranges of activations, each like `inputs`; by default the
             example inputs, which is enough to look at speed, not at accuracy.
         keep_float: selectors of nodes of the exported graph ("module:head", "op:conv2d and
             file:model.py:34") that stay in float, with those that are quantised as one with them.
@@ -181,10 +178,9 @@ def export(
         float_model: the model before it was quantised, for one that is given quantised, as by
             torchao's `quantize_`: any form that `model` takes. The record has its graph.
 
-    Raises `UsageError` for arguments that contradict each other, and for selectors in `keep_float`
-    of no node to be quantised or in `taps` of none that can be an output; `MissingDataError` for
-    one in `taps` of no node; `MissingDependencyError` for a backend whose packages are not
-    installed; `ExportFailure` for a model that cannot be run or made a program.
+    Raises `UsageError` for arguments that contradict each other, and for selectors of nodes that
+    cannot be quantised or be an output; `MissingDataError` for one in `taps` of no node;
+    `MissingDependencyError` without a backend's packages; `ExportFailure` if the model fails.
     """
     require("torch", wanted_by="export")
     require("executorch.exir", wanted_by="export")

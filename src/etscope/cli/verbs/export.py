@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,11 +153,11 @@ def exported(
     seed: int,
     calibration: Sequence[str],
     backend: str,
-    backend_options: Mapping[str, str],
     float_model: str | None = None,
     **options: Any,
 ) -> tuple[Source, Exported]:
-    """Load the model of that name and export it; `options` go to `Source.export`."""
+    """Load the model of that name and export it; `options` go to `Source.export`, those of the
+    backends among them."""
     import logging
     import sys
     from contextlib import redirect_stdout
@@ -168,13 +168,13 @@ def exported(
 
     for name in filter(None, (model, float_model)):
         check_model_name(name)
-    backends = chosen(backend, backend_options)
+    backends = chosen(backend, options.get("backend_options") or {})
     check_options(backends, bool(options.get("quantize")))
     load_torch("export")
     with progress(f"loading {backend}"), quiet():
         for one in backends:
             one.check_packages()
-    options |= {"backend": backend, "backend_options": backend_options}
+    options["backend"] = backend
     # torchao registers enums that other packages have registered already, and logs each.
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
     with progress(f"loading {model}"), redirect_stdout(sys.stderr):
