@@ -175,8 +175,7 @@ def export(
             file:model.py:34") that stay in float, with those that are quantised as one with them.
         taps: selectors of nodes of the exported program, after quantisation, whose values become
             outputs after the model's own. `record.taps` lists them.
-        float_model: the model before it was quantised, for one that is given quantised, as by
-            torchao's `quantize_`: any form that `model` takes. The record has its graph.
+        float_model: the model before torchao's `quantize_`, in any form, for the record.
 
     Raises `UsageError` for arguments that contradict each other, and for selectors of nodes that
     cannot be quantised or be an output; `MissingDataError` for one in `taps` of no node;
