@@ -42,10 +42,11 @@ def decode(call: LoggedCall) -> list[Meaning]:
             accelerator = number if _ACCELERATOR.match(name) else None
         elif unit is None:
             unit = "count" if accelerator is None else "cycles"
+        known = identifier if node is None else node["node"]
         found.append(
             Meaning(
                 plain if node is None else node["node"],
-                identifier if node is None else node["node"],
+                None if is_summary else known,
                 quantity=Quantity.INTERVAL if unit == "us" else Quantity.COUNTER,
                 clock=Clock.DEVICE,
                 unit=unit,

@@ -190,6 +190,10 @@ def attribute(key: EventKey, symbols: MethodSymbols) -> Attribution:
     backend = None if delegate is None else delegate.backend_id
     if key.delegate_id is not None:
         handles = None if delegate is None else delegate_handles(key.delegate_id, delegate.handles)
+        if delegate is not None and delegate.backend_id in _NAMES_NODES and not delegate.handles:
+            inside = symbols.nodes_of(symbols.handles.get(instruction))
+            named = (node for node in inside if node.name == key.delegate_id)
+            handles = [node.debug_handle for node in named if node.debug_handle is not None] or None
     elif delegate is not None and key.role == "other":
         handles = None  # a phase of the call
     elif key.name != "DELEGATE_CALL":
@@ -328,6 +332,8 @@ def with_exported_lines(graph: Graph, exported: Graph) -> Graph:
     return replace(graph, nodes=tuple(map(located, graph.nodes)))
 
 
+# Backends that log the names of nodes, and have a map only where they dump tensors too.
+_NAMES_NODES = frozenset({"QnnBackend"})
 # Backends whose delegate map has other numbers than debug handles (`analysis.delegates.vulkan`).
 _WITHOUT_HANDLES = frozenset({"VulkanBackend"})
 
