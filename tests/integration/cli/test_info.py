@@ -180,7 +180,7 @@ def test_a_program_is_told_without_what_reads_records() -> None:
 
 @pytest.mark.parametrize(
     ("name", "option"),
-    [("vulkan_fp16", "force_fp16=0x01"), ("ethos_u55", "target=ethos-u55-128")],
+    [("vulkan_fp16", "force_fp16=true"), ("ethos_u55", "target=ethos-u55-128")],
 )
 def test_options_of_delegates_have_their_values(
     name: str, option: str, capsys: pytest.CaptureFixture[str]

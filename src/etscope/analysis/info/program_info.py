@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.memory import MemoryPlan, memory_plans, peak_section, summary_section
-from etscope.delegates.options import option_texts
 from etscope.formats.bytes.flatbuffer import Span
+from etscope.formats.program.compile_options import option_texts
 from etscope.formats.program.pte import Program, program_fingerprint
 from etscope.formats.program.pte_schema import (
     DelegateCall,
