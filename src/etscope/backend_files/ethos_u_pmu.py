@@ -50,6 +50,12 @@ class _Report:
     ratios: dict[str, float] = field(default_factory=dict)
     names: Sequence[str] = ()
 
+    @property
+    def calls_per_inference(self) -> float | None:
+        if self.delegations is None or not self.inferences:
+            return None
+        return self.delegations / self.inferences
+
 
 def read(path: str, text: str) -> BackendFile:
     """Read all reports of a log. Raises `FormatError` if none has a counter."""
@@ -70,14 +76,8 @@ def read(path: str, text: str) -> BackendFile:
         columns=COLUMNS,
         notes=tuple(notes),
         of_inference=True,
-        calls_per_inference=_calls_per_inference(reports[-1]),
+        calls_per_inference=reports[-1].calls_per_inference,
     )
-
-
-def _calls_per_inference(report: _Report) -> float | None:
-    if report.delegations is None or not report.inferences:
-        return None
-    return report.delegations / report.inferences
 
 
 def _reports(text: str) -> Iterator[_Report]:
