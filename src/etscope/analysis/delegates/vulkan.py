@@ -109,6 +109,8 @@ def handles_by_call(
         for handle, count in reshapes.items()
         if count >= sum(_is_reshape(node.op) for node in nodes[handle])
     }
+    # The call that made each value.
+    makers = {call.arguments[-1]: number for number, call in enumerate(calls) if call.arguments}
     told: dict[str, tuple[int, ...]] = {}
     for row, handle in found.items():
         fused: tuple[int, ...] = ()
@@ -116,8 +118,12 @@ def handles_by_call(
             node = next(node for node in nodes[handle] if _fits(calls[row], node))
             fused, source = _before(node, nodes, taken)
             # Passes move reshapes past other operators: it must follow what its node follows.
-            maker = _maker(calls, row)
-            if (None if maker is None else found.get(maker, -1)) != source:
+            at: int | None = row
+            while at is not None and (
+                _is_reshape(calls[at].name) or stem(calls[at].name) in _COPIES
+            ):
+                at = makers.get(calls[at].arguments[0]) if calls[at].arguments else None
+            if (None if at is None else found.get(at, -1)) != source:
                 continue
         told[str(calls[row].node_id)] = (handle, *fused)
     return told
@@ -149,16 +155,6 @@ def _before(
         is_fused &= at.debug_handle is not None and at.debug_handle not in taken
         if is_fused and at.debug_handle is not None and _is_reshape(at.op):
             found.append(at.debug_handle)
-
-
-def _maker(calls: Sequence[VulkanCall], row: int) -> int | None:
-    """Return the number of the call that made what a reshape reads, before other reshapes and
-    copies; None for an input."""
-    makers = {call.arguments[-1]: number for number, call in enumerate(calls) if call.arguments}
-    at: int | None = row
-    while at is not None and (_is_reshape(calls[at].name) or stem(calls[at].name) in _COPIES):
-        at = makers.get(calls[at].arguments[0]) if calls[at].arguments else None
-    return at
 
 
 def _same(
