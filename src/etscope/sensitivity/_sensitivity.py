@@ -244,23 +244,27 @@ def timed(
     another one, so that a disturbance of the machine affects them all. They run in this process,
     as they have been run before: starting a process takes longer than they do.
     """
-    from etscope.run import Call, run
-
-    inputs = list(references.inputs[0])
     keys = list(programs)
     executions = dict.fromkeys(keys, _FEWEST)
     found: dict[Any, list[float]] = {key: [] for key in keys}
     for number in range(-1, rounds):
         start = number % len(keys) if keys else 0
         for key in keys[start:] + keys[:start]:
-            call = Call(references.method, inputs, iterations=executions[key], warmup=_WARMUP)
-            with run(programs[key], [call], trace=False, isolate=False) as done:
-                time = done.latency.p50_ns
+            time = _median_ns(programs[key], references, executions[key])
             if number < 0:  # this round only chooses the number of executions
                 executions[key] = int(np.clip(_ROUND_NS / max(time, 1), _FEWEST, _MOST))
             else:
                 found[key].append(time / 1e6)
     return {key: np.array(times) for key, times in found.items()}
+
+
+def _median_ns(program: Path, references: References, iterations: int) -> float:
+    from etscope.run import Call, run
+
+    inputs = list(references.inputs[0])
+    call = Call(references.method, inputs, iterations=iterations, warmup=_WARMUP)
+    with run(program, [call], trace=False, isolate=False) as done:
+        return done.latency.p50_ns
 
 
 # -- Variants of the model.
