@@ -524,19 +524,13 @@ def stored_tensors(program: Program, nodes_of: NodesOf | None = None) -> tuple[S
 
     nodes_of: returns the nodes of a method; None where they are not known.
     """
-    return tuple(
-        tensor
-        for method in program.methods
-        for tensor in _of_method(
-            program, method, {} if nodes_of is None else nodes_of(method.name).nodes
-        )
-    )
-
-
-def _of_method(program: Program, method: Method, nodes: Mapping[int, Nodes]) -> list[StoredTensor]:
-    found = [*_in_values(program, method, nodes), *_in_delegates(program, method, nodes)]
-    last = len(method.instructions)
-    return sorted(found, key=lambda t: last if t.instruction is None else t.instruction)
+    tensors: list[StoredTensor] = []
+    for method in program.methods:
+        nodes = {} if nodes_of is None else nodes_of(method.name).nodes
+        found = [*_in_values(program, method, nodes), *_in_delegates(program, method, nodes)]
+        last = len(method.instructions)
+        tensors += sorted(found, key=lambda t: last if t.instruction is None else t.instruction)
+    return tuple(tensors)
 
 
 def _in_values(

@@ -36,6 +36,8 @@ _READABLE = (
 )
 _FEW = 65_536  # characters that are enough to see what a JSON file is
 _TEXTS: tuple[tuple[Callable[[str], bool], Callable[[str, str], BackendFile]], ...] = (
+    (vela.is_layers, vela.read_layers),
+    (vela.is_summary, vela.read_summary),
     (ethos_u_pmu.recognises, ethos_u_pmu.read),
     (webgpu_queries.recognises, webgpu_queries.read),
 )
@@ -57,12 +59,23 @@ def read_backend_file(path: PathLike) -> BackendFile:
         if not text.strip():
             raise FormatError("this file is empty", hint="etscope reads " + ", ".join(_READABLE))
         start = text.lstrip()
-        return _read_json(name, text) if start[0] in "{[" else _read_text(name, start)
+        if start[0] in "{[":
+            return _read_json(name, text)
+        for recognises, read in _TEXTS:
+            if recognises(start):
+                return read(name, start)
+        raise _unknown("its text matches no known form")
 
 
 def _read_json(name: str, text: str) -> BackendFile:
-    """Read a JSON file. A trace is large, and is read event by event."""
-    if _is_trace(text):
+    """Read a JSON file. A trace, an object with traceEvents or an array whose first object is an
+    event, is large, and is read event by event."""
+    if text.lstrip()[0] == "{":
+        is_trace = '"traceEvents"' in text
+    else:
+        first = next(_first_events(text), None)
+        is_trace = first is not None and isinstance(first.get("ph"), str)
+    if is_trace:
         for event in _first_events(text):
             if qnn_optrace.recognises(event):
                 return qnn_optrace.read(name, text)
@@ -80,30 +93,10 @@ def _read_json(name: str, text: str) -> BackendFile:
     raise _unknown("this is JSON of another kind")
 
 
-def _is_trace(text: str) -> bool:
-    """True for an object with traceEvents, or an array whose first object is a trace's event."""
-    if text.lstrip()[0] == "{":
-        return '"traceEvents"' in text
-    first = next(_first_events(text), None)
-    return first is not None and isinstance(first.get("ph"), str)
-
-
 def _first_events(text: str) -> Iterator[Mapping[str, Any]]:
     """The first events of a trace, enough to tell whose it is."""
     events = chrome_trace.trace_events(text, {})
     return islice(events, 100)
-
-
-def _read_text(name: str, text: str) -> BackendFile:
-    header = text.partition("\n")[0].strip()
-    if vela.is_layers(header):
-        return vela.read_layers(name, text)
-    if vela.is_summary(header):
-        return vela.read_summary(name, text)
-    for recognises, read in _TEXTS:
-        if recognises(text):
-            return read(name, text)
-    raise _unknown("its text matches no known form")
 
 
 def _unknown(what: str) -> FormatError:

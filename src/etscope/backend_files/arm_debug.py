@@ -52,7 +52,8 @@ def read(path: str, document: Sequence[Any]) -> BackendFile:
 
 
 def _row(event: Mapping[str, Any]) -> ImportedRow:
-    aten, tosa, torch = (_object(event.get(f"{name}_info")) for name in ("aten", "tosa", "torch"))
+    parts = (event.get(f"{name}_info") for name in ("aten", "tosa", "torch"))
+    aten, tosa, torch = (part if isinstance(part, dict) else {} for part in parts)
     trace, stack = torch.get("node_trace"), torch.get("stack_trace")
     names = [
         one["name"]
@@ -60,6 +61,11 @@ def _row(event: Mapping[str, Any]) -> ImportedRow:
         if isinstance(one, dict) and isinstance(one.get("name"), str)
     ]
     text = "\n".join(map(str, stack)) if isinstance(stack, list) else str(stack or "")
+    if text.startswith("File "):  # as Python writes it: Arm strips the first line's indentation
+        text = f"  {text}"
+    modules = torch.get("nn_module_stack")
+    innermost = [*modules.values()][-1] if isinstance(modules, dict) and modules else None
+    path = innermost[0] if isinstance(innermost, (list, tuple)) and innermost else None
     return ImportedRow(
         str(aten.get("node_name", "")),
         None,
@@ -67,26 +73,10 @@ def _row(event: Mapping[str, Any]) -> ImportedRow:
         str(tosa.get("operator_name", "")).removeprefix("Op."),
         basis=Basis.DERIVED,
         nodes=tuple(dict.fromkeys(names)),
-        lines=source_lines(_indented(text)),
-        module=_module(torch.get("nn_module_stack")),
+        lines=source_lines(text),
+        module=None if path is None else str(path),
         extra={
             "aten": str(aten.get("operator_name", "")),
             "made_of": list(dict.fromkeys(names)),
         },
     )
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _indented(stack: str) -> str:
-    """The stack as Python writes it: upstream strips the first line's indentation."""
-    return f"  {stack}" if stack.startswith("File ") else stack
-
-
-def _module(stack: Any) -> str | None:
-    """The innermost module's path; None where the file has none."""
-    frames = list(stack.values()) if isinstance(stack, dict) else []
-    last = frames[-1] if frames else None
-    return str(last[0]) if isinstance(last, (list, tuple)) and last else None

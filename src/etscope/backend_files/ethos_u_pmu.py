@@ -50,6 +50,46 @@ class _Report:
     ratios: dict[str, float] = field(default_factory=dict)
     names: Sequence[str] = ()
 
+    @property
+    def calls_per_inference(self) -> float | None:
+        if self.delegations is None or not self.inferences:
+            return None
+        return self.delegations / self.inferences
+
+    def rows(self, group: str, notes: list[str]) -> Iterator[ImportedRow]:
+        """Yield the rows of the report, and add to the notes what is wrong with it."""
+
+        def row(name: str, value: int, unit: str, kind: str) -> ImportedRow:
+            if not 0 <= value < _BACKWARDS:
+                notes.append(
+                    f"{name}{group} runs backwards ({value}): it was reset while it counted."
+                )
+                return ImportedRow(name, None, unit, kind + group)
+            each = value / self.inferences if self.inferences else None
+            return ImportedRow(
+                name, float(value), unit, kind + group, extra={"per_inference": each}
+            )
+
+        cycles = self.counters.get("cycles")
+        if cycles is not None:
+            yield row("NPU active", cycles, "NPU cycles", "NPU")
+        numbered = {int(key): value for key, value in self.counters.items() if key != "cycles"}
+        for number, value in sorted(numbered.items()):
+            known = number < len(self.names)
+            name = self.names[number].removeprefix("ETHOSU_PMU_") if known else f"counter {number}"
+            unit = "beats" if "_BEAT_" in name else "NPU cycles" if known else "count"
+            yield row(name, value, unit, "NPU")
+        if len(numbered) != len(self.names):
+            notes.append(
+                f"The log{group} has {len(numbered)} counters and {len(self.names)} names of them."
+            )
+        for name, (value, unit) in self.cpu.items():
+            yield row(name, value, unit, "CPU")
+        for unit, ratio in self.ratios.items():
+            yield ImportedRow(f"{unit} share", ratio, "%", "CPU" + group, basis=Basis.DERIVED)
+        if self.delegations is not None:
+            yield row("delegate calls", self.delegations, "count", "NPU")
+
 
 def read(path: str, text: str) -> BackendFile:
     """Read all reports of a log. Raises `FormatError` if none has a counter."""
@@ -60,7 +100,7 @@ def read(path: str, text: str) -> BackendFile:
     rows: list[ImportedRow] = []
     for number, report in enumerate(reports, 1):
         group = f" of report {number}" if len(reports) > 1 else ""
-        rows += _rows(report, group, notes)
+        rows += report.rows(group, notes)
     return BackendFile(
         path,
         KIND,
@@ -70,14 +110,8 @@ def read(path: str, text: str) -> BackendFile:
         columns=COLUMNS,
         notes=tuple(notes),
         of_inference=True,
-        calls_per_inference=_calls_per_inference(reports[-1]),
+        calls_per_inference=reports[-1].calls_per_inference,
     )
-
-
-def _calls_per_inference(report: _Report) -> float | None:
-    if report.delegations is None or not report.inferences:
-        return None
-    return report.delegations / report.inferences
 
 
 def _reports(text: str) -> Iterator[_Report]:
@@ -99,34 +133,3 @@ def _reports(text: str) -> Iterator[_Report]:
                 if found := pattern.search(line):
                     report.cpu[name] = int(found[1]), unit
     yield report
-
-
-def _rows(report: _Report, group: str, notes: list[str]) -> Iterator[ImportedRow]:
-    """Yield the rows of a report, and add to the notes what is wrong with it."""
-
-    def row(name: str, value: int, unit: str, kind: str) -> ImportedRow:
-        if not 0 <= value < _BACKWARDS:
-            notes.append(f"{name}{group} runs backwards ({value}): it was reset while it counted.")
-            return ImportedRow(name, None, unit, kind + group)
-        each = value / report.inferences if report.inferences else None
-        return ImportedRow(name, float(value), unit, kind + group, extra={"per_inference": each})
-
-    cycles = report.counters.get("cycles")
-    if cycles is not None:
-        yield row("NPU active", cycles, "NPU cycles", "NPU")
-    numbered = {int(key): value for key, value in report.counters.items() if key != "cycles"}
-    for number, value in sorted(numbered.items()):
-        known = number < len(report.names)
-        name = report.names[number].removeprefix("ETHOSU_PMU_") if known else f"counter {number}"
-        unit = "beats" if "_BEAT_" in name else "NPU cycles" if known else "count"
-        yield row(name, value, unit, "NPU")
-    if len(numbered) != len(report.names):
-        notes.append(
-            f"The log{group} has {len(numbered)} counters and {len(report.names)} names of them."
-        )
-    for name, (value, unit) in report.cpu.items():
-        yield row(name, value, unit, "CPU")
-    for unit, ratio in report.ratios.items():
-        yield ImportedRow(f"{unit} share", ratio, "%", "CPU" + group, basis=Basis.DERIVED)
-    if report.delegations is not None:
-        yield row("delegate calls", report.delegations, "count", "NPU")

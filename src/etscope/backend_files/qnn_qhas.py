@@ -9,7 +9,7 @@ and others. Cycles are of the HTP, traffic is in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from etscope.backend_files.chrome_trace import is_number
@@ -63,10 +63,19 @@ def read(path: str, document: Mapping[str, Any]) -> BackendFile:
         raise FormatError("this QHAS file has no table htp_overall_summary", member="data")
     rows: list[ImportedRow] = []
     for one in overall:
-        rows += _summary(one)
-        rows += _resources(one)
-    rows += (_node(row) for row in _rows(tables, "qnn_op_instances_nodes"))
-    rows += (_type(row) for row in _rows(tables, "htp_op_types"))
+        for name, (unit, basis) in _SUMMARY.items():
+            if is_number(one.get(name)):
+                rows.append(ImportedRow(name, one[name], unit, "graph", basis=basis))
+        for row in _rows(one, "htp_resources"):
+            name = f"{row.get('type', 'unit')} {row.get('tid', '')}".strip()
+            rows.append(_in_cycles(name, "HTP unit", row, "cycles_used"))
+    for row in _rows(tables, "qnn_op_instances_nodes"):
+        name, kind = str(row.get("qnn_op") or "(no name)"), row.get("qnn_op_type", "")
+        rows.append(_in_cycles(name, f"QNN node ({kind})", row, nodes=(name,)))
+    rows += (
+        _in_cycles(str(row.get("op") or "(no name)"), "HTP operation", row)
+        for row in _rows(tables, "htp_op_types")
+    )
     return BackendFile(path, KIND, BACKENDS, tuple(rows), group_title="of", columns=COLUMNS)
 
 
@@ -74,27 +83,6 @@ def _rows(tables: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     table = tables.get(name)
     rows = table.get("data") if isinstance(table, dict) else None
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-
-
-def _summary(row: Mapping[str, Any]) -> Iterator[ImportedRow]:
-    for name, (unit, basis) in _SUMMARY.items():
-        if is_number(row.get(name)):
-            yield ImportedRow(name, row[name], unit, "graph", basis=basis)
-
-
-def _resources(overall: Mapping[str, Any]) -> Iterator[ImportedRow]:
-    for row in _rows(overall, "htp_resources"):
-        name = f"{row.get('type', 'unit')} {row.get('tid', '')}".strip()
-        yield _in_cycles(name, "HTP unit", row, "cycles_used")
-
-
-def _node(row: Mapping[str, Any]) -> ImportedRow:
-    name = str(row.get("qnn_op") or "(no name)")
-    return _in_cycles(name, f"QNN node ({row.get('qnn_op_type', '')})", row, nodes=(name,))
-
-
-def _type(row: Mapping[str, Any]) -> ImportedRow:
-    return _in_cycles(str(row.get("op") or "(no name)"), "HTP operation", row)
 
 
 def _in_cycles(

@@ -45,15 +45,20 @@ _TIMES = {"inference_time": ("s", 1.0), "inferences_per_second": ("inferences/s"
 _COUNTS = ("nn_macs", "total_original_weights", "total_npu_encoded_weights")
 
 
-def is_layers(header: str) -> bool:
-    """True for the first line of a per-layer file."""
-    names = header.split(",")
+def is_layers(text: str) -> bool:
+    """True for a text that begins with the header of a per-layer file."""
+    names = _header(text).split(",")
     return "NNG Operator" in names and "Op Cycles" in names
 
 
-def is_summary(header: str) -> bool:
-    """True for the first line of a summary."""
+def is_summary(text: str) -> bool:
+    """True for a text that begins with the header of a summary."""
+    header = _header(text)
     return header.startswith("experiment,network,") and "cycles_total" in header.split(",")
+
+
+def _header(text: str) -> str:
+    return text.partition("\n")[0].strip()
 
 
 def read_layers(path: str, text: str) -> BackendFile:

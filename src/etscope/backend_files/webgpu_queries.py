@@ -51,21 +51,16 @@ def recognises(text: str) -> bool:
 
 def read(path: str, text: str) -> BackendFile:
     """Read all tables of an output: one for each execution of a delegate's call."""
-    executions = _executions(text)
+    executions: list[list[_Dispatch]] = []
+    for line in text.splitlines():
+        if line.strip() in (_TSV_HEADER, _HEADER):
+            executions.append([])
+        elif executions and (found := _DISPATCH.fullmatch(line.rstrip())):
+            index, kernel, groups, us = found.group("index", "kernel", "groups", "us")
+            executions[-1].append(_Dispatch(int(index), kernel, groups, float(us)))
     if not any(executions):
         raise FormatError("this output has the header of WebGPU's times and no dispatch below it")
     return _file(path, [one for one in executions if one])
-
-
-def _executions(text: str) -> list[list[_Dispatch]]:
-    found: list[list[_Dispatch]] = []
-    for line in text.splitlines():
-        if line.strip() in (_TSV_HEADER, _HEADER):
-            found.append([])
-        elif found and (match := _DISPATCH.fullmatch(line.rstrip())):
-            us = float(match["us"])
-            found[-1].append(_Dispatch(int(match["index"]), match["kernel"], match["groups"], us))
-    return found
 
 
 def _file(path: str, executions: Sequence[Sequence[_Dispatch]]) -> BackendFile:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 _LIMIT = 600
@@ -33,9 +32,19 @@ def own_frame(error: BaseException) -> str:
 
 
 def own_frames(error: BaseException) -> list[str]:
-    """Return the lines of the traceback outside of libraries, outermost first."""
+    """Return the lines outside of libraries in the tracebacks of an error and its causes, each
+    outermost first."""
+    chain: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and all(cause is not one for one in chain):
+        chain.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    frames: list[traceback.FrameSummary] = []
+    for one in chain:  # Dynamo keeps the model's frames in `real_stack`
+        frames += traceback.extract_tb(one.__traceback__)
+        frames += getattr(one, "real_stack", None) or ()
     found: list[str] = []
-    for frame in _frames(error):
+    for frame in frames:
         if frame.filename.startswith("<") or _is_foreign(frame.filename):
             continue
         code = f": {frame.line}" if frame.line else ""
@@ -43,20 +52,6 @@ def own_frames(error: BaseException) -> list[str]:
         if text not in found:
             found.append(text)
     return found
-
-
-def _frames(error: BaseException | None) -> Iterator[traceback.FrameSummary]:
-    """Yield the frames of the error and its causes. Dynamo keeps the model's frames in
-    `real_stack`."""
-    seen: set[int] = set()
-    chain: list[BaseException] = []
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        chain.append(error)
-        error = error.__cause__ or error.__context__
-    for one in chain:
-        yield from traceback.extract_tb(one.__traceback__)
-        yield from getattr(one, "real_stack", None) or ()
 
 
 def _is_foreign(filename: str) -> bool:

@@ -25,12 +25,10 @@ def recognises(call: LoggedCall) -> bool:
 
 def decode(call: LoggedCall) -> list[Meaning]:
     """Phases, nested as they lie in time."""
-    return [
-        replace(meaning, name=_shown(meaning.name), identifier=None) for meaning in nested(call)
-    ]
-
-
-def _shown(name: str) -> str:
-    """Return "NPU" of "+EthosUBackend::execute()NPU"."""
-    parts = _PHASE.fullmatch(name)
-    return name if parts is None else parts["step"] or f"EthosUBackend::{parts['function']}"
+    found: list[Meaning] = []
+    for meaning in nested(call):
+        name, parts = meaning.name, _PHASE.fullmatch(meaning.name)
+        if parts is not None:  # "NPU" of "+EthosUBackend::execute()NPU"
+            name = parts["step"] or f"EthosUBackend::{parts['function']}"
+        found.append(replace(meaning, name=name, identifier=None))
+    return found

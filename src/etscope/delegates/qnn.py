@@ -31,7 +31,11 @@ def recognises(call: LoggedCall) -> bool:
 def decode(call: LoggedCall) -> list[Meaning]:
     """Numbers of their units, on no timeline; cycles of nodes are parts of the accelerator's."""
     found: list[Meaning] = []
-    cycle_us = _us_of_a_cycle(call)
+    cycle_us: float | None = None  # over all runs, if the accelerator's time is once in each unit
+    names = list(call.names)
+    if names.count(_IN_CYCLES) == names.count(_IN_US) == 1:
+        cycles, us = (int(call.ticks[names.index(name)].sum()) for name in (_IN_CYCLES, _IN_US))
+        cycle_us = us / cycles if cycles > 0 and us > 0 else None
     accelerator: int | None = None
     for number, (name, identifier) in enumerate(zip(call.names, call.identifiers, strict=True)):
         parts = _UNIT.fullmatch(name)
@@ -57,13 +61,3 @@ def decode(call: LoggedCall) -> list[Meaning]:
             )
         )
     return found
-
-
-def _us_of_a_cycle(call: LoggedCall) -> float | None:
-    """Return the length of a cycle over all runs; None where the accelerator's time is not logged
-    exactly once in each unit."""
-    names = list(call.names)
-    if names.count(_IN_CYCLES) != 1 or names.count(_IN_US) != 1:
-        return None
-    cycles, us = (int(call.ticks[names.index(name)].sum()) for name in (_IN_CYCLES, _IN_US))
-    return us / cycles if cycles > 0 and us > 0 else None

@@ -72,7 +72,11 @@ def forms(call: InnerCall) -> list[Form | str]:
             seen.setdefault(regions[value.path].number, set()).update(orders)
     found: list[Form | str] = []
     for value in call.values:
-        types = _types(value)
+        expected = value.spec.dtype
+        is_code = value.codes is not None and value.codes.dtype == "uint8"
+        is_named = value.dtype != "uint8" or expected in ("uint8", "bool")
+        is_known = is_named or (is_code and expected.startswith("float"))
+        types = type_form(value) if is_known else _NAMELESS
         if not isinstance(types, Types):
             found.append(types)
             continue
@@ -89,18 +93,10 @@ def forms(call: InnerCall) -> list[Form | str]:
         elif not orders:
             found.append(value.other_shape)
         else:
-            order = _back(len(value.shape)) if True in orders else None
-            found.append(types.form(order=order))
+            rank = len(value.shape)
+            back = (0, rank - 1, *range(1, rank - 1))  # the dimensions in the graph's order
+            found.append(types.form(order=back if True in orders else None))
     return found
-
-
-def _types(value: InnerValue) -> Types | str:
-    expected = value.spec.dtype
-    if value.dtype == "uint8" and expected not in ("uint8", "bool"):
-        is_code = value.codes is not None and value.codes.dtype == "uint8"
-        if not (is_code and expected.startswith("float")):
-            return _NAMELESS
-    return type_form(value)
 
 
 def _orders(value: InnerValue) -> set[bool]:
@@ -114,11 +110,6 @@ def _orders(value: InnerValue) -> set[bool]:
     if found and (logged[-1] == 1 or all(size == 1 for size in logged[1:-1])):
         return found
     return {*found, True}
-
-
-def _back(rank: int) -> tuple[int, ...]:
-    """The dimensions of a value with the channels last, in the graph's order."""
-    return (0, rank - 1, *range(1, rank - 1))
 
 
 class _Region:

@@ -26,12 +26,10 @@ IN_CODES = frozenset({"QnnBackend"})
 def value_forms(backend: str | None, call: InnerCall) -> Sequence[Form | str]:
     """Return for each value of a call its form, or the reason why it cannot be compared. backend:
     its id; None if it is not known."""
-    return VALUE_FORMS.get(backend or "", _plain)(call)
-
-
-def _plain(call: InnerCall) -> list[Form | str]:
-    """Values in the graph's shapes, of backends with nothing else to tell."""
-    found: list[Form | str] = []
+    forms = VALUE_FORMS.get(backend or "")
+    if forms is not None:
+        return forms(call)
+    found: list[Form | str] = []  # in the graph's shapes: there is nothing else to tell
     for value in call.values:
         types = type_form(value)
         if isinstance(types, Types) and not same_shape(value.shape, value.spec.shape):

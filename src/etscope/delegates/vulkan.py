@@ -33,7 +33,7 @@ def decode(call: LoggedCall) -> list[Meaning]:
     """Phases, nested as they lie in time, and dispatches of the GPU."""
     inside = call.is_inside
     dispatches = {
-        number: _dispatch(name) or (None if inside[number] else _numbered(name))
+        number: _Dispatch.of_json(name) or (None if inside[number] else _Dispatch.numbered(name))
         for number, name in enumerate(call.names)
     }
     phases = [number for number in range(len(call.names)) if dispatches[number] is None]
@@ -79,35 +79,35 @@ class _Dispatch(NamedTuple):
     node: int | str | None
     columns: dict[str, str | float]
 
+    @classmethod
+    def numbered(cls, name: str) -> _Dispatch | None:
+        """Return the dispatch of a name without JSON; None for the name of a phase."""
+        parts = None if name.startswith(_PHASE) else _NUMBERED.fullmatch(name)
+        if parts is None:
+            return None
+        kernel = parts["kernel"]
+        return cls(f"{kernel} #{parts['dispatch']}", None, {"kernel_name": kernel})
 
-def _numbered(name: str) -> _Dispatch | None:
-    """Return the dispatch of a name without JSON; None for the name of a phase."""
-    parts = None if name.startswith(_PHASE) else _NUMBERED.fullmatch(name)
-    if parts is None:
-        return None
-    kernel = parts["kernel"]
-    return _Dispatch(f"{kernel} #{parts['dispatch']}", None, {"kernel_name": kernel})
-
-
-def _dispatch(name: str) -> _Dispatch | None:
-    """Return the dispatch that a name tells; None for the name of a phase, or broken JSON."""
-    if not name.startswith("{"):
-        return None
-    try:
-        content: Any = json.loads(name)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(content, dict) or "dispatch_id" not in content:
-        return None
-    operator = content.get("operator")
-    operator = operator if isinstance(operator, dict) else {}
-    kernel, of = content.get("kernel_name"), operator.get("name")
-    parts = [part for part in (of, kernel) if isinstance(part, str) and part]
-    node = operator.get("delegate_node_id")
-    shown = f"{parts[0]} ({parts[1]})" if len(parts) == 2 else (parts or ["dispatch"])[0]
-    is_known = isinstance(node, (int, str)) and not isinstance(node, bool)
-    return _Dispatch(
-        f"{shown} #{content['dispatch_id']}",
-        node if is_known else None,
-        {"kernel_name": kernel} if isinstance(kernel, str) and kernel else {},
-    )
+    @classmethod
+    def of_json(cls, name: str) -> _Dispatch | None:
+        """Return the dispatch that a name tells; None for the name of a phase, or broken JSON."""
+        if not name.startswith("{"):
+            return None
+        try:
+            content: Any = json.loads(name)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(content, dict) or "dispatch_id" not in content:
+            return None
+        operator = content.get("operator")
+        operator = operator if isinstance(operator, dict) else {}
+        kernel, of = content.get("kernel_name"), operator.get("name")
+        parts = [part for part in (of, kernel) if isinstance(part, str) and part]
+        node = operator.get("delegate_node_id")
+        shown = f"{parts[0]} ({parts[1]})" if len(parts) == 2 else (parts or ["dispatch"])[0]
+        is_known = isinstance(node, (int, str)) and not isinstance(node, bool)
+        return cls(
+            f"{shown} #{content['dispatch_id']}",
+            node if is_known else None,
+            {"kernel_name": kernel} if isinstance(kernel, str) and kernel else {},
+        )

@@ -115,7 +115,13 @@ class FloatRun:
         from etscope.bridge.reference.float_runs import copied_state, run_with
 
         side, of = self.side, self.side.pairs.of
-        groups = _groups(side)
+        # By float value: the values that stand for it, in order, without copies and those that an
+        # operator quantises dynamically for itself.
+        position = {path: index for index, path in enumerate(side.graph.calls)}
+        groups: dict[NodeValue, list[NodeValue]] = {}
+        for one in sorted(of, key=lambda value: position[value.path]):
+            if one.path in side.pairs.rounded or one.path in side.pairs.computed:
+                groups.setdefault(of[one], []).append(one)
         totals: dict[NodeValue, float | None] = {}
         wanted = {value.path for value in of}
         quantized = run_with(side.runnable, self.inputs, copied_state(self.state), wanted)
@@ -224,17 +230,6 @@ class FloatRun:
             )
             found[other] = worst_error(metric, self.outputs, outputs)
         return found
-
-
-def _groups(side: FloatSide) -> dict[NodeValue, list[NodeValue]]:
-    """By float value: the values of the quantised graph that stand for it, in order, without copies
-    and those that an operator quantises dynamically for itself."""
-    position = {path: index for index, path in enumerate(side.graph.calls)}
-    groups: dict[NodeValue, list[NodeValue]] = {}
-    for value in sorted(side.pairs.of, key=lambda one: position[one.path]):
-        if value.path in side.pairs.rounded or value.path in side.pairs.computed:
-            groups.setdefault(side.pairs.of[value], []).append(value)
-    return groups
 
 
 def float_side(

@@ -527,7 +527,13 @@ def _model_of(value: Any, spec: str) -> _Model:
         if inspect.isclass(value) or not has_eager_model:
             spec, value = f"{spec}()", _called(value, spec)
     if _is_model(value):
-        return _with_own_inputs(value, spec)
+        for name in ("example_inputs", "get_example_inputs") if _is_module(value) else ():
+            inputs = getattr(value, name, None)
+            if callable(inputs):
+                inputs = _called(inputs, f"{spec}.{name}")
+            if inputs is not None:
+                return _Model(value, inputs)
+        return _Model(value)
     if isinstance(value, tuple) and len(value) in (2, 3) and _is_module(value[0]):
         return _Model(*value)
     if hasattr(value, "get_eager_model") and hasattr(value, "get_example_inputs"):
@@ -553,18 +559,6 @@ def _described(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"a {type(value).__name__} of {', '.join(type(one).__name__ for one in value[:6])}"
     return "None" if value is None else f"of type {type(value).__name__}"
-
-
-def _with_own_inputs(model: Any, spec: str) -> _Model:
-    """Look for example inputs in an attribute or method of a module."""
-    if _is_module(model):
-        for name in ("example_inputs", "get_example_inputs"):
-            inputs = getattr(model, name, None)
-            if callable(inputs):
-                inputs = _called(inputs, f"{spec}.{name}")
-            if inputs is not None:
-                return _Model(model, inputs)
-    return _Model(model)
 
 
 def _eager_model(value: Any, spec: str) -> _Model:

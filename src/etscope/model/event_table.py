@@ -298,7 +298,12 @@ class Block:
                 why = "ends before it starts, and is on no 32-bit clock"
                 if not len(runs):
                     runs, why = np.flatnonzero(too_long[number]), "takes longer than any clock runs"
-                raise _bad_times(dump, int(rows[number, runs[0]]), why)
+                row = int(rows[number, runs[0]])
+                raise FormatError(
+                    f"event {row} of run {int(dump.run[row])} {why}: "
+                    f"{int(dump.start[row])} to {int(dump.end[row])}",
+                    path=dump.path,
+                )
             mask = backwards[self.profiled[number]] = broken[number] | too_long[number]
             elapsed[number, mask] = 0
         return elapsed, backwards
@@ -569,11 +574,3 @@ def _with_debug(
         # What was logged after the last pass ended is the last pass's.
         by_pass.setdefault(min(bisect_left(ends, position), len(ends) - 1), []).append(position)
     return [(event, tuple(by_pass.get(bisect_left(ends, event), ()))) for event in profile]
-
-
-def _bad_times(dump: ETDump, row: int, why: str) -> FormatError:
-    return FormatError(
-        f"event {row} of run {int(dump.run[row])} {why}: "
-        f"{int(dump.start[row])} to {int(dump.end[row])}",
-        path=dump.path,
-    )

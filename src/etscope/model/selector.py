@@ -144,7 +144,13 @@ class _Parser:
             text = token.text.replace('"', "").replace("'", "")
             if not text:
                 self._fail("nothing in the quotes")
-            return _name_or_column(text)
+            # A name, which may have colons; or a column of a backend, as far as an event has one.
+            column, _, part = text.partition(":")
+            is_name, is_cell = _glob(text).match, _glob(part).match
+            return lambda fields: (
+                any(map(is_name, fields.get("name", ())))
+                or any(map(is_cell, fields.get(column.lower(), ()) if column not in KEYS else ()))
+            )
         pattern = pattern.replace('"', "").replace("'", "")
         if not pattern:
             self._fail(f"nothing after {key}:")
@@ -157,17 +163,6 @@ class _Parser:
         at = self.tokens[self.next].at if self.next < len(self.tokens) else len(self.text)
         hint = _NO_COMPARISONS if re.search(r"[<>=]", self.text) else None
         raise UsageError(f"selector {self.text!r}, column {at + 1}: {why}", hint=hint)
-
-
-def _name_or_column(text: str) -> Test:
-    """Return the test of a name, which may have colons; or of a column of a backend, as far as an
-    event has one."""
-    column, _, pattern = text.partition(":")
-    whole, part = _glob(text).match, _glob(pattern).match
-    return lambda fields: (
-        any(map(whole, fields.get("name", ())))
-        or any(map(part, fields.get(column.lower(), ()) if column not in KEYS else ()))
-    )
 
 
 @lru_cache(maxsize=1024)

@@ -472,7 +472,17 @@ def _plan_lines(plan: ExecutionPlanDiff, verbose: bool) -> Iterator[str]:
     if plan.evalue_diffs:
         yield f"  Differing values ({len(plan.evalue_diffs)}):"
         for value in plan.evalue_diffs:
-            yield from _value_lines(value)
+            types = value.type_a
+            if value.type_mismatch:
+                types = f"type: {value.type_a} vs {value.type_b}"
+            yield f"    [idx={value.evalue_index}]  {types}"
+            yield from _field_lines(value.field_diffs)
+            sides = [("A", value.operator_usages_a)]
+            if value.operator_usages_b != value.operator_usages_a:
+                sides.append(("B", value.operator_usages_b))
+            for side, usages in sides:
+                for one in usages:
+                    yield f"      used in {side} as arg {one.arg_index} of {one.name}"
     for side, infos in (("A", plan.tensors_only_in_a), ("B", plan.tensors_only_in_b)):
         if infos:
             yield f"  Tensors only in {side} ({len(infos)}):"
@@ -499,18 +509,6 @@ def _tensor_lines(tensor: TensorDataDiff, verbose: bool) -> Iterator[str]:
     more = tensor.num_differing - len(tensor.element_diffs)
     if tensor.element_diffs and more:
         yield f"        ... and {more} more"
-
-
-def _value_lines(value: EValueDiff) -> Iterator[str]:
-    types = f"type: {value.type_a} vs {value.type_b}" if value.type_mismatch else value.type_a
-    yield f"    [idx={value.evalue_index}]  {types}"
-    yield from _field_lines(value.field_diffs)
-    sides = [("A", value.operator_usages_a)]
-    if value.operator_usages_b != value.operator_usages_a:
-        sides.append(("B", value.operator_usages_b))
-    for side, usages in sides:
-        for one in usages:
-            yield f"      used in {side} as arg {one.arg_index} of {one.name}"
 
 
 def _field_lines(fields: Sequence[FieldDiff]) -> Iterator[str]:

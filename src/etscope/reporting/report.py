@@ -409,25 +409,7 @@ def report_inputs(
         )
     paths = dict.fromkeys(path for files in runs for path in files.data)
     inputs = (_input(files, options or ReportOptions(), opened) for files in runs)
-    yield from _with_external(list(inputs), [*paths], opened) if paths else inputs
-
-
-def _with_external(
-    inputs: Sequence[ReportInput], paths: Sequence[Path], opened: _Opened
-) -> Iterator[ReportInput]:
-    """Yield the inputs with the .ptd files of their programs."""
-    programs = [found.own_program for found in inputs]
-    known = [program for program in programs if program is not None]
-    if not known:
-        raise UsageError(
-            f"the program of {paths[0]} is missing", hint="name its .pte too, or leave out the .ptd"
-        )
-    files = {id(one := read_ptd(path)): (one, path) for path in paths}
-    matched = iter(match_external(known, [one for one, _ in files.values()]))
-    for found, program in zip(inputs, programs, strict=True):
-        data = () if program is None else next(matched)
-        facts = [opened.fact("external weights", files[id(one)][1]) for one in data]
-        yield replace(found, data=data, files=[*found.files, *facts])
+    yield from opened.with_external(list(inputs), [*paths]) if paths else inputs
 
 
 class _Opened:
@@ -437,6 +419,24 @@ class _Opened:
         self.record = cache(read_etrecord)
         self.program = cache(read_program_file)
         self.fact = cache(file_fact)
+
+    def with_external(
+        self, inputs: Sequence[ReportInput], paths: Sequence[Path]
+    ) -> Iterator[ReportInput]:
+        """Yield the inputs with the .ptd files of their programs."""
+        programs = [found.own_program for found in inputs]
+        known = [program for program in programs if program is not None]
+        if not known:
+            raise UsageError(
+                f"the program of {paths[0]} is missing",
+                hint="name its .pte too, or leave out the .ptd",
+            )
+        files = {id(one := read_ptd(path)): (one, path) for path in paths}
+        matched = iter(match_external(known, [one for one, _ in files.values()]))
+        for found, program in zip(inputs, programs, strict=True):
+            data = () if program is None else next(matched)
+            facts = [self.fact("external weights", files[id(one)][1]) for one in data]
+            yield replace(found, data=data, files=[*found.files, *facts])
 
 
 def file_fact(role: str, path: Path) -> FileFact:

@@ -158,6 +158,32 @@ class Tree:
     children: tuple[Tree, ...] = ()
     keys: tuple[Any, ...] | None = None
 
+    def children_of(self, value: Any) -> list[tuple[Any, Tree]] | None:
+        """Return the content of a container, each part with its tree; None for a leaf."""
+        if isinstance(value, Mapping):
+            if self.keys is None:
+                return _pairs(list(value.values()), self.children)
+            if set(self.keys) != set(value):
+                here, there = (", ".join(map(repr, keys)) or "none" for keys in (value, self.keys))
+                raise MismatchError(
+                    f"a dict with the keys {here} where the program was exported with {there}"
+                )
+            return [
+                (value[key], below) for key, below in zip(self.keys, self.children, strict=True)
+            ]
+        if isinstance(value, (list, tuple, deque)):
+            return _pairs(list(value), self.children)
+        torch = sys.modules.get("torch")
+        if torch is not None:  # classes that were registered with torch's pytree
+            found = torch.utils._pytree.tree_leaves(value)
+            if len(found) != 1 or found[0] is not value:
+                return _pairs(list(found), self.children)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            # torch.export leaves out fields that are None
+            fields = [getattr(value, field.name) for field in dataclasses.fields(value)]
+            return _pairs([field for field in fields if field is not None], self.children)
+        return None
+
 
 _UNKNOWN = Tree()
 
@@ -225,7 +251,7 @@ def _pairs(values: Sequence[Any], trees: Sequence[Tree]) -> list[tuple[Any, Tree
 
 
 def _collect(value: Any, tree: Tree, leaves: list[Any], depth: int) -> None:
-    children = _children(value, tree)
+    children = tree.children_of(value)
     if children is None:
         leaves.append(value)
         return
@@ -233,31 +259,6 @@ def _collect(value: Any, tree: Tree, leaves: list[Any], depth: int) -> None:
         raise UsageError(f"the inputs nest more than {_MAX_DEPTH} levels deep")
     for child, below in children:
         _collect(child, below, leaves, depth + 1)
-
-
-def _children(value: Any, tree: Tree) -> list[tuple[Any, Tree]] | None:
-    """Return the content of a container, None for a leaf."""
-    if isinstance(value, Mapping):
-        if tree.keys is None:
-            return _pairs(list(value.values()), tree.children)
-        if set(tree.keys) != set(value):
-            here, there = (", ".join(map(repr, keys)) or "none" for keys in (value, tree.keys))
-            raise MismatchError(
-                f"a dict with the keys {here} where the program was exported with {there}"
-            )
-        return [(value[key], below) for key, below in zip(tree.keys, tree.children, strict=True)]
-    if isinstance(value, (list, tuple, deque)):
-        return _pairs(list(value), tree.children)
-    torch = sys.modules.get("torch")
-    if torch is not None:  # classes that were registered with torch's pytree
-        found = torch.utils._pytree.tree_leaves(value)
-        if len(found) != 1 or found[0] is not value:
-            return _pairs(list(found), tree.children)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        # torch.export leaves out fields that are None
-        fields = [getattr(value, field.name) for field in dataclasses.fields(value)]
-        return _pairs([field for field in fields if field is not None], tree.children)
-    return None
 
 
 def _flat(given: Any, method: Method, known: Sequence[str] | None) -> _Named:

@@ -7,7 +7,7 @@ put where they happened, if that is the runtime's clock; all others begin with t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -361,9 +361,15 @@ def _joined(placed: PlacedFile, known: _CallNames, debug: Mapping[str, PlacedRow
         name = known.find(names)
         nodes = known.nodes_of(name) if name is not None and through is None else one.nodes
         own = user_lines(one.row.lines) or one.own_lines
-        if nodes and own and not _same_line(lines_of(nodes), own):
-            nodes, name = (), None
-            contradicted += 1
+        if nodes and own:
+            # Folders may differ between machines.
+            told, places = (
+                {(Path(line.file).name, line.line) for line in lines}
+                for lines in (own, lines_of(nodes))
+            )
+            if places and not told & places:
+                nodes, name = (), None
+                contradicted += 1
         wanted += bool(names)
         matched += name is not None or through is not None
         rows.append(PlacedRow(one.row, nodes, own))
@@ -387,9 +393,3 @@ def _names_note(matched: int, wanted: int, contradicted: int, has_nodes: bool) -
         f"None of its {wanted:,} names is known in this call: it is of another program, or names "
         "what a compiler made (for Vela's files give Arm's debug.json, too)."
     )
-
-
-def _same_line(known: Iterable[SourceLine], told: Iterable[SourceLine]) -> bool:
-    """True if a line is told that the nodes have; folders may differ between machines."""
-    places = {(Path(line.file).name, line.line) for line in known}
-    return not places or any((Path(line.file).name, line.line) in places for line in told)

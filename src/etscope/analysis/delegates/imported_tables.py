@@ -46,10 +46,15 @@ def file_table(placed: PlacedFile, limit: int | None = None) -> Table:
     calls = " and ".join(call.title for call in placed.calls)
     notes = [
         f"Belongs to {calls}: {placed.reason}.",
-        *_clock_notes(placed),
         *file.notes,
         *placed.notes,
     ]
+    if file.spans is not None and not placed.on_runtime_clock:
+        drawn = "Its times have no clock in common with the dump: they are drawn from the start of "
+        drawn += "the call in its first run"
+        if file.spans.unit == "cycles":
+            drawn += ", a cycle as long as a tick of the dump"
+        notes.insert(1, f"{drawn}.")
     if more := len(placed.rows) - len(rows):
         notes.insert(0, f"{more:,} more rows are not shown (--limit).")
     return Table.of_cells(
@@ -59,16 +64,6 @@ def file_table(placed: PlacedFile, limit: int | None = None) -> Table:
         notes=tuple(notes),
         depth=[row.row.depth for row in rows],
     )
-
-
-def _clock_notes(placed: PlacedFile) -> list[str]:
-    if placed.file.spans is None or placed.on_runtime_clock:
-        return []
-    drawn = "Its times have no clock in common with the dump: they are drawn from the start of the "
-    drawn += "call in its first run"
-    if placed.file.spans.unit == "cycles":
-        drawn += ", a cycle as long as a tick of the dump"
-    return [f"{drawn}."]
 
 
 def _cells(placed: PlacedFile, one: PlacedRow) -> dict[str, Any]:
@@ -107,7 +102,15 @@ def for_readers(table: Table) -> Table:
     """Return `file_table` with the columns in which some row has a value. A unit that all rows have
     stands in the head; the basis is shown only where rows differ in it, since units and notes tell
     of estimates."""
-    names = _filled_columns(table)
+    of_files = {column.name for column in _OF_FILES}
+    skipped = {"method", "instruction", "op_types", "sources", "backend", "debug_handles"}
+    own = [name for name in table.names if name not in {*skipped, *of_files, *_SHOWN, *_LOCATED}]
+    basis = ["basis"] if len(set(table.values["basis"])) > 1 else []
+    names = [
+        name
+        for name in (*_SHOWN, *basis, *own, *_LOCATED)
+        if any(value not in (None, "", [], 0) for value in table.values[name])
+    ] or ["event"]
     cells = zip(table.values["value"], table.values["unit"], strict=True)
     units = {unit for value, unit in cells if value is not None}
     unit = units.pop() if len(units) == 1 else None
@@ -117,19 +120,6 @@ def for_readers(table: Table) -> Table:
         replace(column, unit=unit) if column.name == "value" else column for column in table.columns
     )
     return replace(table, columns=columns).select(names)
-
-
-def _filled_columns(table: Table) -> list[str]:
-    of_files = {column.name for column in _OF_FILES}
-    skipped = {"method", "instruction", "op_types", "sources", "backend", "debug_handles"}
-    own = [name for name in table.names if name not in {*skipped, *of_files, *_SHOWN, *_LOCATED}]
-    basis = ["basis"] if len(set(table.values["basis"])) > 1 else []
-
-    def is_filled(name: str) -> bool:
-        return any(value not in (None, "", [], 0) for value in table.values[name])
-
-    names = [name for name in (*_SHOWN, *basis, *own, *_LOCATED) if is_filled(name)]
-    return names or ["event"]
 
 
 def joined_tables(profiles: Sequence[Table], files: Sequence[Table]) -> Table:

@@ -84,7 +84,11 @@ def _with_spans(timeline: Timeline, spans: FileSpans) -> Timeline:
         Track(spans.title, 0, spans.note),
         *(Track(lane, head, spans.note) for lane in imported.lanes),
     ]
-    args: list[Mapping[str, Any]] = [_plain(one) for one in imported.annotations]
+    args: list[Mapping[str, Any]] = [
+        # A trace can hold numbers and texts.
+        {key: of if isinstance(of, (int, float, str, bool)) else str(of) for key, of in one.items()}
+        for one in imported.annotations
+    ]
     order = np.lexsort((-spans.end, spans.start, imported.lane))
     track = imported.lane + head + 1
     name = imported.name + len(timeline.names)
@@ -104,11 +108,3 @@ def _with_spans(timeline: Timeline, spans: FileSpans) -> Timeline:
         name_id=added(timeline.name_id, name),
         args_id=added(timeline.args_id, about),
     )
-
-
-def _plain(annotation: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The annotations that a trace can hold: numbers and texts; the rest as text."""
-    return {
-        key: value if isinstance(value, (int, float, str, bool)) else str(value)
-        for key, value in annotation.items()
-    }

@@ -109,6 +109,8 @@ def handles_by_call(
         for handle, count in reshapes.items()
         if count >= sum(_is_reshape(node.op) for node in nodes[handle])
     }
+    # The call that made each value.
+    makers = {call.arguments[-1]: number for number, call in enumerate(calls) if call.arguments}
     told: dict[str, tuple[int, ...]] = {}
     for row, handle in found.items():
         fused: tuple[int, ...] = ()
@@ -116,8 +118,12 @@ def handles_by_call(
             node = next(node for node in nodes[handle] if _fits(calls[row], node))
             fused, source = _before(node, nodes, taken)
             # Passes move reshapes past other operators: it must follow what its node follows.
-            maker = _maker(calls, row)
-            if (None if maker is None else found.get(maker, -1)) != source:
+            at: int | None = row
+            while at is not None and (
+                _is_reshape(calls[at].name) or stem(calls[at].name) in _COPIES
+            ):
+                at = makers.get(calls[at].arguments[0]) if calls[at].arguments else None
+            if (None if at is None else found.get(at, -1)) != source:
                 continue
         told[str(calls[row].node_id)] = (handle, *fused)
     return told
@@ -151,16 +157,6 @@ def _before(
             found.append(at.debug_handle)
 
 
-def _maker(calls: Sequence[VulkanCall], row: int) -> int | None:
-    """Return the number of the call that made what a reshape reads, before other reshapes and
-    copies; None for an input."""
-    makers = {call.arguments[-1]: number for number, call in enumerate(calls) if call.arguments}
-    at: int | None = row
-    while at is not None and (_is_reshape(calls[at].name) or stem(calls[at].name) in _COPIES):
-        at = makers.get(calls[at].arguments[0]) if calls[at].arguments else None
-    return at
-
-
 def _same(
     calls: Sequence[VulkanCall], handles: Sequence[int], nodes: Mapping[int, Sequence[Node]]
 ) -> npt.NDArray[np.bool_]:
@@ -180,34 +176,21 @@ def _same(
 
 
 def _fits(call: VulkanCall, node: Node) -> bool:
-    """Return whether the call may be the node's, by operator and shape of the output."""
-    return stem(node.op) in _operators(call.name) and _may_be(call.shape, _shape(node))
-
-
-def _operators(name: str) -> Sequence[str]:
-    """Return the operators of the graph that a call of that name may be made of."""
-    namespace, _, rest = name.partition(".")
-    operator = stem(name)
+    """Return whether the call may be the node's, by operator and shape of the output, as far as it
+    is known: the same but for sizes of 1, some of which Vulkan's passes leave out."""
+    namespace, _, rest = call.name.partition(".")
+    operators: Sequence[str] = (stem(call.name),)
     if namespace == "aten":
-        return _ATEN.get(operator, (operator,))
-    return next((of for start, of in _FUSED.items() if rest.startswith(start)), (operator,))
-
-
-def _shape(node: Node) -> Shape:
-    """Return the shape of the node's output; None for several or symbolic sizes."""
+        operators = _ATEN.get(operators[0], operators)
+    else:
+        operators = next((of for start, of in _FUSED.items() if rest.startswith(start)), operators)
+    if stem(node.op) not in operators:
+        return False
     output = node.outputs[0].tensor if len(node.outputs) == 1 else None
-    if output is None:
-        return None
-    sizes = tuple(size for size in output.shape if isinstance(size, int))
-    return sizes if len(sizes) == len(output.shape) else None
-
-
-def _may_be(shape: Shape, other: Shape) -> bool:
-    """Return whether shapes are the same but for sizes of 1, some of which Vulkan's passes leave
-    out; or one is not known."""
-    if shape is None or other is None:
+    sizes = () if output is None else output.shape
+    if call.shape is None or output is None or any(not isinstance(size, int) for size in sizes):
         return True
-    return [size for size in shape if size != 1] == [size for size in other if size != 1]
+    return [size for size in call.shape if size != 1] == [size for size in sizes if size != 1]
 
 
 def _longest(same: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:

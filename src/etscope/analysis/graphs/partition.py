@@ -140,13 +140,13 @@ def partition(record: RecordView, method: str, program: Program | None = None) -
     run = _ProgramCalls(linked, program)
     callers = [node for node in linked.graph.walk(into_delegates=False) if node.delegate]
     if callers:  # a graph from after lowering: what partitioners said is of the one before it
-        return Partition(linked, tuple(_lowered_calls(callers, run)), mutated=mutated)
+        return Partition(linked, tuple(run.lowered(callers)), mutated=mutated)
     kept = None if record.partition is None else record.partition.get(method)
     if kept is None:
-        calls, unsure = _calls_of_handles(linked, run)
+        calls, unsure = run.of_handles(linked)
         return Partition(linked, calls, unsure=unsure, mutated=mutated)
     finder = _Finder(linked.graph)
-    calls = tuple(_kept_calls(kept, finder, run))
+    calls = tuple(run.kept(kept, finder))
     refusals: dict[int, tuple[NodeRefusal, ...]] = {}
     for one in kept.partitionings:
         for refusal in one.refusals:
@@ -205,40 +205,57 @@ class _ProgramCalls:
             return {}
         return dict(zip((module for module, _ in wanted), self.backends, strict=True))
 
+    def kept(self, kept: MethodPartition, finder: _Finder) -> Iterator[DelegateCall]:
+        numbers = self.instructions([(call.module, call.backend) for call in kept.calls])
+        for position, call in enumerate(kept.calls):
+            instruction = numbers.get(call.module)
+            found = (finder.find(node) for node in call.nodes)
+            yield DelegateCall(
+                position,
+                call.backend,
+                call.module,
+                instruction,
+                nodes=tuple(node for node in found if node is not None),
+                state=frozenset(call.state),
+                added=() if instruction is None else self.added.get(instruction, ()),
+            )
 
-def _kept_calls(
-    kept: MethodPartition, finder: _Finder, run: _ProgramCalls
-) -> Iterator[DelegateCall]:
-    numbers = run.instructions([(call.module, call.backend) for call in kept.calls])
-    for position, call in enumerate(kept.calls):
-        instruction = numbers.get(call.module)
-        found = (finder.find(node) for node in call.nodes)
-        yield DelegateCall(
-            position,
-            call.backend,
-            call.module,
-            instruction,
-            nodes=tuple(node for node in found if node is not None),
-            state=frozenset(call.state),
-            added=() if instruction is None else run.added.get(instruction, ()),
-        )
+    def lowered(self, callers: Sequence[Node]) -> Iterator[DelegateCall]:
+        """The calls of a graph from after lowering, whose nodes are inside them."""
+        delegates = [(node, node.delegate) for node in callers if node.delegate is not None]
+        numbers = self.instructions([(one.name, one.backend_id) for _, one in delegates])
+        for position, (node, one) in enumerate(delegates):
+            instruction = numbers.get(one.name)
+            yield DelegateCall(
+                position,
+                one.backend_id,
+                one.name,
+                instruction,
+                nodes=() if one.graph is None else tuple(one.graph.operators.values()),
+                added=() if instruction is None else self.added.get(instruction, ()),
+                caller=node,
+            )
 
-
-def _lowered_calls(callers: Sequence[Node], run: _ProgramCalls) -> Iterator[DelegateCall]:
-    """The calls of a graph from after lowering, whose nodes are inside them."""
-    delegates = [(node, node.delegate) for node in callers if node.delegate is not None]
-    numbers = run.instructions([(one.name, one.backend_id) for _, one in delegates])
-    for position, (node, one) in enumerate(delegates):
-        instruction = numbers.get(one.name)
-        yield DelegateCall(
-            position,
-            one.backend_id,
-            one.name,
-            instruction,
-            nodes=() if one.graph is None else tuple(one.graph.operators.values()),
-            added=() if instruction is None else run.added.get(instruction, ()),
-            caller=node,
-        )
+    def of_handles(self, linked: LinkedGraph) -> tuple[tuple[DelegateCall, ...], int]:
+        """The calls, as the maps of a record tell, and how many nodes may be in several places."""
+        found = {number: list[Node]() for number in self.backends}
+        unsure = 0
+        for node in linked.graph.operators.values():
+            numbers = linked.instructions.get(id(node), ())
+            inside = [number for number in numbers if number in found]
+            if inside:
+                found[inside[0]].append(node)
+                unsure += len(numbers) > 1
+        return tuple(
+            DelegateCall(
+                position,
+                self.backends[number],
+                instruction=number,
+                nodes=tuple(nodes),
+                added=self.added.get(number, ()),
+            )
+            for position, (number, nodes) in enumerate(found.items())
+        ), unsure
 
 
 def _added_layouts(
@@ -277,30 +294,6 @@ def _added_layouts(
                     layouts.append(AddedLayout(operator.kind, tensor, not before))
         found[one.instruction_id] = tuple(layouts)
     return found
-
-
-def _calls_of_handles(
-    linked: LinkedGraph, run: _ProgramCalls
-) -> tuple[tuple[DelegateCall, ...], int]:
-    """The calls, as the maps of a record tell, and how many nodes may be in several places."""
-    found = {number: list[Node]() for number in run.backends}
-    unsure = 0
-    for node in linked.graph.operators.values():
-        numbers = linked.instructions.get(id(node), ())
-        inside = [number for number in numbers if number in found]
-        if inside:
-            found[inside[0]].append(node)
-            unsure += len(numbers) > 1
-    return tuple(
-        DelegateCall(
-            position,
-            run.backends[number],
-            instruction=number,
-            nodes=tuple(nodes),
-            added=run.added.get(number, ()),
-        )
-        for position, (number, nodes) in enumerate(found.items())
-    ), unsure
 
 
 def _mutated(record: RecordView, name: str) -> Mapping[str, str]:

@@ -39,7 +39,7 @@ def match_inside(
                 Slot(number, output, identifier)
                 for output in range(len(runtime.delegated[number, identifier]))
             ]
-            value = _value_of(str(identifier), len(own), table, nodes)
+            value = nodes.logged_as(str(identifier), len(own), table)
             if not isinstance(value, NodeValue):
                 found.add_reason(own, value)
                 continue
@@ -84,31 +84,28 @@ class _Nodes:
         positions = {p for handle in handle_list(handles) for p in self.by_handle.get(handle, ())}
         return [self.paths[position] for position in sorted(positions)]
 
-
-def _value_of(
-    identifier: str, count: int, table: LoggedHandles, nodes: _Nodes
-) -> NodeValue | Reason:
-    """The value of the graph that was logged under an identifier, or the reason why none is known.
-    count: of the values that were logged under it."""
-    if identifier not in table.handles:
-        return "the delegate's map does not have it", "unknown"
-    if not any(handle in nodes.by_handle for handle in table.handles[identifier]):
-        return "no node of the reference has its debug handles", "unknown"
-    certain, possible = (
-        [nodes.by_handle[handle][-1] for handle in handles if handle in nodes.by_handle]
-        for handles in table.of(identifier)
-    )
-    last = max(certain, default=-1)
-    if max(possible, default=-1) > last:
-        return "several values of the call are of its debug handles", "ambiguous"
-    if last < 0:
-        return "another value of the call is of its debug handles", "differs"
-    values = nodes.graph.values_of(nodes.graph.calls[nodes.paths[last]])
-    if len(values) > 1:  # a batch norm has values that nothing reads
-        values = tuple(value for value in values if nodes.graph.users_of(value))
-    if len(values) != 1 or count != 1:
-        return f"{count} values were logged for {nodes.paths[last]}", "differs"
-    return values[0]
+    def logged_as(self, identifier: str, count: int, table: LoggedHandles) -> NodeValue | Reason:
+        """The value of the graph that was logged under an identifier, or the reason why none is
+        known. count: of the values that were logged under it."""
+        if identifier not in table.handles:
+            return "the delegate's map does not have it", "unknown"
+        if not any(handle in self.by_handle for handle in table.handles[identifier]):
+            return "no node of the reference has its debug handles", "unknown"
+        certain, possible = (
+            [self.by_handle[handle][-1] for handle in handles if handle in self.by_handle]
+            for handles in table.of(identifier)
+        )
+        last = max(certain, default=-1)
+        if max(possible, default=-1) > last:
+            return "several values of the call are of its debug handles", "ambiguous"
+        if last < 0:
+            return "another value of the call is of its debug handles", "differs"
+        values = self.graph.values_of(self.graph.calls[self.paths[last]])
+        if len(values) > 1:  # a batch norm has values that nothing reads
+            values = tuple(value for value in values if self.graph.users_of(value))
+        if len(values) != 1 or count != 1:
+            return f"{count} values were logged for {self.paths[last]}", "differs"
+        return values[0]
 
 
 @dataclass(frozen=True)

@@ -193,24 +193,14 @@ def match_calls(
         if len(slots) != len(values):
             why = f"{len(slots)} outputs, but the graph's call has {len(values)}"
             found.add_reason(slots, (why, "differs"))
-        else:
-            _pair_by_position(slots, values, runtime, graph, found)
+            continue
+        for slot, value in zip(slots, values, strict=True):
+            mismatch = type_mismatch(runtime.spec(slot), graph.spec_of(value))
+            if mismatch is None:
+                found.pairs[slot] = value
+            else:
+                found.add_reason([slot], (f"{mismatch} ({value.path})", "differs"))
     return bool(calls)
-
-
-def _pair_by_position(
-    slots: Sequence[Slot],
-    values: Sequence[NodeValue],
-    runtime: Runtime,
-    graph: Graph,
-    found: PartialMatching,
-) -> None:
-    for slot, value in zip(slots, values, strict=True):
-        why = type_mismatch(runtime.spec(slot), graph.spec_of(value))
-        if why is None:
-            found.pairs[slot] = value
-        else:
-            found.add_reason([slot], (f"{why} ({value.path})", "differs"))
 
 
 def leaving_values(covered: Sequence[str], inside: set[str], graph: Graph) -> list[NodeValue]:

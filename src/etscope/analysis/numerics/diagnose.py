@@ -226,6 +226,13 @@ class RunMatcher:
             self._found[key] = matching, Subgraphs(self.graph, matching.by_node)
         return self._found[key]
 
+    def values_before(self, trace: Trace, chosen: MethodRun, method: str) -> DeviceValues | None:
+        """The values of the call before a run's, in the same block."""
+        if not chosen.position:
+            return None
+        logged = logged_run(trace, chosen.block, chosen.position - 1, method)
+        return device_values(logged, self.matched(trace, logged)[0])
+
 
 def diagnose(
     trace: Trace,
@@ -285,7 +292,7 @@ def diagnose_run(
         for item in recomputation.run(device, set(matching.by_node), backends)
         for pair in matching.by_node[item.name]
     )
-    rows = list(_judged(pairs, judge_rows, flow, keeper, suspects))
+    rows = list(judge_rows.rows(pairs, flow, keeper, suspects))
     coverage = paired.coverage()
     if not rows:
         raise NumericGapError(
@@ -297,7 +304,7 @@ def diagnose_run(
         rows = keeper.only_kept(rows)
     rows.sort(key=lambda row: row.order)
     if suspects is not None:
-        before = _run_before(trace, chosen, method, matcher)
+        before = matcher.values_before(trace, chosen, method)
         others = Others(list(matching.by_node), backends, device, before)
         rows = with_explanations(rows, suspects, subgraphs.graph, others, recomputation.explaining)
     return Numerics(
@@ -346,31 +353,6 @@ def _backends(trace: Trace, logged: LoggedRun, matching: Matching) -> dict[str, 
         for path in paths:
             found[path] = Inside(backend, halves.get(path, of_call))
     return found
-
-
-def _judged(
-    pairs: Iterable[tuple[Pair, Recomputed]],
-    judge_rows: _Judge,
-    flow: _Flow,
-    keeper: _Keeper | None,
-    suspects: Suspects | None,
-) -> Iterator[NumericsRow]:
-    """Yield the rows of the values that can be compared, in order."""
-    for pair, item in pairs:
-        compared = judge_rows.compared(pair, item)
-        if compared is None:
-            continue
-        row = judge_rows.row(compared)
-        explained = flow.explained(row)
-        if explained.verdict != row.verdict and row.noise is None:
-            # Whether a difference shows depends on the whole limit.
-            explained = flow.explained(judge_rows.row(compared, screen=False))
-        judge_rows.add_up(compared, explained)
-        if keeper is not None:
-            explained = keeper.with_values(explained, compared)
-        if suspects is not None and suspects.takes(explained):
-            suspects.take(explained, judge_rows.suspect(explained, compared))
-        yield explained
 
 
 class _Flow:
@@ -560,6 +542,30 @@ class _Judge:
             axis=channel_axis(row.op, len(row.shape)),
         )
 
+    def rows(
+        self,
+        pairs: Iterable[tuple[Pair, Recomputed]],
+        flow: _Flow,
+        keeper: _Keeper | None,
+        suspects: Suspects | None,
+    ) -> Iterator[NumericsRow]:
+        """Yield the rows of the values that can be compared, in order."""
+        for pair, item in pairs:
+            compared = self.compared(pair, item)
+            if compared is None:
+                continue
+            row = self.row(compared)
+            explained = flow.explained(row)
+            if explained.verdict != row.verdict and row.noise is None:
+                # Whether a difference shows depends on the whole limit.
+                explained = flow.explained(self.row(compared, screen=False))
+            self.add_up(compared, explained)
+            if keeper is not None:
+                explained = keeper.with_values(explained, compared)
+            if suspects is not None and suspects.takes(explained):
+                suspects.take(explained, self.suspect(explained, compared))
+            yield explained
+
 
 def value_key(row: NumericsRow) -> tuple[int, int | str | None, int, str, int | None, int]:
     """The key of a row's value in all runs of the program."""
@@ -656,16 +662,6 @@ class _Keeper:
 
 def _bytes(values: Iterable[Any]) -> int:
     return sum(getattr(value, "nbytes", 0) for value in values)
-
-
-def _run_before(
-    trace: Trace, chosen: MethodRun, method: str, matcher: RunMatcher
-) -> DeviceValues | None:
-    """The values of the call before a run's, in the same block."""
-    if not chosen.position:
-        return None
-    logged = logged_run(trace, chosen.block, chosen.position - 1, method)
-    return device_values(logged, matcher.matched(trace, logged)[0])
 
 
 def device_values(logged: LoggedRun, matching: Matching) -> DeviceValues:

@@ -56,19 +56,18 @@ class Explanation:
     alternatives: tuple[Explanation, ...] = ()
 
     def __str__(self) -> str:
-        share = f"{_percent(self.explained)} of the error"
+        share = "all"
+        if self.explained < 1.0:
+            left = 1.0 - self.explained
+            digits = next((n for n in (0, 1, 2) if left >= 0.05 * 10.0**-n), 2)
+            percent = math.floor(self.explained * 100 * 10**digits) / 10**digits
+            share = f"{percent:.{digits}f} %"
+        share += " of the error"
         if not self.fits:
             return f"{self.text} (nearest: this explains {share})"
         texts = [self.text, *(one.text for one in self.alternatives)]
         each = "this explains" if len(texts) == 1 else "each explains"
         return f"{', or '.join(texts)}; {each} {share}, and what is left is rounding"
-
-
-def _percent(share: float) -> str:
-    if share >= 1.0:
-        return "all"
-    digits = next((n for n in (0, 1, 2) if 1.0 - share >= 0.05 * 10.0**-n), 2)
-    return f"{math.floor(share * 100 * 10**digits) / 10**digits:.{digits}f} %"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

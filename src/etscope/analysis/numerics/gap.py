@@ -6,8 +6,7 @@ tensors are in memory at a time.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,7 +152,7 @@ def numeric_gap(
     paired = PairedValues(logged, matching)
     symbols = edge_symbols(trace, method)
     rows: list[GapRow] = []
-    for pair, loop_pass, expected, actual in _compared_values(paired, reference):
+    for pair, loop_pass, expected, actual in paired.compared(reference.values()):
         record, node = paired.records[pair.instruction], reference.graph.calls[pair.node]
         covered, handles = matching.covered.get(pair.instruction, ()), symbols.handles
         if pair.delegate_id is not None:
@@ -192,19 +191,3 @@ def _nothing_compared(coverage: Coverage, reference: Reference) -> NumericGapErr
         f"{reference.name}: {max(set(reasons), key=reasons.count)}",
         hint="the ETDump, the ETRecord and the program must be of one export",
     )
-
-
-def _compared_values(
-    paired: PairedValues, reference: Reference
-) -> Iterator[tuple[Pair, int, Any, Any]]:
-    """Run the reference; yield (pair, pass of a loop, reference value, logged value) of each value
-    that can be compared."""
-    passes: Counter[Pair] = Counter()
-    for name, value in reference.values():
-        for pair in paired.matching.by_node.get(name, ()):
-            expected = value if pair.element is None else value[pair.element]
-            loop_pass = passes[pair]
-            passes[pair] += 1
-            actual = paired.value(pair, loop_pass, expected)
-            if actual is not None:
-                yield pair, loop_pass, expected, actual

@@ -3,6 +3,8 @@ with a graph."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -165,6 +167,21 @@ class PairedValues:
             self._fail(pair, "it has no elements", "empty")
             return None
         return value
+
+    def compared(
+        self, reference: Iterable[tuple[str, Any]]
+    ) -> Iterator[tuple[Pair, int, Any, Any]]:
+        """Run the reference; yield (pair, pass of a loop, reference value, logged value) of each
+        value that can be compared."""
+        passes: Counter[Pair] = Counter()
+        for name, value in reference:
+            for pair in self.matching.by_node.get(name, ()):
+                expected = value if pair.element is None else value[pair.element]
+                loop_pass = passes[pair]
+                passes[pair] += 1
+                actual = self.value(pair, loop_pass, expected)
+                if actual is not None:
+                    yield pair, loop_pass, expected, actual
 
     def _fail(self, pair: Pair, reason: str, kind: str = "differs") -> None:
         self._failed[pair] = Unpaired(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,12 @@ def _table(profile: MethodProfile, scale: Scale, has_record: bool) -> Table:
         reasons = parts.setdefault(backend, {})
         for leaf in group.leaves:
             reasons.setdefault(_reason(group, leaf, has_record), []).append(leaf)
-        for row in _other_numbers(group):
+        for row, after in zip(group.below, (*group.below[1:], None), strict=True):
+            # Those that could have a node have an identifier, and are no sum of others.
+            is_sum = after is not None and after.depth > row.depth
+            is_phase = row.meaning is None or row.meaning.identifier is None
+            if not row.own_clock or is_sum or is_phase:
+                continue
             reason = _reason(group, row, has_record)
             reasons.setdefault(reason, [])
             others[backend, reason] = others.get((backend, reason), 0) + 1
@@ -77,17 +82,6 @@ def _table(profile: MethodProfile, scale: Scale, has_record: bool) -> Table:
     title = f"{profile.method or 'unnamed method'} · lines of what ran inside delegates"
     notes = (LACKS_PROGRAM,) if lacks_program(profile) else ()
     return Table.of(content, title=title, notes=notes, breaks=frozenset({len(shown)}))
-
-
-def _other_numbers(group: InstructionRows) -> Iterator[Row]:
-    """Yield the events of a call that could have a node, but are no part of its time: those with
-    an identifier of their own, not the sums that others are part of."""
-    rows = group.below
-    for row, after in zip(rows, (*rows[1:], None), strict=True):
-        holds = after is not None and after.depth > row.depth
-        is_phase = row.meaning is None or row.meaning.identifier is None
-        if row.own_clock and not holds and not is_phase:
-            yield row
 
 
 def _reason(group: InstructionRows, row: Row, has_record: bool) -> str:

@@ -78,20 +78,17 @@ def default_columns(tables: Sequence[Table], by: str | None = None) -> list[str]
             shown = [name for name in numbers if name in filled]
         return [by, "events", "calls", *shown]
     known = {column.name for column in columns("")}
-    of_backends = dict.fromkeys(
-        name
-        for table in tables
-        for name in table.names
-        if name not in known and _tells_more(table, name)
-    )
+    of_backends: dict[str, None] = {}
+    for table in tables:
+        for name in table.names:
+            if name in known:
+                continue
+            cells = zip(table.values["event"], table.values[name], strict=True)
+            # A column whose values all are in the names of their rows tells no more.
+            if any(value is not None and str(value) not in event for event, value in cells):
+                of_backends[name] = None
     shown = [name for name in DEFAULT_COLUMNS if name not in _WHERE_FILLED or name in filled]
     return [*shown, *of_backends]
-
-
-def _tells_more(table: Table, name: str) -> bool:
-    """Return False for a column whose values all are in the names of their rows."""
-    cells = zip(table.values["event"], table.values[name], strict=True)
-    return any(value is not None and str(value) not in event for event, value in cells)
 
 
 def backend_columns(rows: Iterable[Row]) -> dict[str, str]:
@@ -500,7 +497,14 @@ def _by_backend_column(
         depth = row.depth
     shown = sorted(groups.items(), key=lambda item: (str(item[0][1:]), -_mean(item[1])))
     rows = [(key[0], members) for key, members in shown[:limit]]
-    added = [_added(members) for _, members in rows]
+    added = [
+        replace(
+            members[0],
+            ticks=np.sum([row.ticks for row in members], axis=0),
+            calls=np.sum([row.calls for row in members], axis=0),
+        )
+        for _, members in rows
+    ]
     numbers = [_number(row, scale) for row in added]
     left_out = len(shown) - len(rows)
     total = float(profile.total.mean())
@@ -525,15 +529,6 @@ def _by_backend_column(
         title=f"{profile_title(profile, scale)} · by {by}",
         notes=(*([not_shown(group=left_out)] if left_out else []), *_notes(profile, profile.rows)),
         breaks=frozenset({len(rows)}),
-    )
-
-
-def _added(rows: Sequence[Row]) -> Row:
-    """Return the sum of events whose numbers mean the same."""
-    return replace(
-        rows[0],
-        ticks=np.sum([row.ticks for row in rows], axis=0),
-        calls=np.sum([row.calls for row in rows], axis=0),
     )
 
 

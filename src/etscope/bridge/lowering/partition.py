@@ -111,7 +111,7 @@ class _Listening:
         spec = getattr(self._partitioner, "delegation_spec", None)
         backends = [getattr(spec, "backend_id", None), *(one.backend_id for one in tags.values())]
         refusals = [
-            _refusal(node, path, answers, self._partitioner)
+            answers.refusal(node, path, self._partitioner)
             for path, node in _operators(program.graph_module, "")
             if node.meta.get("delegation_tag") not in tags
         ]
@@ -200,35 +200,34 @@ class _Answers:
 
         return is_supported
 
+    def refusal(self, node: Node, path: str, partitioner: Any) -> Refusal:
+        """Say what a partitioner answered about a node that it did not take."""
+        place = _lowered_node(node, path)
+        if node in self.reasons:
+            return Refusal(place, TOLD, "; ".join(self.reasons[node]))
+        supported, asked = self.supported.get(node, (False, None))
+        if supported:
+            return Refusal(place, UNPLACED)
+        heard = {one.graph for one in (*self.reasons, *self.supported)}
+        if "/" in path and node.graph not in heard:
+            return Refusal(place, NOT_ASKED)
+        configs = getattr(partitioner, "target_partitioner_configs", None)
+        if isinstance(configs, Mapping):  # ExecuTorch's `ConfigerationBasedPartitioner`
+            config = configs.get(format_target_name(place.op))
+            if config is None:
+                return Refusal(place, UNKNOWN)
+            return Refusal(place, REFUSED, type(config).__name__)
+        known = getattr(asked, "_support_dict", None)  # of torch's `OperatorSupport`
+        if isinstance(known, Mapping):
+            return Refusal(place, REFUSED if get_node_target({}, node) in known else UNKNOWN)
+        if asked is not None:
+            return Refusal(place, REFUSED)
+        return Refusal(place, SILENT)
+
 
 def _loaded(module: str, name: str) -> Any:
     """Return a class of a backend whose module is loaded; None without."""
     return getattr(sys.modules.get(module), name, None)
-
-
-def _refusal(node: Node, path: str, answers: _Answers, partitioner: Any) -> Refusal:
-    """Say what a partitioner answered about a node that it did not take."""
-    place = _lowered_node(node, path)
-    if node in answers.reasons:
-        return Refusal(place, TOLD, "; ".join(answers.reasons[node]))
-    supported, asked = answers.supported.get(node, (False, None))
-    if supported:
-        return Refusal(place, UNPLACED)
-    heard = {one.graph for one in (*answers.reasons, *answers.supported)}
-    if "/" in path and node.graph not in heard:
-        return Refusal(place, NOT_ASKED)
-    configs = getattr(partitioner, "target_partitioner_configs", None)
-    if isinstance(configs, Mapping):  # ExecuTorch's `ConfigerationBasedPartitioner`
-        config = configs.get(format_target_name(place.op))
-        if config is None:
-            return Refusal(place, UNKNOWN)
-        return Refusal(place, REFUSED, type(config).__name__)
-    known = getattr(asked, "_support_dict", None)  # of torch's `OperatorSupport`
-    if isinstance(known, Mapping):
-        return Refusal(place, REFUSED if get_node_target({}, node) in known else UNKNOWN)
-    if asked is not None:
-        return Refusal(place, REFUSED)
-    return Refusal(place, SILENT)
 
 
 def _operators(module: GraphModule, prefix: str) -> Iterator[tuple[str, Node]]:

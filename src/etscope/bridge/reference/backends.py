@@ -107,7 +107,7 @@ def _xnnpack(node: GraphNode) -> ByDesign | None:
         if compute is not None:
             return ByDesign(reason, _unchanged, compute)
     at = _SCALES.get(node.operator)
-    if at is None or not _is_by_group(node, at):
+    if at is None or not at.is_by_group(node):
         return None
 
     def with_stored_scales(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -127,26 +127,28 @@ class _Arguments(NamedTuple):
     scales: int
     least: int
 
+    def is_by_group(self, node: GraphNode) -> bool:
+        """True for a matrix with several scales for each row; with 4 bits, also for one with a
+        single scale, which is a group, too (`QuantParams` of executorch.backends.xnnpack)."""
+        quantised, scales = (
+            used.shape if isinstance(used, GraphNode) else None
+            for used in (node.args[0], node.args[self.scales])
+        )
+        if quantised is None or scales is None or len(quantised) != 2:
+            return False
+        rows, count = quantised[0], math.prod(scales)
+        ends = (
+            *node.args[self.least : self.least + 2],
+            *map(node.kwargs.get, ("quant_min", "quant_max")),
+        )
+        has_4_bits = ends[:2] == (-8, 7)
+        return count >= rows if has_4_bits else count > rows
+
 
 _SCALES = {
     "torchao.dequantize_affine.default": _Arguments(2, 5),
     "quantized_decomposed.dequantize_per_channel_group.default": _Arguments(1, 3),
 }
-
-
-def _is_by_group(node: GraphNode, at: _Arguments) -> bool:
-    """True for a matrix with several scales for each row; with 4 bits, also for one with a single
-    scale, which is a group, too (`QuantParams` of executorch.backends.xnnpack)."""
-    quantised, scales = (
-        used.shape if isinstance(used, GraphNode) else None
-        for used in (node.args[0], node.args[at.scales])
-    )
-    if quantised is None or scales is None or len(quantised) != 2:
-        return False
-    rows, count = quantised[0], math.prod(scales)
-    ends = (*node.args[at.least : at.least + 2], *map(node.kwargs.get, ("quant_min", "quant_max")))
-    has_4_bits = ends[:2] == (-8, 7)
-    return count >= rows if has_4_bits else count > rows
 
 
 _INTEGERS = (

@@ -45,19 +45,21 @@ strict_option = click.option(
 )
 
 
-def _checked(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Raise `UsageError` for the name of a backend that is not known. A click callback."""
-    if value is not None:
-        chosen(value)
-    return value
+class _BackendNames(click.types.StringParamType):
+    """Names of backends, separated by commas."""
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Raise `UsageError` for the name of a backend that is not known."""
+        names = super().convert(value, param, ctx)
+        chosen(names)
+        return names
 
-def _completed(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    before, comma, begun = incomplete.rpartition(",")
-    names = [name for name in BACKENDS if name.startswith(begun)]
-    return [CompletionItem(f"{before}{comma}{name}") for name in names]
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        before, comma, begun = incomplete.rpartition(",")
+        names = [name for name in BACKENDS if name.startswith(begun)]
+        return [CompletionItem(f"{before}{comma}{name}") for name in names]
 
 
 def backends_option(default: str | None, help: str, *names: str) -> Callable[[Any], Any]:
@@ -69,8 +71,7 @@ def backends_option(default: str | None, help: str, *names: str) -> Callable[[An
         metavar="NAME[,NAME…]",
         default=default,
         show_default=default is not None,
-        callback=_checked,
-        shell_complete=_completed,
+        type=_BackendNames(),
         help=f"{help} {known}",
     )
 

@@ -18,8 +18,10 @@ from etscope.formats.program.pte_schema import CompileSpec
 def option_texts(backend: str, key: str, value: bytes) -> dict[str, str]:
     """Return what an option of a backend says, by name: of QNN's one option, each of its parts.
     What is not known is text or hexadecimal, as in `CompileSpec.text`."""
-    if backend == "VulkanBackend":
-        return {key: _vulkan(key, value)}
+    if backend == "VulkanBackend" and len(value) in (1, 4, 8):
+        names = {0: "false", 1: "true"} if len(value) == 1 else _VULKAN_NAMES.get(key, {})
+        number = int.from_bytes(value, "little")
+        return {key: names.get(number, str(number))}
     if backend == "QnnBackend":
         try:
             with reading("options of QNN"):
@@ -39,15 +41,6 @@ _VULKAN_NAMES: Mapping[str, Mapping[int, str]] = {
         8: "PACKED_INT8_4C1W", 9: "PACKED_INT8_CONV2D", 255: "DEFAULT_LAYOUT",
     },
 }  # fmt: skip
-
-
-def _vulkan(key: str, value: bytes) -> str:
-    number = int.from_bytes(value, "little")
-    if len(value) == 1:
-        return {0: "false", 1: "true"}.get(number, str(number))
-    if len(value) in (4, 8):
-        return _VULKAN_NAMES.get(key, {}).get(number, str(number))
-    return CompileSpec(key, value).text
 
 
 class _Number(NamedTuple):

@@ -311,21 +311,18 @@ def check_external(program: Program, files: Sequence[ExternalData]) -> None:
         )
     for method in program.methods:
         for value in method.values:
-            if isinstance(value, TensorValue) and value.external:
-                _check_tensor(value, program, files)
-
-
-def _check_tensor(value: TensorValue, program: Program, files: Sequence[ExternalData]) -> None:
-    key = value.name or ""
-    data = next(one for one in files if key in one.entries)
-    entry = data.entries[key]
-    if (entry.scalar_type, entry.sizes) != (value.scalar_type, value.sizes):
-        wanted = f"{value.scalar_type.torch_name}[{', '.join(map(str, value.sizes))}]"
-        raise MismatchError(
-            f"{data.source.name} is not the .ptd of {program.source.name}: {key!r} is "
-            f"{str(entry) or 'no tensor'} in it, and {wanted} in the program",
-            hint="take the .ptd of the same export",
-        )
+            if not isinstance(value, TensorValue) or not value.external:
+                continue
+            key = value.name or ""
+            data = next(one for one in files if key in one.entries)
+            entry = data.entries[key]
+            if (entry.scalar_type, entry.sizes) != (value.scalar_type, value.sizes):
+                wanted = f"{value.scalar_type.torch_name}[{', '.join(map(str, value.sizes))}]"
+                raise MismatchError(
+                    f"{data.source.name} is not the .ptd of {program.source.name}: {key!r} is "
+                    f"{str(entry) or 'no tensor'} in it, and {wanted} in the program",
+                    hint="take the .ptd of the same export",
+                )
 
 
 # --------------------------------------------------------------------------------------------
