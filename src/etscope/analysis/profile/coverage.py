@@ -1,4 +1,4 @@
-"""How much of the time inside delegates has a line of Python, and why the rest has none."""
+"""The part of the time inside delegates that has a line of Python, and why the rest has none."""
 
 from __future__ import annotations
 
