@@ -439,7 +439,8 @@ def test_command_as_json(both: Lowered, out: Any) -> None:
     assert size == sections["partition"]["crossing_bytes"] > 0
 
 
-def test_command_as_text_and_csv(both: Lowered, out: Any) -> None:
+def test_command_as_text_and_csv(both: Lowered, out: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     text = out("graph", both.record, "forward", "--partition")
     assert text.startswith("edge/forward: of ")
     assert "no operator implementation" in text
@@ -455,7 +456,10 @@ def test_command_selects_nodes(both: Lowered, out: Any) -> None:
     assert "nothing matches" in out(*asked, "op:no_such_op", code=4)
 
 
-def test_command_of_a_record_without_reasons(both: Lowered, out: Any) -> None:
+def test_command_of_a_record_without_reasons(
+    both: Lowered, out: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     text = out("graph", both.plain, "forward", "--partition")
     assert "does not tell who refused" in text
     assert "XnnpackBackend #" in text
