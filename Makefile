@@ -15,7 +15,7 @@ WEB := $(addprefix web/,package.json package-lock.json page.html vite.config.ts 
 .DEFAULT_GOAL := help
 CPP := $(shell find native/src tests/support/native -name '*.cpp' -o -name '*.h')
 
-.PHONY: help install demo native web test test-all coverage bench docs lint format tidy check clean distclean
+.PHONY: help install demo native web test test-all test-backends coverage bench docs lint format tidy check clean distclean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,16 @@ test: $(INSTALLED) $(PAGE)  ## Unit and contract tests, in parallel: under 2 min
 # folders, which begins with the long files and so ends with both workers busy.
 test-all: $(INSTALLED) $(PAGE)  ## All tests (30 minutes on 2 cores)
 	@$(BIN)/python -m pytest $(TEST_ALL) --durations=15 $(PYTEST_ARGS)
+
+# OpenVINO's and Arm's packages want an older numpy than constraints.txt has: they are laid over .venv.
+OVER := .venv-backends
+
+test-backends: $(INSTALLED) $(PAGE)  ## Tests of OpenVINO, TOSA and Ethos-U, with their packages (5 minutes)
+	@test -x $(OVER)/bin/python || $(PYTHON) -m venv $(OVER)
+	@printf '%s\n' "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" "$(CURDIR)/src" \
+		>"$$($(OVER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth"
+	@$(OVER)/bin/python -m pip install -qq 'openvino==2025.4.1' 'nncf==3.1.0' 'ethos-u-vela==5.1.0' 'tosa-tools==2026.5.0'
+	@$(OVER)/bin/python -m pytest -n 2 -k "openvino or tosa or ethos" $(PYTEST_ARGS) tests/integration/export/test_backends.py
 
 # Child processes are measured, too. Measuring slows the export of a model by more than half.
 coverage: $(INSTALLED) $(PAGE)  ## All tests again, then the branch coverage (50 minutes on 2 cores)
