@@ -125,6 +125,15 @@ def test_estimates_of_coreml_are_marked_and_not_added() -> None:
     assert list(by.values["unit"]) == ["ms, estimated"] * 3
 
 
+def test_a_number_is_the_mean_of_the_runs_that_logged_it() -> None:
+    other = qnn([("pool_3", 40)])  # another pattern of the same method
+    opened = Trace(read_etdump(dump_of(qnn(), other, qnn())))
+    (profile,) = opened.profiles()
+    table = profile_table(profile, MS, sort="run")
+    numbers = dict(zip(table.values["event"], table.values["value"], strict=True))
+    assert (numbers["conv_1"], numbers["pool_3"]) == (700, 40)
+
+
 def test_columns_of_backends_select_rows() -> None:
     table = profile_table(profile_of(coreml()), MS, keep=row_filter("compute_unit:gpu"))
     assert [name for name in table.values["event"] if name.endswith(("_1", "_2", "_0"))] == [

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.delegates import xnnpack
+from etscope.analysis.delegates import vulkan, xnnpack
 from etscope.analysis.profile.correlate import handle_list
 from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row, Ticks
 from etscope.analysis.profile.scale import Scale
@@ -248,15 +248,15 @@ def _cells(row: Row, scale: Scale) -> dict[str, Any]:
 
 def _number(row: Row, scale: Scale) -> tuple[float | None, str | None, float | None]:
     """Return the number of a row that is no time, its unit, and the microseconds that can be
-    derived from it. A point in time has no number."""
-    meaning = row.meaning
-    if meaning is None or meaning.is_time or not row.ran.any():
+    derived from it: the mean of the runs that logged it. A point in time has no number."""
+    meaning, ran = row.meaning, row.ran
+    if meaning is None or meaning.is_time or not ran.any():
         return None, None, None
     if meaning.quantity is Quantity.INSTANT:
         return None, None, None
-    value = float(row.ticks.mean())
     if meaning.is_estimate:
-        return float(scale(row.ticks).mean()), f"{scale.unit}, {ESTIMATED}", None
+        return float(scale(row.ticks[ran]).mean()), f"{scale.unit}, {ESTIMATED}", None
+    value = float(row.ticks[ran].mean())
     derived = None if meaning.unit_us is None else value * meaning.unit_us
     return value, meaning.unit, derived
 
@@ -321,9 +321,11 @@ def _silent_calls(profile: MethodProfile) -> Iterator[str]:
 
 _UNLINED_SHARE = 0.1  # of the method's time: less is what a few operators have that torch adds
 
+# Their operators are listed in the data of the program.
+_TOLD_BY_PROGRAM = (xnnpack.BACKEND, vulkan.BACKEND)
 LACKS_PROGRAM = (
-    f"The modules and lines of what ran inside {xnnpack.BACKEND} are told by the program: "
-    "give it too (--program)."
+    f"The modules and lines of what ran inside {' or '.join(_TOLD_BY_PROGRAM)} are told by the "
+    "program: give it too (--program)."
 )
 
 
@@ -332,7 +334,7 @@ def lacks_program(profile: MethodProfile) -> bool:
     calls = [
         group
         for group in profile.instructions
-        if group.head.attribution.backend_id == xnnpack.BACKEND
+        if group.head.attribution.backend_id in _TOLD_BY_PROGRAM
         and group.head.attribution.nodes
         and group.below
     ]
@@ -492,7 +494,9 @@ def _by_backend_column(
             depth = min(depth, row.depth)
             continue
         if row.depth >= depth and (keep is None or keep(row)):
-            key = value, row.attribution.backend_id, row.meaning.quantity, row.meaning.unit
+            meaning = row.meaning
+            of = row.attribution.backend_id, meaning.clock.value, meaning.quantity.value
+            key = value, *of, meaning.unit
             groups.setdefault(key, []).append(row)
         depth = row.depth
     shown = sorted(groups.items(), key=lambda item: (str(item[0][1:]), -_mean(item[1])))
