@@ -193,10 +193,11 @@ class Block:
     def is_logged_in_delegate(self, index: int) -> bool:
         """Return whether the event `keys[index]` was logged by a delegate: with an identifier, or
         inside its call."""
-        key, parent = self.keys[index], self.parents[index]
-        return key.role == "delegated" or (
-            key.role == "other" and parent is not None and self.keys[parent].role == "delegate"
-        )
+        role = self.keys[index].role
+        if role != "other":  # kernels need no search for what is around them
+            return role == "delegated"
+        parent = self.parents[index]
+        return parent is not None and self.keys[parent].role == "delegate"
 
     @cached_property
     def profiled(self) -> tuple[int, ...]:

@@ -63,12 +63,16 @@ class OutputOptions:
         columns: to show. default: columns of a text without `columns`; programs get all.
         """
         from etscope.model.table import joined
-        from etscope.views import TABLE_VIEWS, write_table
-        from etscope.views.output import open_output
 
         tables = select_columns(tables, columns, default if self.is_text else None)
         if not self.is_text:
             tables = [joined(tables)]
+        self._write(tables)
+
+    def _write(self, tables: Sequence[Table]) -> None:
+        from etscope.views import TABLE_VIEWS, write_table
+        from etscope.views.output import open_output
+
         chosen = self.chosen_format
         with open_output(self.path, binary=TABLE_VIEWS[chosen].binary) as out:
             for position, table in enumerate(tables):
@@ -88,8 +92,6 @@ class OutputOptions:
             for_readers,
             joined_tables,
         )
-        from etscope.views import write_table
-        from etscope.views.output import open_output
 
         if not self.is_text:
             everything = [file_table(one, view.limit) for one in placed]
@@ -103,11 +105,7 @@ class OutputOptions:
         for table in files:
             (named,) = _with_columns([table], columns, ())
             shown.append(for_readers(table) if named is table else named)
-        with open_output(self.path) as out:
-            for position, table in enumerate(shown):
-                if position:
-                    out.write("\n")
-                write_table(table, self.chosen_format, out, color=_COLOR[self.color])
+        self._write(shown)
 
     def write_reports(
         self,
