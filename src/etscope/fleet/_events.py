@@ -298,9 +298,7 @@ def _told_by_backends(table: EventTable) -> dict[str, Any]:
     """Return the columns of events, [K], that decoders of delegates tell; null for the others."""
     pa = require("pyarrow", wanted_by=WANTED_BY)
     told = table.meaning
-    units = [
-        None if one is None else TimeScale.NS.value if one.is_estimate else one.unit for one in told
-    ]
+    units = [None if one is None else one.unit_in(TimeScale.NS.value) for one in told]
     quantities = [None if one is None else one.quantity.value for one in told]
     columns = [
         None

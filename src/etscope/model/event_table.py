@@ -100,6 +100,10 @@ class Meaning:
         """True for a time in ticks that was not measured."""
         return self.quantity is Quantity.ESTIMATE and self.unit is None
 
+    def unit_in(self, tick: str) -> str | None:
+        """Return the unit for tables of numbers: of an estimate that of a tick."""
+        return tick if self.is_estimate else self.unit
+
     @property
     def is_drawn(self) -> bool:
         """True for a time that has its place on a timeline, measured or not."""

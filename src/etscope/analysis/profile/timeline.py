@@ -55,8 +55,7 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
         Column("sources", Kind.LIST): [[str(line) for line in a.lines] for a in attributions],
         Column("quantity"): [quantity.value for quantity in table.quantity],
         Column("unit"): [
-            scale.source.value if one is not None and one.is_estimate else unit
-            for one, unit in zip(table.meaning, table.unit, strict=True)
+            None if one is None else one.unit_in(scale.source.value) for one in table.meaning
         ],
         Column("backend_columns"): [
             json.dumps(dict(one.columns)) if one is not None and one.columns else None
