@@ -35,7 +35,8 @@ process holds at its end, and the most that was resident while it lasted. `count
 that the runtime asked for; a delegate's growth is what else malloc gave while it was made, and an
 instruction's while it ran. Instructions that took nothing are left out. Every key may be missing,
 and other keys are ignored. The last two lines are written by other tools only. Times are in ns;
-`recorded_at` is ISO 8601, in UTC when it has no zone.
+`recorded_at` is ISO 8601, in UTC when it has no zone. A run of `etscope generate` has no `calls` and
+`latencies`: `generation` has them all, see `etscope.formats.generation`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
@@ -56,6 +58,7 @@ from etscope.errors import FormatError, reading
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.conditions import Conditions
 from etscope.formats.exported_program.exported_json import integer, mapping, parse_json, sequence
+from etscope.formats.generation import Generation, GenerationCalls, parse_generation
 
 RUN_JSON = "run.json"
 # The dumps beside it, and the logged values of the one that has values.
@@ -142,6 +145,10 @@ def saved_calls(dump: PathLike | None) -> tuple[SavedCall, ...]:
         return ()
     saved = read_run_json(path)
     with reading(RUN_JSON, path):
+        generated = _generated_calls(saved, Path(dump).name)
+        if generated is not None:
+            names = [generated.methods[index] for index in generated.method.tolist()]
+            return tuple(SavedCall(name, 1, 0, None) for name in names)
         calls = [call for call in saved.calls if "method" in call]
         runs = _runs_of_calls(saved, path.with_name(Path(dump).name), len(calls))
         only_values = Path(dump).name == VALUES_ETDP
@@ -162,6 +169,26 @@ def _runs_of_calls(saved: SavedRun, dump: Path, calls: int) -> Sequence[int | No
     return counts if len(counts) == calls else [None] * calls
 
 
+def _generated_calls(saved: SavedRun, dump: str) -> GenerationCalls | None:
+    """The calls of a generation that the dump of that name has; None for another run."""
+    if saved.generation is None:
+        return None
+    found = saved.generation.of_pass("values" if dump == VALUES_ETDP else "times")
+    return None if found is None else found.calls
+
+
+def saved_generation(dump: PathLike | None) -> tuple[Generation, GenerationCalls] | None:
+    """Return the generation that a dump was saved with, and the calls that it has the runs of; None
+    for another dump. Raises `FormatError` for a damaged run.json."""
+    path = _beside(dump)
+    if path is None or dump is None:
+        return None
+    saved = read_run_json(path)
+    with reading(RUN_JSON, path):
+        calls = _generated_calls(saved, Path(dump).name)
+        return None if saved.generation is None or calls is None else (saved.generation, calls)
+
+
 def saved_executions(dump: PathLike | None) -> tuple[str, ...]:
     """Return the method of each execution in a dump that `etscope run --save` wrote, in order; ()
     if not known.
@@ -173,6 +200,9 @@ def saved_executions(dump: PathLike | None) -> tuple[str, ...]:
         return ()
     saved = read_run_json(path)
     with reading(RUN_JSON, path):
+        generated = _generated_calls(saved, Path(dump).name)
+        if generated is not None:
+            return tuple(generated.methods[index] for index in generated.method.tolist())
         methods = [str(call["method"]) for call in saved.calls if "method" in call]
         runs = _runs_of_calls(saved, Path(dump), len(methods))
     return executions_of(
@@ -240,8 +270,13 @@ def saved_methods(dump: PathLike | None) -> tuple[str, ...]:
     Raises `FormatError` for a damaged run.json.
     """
     path = _beside(dump)
-    calls = [] if path is None else read_run_json(path).calls
-    return tuple(dict.fromkeys(str(call["method"]) for call in calls if "method" in call))
+    if path is None:
+        return ()
+    saved = read_run_json(path)
+    with reading(RUN_JSON, path):
+        if saved.generation is not None:
+            return tuple(dict.fromkeys(m for p in saved.generation.passes for m in p.calls.methods))
+        return tuple(dict.fromkeys(str(call["method"]) for call in saved.calls if "method" in call))
 
 
 def _beside(dump: PathLike | None) -> Path | None:
@@ -484,7 +519,7 @@ class SavedLatency:
     samples_ns: npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SavedRun:
     """The content of a run.json. A value is checked when it is asked for: each property raises
     `FormatError` when its part of the file is damaged."""
@@ -545,6 +580,12 @@ class SavedRun:
                 )
             )
         return found
+
+    @cached_property
+    def generation(self) -> Generation | None:
+        """The generation of a language model; None for a run that made none."""
+        given = self.content.get("generation")
+        return None if given is None else parse_generation(given)
 
     @property
     def conditions(self) -> Conditions | None:

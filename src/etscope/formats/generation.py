@@ -1,0 +1,242 @@
+"""The key `generation` of a run.json: the calls that a language model made for its tokens.
+
+    "generation": {
+      "prompt_tokens": [1, 17, 4], "generated_tokens": [9, 9, 2], "text": null, "runs": 2,
+      "stopped_by": "length", "context_length": 128, "vocabulary_size": 512,
+      "tokenizer": "tokenizer.json", "tokenizer_sha256": "…",
+      "sampler": {"temperature": 0.0, "top_k": null, "top_p": null, "seed": 0},
+      "inputs": {"forward": ["tokens", "position"]},
+      "passes": [
+        {"traced": null, "load_ns": 5200000, "methods": ["forward"], "phases": ["prefill", "decode"],
+         "calls": {"run": [0, 0, …], "method": [0, 0, …], "phase": [0, 1, …],
+                   "position": [0, 3, …], "tokens": [3, 1, …], "start_ns": [0, 910000, …],
+                   "execute_ns": [880000, 120000, …], "sampling_ns": [9000, 8000, …]}}],
+      "app": {…}}
+
+A generation is done several times in a pass, with the same prompt: `run` counts them, from 0. Its
+calls are in the order in which they ran, which is that of the "Execute" runs of the pass's dump.
+`method` and `phase` are indices in the lists before them. A phase is "prefill", "decode", or the
+name of the method of an encoder. `position` is that of the call's first token in the context, from
+0, and `tokens` how many it takes; -1 and 0 for calls of no tokens, such as an encoder's.
+`start_ns` is the beginning of the call's execution, since that of the generation; `execute_ns` is
+around the runtime's `execute`; `sampling_ns` the choice of the next token after it, 0 without one.
+What a generation takes beyond these two is the host's. `inputs` says where the inputs of each
+method come from: "tokens" (int64 [1, n]), "position" (of the first of them, int64 [1]), "positions"
+(of all, int64 [n]), "given 0" (the first array that was given, "given_0" in the file of inputs), or
+"output 0 of vision_encoder" (of the latest call of that method); of a method of a fixed length the
+tokens and positions are filled up with 0. `traced` is that of run.json's latencies.
+`app` is what the app that ran the model reported, as `etscope.formats.app_report` reads it.
+`stopped_by` is "length", "end token", "context" (the cache is full) or "interrupted".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import NoneType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import FormatError
+from etscope.formats.exported_program.exported_json import integer, mapping, sequence, text
+
+PREFILL, DECODE = "prefill", "decode"
+LENGTH, END_TOKEN, CONTEXT, INTERRUPTED = "length", "end token", "context", "interrupted"
+
+Ints = npt.NDArray[np.int64]
+_COLUMNS = (
+    "run", "method", "phase", "position", "tokens", "start_ns", "execute_ns", "sampling_ns",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """The choice of the next token: the likeliest one at temperature 0, else drawn with the seed
+    from the `top_k` likeliest, and of these from the likeliest that have `top_p` together."""
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GenerationCalls:
+    """The calls of a pass as columns, int64 [calls], in the order in which they ran.
+
+    methods, phases: the names that `method` and `phase` are indices of. The others are described at
+    the top of this module.
+    """
+
+    methods: tuple[str, ...]
+    phases: tuple[str, ...]
+    run: Ints
+    method: Ints
+    phase: Ints
+    position: Ints
+    tokens: Ints
+    start_ns: Ints
+    execute_ns: Ints
+    sampling_ns: Ints
+
+    def __len__(self) -> int:
+        return len(self.run)
+
+    def in_phase(self, phase: str) -> npt.NDArray[np.bool_]:
+        """Return a mask of the calls of that phase."""
+        names = np.array([name == phase for name in self.phases], np.bool_)
+        return names[self.phase]
+
+    def select(self, kept: npt.NDArray[np.bool_]) -> GenerationCalls:
+        """Return the calls of a mask."""
+        columns = {name: getattr(self, name)[kept] for name in _COLUMNS}
+        return GenerationCalls(self.methods, self.phases, **columns)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the part of run.json."""
+        return {
+            "methods": list(self.methods),
+            "phases": list(self.phases),
+            "calls": {name: getattr(self, name).tolist() for name in _COLUMNS},
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GenerationPass:
+    """One process that generated: traced None, "times" or "values"; load_ns: reading the program
+    and loading its methods."""
+
+    traced: str | None
+    load_ns: int
+    calls: GenerationCalls
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Generation:
+    """A generation of a language model, as it is kept in run.json.
+
+    prompt_tokens, generated_tokens: int64 ids, of the text decoder; of a prompt with an image or
+    sound -1 stands for each position that it takes. runs: how often the generation was done in each
+    pass. context_length, vocabulary_size: of the program, None if not known. app: see
+    `etscope.formats.app_report`.
+    """
+
+    prompt_tokens: Ints
+    generated_tokens: Ints
+    passes: tuple[GenerationPass, ...]
+    runs: int = 1
+    stopped_by: str | None = None
+    context_length: int | None = None
+    vocabulary_size: int | None = None
+    sampler: Sampler = Sampler()
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    text: str | None = None
+    tokenizer: str | None = None
+    tokenizer_sha256: str | None = None
+    app: Mapping[str, Any] | None = None
+
+    def of_pass(self, traced: str | None) -> GenerationPass | None:
+        """Return the pass in which that was recorded; None if there was none."""
+        return next((one for one in self.passes if one.traced == traced), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value of the key in run.json."""
+        sampler = {name: getattr(self.sampler, name) for name in Sampler.__dataclass_fields__}
+        plain = (
+            *("runs", "stopped_by", "context_length", "vocabulary_size"),
+            *("text", "tokenizer", "tokenizer_sha256", "app"),
+        )
+        return {
+            "prompt_tokens": self.prompt_tokens.tolist(),
+            "generated_tokens": self.generated_tokens.tolist(),
+            **{name: getattr(self, name) for name in plain},
+            "sampler": sampler,
+            "inputs": {method: list(sources) for method, sources in self.inputs.items()},
+            "passes": [
+                {"traced": one.traced, "load_ns": one.load_ns, **one.calls.to_json()}
+                for one in self.passes
+            ],
+        }
+
+
+def parse_generation(value: Any) -> Generation:
+    """Read the value of the key in run.json; `FormatError` when it is damaged."""
+    given = mapping(value, "the generation")
+    sampler = mapping(given.get("sampler") or {}, "the sampler")
+    app = given.get("app")
+    return Generation(
+        prompt_tokens=_integers(given.get("prompt_tokens") or [], "prompt_tokens"),
+        generated_tokens=_integers(given.get("generated_tokens") or [], "generated_tokens"),
+        passes=tuple(_pass(one) for one in sequence(given.get("passes") or [], "the passes")),
+        runs=_count(given, "runs") or 1,
+        stopped_by=_text(given, "stopped_by"),
+        context_length=_count(given, "context_length"),
+        vocabulary_size=_count(given, "vocabulary_size"),
+        sampler=Sampler(
+            temperature=_number(sampler, "temperature") or 0.0,
+            top_k=_count(sampler, "top_k"),
+            top_p=_number(sampler, "top_p"),
+            seed=_count(sampler, "seed") or 0,
+        ),
+        inputs={
+            method: tuple(text(one, "an input") for one in sequence(sources, "the inputs"))
+            for method, sources in mapping(given.get("inputs") or {}, "the inputs").items()
+        },
+        text=_text(given, "text"),
+        tokenizer=_text(given, "tokenizer"),
+        tokenizer_sha256=_text(given, "tokenizer_sha256"),
+        app=None if app is None else mapping(app, "the app's report"),
+    )
+
+
+def _pass(value: Any) -> GenerationPass:
+    given = mapping(value, "a pass")
+    methods, phases = (
+        tuple(text(name, f"a name of the {what}") for name in sequence(given.get(what) or [], what))
+        for what in ("methods", "phases")
+    )
+    columns = mapping(given.get("calls") or {}, "the calls")
+    found = {name: _integers(columns.get(name) or [], name) for name in _COLUMNS}
+    for name, column in found.items():
+        if len(column) != len(found["run"]):
+            raise FormatError(
+                f"{len(found['run']):,} calls have a run, and {len(column):,} have {name}"
+            )
+    for name, known in (("method", methods), ("phase", phases)):
+        column = found[name]
+        if len(column) and not (0 <= column.min() and column.max() < len(known)):
+            raise FormatError(f"a call has a {name} that is not one of {', '.join(known)}")
+    if len(found["run"]) and found["run"].min() < 0:
+        raise FormatError("a call is of a run below 0")
+    return GenerationPass(
+        traced=_text(given, "traced"),
+        load_ns=_count(given, "load_ns") or 0,
+        calls=GenerationCalls(methods, phases, **found),
+    )
+
+
+def _integers(value: Any, what: str) -> Ints:
+    numbers: Sequence[Any] = sequence(value, what)
+    try:
+        return np.array([integer(one, what) for one in numbers], np.int64)
+    except OverflowError as error:
+        raise FormatError(f"{what} has a number beyond 64 bits") from error
+
+
+def _text(given: Mapping[str, Any], key: str) -> str | None:
+    value = given.get(key)
+    return None if value is None else text(value, key)
+
+
+def _count(given: Mapping[str, Any], key: str) -> int | None:
+    value = given.get(key)
+    return None if value is None else integer(value, key)
+
+
+def _number(given: Mapping[str, Any], key: str) -> float | None:
+    value = given.get(key)
+    if not isinstance(value, (int, float, NoneType)) or isinstance(value, bool):
+        raise FormatError(f"{key} must be a number, found {value!r:.80}")
+    return value
