@@ -7,7 +7,8 @@
       "sampler": {"temperature": 0.0, "top_k": null, "top_p": null, "seed": 0},
       "inputs": {"forward": ["tokens", "position"]},
       "passes": [
-        {"traced": null, "load_ns": 5200000, "methods": ["forward"], "phases": ["prefill", "decode"],
+        {"traced": null, "load_ns": 5200000,
+         "methods": ["forward"], "phases": ["prefill", "decode"],
          "calls": {"run": [0, 0, …], "method": [0, 0, …], "phase": [0, 1, …],
                    "position": [0, 3, …], "tokens": [3, 1, …], "start_ns": [0, 910000, …],
                    "execute_ns": [880000, 120000, …], "sampling_ns": [9000, 8000, …]}}],
@@ -206,7 +207,7 @@ def _pass(value: Any) -> GenerationPass:
             )
     for name, known in (("method", methods), ("phase", phases)):
         column = found[name]
-        if len(column) and not (0 <= column.min() and column.max() < len(known)):
+        if len(column) and (column.min() < 0 or column.max() >= len(known)):
             raise FormatError(f"a call has a {name} that is not one of {', '.join(known)}")
     if len(found["run"]) and found["run"].min() < 0:
         raise FormatError("a call is of a run below 0")

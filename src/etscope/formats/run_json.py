@@ -35,8 +35,8 @@ process holds at its end, and the most that was resident while it lasted. `count
 that the runtime asked for; a delegate's growth is what else malloc gave while it was made, and an
 instruction's while it ran. Instructions that took nothing are left out. Every key may be missing,
 and other keys are ignored. The last two lines are written by other tools only. Times are in ns;
-`recorded_at` is ISO 8601, in UTC when it has no zone. A run of `etscope generate` has no `calls` and
-`latencies`: `generation` has them all, see `etscope.formats.generation`.
+`recorded_at` is ISO 8601, in UTC when it has no zone. A run of `etscope generate` has no `calls`
+and no `latencies`: both are in `generation`, see `etscope.formats.generation`.
 """
 
 from __future__ import annotations
