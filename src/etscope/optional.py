@@ -40,7 +40,10 @@ _EXTRAS: dict[str, str | None] = {
     "prompt_toolkit": "debugger",
     "tensorboard": "tensorboard",
     "textual": "debugger",
+    "omegaconf": "llm",
     "torch": "torch",
+    "torchao": "llm",
+    "transformers": "llm",
     "tosa_serializer": "tosa",
     "werkzeug": "serve",
 }

@@ -56,7 +56,8 @@ class Exported:
     record: the `ETRecord`, with the program's bytes in it.
     example_inputs, reference_outputs: by method, flat: the values in the order of the program's
         own lists; a text among the inputs is None, as the program takes it.
-    backend: the one that was asked for, or several, separated by commas.
+    backend: the one that was asked for, or several, separated by commas; that of `export_llm` is
+        not told.
     """
 
     program: Any
@@ -250,7 +251,7 @@ def _exported_llm(config: LlmConfigFile, options: ExportOptions) -> Exported:
             "is exported",
             hint="change it there",
         )
-    return Exported(*export_llm(config.path, ETRecord), backend=config.backend)
+    return Exported(*export_llm(config.path, ETRecord))
 
 
 def _with_methods(model: Any, inputs: Any) -> Any:

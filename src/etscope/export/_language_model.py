@@ -108,13 +108,9 @@ def load_config(path: Path, seed: int | None) -> tuple[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class LlmConfigFile:
-    """A config of ExecuTorch's `export_llm`: a YAML file.
-
-    backend: that of `etscope.backends` which is named for messages about what it takes.
-    """
+    """A config of ExecuTorch's `export_llm`: a YAML file."""
 
     path: Path
-    backend: str = "portable"
 
 
 def is_llm_config(spec: str) -> bool:

@@ -282,7 +282,7 @@ def test_weights_beside_a_config(tmp_path: Path) -> None:
 def test_weights_of_another_model(tmp_path: Path) -> None:
     recipes.llama().save_pretrained(tmp_path)
     LlamaConfig(**{**recipes.SIZES, "num_hidden_layers": 3}).save_pretrained(tmp_path)
-    with pytest.raises(UsageError, match="lack 9 of the model's, such as model.layers.2"):
+    with pytest.raises(UsageError, match=r"lack 9 of the model's, such as model\.layers\.2"):
         load_model(str(tmp_path))
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 64)
     with pytest.raises(UsageError, match="cannot load the weights in"):
