@@ -7,6 +7,7 @@ instruction where most of it is alive.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,9 +20,8 @@ from etscope.analysis.state import (
     program_state,
     state_section,
 )
-from etscope.analysis.weights import WEIGHTS, StoredTensor, stored_tensors
+from etscope.analysis.weights import STATE, WEIGHTS, StoredTensor, stored_tensors
 from etscope.errors import MissingDataError
-from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.ptd import ExternalData
 from etscope.formats.program.pte import Program
@@ -35,6 +35,7 @@ WEIGHTS_IN_PROGRAM = "weights in the program"
 WEIGHTS_IN_PTD = "weights in .ptd files"
 WEIGHTS_IN_DELEGATES = "weights in delegates' data"
 DELEGATES = "delegates' data without weights"
+INITIAL = "initial state"
 PACKED = "packed copies of delegates"
 STATE_IN_DELEGATES = "state inside delegates"
 ACTIVATIONS = "activations"
@@ -42,7 +43,7 @@ INPUTS = "inputs and outputs"
 CALLERS = "inputs and outputs that the caller gives"
 FRAGMENTS = "planned, not alive at the peak"
 _OWNERS = (
-    *(WEIGHTS_IN_PROGRAM, WEIGHTS_IN_PTD, WEIGHTS_IN_DELEGATES, DELEGATES, PACKED),
+    *(WEIGHTS_IN_PROGRAM, WEIGHTS_IN_PTD, WEIGHTS_IN_DELEGATES, DELEGATES, INITIAL, PACKED),
     *(STATE_IN_DELEGATES, KV_CACHE, OTHER_STATE, ACTIVATIONS, INPUTS, FRAGMENTS, CALLERS),
 )
 FILE, PLAN, ESTIMATE, MEASURED, UNKNOWN = "the file", "the plan", "estimate", "a run", "not known"
@@ -91,9 +92,18 @@ def program_memory(
     if plans is None:
         plans = memory_plans(program)
     state = program_state(program, plans, record)
-    stored = [one for one in stored_tensors(program) if one.kind == WEIGHTS]
+    stored: dict[str, list[StoredTensor]] = {}
+    for tensor in stored_tensors(program):
+        stored.setdefault(tensor.method, []).append(tensor)
     needs = {
-        name: _Needs.of(program, name, plan, state.methods.get(name, ()), stored, data, measured)
+        name: _Needs.of(
+            program.method(name),
+            plan,
+            state.methods.get(name, ()),
+            stored.get(name, ()),
+            data,
+            measured,
+        )
         for name, plan in plans.items()
     }
     needs = {name: one for name, one in needs.items() if one.owners()}
@@ -117,28 +127,27 @@ class _Needs:
     @classmethod
     def of(
         cls,
-        program: Program,
-        name: str,
+        method: Method,
         plan: MemoryPlan,
         state: Sequence[StateTensor],
         stored: Sequence[StoredTensor],
         data: Sequence[ExternalData],
         measured: MeasuredMemory | None,
     ) -> _Needs:
-        method = program.method(name)
-        own = [one for one in stored if one.method == name]
+        name = method.name
+        own = [one for one in stored if one.kind == WEIGHTS]
+        initial = [one for one in stored if one.kind == STATE]
         kernels = [one for one in own if one.value is not None and one.key is None]
         inside = [one for one in own if one.value is None and one.key is None]
         blobs: dict[object, int | None] = {one.blob: one.blob.size for one in method.delegates}
+        begins = sorted({one.blob for one in method.delegates}, key=lambda blob: blob.offset)
         for span in {one.span for one in inside}:
-            for blob in {one.blob for one in method.delegates}:
-                if blob.offset <= span.offset < blob.offset + blob.size:
-                    blobs[blob] = (blobs[blob] or 0) - span.size
+            number = bisect_right(begins, span.offset, key=lambda blob: blob.offset) - 1
+            if number >= 0 and span.offset < begins[number].offset + begins[number].size:
+                blobs[begins[number]] = (blobs[begins[number]] or 0) - span.size
         grown = [one.growth for one in measured.delegates if one.method == name] if measured else []
         is_measured = bool(grown) and all(growth is not None for growth in grown)
-        unknown = {
-            one.backend_id: None for one in method.delegates if one.backend_id != _PACKING
-        }
+        unknown = {one.backend_id: None for one in method.delegates if one.backend_id != _PACKING}
         packed: dict[object, int | None] = {
             (name, one.instruction, one.key or one.span): _size(one, data)
             for one in own
@@ -155,6 +164,7 @@ class _Needs:
                 },
                 WEIGHTS_IN_DELEGATES: {one.span: one.span.size for one in inside},
                 DELEGATES: blobs,
+                INITIAL: {one.span: one.span.size for one in initial},
                 PACKED: packed,
                 STATE_IN_DELEGATES: {(name, backend): None for backend in unknown},
             },
@@ -272,8 +282,8 @@ def _bytes_of(values: Iterable[PlannedValue]) -> int:
 class MemoryAtLength:
     """The state of methods in a program for a context of `context` tokens.
 
-    per_token: bytes that the next token adds. full_windows: bytes of the caches that do not grow any
-    more. activations: of the method that needs most, None where that is not known. is_own: the
+    per_token: bytes that the next token adds. full_windows: bytes of the caches that do not grow
+    any more. activations: of the method that needs most, None where that is not known. is_own: the
     program was exported for this length.
     """
 
@@ -306,7 +316,10 @@ def memory_by_context(
             "get_max_context_len or get_max_seq_len; --etrecord tells the buffers' names",
         )
     activations = max(
-        one.size or 0 for name in methods for one in memory.methods[name] if one.owner == ACTIVATIONS
+        one.size or 0
+        for name in methods
+        for one in memory.methods[name]
+        if one.owner == ACTIVATIONS
     )
     found = []
     for length in lengths:
@@ -347,7 +360,7 @@ def owners_section(memory: ProgramMemory) -> Section:
     parts = list(memory.methods.items())
     if len(parts) > 1:
         parts.append((ALL_METHODS, memory.together))
-    content = []
+    content: list[tuple[str, str, int | None, float | None, str | None]] = []
     for method, owners in parts:
         total = sum(one.size or 0 for one in owners)
         content += [
@@ -380,17 +393,16 @@ def _notes(memory: ProgramMemory) -> Iterator[str]:
             "XNNPACK packs its weights into copies of its own, here as many bytes as the weights "
             "have; etscope run --memory measures them."
         )
-    for name, tensors in memory.state.methods.items():
-        plan = memory.plans[name]
-        copies = {value for one in tensors if one.kind == KV_CACHE for value in one.copies}
-        at = plan.peak_instructions[0] if plan.peak_instructions else 0
-        size = _bytes_of(value for value in plan.live_at(at) if value.value in copies)
-        if size:
-            yield (
-                f"{format_bytes(size)} of the activations of {name} are copies of its caches, which "
-                "operators such as index_put write anew and which grow with the context too; "
-                "ExecutorchBackendConfig(run_reinplace_pass=True) writes in place."
-            )
+    copied = {name: _copied_caches(memory, name) for name in memory.state.methods}
+    if any(copied.values()):
+        sizes = " and ".join(
+            f"{format_bytes(size)} of {name}" for name, size in copied.items() if size
+        )
+        yield (
+            f"Activations have copies of caches, which grow as the caches do: {sizes}. Operators "
+            "such as index_put write them; ExecutorchBackendConfig(run_reinplace_pass=True) writes "
+            "in place."
+        )
     unknown = sorted({one.owner for one in owners if one.size is None})
     if unknown:
         yield f"Not known, and not in the totals: {', '.join(unknown)}."
@@ -399,6 +411,15 @@ def _notes(memory: ProgramMemory) -> Iterator[str]:
             one.size or 0 for one in memory.together
         )
         yield f"Methods share {format_bytes(max(shared, 0))}: in all methods it counts once."
+
+
+def _copied_caches(memory: ProgramMemory, method: str) -> int:
+    """Bytes of the activations at a method's peak that are changed copies of whole caches."""
+    plan = memory.plans[method]
+    caches = (one for one in memory.state.methods[method] if one.kind == KV_CACHE)
+    copies = {value for one in caches for value in one.copies}
+    at = plan.peak_instructions[0] if plan.peak_instructions else 0
+    return _bytes_of(value for value in plan.live_at(at) if value.value in copies)
 
 
 def context_section(memory: ProgramMemory, context: int) -> Section:
@@ -414,26 +435,29 @@ def context_section(memory: ProgramMemory, context: int) -> Section:
     for group in groups:
         tensors = memory.state.group(group) if group else ()
         unsure += sum(one.kind == KV_CACHE and one.grows is None for one in tensors)
-        for one in memory_by_context(memory, group, lengths_up_to(context, own)):
-            content.append(
-                (
-                    " and ".join(group),
-                    one.context,
-                    one.kv_cache,
-                    one.per_token,
-                    one.full_windows,
-                    one.other_state,
-                    one.activations,
-                    one.is_own,
-                )
+        lengths = lengths_up_to(context, own)
+        content += [
+            (
+                " and ".join(group),
+                one.context,
+                one.kv_cache,
+                one.per_token,
+                one.full_windows,
+                one.other_state,
+                one.activations,
+                one.is_own,
             )
+            for one in memory_by_context(memory, group, lengths)
+        ]
     notes = [
         f"The program was exported for a context of {own:,} ({memory.state.context_from}). Its "
         "activations at another length are not known: their shapes have the length as a number."
     ]
     if unsure:
-        notes.append(f"{unsure:,} caches are taken to stay as they are: their dimension of "
-                     "positions is not known.")
+        notes.append(
+            f"{unsure:,} caches are taken to stay as they are: their dimension of "
+            "positions is not known."
+        )
     return rows(
         "memory_by_context",
         "Memory by context length",

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from etscope.analysis.memory import MemoryPlan, memory_plans, methods_sharing_state
+from etscope.analysis.memory import MemoryPlan, PlannedValue, groups_sharing_state, memory_plans
 from etscope.errors import reading
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.exported_program.exported_json import mapping, sequence, text, union
@@ -41,6 +41,11 @@ _CONTEXT_METHODS = ("get_max_context_len", "get_max_seq_len")
 _CACHE_NAME = re.compile(
     r"(k|v|kv|keys?|values?)_?caches?(_scales?|_zero_points?)?(_\d+)?$", re.IGNORECASE
 )
+# The facts that the kind of a buffer and its dimension of positions are known by.
+_NAME = "its name"
+_WRITES_FIT = "written along the context"  # in a dimension that is as long as the context
+_FORM = "written as caches of its form"  # in the same dimension, which is of another length
+_WRITES_DIFFER = "written along another length"
 _LEAST_RANK = 2  # of a cache: positions, and what is kept of each
 
 
@@ -144,11 +149,8 @@ def program_state(
             name: tuple(_judged(one, context, forms) for one in tensors)
             for name, tensors in found.items()
         }
-    groups = {
-        tuple(sorted({name, *methods_sharing_state(program, name)} & found.keys())): None
-        for name in found
-    }
-    return ProgramState(context, source, found, tuple(groups))
+    groups = (tuple(sorted(found.keys() & set(group))) for group in groups_sharing_state(program))
+    return ProgramState(context, source, found, tuple(group for group in groups if group))
 
 
 def constant_methods(program: Program) -> dict[str, int | bool | float | str]:
@@ -171,7 +173,7 @@ def _state_of(
 ) -> tuple[StateTensor, ...]:
     """The state of a method by names and by the positions where it is written, not judged by the
     context length yet. Of values at one place, the first."""
-    state = {}
+    state: dict[Allocation, PlannedValue] = {}
     for value in plan.values:
         if value.role == "state" and value.nbytes:
             state.setdefault(value.place, value)
@@ -194,7 +196,7 @@ def _state_of(
                 name=name,
                 dim=dims.get(value.place),
                 grows=None,
-                fact="its name" if is_named else "",
+                fact=_NAME if is_named else "",
                 copies=tuple(copies.get(value.place, ())),
             )
         )
@@ -204,23 +206,20 @@ def _state_of(
 def _judged(one: StateTensor, context: int, forms: set[_Form]) -> StateTensor:
     """Decide by the context length. forms: those of buffers as long as the context."""
     is_named, dim = one.kind == KV_CACHE, one.dim
-    by_name = ["its name"] if is_named else []
+    by_name = [_NAME] if is_named else []
     if dim is None:
         fitting = [d for d, size in enumerate(one.tensor.sizes) if size == context]
         if not is_named or len(fitting) != 1:
             return one
-        fact = f"its name; dimension {fitting[0]} is as long as the context"
-        return replace(one, dim=fitting[0], grows=True, fact=fact)
-    written = f"written at positions of dimension {dim}"
+        return replace(one, dim=fitting[0], grows=True, fact=f"{_NAME}; its length")
     if one.length == context:
         is_cache = is_named or len(one.tensor.sizes) >= _LEAST_RANK
-        fact = "; ".join((*by_name, f"{written}, as long as the context"))
-        return replace(one, kind=KV_CACHE if is_cache else OTHER_STATE, grows=True, fact=fact)
+        kind = KV_CACHE if is_cache else OTHER_STATE
+        return replace(one, kind=kind, grows=True, fact="; ".join((*by_name, _WRITES_FIT)))
     if _form(one) in forms:
-        fact = "; ".join((*by_name, f"{written}, formed like the caches of the whole context"))
-        return replace(one, kind=KV_CACHE, grows=False, fact=fact)
+        return replace(one, kind=KV_CACHE, grows=False, fact="; ".join((*by_name, _FORM)))
     grows = False if is_named else None
-    return replace(one, grows=grows, fact="; ".join((*by_name, f"{written}, of another length")))
+    return replace(one, grows=grows, fact="; ".join((*by_name, _WRITES_DIFFER)))
 
 
 _Form = tuple[int, tuple[int, ...], int | None]
@@ -250,9 +249,9 @@ def _by_argument(position: int) -> _Write:
 
     def write(method: Method, args: Sequence[int]) -> Iterator[tuple[int, int]]:
         base, dim = method.values[args[0]], method.values[args[position]]
-        if isinstance(base, TensorValue) and isinstance(dim, ScalarValue):
-            if isinstance(dim.value, int) and base.sizes:
-                yield args[0], dim.value % len(base.sizes)
+        number = dim.value if isinstance(dim, ScalarValue) else None
+        if isinstance(base, TensorValue) and base.sizes and isinstance(number, int):
+            yield args[0], number % len(base.sizes)
 
     return write
 
@@ -287,8 +286,9 @@ def _written(
     found: dict[Allocation, set[int]] = {}
     copies: dict[Allocation, list[int]] = {}
     for index, value in enumerate(method.values):
-        if isinstance(value, TensorValue) and value.allocation in places:
-            holds[index] = value.allocation
+        own = value.allocation if isinstance(value, TensorValue) else None
+        if own is not None and own in places:
+            holds[index] = own
     for instruction in method.instructions:
         if not isinstance(instruction, KernelCall):
             continue
@@ -296,18 +296,19 @@ def _written(
         least, write = _WRITES.get(name, (0, None))
         if write is not None and len(args) >= least:
             for base, dim in write(method, args):
-                place, value = holds.get(base), method.values[base]
-                if place is None or not isinstance(value, TensorValue) or dim >= len(value.sizes):
+                held, value = holds.get(base), method.values[base]
+                if held is None or not isinstance(value, TensorValue) or dim >= len(value.sizes):
                     continue
                 result = method.values[args[-1]]
-                if name.startswith("llama::") or getattr(result, "allocation", None) == place:
-                    found.setdefault(place, set()).add(dim)
+                if name.startswith("llama::") or getattr(result, "allocation", None) == held:
+                    found.setdefault(held, set()).add(dim)
                 else:
-                    holds[args[-1]], dims[args[-1]] = place, dim
+                    holds[args[-1]], dims[args[-1]] = held, dim
         elif name == "aten::copy_" and len(args) >= 3 and args[1] in dims:
-            if holds.get(args[-1]) == holds[args[1]]:
-                found.setdefault(holds[args[1]], set()).add(dims[args[1]])
-                copies.setdefault(holds[args[1]], []).append(args[1])
+            place = holds[args[1]]
+            if holds.get(args[-1]) == place:
+                found.setdefault(place, set()).add(dims[args[1]])
+                copies.setdefault(place, []).append(args[1])
     return {place: dim for place, (dim, *more) in found.items() if not more}, copies
 
 

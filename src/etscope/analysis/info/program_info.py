@@ -67,9 +67,7 @@ def program_sections(
     return tuple(section for section in found if len(section.table))
 
 
-def bundled_sections(
-    bundle: BundledFile, data: Sequence[ExternalData] = ()
-) -> tuple[Section, ...]:
+def bundled_sections(bundle: BundledFile, data: Sequence[ExternalData] = ()) -> tuple[Section, ...]:
     """The sections "file" and "cases" of the bundle, then those of the program in it, whose names
     begin with "program_" ("program_methods"). data: the program's .ptd files."""
     program = bundle.program_span.size
@@ -113,9 +111,7 @@ def bundled_sections(
     return tuple(section for section in sections if len(section.table))
 
 
-def external_sections(
-    data: ExternalData, programs: Sequence[Program] = ()
-) -> tuple[Section, ...]:
+def external_sections(data: ExternalData, programs: Sequence[Program] = ()) -> tuple[Section, ...]:
     """The sections "file" and "external_data" (the entries, the largest first). programs: those
     that may ask for its keys."""
     from etscope.formats.program.ptd import external_keys

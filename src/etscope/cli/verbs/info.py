@@ -95,7 +95,7 @@ def command(
                 if memory
                 else beside.report(file)
             )
-        except EtscopeError as error:  # noqa: PERF203 - the other files are shown all the same
+        except EtscopeError as error:  # the other files are shown all the same
             errors.append(error)
     if reports:
         output.write_reports(reports, SCHEMA, limit=limit, text_limit=_ROWS)
