@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from etscope.cli.options.common import (
+    ChosenCalls,
     TraceOptions,
+    calls_options,
     output_options,
     placed_files,
     trace_options,
@@ -20,6 +22,7 @@ from etscope.model.report import filled_columns
 @click.command()
 @trace_options
 @click.option("--method", "-m", help="Show this method only.")
+@calls_options
 @click.option(
     "--coverage",
     is_flag=True,
@@ -31,6 +34,7 @@ from etscope.model.report import filled_columns
 def command(
     files: TraceOptions,
     method: str | None,
+    calls: ChosenCalls,
     coverage: bool,
     backend_files: tuple[str, ...],
     view: ViewOptions,
@@ -42,14 +46,14 @@ def command(
     Method::execute: time outside the instructions has a row of its own, and so have the rows that
     are not shown: it is over all runs. The other statistics are over the runs in which a row ran,
     so that in a branch the average may be less than the median. Events inside a delegate stand
-    below its call.
+    below its call. The calls of a language model have a table for each phase.
 
     Below the table stands what matters, in sentences, each with the command that shows more. Files
     of --with have a table each below it; their numbers are part of no sum.
     """
     if coverage and backend_files:
         raise UsageError("--with does not go with --coverage")
-    trace = files.open()
+    trace = calls.of(files.open())
     if coverage:
         tables = view.coverage(trace, files.source_unit, method)
         filled = dict.fromkeys(name for table in tables for name in filled_columns(table))
