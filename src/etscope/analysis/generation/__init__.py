@@ -1,0 +1,1 @@
+"""Analyses of a language model's generation: its phases, and what grows with the context."""
