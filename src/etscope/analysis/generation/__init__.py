@@ -1,1 +1,1 @@
-"""Analyses of a language model's generation: its phases, and what grows with the context."""
+"""A language model at work: its methods, the calls of a generation, and its pace."""

@@ -36,7 +36,10 @@ def growth_columns(
     slope, low, high = (
         in_unit(one)[len(every) :].tolist() for one in (found.slope, found.low, found.high)
     )
-    sure = [value if grows else None for value, grows in zip(slope, found.grows[len(every) :])]
+    sure = [
+        value if grows else None
+        for value, grows in zip(slope, found.grows[len(every) :], strict=True)
+    ]
     unit = "cycles/token" if is_clock else "ns/token"
     columns = {}
     for name, priority, values in (
