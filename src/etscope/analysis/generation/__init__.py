@@ -1,0 +1,1 @@
+"""Analyses of a language model's generation."""

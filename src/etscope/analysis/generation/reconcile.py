@@ -1,0 +1,495 @@
+"""The app's time of a generation beside the runtime's: what is left is the tokenizer's, the
+sampler's and the host's.
+
+The app times from the prompt's text to the first token (prefill) and on to the last (decode), on
+its own clock in whole milliseconds. The runtime logs ``Method::execute`` of each call in the dump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.errors import MismatchError, MissingDataError
+from etscope.formats.app_report import AppReport
+from etscope.formats.generation import DECODE, PREFILL, GenerationCalls
+from etscope.model.finding import Files, Finding, Quantity, Severity, ranked
+from etscope.model.table import Column, Kind, Table
+from etscope.units import TimeScale, format_count, format_duration, format_share
+
+# By how much the runtime's time may exceed the app's: the app's stamps are cut to milliseconds, and
+# its wall clock may be slewed.
+_STAMP_NS = 2_000_000
+_CLOCKS = 0.01
+# Methods that run beside the decoder in a call of it, or before it: see
+# `extension/llm/runner/constants.h`.
+_BESIDE = ("token_embedding", "vision_encoder", "audio_encoder", "encoder")
+_NOTABLE = 0.1  # of the app's time: outside of the runtime
+
+
+# -- The calls that an app's counts tell.
+
+
+@dataclass(frozen=True, slots=True)
+class CountedCall:
+    """A call of the decoder: its phase, the position of its first token in the context (from 0, as
+    if each generation began with an empty one), and its tokens.
+
+    generation: index of the app's; -1 for a warm-up, which the app does not report.
+    """
+
+    phase: str
+    position: int
+    tokens: int
+    generation: int
+
+
+def counted_calls(report: AppReport, runs: int) -> tuple[CountedCall, ...]:
+    """Return the call of each of the decoder's runs in a dump, in order, as the app's numbers of
+    tokens tell them.
+
+    The prompt is evaluated in one call, token by token, or in chunks of one length; each further
+    token is a call. Twice as many runs are of a warm-up before the generation.
+
+    Raises `MismatchError` if no such calls make that number of runs, `MissingDataError` if the app
+    does not tell its tokens.
+    """
+    counts: list[tuple[int, int]] = []
+    for one in report.generations:
+        if one.prompt_tokens is None or one.generated_tokens is None:
+            raise MissingDataError("the app's report does not tell its tokens")
+        counts.append((one.prompt_tokens, one.generated_tokens))
+    if not counts:
+        raise MissingDataError("the app's report is of no generation")
+    for warm_ups in (0, 1) if len(counts) == 1 else (0,):
+        per_generation = _calls_of(counts * (1 + warm_ups), runs)
+        if per_generation is not None:
+            return tuple(
+                replace(call, generation=index - warm_ups)
+                for index, calls in enumerate(per_generation)
+                for call in calls
+            )
+    prompt, generated = map(sum, zip(*counts, strict=True))
+    raise MismatchError(
+        f"the app's log is of another run: {prompt:,} prompt and {generated:,} generated tokens "
+        f"take {len(counts) + generated:,} to {prompt + generated:,} calls, the dump has {runs:,}",
+        hint="give the log that was written when this dump was, of all generations that it has",
+    )
+
+
+def _calls_of(counts: Sequence[tuple[int, int]], runs: int) -> list[list[CountedCall]] | None:
+    """The calls of each generation; None if no way to evaluate the prompts makes `runs`."""
+    longest = max(1, *(prompt for prompt, _ in counts))
+    # Some runners count the first token, which the prompt gives, as generated.
+    for first_counts in (0, 1):
+        further = [max(0, generated - first_counts) for _, generated in counts]
+        prefills = runs - sum(further)
+        sizes = (longest, 1) if first_counts else (longest, 1, _chunk(counts, longest, prefills))
+        for size in sizes:
+            if _chunks(counts, size) == prefills:
+                return [
+                    [*_prefill_calls(prompt, size), *_decode_calls(prompt, count)]
+                    for (prompt, _), count in zip(counts, further, strict=True)
+                ]
+    return None
+
+
+def _chunks(counts: Sequence[tuple[int, int]], size: int) -> int:
+    return sum(-(-prompt // size) for prompt, _ in counts)
+
+
+def _chunk(counts: Sequence[tuple[int, int]], longest: int, calls: int) -> int:
+    """The length of the chunks that cut the prompts into `calls`, a power of two if one does it:
+    programs are exported with such; else the shortest. Any other number if none does."""
+    low, high = 1, longest
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if _chunks(counts, middle) > calls else (low, middle)
+    power = 1 << (low - 1).bit_length()
+    return power if _chunks(counts, power) == calls else low
+
+
+def _prefill_calls(prompt: int, size: int) -> Iterable[CountedCall]:
+    for position in range(0, prompt, size):
+        yield CountedCall(PREFILL, position, min(size, prompt - position), 0)
+
+
+def _decode_calls(prompt: int, count: int) -> Iterable[CountedCall]:
+    return (CountedCall(DECODE, prompt + number, 1, 0) for number in range(count))
+
+
+# -- The runtime's time of each call.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Executions:
+    """The executions in a dump, in order: the method of each, None where it is not known, and the
+    time of its ``Method::execute``, float64 [executions] in ns."""
+
+    methods: tuple[str | None, ...]
+    ns: npt.NDArray[np.float64]
+
+    def of_decoder(self) -> npt.NDArray[np.bool_]:
+        """Return a mask of the executions that take the decoder's tokens."""
+        return np.array([method not in _BESIDE for method in self.methods], np.bool_)
+
+
+def executions(trace: Trace, clock: TimeScale = TimeScale.NS) -> Executions:
+    """Return the executions of a dump; clock: of its ticks.
+
+    Those without an instruction are left out if others have some: runners execute methods that
+    only return a constant, such as `get_max_seq_len`.
+    """
+    scale = Scale(clock, TimeScale.NS)
+    blocks = [block for block in trace.blocks if block.executions]
+    working = [block for block in blocks if any(key.instruction is not None for key in block.keys)]
+    found: list[tuple[int, str | None, float]] = []
+    for block in working or blocks:
+        ns = scale(block.ticks[list(block.executions)].sum(axis=0))
+        method = trace.method_of(block)
+        found += [
+            (run, method, time) for run, time in zip(block.runs.tolist(), ns.tolist(), strict=True)
+        ]
+    found.sort(key=lambda one: one[0])
+    return Executions(tuple(one[1] for one in found), np.array([one[2] for one in found]))
+
+
+# -- The two beside each other.
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTime:
+    """A phase, as the app and as the runtime timed it, in ns; None for what is not known.
+
+    phase: "prefill", "decode", the method of an encoder, or "all". calls: executions of all its
+    methods. tokens: that these took. sampling_ns: the choice of the next tokens.
+    """
+
+    phase: str
+    calls: int | None
+    tokens: int | None
+    app_ns: float | None
+    runtime_ns: float | None
+    sampling_ns: float | None
+
+    @property
+    def difference_ns(self) -> float | None:
+        """The app's time outside of the runtime. Negative where the two contradict each other."""
+        if self.app_ns is None or self.runtime_ns is None:
+            return None
+        return self.app_ns - self.runtime_ns
+
+    @property
+    def share(self) -> float | None:
+        """The difference as a fraction of the app's time."""
+        return self.difference_ns / self.app_ns if self.difference_ns and self.app_ns else None
+
+    @property
+    def rest_ns(self) -> float | None:
+        """The difference without the sampling: the tokenizer's and the host's."""
+        return (
+            None if self.difference_ns is None else self.difference_ns - (self.sampling_ns or 0.0)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """The phases of a generation, the last of them "all", with findings and notes.
+
+    source: of the times in `app_ns`: that of the app's report, or "etscope generate". by_token: the
+    prompt was evaluated token by token.
+    """
+
+    source: str
+    phases: tuple[PhaseTime, ...]
+    by_token: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def reconcile_app(
+    trace: Trace,
+    report: AppReport,
+    clock: TimeScale = TimeScale.NS,
+    known: GenerationCalls | None = None,
+) -> Reconciliation:
+    """Put an app's report beside the runtime's times in the dump of that run.
+
+    clock: of the dump. known: the calls of the dump, if it is of `etscope generate`, with the same
+    prompt: the mean of its generations stands for each of the app's.
+
+    A report that does not tell its tokens, as those of benchmarks, has no runtime's times beside
+    it: their dump is of other executions.
+
+    Raises `MismatchError` if the dump's calls are not those of the report, `CyclesError` for a
+    clock of cycles, `MissingDataError` for a dump without executions.
+    """
+    notes = _told(report)
+    total = _sum(one.inference_ns for one in report.generations)
+    if report.prompt_tokens is None or report.generated_tokens is None:
+        row = PhaseTime("all", None, None, total, None, None)
+        notes += ("The report does not tell its tokens: it cannot be put beside the dump.",)
+        return Reconciliation(report.source, (row,), False, notes)
+    ran = executions(trace, clock)
+    if not len(ran.ns):
+        raise MissingDataError(
+            "the dump has no execution to put beside the app's report",
+            hint="run a method with the tracer on",
+        )
+    timed = _counted(report, ran) if known is None else _known(report, ran, known)
+    app = {
+        PREFILL: _sum(one.prefill_ns for one in report.generations),
+        DECODE: _sum(one.decode_ns for one in report.generations),
+    }
+    sampling = _sum(one.sampling_ns for one in report.generations)
+    rows = [
+        PhaseTime(phase, calls, tokens, app[phase], ns, sampling if phase == DECODE else None)
+        for phase, (calls, tokens, ns) in timed.phases.items()
+    ]
+    calls, tokens, ns = (sum(values) for values in zip(*timed.phases.values(), strict=True))
+    rows.append(PhaseTime("all", calls, tokens, total, ns, sampling))
+    if timed.warm_up:
+        notes += (f"{timed.warm_up:,} calls of a warm-up before are left out.",)
+    return Reconciliation(report.source, tuple(rows), timed.by_token, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """The runtime's part of a report: calls, tokens and ns by phase. warm_up: other calls."""
+
+    phases: Mapping[str, tuple[int, int, float]]
+    by_token: bool
+    warm_up: int = 0
+
+
+def _counted(report: AppReport, ran: Executions) -> _Timed:
+    """The calls of a dump, as the app's numbers of tokens tell them."""
+    decoder = ran.of_decoder()
+    calls = counted_calls(report, int(decoder.sum()))
+    # An encoder and an embedding run before their decoder; what follows the last one is of that.
+    of_run = np.minimum(np.cumsum(decoder) - decoder, len(calls) - 1)
+    warm_up = np.array([call.generation < 0 for call in calls], np.bool_)[of_run]
+    is_decode = np.array([call.phase == DECODE for call in calls], np.bool_)[of_run]
+    kept = [call for call in calls if call.generation >= 0]
+    phases = {
+        phase: (
+            int(mask.sum()),
+            sum(call.tokens for call in kept if call.phase == phase),
+            float(ran.ns[mask].sum()),
+        )
+        for phase, mask in ((PREFILL, ~warm_up & ~is_decode), (DECODE, ~warm_up & is_decode))
+    }
+    lengths = {call.tokens for call in kept if call.phase == PREFILL}
+    by_token = lengths == {1} and (report.prompt_tokens or 0) > len(report.generations)
+    return _Timed(phases, by_token, int(warm_up.sum()))
+
+
+def _known(report: AppReport, ran: Executions, calls: GenerationCalls) -> _Timed:
+    """The calls of `etscope generate`, for as many generations as the app reports."""
+    tokens = _decoder_tokens(calls)
+    _check_calls(ran, calls)
+    factor = len(report.generations) / max(1, len(np.unique(calls.run)))
+    is_decode = calls.in_phase(DECODE)
+    phases = {
+        phase: (
+            round(factor * int(mask.sum())),
+            round(factor * int(tokens[mask].sum())),
+            factor * float(ran.ns[mask].sum()),
+        )
+        for phase, mask in ((PREFILL, ~is_decode), (DECODE, is_decode))
+    }
+    lengths = tokens[~is_decode & (tokens > 0)]
+    return _Timed(phases, len(lengths) > 1 and bool((lengths == 1).all()))
+
+
+def _decoder_tokens(calls: GenerationCalls) -> npt.NDArray[np.int64]:
+    """The tokens of each call; 0 for an embedding's, which the decoder takes again."""
+    beside = np.array([name in _BESIDE for name in calls.methods], np.bool_)
+    return np.where(beside[calls.method], 0, calls.tokens)
+
+
+def _check_calls(ran: Executions, calls: GenerationCalls) -> None:
+    if len(ran.ns) != len(calls):
+        raise MismatchError(
+            f"run.json has {len(calls):,} calls, the dump {len(ran.ns):,}: they are not of one run"
+        )
+
+
+def reconcile_calls(
+    trace: Trace, calls: GenerationCalls, clock: TimeScale = TimeScale.NS
+) -> Reconciliation:
+    """Put the times of `etscope generate` around each call beside the runtime's. clock: of the
+    dump. Raises `MismatchError` if the dump has other calls."""
+    ran = executions(trace, clock)
+    _check_calls(ran, calls)
+    # A call lasts until the next one begins; the last of each generation until its token is chosen.
+    taken = calls.execute_ns + calls.sampling_ns
+    same_run = calls.run[1:] == calls.run[:-1]
+    taken[:-1][same_run] = np.diff(calls.start_ns)[same_run]
+    tokens = _decoder_tokens(calls)
+    masks = {phase: calls.in_phase(phase) for phase in calls.phases}
+    masks = {phase: mask for phase, mask in masks.items() if mask.any()}
+    masks["all"] = np.ones(len(calls), np.bool_)
+    phases = tuple(
+        PhaseTime(
+            phase,
+            int(mask.sum()),
+            int(tokens[mask].sum()),
+            float(taken[mask].sum()),
+            float(ran.ns[mask].sum()),
+            float(calls.sampling_ns[mask].sum()),
+        )
+        for phase, mask in masks.items()
+    )
+    return Reconciliation("etscope generate", phases)
+
+
+def _sum(values: Iterable[int | None]) -> float | None:
+    known = list(values)
+    return None if not known or None in known else float(sum(v for v in known if v is not None))
+
+
+def _told(report: AppReport) -> tuple[str, ...]:
+    """Sentences of what the report says beside its phases."""
+    parts = []
+    if report.first_token_ns is not None:
+        parts.append(f"first token after {_ms(report.first_token_ns)}")
+    rates = {"prompt": report.prefill_rate, "decode": report.decode_rate}
+    if report.decode_rate is None:
+        rates = {"in all": report.overall_rate}
+    parts += [f"{what} {rate:,.1f} tokens/s" for what, rate in rates.items() if rate is not None]
+    if report.load_ns is not None:
+        parts.append(f"model loaded in {_ms(report.load_ns)}")
+    told = [f"The app: {', '.join(parts)}."] if parts else []
+    execution = _sum(one.execution_ns for one in report.generations)
+    if execution is not None:
+        told.append(f"By its own clock {_ms(execution)} were in Module::execute.")
+    others = [
+        f"{name} {value:,.4g}"
+        for name, value in report.metrics.items()
+        if name not in ("token_per_sec", "generate_time(ms)", "llm_model_load_time(ms)")
+        and name != "load_status"
+    ]
+    if others:
+        told.append(f"Its benchmark: {', '.join(others)}.")
+    return tuple(told)
+
+
+# -- Findings and the table.
+
+
+def findings_of(reconciled: Reconciliation) -> tuple[Finding, ...]:
+    """Return what matters in it, the heaviest first."""
+    found: list[Finding] = []
+    for phase in reconciled.phases:
+        if phase.difference_ns is None or phase.rest_ns is None:
+            continue
+        least = _least(phase)
+        if phase.difference_ns < least:
+            sentence = (
+                f"{_name(phase)}: the runtime's {_ms(phase.runtime_ns)} are more than the app's "
+                f"{_ms(phase.app_ns)}. The dump is of another run, or its clock has another unit "
+                "(--source-unit)."
+            )
+            found.append(Finding("app-contradicts", Severity.PROBLEM, sentence))
+        elif phase.rest_ns < least:
+            sentence = (
+                f"{_name(phase)}: the runtime's {_ms(phase.runtime_ns)} and "
+                f"{_ms(phase.sampling_ns)} of sampling are more than the app's {_ms(phase.app_ns)}."
+            )
+            found.append(Finding("app-contradicts", Severity.PROBLEM, sentence))
+    total = reconciled.phases[-1]
+    if not found and total.share is not None and total.difference_ns is not None:
+        found.append(_outside(reconciled))
+    prefill = next((one for one in reconciled.phases if one.phase == PREFILL), None)
+    if reconciled.by_token and prefill is not None and prefill.runtime_ns is not None:
+        share = prefill.runtime_ns / total.runtime_ns if total.runtime_ns else None
+        sentence = (
+            f"The prompt's {format_count(prefill.tokens)} tokens were evaluated one by one: a "
+            "program exported with a dynamic length, or with a prefill method, takes them at once."
+        )
+        quantity = Quantity(prefill.runtime_ns / 1e6, "ms", share)
+        found.append(Finding("prompt-by-token", Severity.COST, sentence, quantity=quantity))
+    return ranked(found)
+
+
+def _outside(reconciled: Reconciliation) -> Finding:
+    """The finding of the app's time outside of the runtime."""
+    total = reconciled.phases[-1]
+    difference, share = total.difference_ns or 0.0, total.share or 0.0
+    rest = "the tokenizer and the host"
+    parts = f"{_ms(total.rest_ns)} of {rest}"
+    if total.sampling_ns is not None:
+        parts = f"{_ms(total.sampling_ns)} of sampling, {parts}"
+    sentence = (
+        f"{format_share(max(0.0, share))} of the {_ms(total.app_ns)} are outside of the runtime: "
+        f"{parts}."
+    )
+    severity = Severity.COST if share >= _NOTABLE else Severity.FACT
+    quantity = Quantity(difference / 1e6, "ms", share)
+    return Finding("outside-the-runtime", severity, sentence, quantity=quantity)
+
+
+def reconciliation_table(
+    reconciled: Reconciliation, unit: TimeScale = TimeScale.MS, files: Files | None = None
+) -> Table:
+    """Return a row for each phase and one for all: the app's time, the runtime's, the difference
+    and the parts of it. Times are in `unit`; those that the clocks cannot tell from 0 are 0."""
+    scale = Scale(TimeScale.NS, unit)
+
+    def shown(ns: float | None) -> float | None:
+        return None if ns is None else float(scale(ns))
+
+    def part(ns: float | None, phase: PhaseTime) -> float | None:
+        is_noise = ns is not None and _least(phase) <= ns < 0
+        return 0.0 if is_noise else ns
+
+    def time(name: str, title: str, priority: int = 0) -> Column:
+        return Column(name, Kind.DURATION, unit.value, title, priority)
+
+    columns = (
+        Column("phase"),
+        Column("calls", Kind.COUNT),
+        Column("tokens", Kind.COUNT),
+        time("app", "app"),
+        time("runtime", "runtime"),
+        time("difference", "difference"),
+        Column("share", Kind.SHARE),
+        time("sampling", "sampling", 1),
+        time("rest", "tokenizer, host", 1),
+    )
+    content = [
+        (
+            one.phase,
+            one.calls,
+            one.tokens,
+            shown(one.app_ns),
+            shown(one.runtime_ns),
+            shown(part(one.difference_ns, one)),
+            None if one.share is None or part(one.difference_ns, one) == 0 else one.share,
+            shown(one.sampling_ns),
+            shown(part(one.rest_ns, one)),
+        )
+        for one in reconciled.phases
+    ]
+    table = Table.of_rows(columns, content, title=f"{reconciled.source} and the runtime")
+    last = frozenset({len(content) - 1}) if len(content) > 1 else frozenset()
+    found = tuple(one.plain(files or Files()) for one in findings_of(reconciled))
+    return replace(table, breaks=last, notes=reconciled.notes, findings=found)
+
+
+def _least(phase: PhaseTime) -> float:
+    """The lowest difference that the two clocks cannot tell from 0."""
+    return -(_STAMP_NS + _CLOCKS * (phase.app_ns or 0.0))
+
+
+def _name(phase: PhaseTime) -> str:
+    return "In all" if phase.phase == "all" else phase.phase.capitalize()
+
+
+def _ms(ns: float | None) -> str:
+    return f"{format_duration(None if ns is None else ns / 1e6, 'ms')} ms"
