@@ -7,8 +7,9 @@ its own clock in whole milliseconds. The runtime logs ``Method::execute`` of eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +21,18 @@ from etscope.formats.app_report import AppReport
 from etscope.formats.generation import DECODE, PREFILL, GenerationCalls
 from etscope.model.finding import Files, Finding, Quantity, Severity, ranked
 from etscope.model.table import Column, Kind, Table
-from etscope.units import TimeScale, format_count, format_duration, format_share
+from etscope.units import TimeScale, format_count, format_share
 
 # By how much the runtime's time may exceed the app's: the app's stamps are cut to milliseconds, and
-# its wall clock may be slewed.
+# its wall clock may be slewed. The sum of n samplings, each between two stamps, has a standard
+# deviation of at most half a millisecond times the root of n.
 _STAMP_NS = 2_000_000
 _CLOCKS = 0.01
+_SAMPLING_NS = 1_500_000
 # Methods that run beside the decoder in a call of it, or before it: see
 # `extension/llm/runner/constants.h`.
 _BESIDE = ("token_embedding", "vision_encoder", "audio_encoder", "encoder")
+_MOST_BLOCKS = 8  # that are tried
 _NOTABLE = 0.1  # of the app's time: outside of the runtime
 
 
@@ -59,6 +63,20 @@ def counted_calls(report: AppReport, runs: int) -> tuple[CountedCall, ...]:
     Raises `MismatchError` if no such calls make that number of runs, `MissingDataError` if the app
     does not tell its tokens.
     """
+    counts = _token_counts(report)
+    found = _calls_of_report(counts, runs)
+    if found is not None:
+        return found
+    prompt, generated = map(sum, zip(*counts, strict=True))
+    raise MismatchError(
+        f"the app's log is of another run: {prompt:,} prompt and {generated:,} generated tokens "
+        f"take {len(counts) + generated:,} to {prompt + generated:,} calls, the dump has {runs:,}",
+        hint="give the log that was written when this dump was, of all generations that it has",
+    )
+
+
+def _token_counts(report: AppReport) -> list[tuple[int, int]]:
+    """The tokens of the prompt and those generated after the first, of each generation."""
     counts: list[tuple[int, int]] = []
     for one in report.generations:
         if one.prompt_tokens is None or one.generated_tokens is None:
@@ -66,20 +84,21 @@ def counted_calls(report: AppReport, runs: int) -> tuple[CountedCall, ...]:
         counts.append((one.prompt_tokens, one.generated_tokens))
     if not counts:
         raise MissingDataError("the app's report is of no generation")
+    return counts
+
+
+def _calls_of_report(
+    counts: Sequence[tuple[int, int]], runs: int
+) -> tuple[CountedCall, ...] | None:
     for warm_ups in (0, 1) if len(counts) == 1 else (0,):
-        per_generation = _calls_of(counts * (1 + warm_ups), runs)
+        per_generation = _calls_of([*counts, *counts][: len(counts) + warm_ups], runs)
         if per_generation is not None:
             return tuple(
                 replace(call, generation=index - warm_ups)
                 for index, calls in enumerate(per_generation)
                 for call in calls
             )
-    prompt, generated = map(sum, zip(*counts, strict=True))
-    raise MismatchError(
-        f"the app's log is of another run: {prompt:,} prompt and {generated:,} generated tokens "
-        f"take {len(counts) + generated:,} to {prompt + generated:,} calls, the dump has {runs:,}",
-        hint="give the log that was written when this dump was, of all generations that it has",
-    )
+    return None
 
 
 def _calls_of(counts: Sequence[tuple[int, int]], runs: int) -> list[list[CountedCall]] | None:
@@ -128,15 +147,27 @@ def _decode_calls(prompt: int, count: int) -> Iterable[CountedCall]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Executions:
-    """The executions in a dump, in order: the method of each, None where it is not known, and the
-    time of its ``Method::execute``, float64 [executions] in ns."""
+    """The executions in a dump, in order: the method of each, None where it is not known; the index
+    of its block in the trace, int64 [executions]; the time of its ``Method::execute``, float64
+    [executions] in ns."""
 
     methods: tuple[str | None, ...]
+    block: npt.NDArray[np.int64]
     ns: npt.NDArray[np.float64]
 
-    def of_decoder(self) -> npt.NDArray[np.bool_]:
-        """Return a mask of the executions that take the decoder's tokens."""
-        return np.array([method not in _BESIDE for method in self.methods], np.bool_)
+    def decoders(self) -> Iterator[npt.NDArray[np.bool_]]:
+        """Yield masks of the executions that may be those which take the decoder's tokens.
+
+        Without names these are all, or those of one or two blocks, a later one first: an embedding
+        and an encoder run before the decoder.
+        """
+        beside = np.array([method in _BESIDE for method in self.methods], np.bool_)
+        yield ~beside
+        if None in self.methods:
+            blocks = np.unique(self.block)[::-1][:_MOST_BLOCKS].tolist()
+            for count in (1, 2):
+                for chosen in combinations(blocks, count):
+                    yield np.isin(self.block, chosen)
 
 
 def executions(trace: Trace, clock: TimeScale = TimeScale.NS) -> Executions:
@@ -146,17 +177,38 @@ def executions(trace: Trace, clock: TimeScale = TimeScale.NS) -> Executions:
     only return a constant, such as `get_max_seq_len`.
     """
     scale = Scale(clock, TimeScale.NS)
-    blocks = [block for block in trace.blocks if block.executions]
-    working = [block for block in blocks if any(key.instruction is not None for key in block.keys)]
-    found: list[tuple[int, str | None, float]] = []
-    for block in working or blocks:
+    blocks = [(index, block) for index, block in enumerate(trace.blocks) if block.executions]
+    working = [
+        (index, block)
+        for index, block in blocks
+        if any(key.instruction is not None for key in block.keys)
+    ]
+    found: list[tuple[int, str | None, int, float]] = []
+    for index, block in working or blocks:
         ns = scale(block.ticks[list(block.executions)].sum(axis=0))
         method = trace.method_of(block)
-        found += [
-            (run, method, time) for run, time in zip(block.runs.tolist(), ns.tolist(), strict=True)
-        ]
+        pairs = zip(block.runs.tolist(), ns.tolist(), strict=True)
+        found += [(run, method, index, time) for run, time in pairs]
     found.sort(key=lambda one: one[0])
-    return Executions(tuple(one[1] for one in found), np.array([one[2] for one in found]))
+    return Executions(
+        tuple(one[1] for one in found),
+        np.array([one[2] for one in found], np.int64),
+        np.array([one[3] for one in found], np.float64),
+    )
+
+
+def decoder_calls(
+    report: AppReport, ran: Executions
+) -> tuple[npt.NDArray[np.bool_], tuple[CountedCall, ...]]:
+    """Return a mask of the executions that take the decoder's tokens, and the call of each of
+    these. Raises as `counted_calls`."""
+    counts = _token_counts(report)
+    for mask in ran.decoders():
+        calls = _calls_of_report(counts, int(mask.sum()))
+        if calls is not None:
+            return mask, calls
+    mask = next(ran.decoders())
+    return mask, counted_calls(report, int(mask.sum()))  # raises, with the number of all
 
 
 # -- The two beside each other.
@@ -202,13 +254,23 @@ class Reconciliation:
     """The phases of a generation, the last of them "all", with findings and notes.
 
     source: of the times in `app_ns`: that of the app's report, or "etscope generate". by_token: the
-    prompt was evaluated token by token.
+    prompt was evaluated token by token. sampling_error_ns: how far the sum of sampling may be off.
     """
 
     source: str
     phases: tuple[PhaseTime, ...]
     by_token: bool = False
     notes: tuple[str, ...] = ()
+    sampling_error_ns: float = 0.0
+
+    def least(self, phase: PhaseTime) -> float:
+        """Return the lowest difference that the clocks cannot tell from 0, in ns."""
+        return -(_STAMP_NS + _CLOCKS * (phase.app_ns or 0.0))
+
+    def least_rest(self, phase: PhaseTime) -> float:
+        """Return the lowest rest that the clocks cannot tell from 0, in ns."""
+        sampled = phase.sampling_ns is not None
+        return self.least(phase) - (self.sampling_error_ns if sampled else 0.0)
 
 
 def reconcile_app(
@@ -254,7 +316,14 @@ def reconcile_app(
     rows.append(PhaseTime("all", calls, tokens, total, ns, sampling))
     if timed.warm_up:
         notes += (f"{timed.warm_up:,} calls of a warm-up before are left out.",)
-    return Reconciliation(report.source, tuple(rows), timed.by_token, notes)
+    error = 0.0
+    if sampling is not None:
+        error = _SAMPLING_NS * report.generated_tokens**0.5
+        notes += (
+            f"Sampling is a sum of {report.generated_tokens:,} times in whole milliseconds: it may "
+            f"be off by {_ms(error)}.",
+        )
+    return Reconciliation(report.source, tuple(rows), timed.by_token, notes, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +337,7 @@ class _Timed:
 
 def _counted(report: AppReport, ran: Executions) -> _Timed:
     """The calls of a dump, as the app's numbers of tokens tell them."""
-    decoder = ran.of_decoder()
-    calls = counted_calls(report, int(decoder.sum()))
+    decoder, calls = decoder_calls(report, ran)
     # An encoder and an embedding run before their decoder; what follows the last one is of that.
     of_run = np.minimum(np.cumsum(decoder) - decoder, len(calls) - 1)
     warm_up = np.array([call.generation < 0 for call in calls], np.bool_)[of_run]
@@ -388,15 +456,14 @@ def findings_of(reconciled: Reconciliation) -> tuple[Finding, ...]:
     for phase in reconciled.phases:
         if phase.difference_ns is None or phase.rest_ns is None:
             continue
-        least = _least(phase)
-        if phase.difference_ns < least:
+        if phase.difference_ns < reconciled.least(phase):
             sentence = (
                 f"{_name(phase)}: the runtime's {_ms(phase.runtime_ns)} are more than the app's "
                 f"{_ms(phase.app_ns)}. The dump is of another run, or its clock has another unit "
                 "(--source-unit)."
             )
             found.append(Finding("app-contradicts", Severity.PROBLEM, sentence))
-        elif phase.rest_ns < least:
+        elif phase.rest_ns < reconciled.least_rest(phase):
             sentence = (
                 f"{_name(phase)}: the runtime's {_ms(phase.runtime_ns)} and "
                 f"{_ms(phase.sampling_ns)} of sampling are more than the app's {_ms(phase.app_ns)}."
@@ -421,8 +488,7 @@ def _outside(reconciled: Reconciliation) -> Finding:
     """The finding of the app's time outside of the runtime."""
     total = reconciled.phases[-1]
     difference, share = total.difference_ns or 0.0, total.share or 0.0
-    rest = "the tokenizer and the host"
-    parts = f"{_ms(total.rest_ns)} of {rest}"
+    parts = f"{_ms(max(0.0, total.rest_ns or 0.0))} of the tokenizer and the host"
     if total.sampling_ns is not None:
         parts = f"{_ms(total.sampling_ns)} of sampling, {parts}"
     sentence = (
@@ -444,9 +510,8 @@ def reconciliation_table(
     def shown(ns: float | None) -> float | None:
         return None if ns is None else float(scale(ns))
 
-    def part(ns: float | None, phase: PhaseTime) -> float | None:
-        is_noise = ns is not None and _least(phase) <= ns < 0
-        return 0.0 if is_noise else ns
+    def part(ns: float | None, least: float) -> float | None:
+        return 0.0 if ns is not None and least <= ns < 0 else ns
 
     def time(name: str, title: str, priority: int = 0) -> Column:
         return Column(name, Kind.DURATION, unit.value, title, priority)
@@ -462,29 +527,23 @@ def reconciliation_table(
         time("sampling", "sampling", 1),
         time("rest", "tokenizer, host", 1),
     )
-    content = [
-        (
-            one.phase,
-            one.calls,
-            one.tokens,
-            shown(one.app_ns),
-            shown(one.runtime_ns),
-            shown(part(one.difference_ns, one)),
-            None if one.share is None or part(one.difference_ns, one) == 0 else one.share,
-            shown(one.sampling_ns),
-            shown(part(one.rest_ns, one)),
+    content = []
+    for one in reconciled.phases:
+        difference = part(one.difference_ns, reconciled.least(one))
+        rest = part(one.rest_ns, reconciled.least_rest(one))
+        times = (one.app_ns, one.runtime_ns, difference)
+        content.append(
+            (
+                *(one.phase, one.calls, one.tokens),
+                *map(shown, times),
+                difference / one.app_ns if difference is not None and one.app_ns else None,
+                *map(shown, (one.sampling_ns, rest)),
+            )
         )
-        for one in reconciled.phases
-    ]
     table = Table.of_rows(columns, content, title=f"{reconciled.source} and the runtime")
     last = frozenset({len(content) - 1}) if len(content) > 1 else frozenset()
     found = tuple(one.plain(files or Files()) for one in findings_of(reconciled))
     return replace(table, breaks=last, notes=reconciled.notes, findings=found)
-
-
-def _least(phase: PhaseTime) -> float:
-    """The lowest difference that the two clocks cannot tell from 0."""
-    return -(_STAMP_NS + _CLOCKS * (phase.app_ns or 0.0))
 
 
 def _name(phase: PhaseTime) -> str:
@@ -492,4 +551,5 @@ def _name(phase: PhaseTime) -> str:
 
 
 def _ms(ns: float | None) -> str:
-    return f"{format_duration(None if ns is None else ns / 1e6, 'ms')} ms"
+    value = (ns or 0.0) / 1e6
+    return f"{value:,.0f} ms" if value.is_integer() or value >= 1000 else f"{value:.3g} ms"

@@ -403,8 +403,8 @@ class Trace:
             symbols = self.symbols(method)
         except MissingDataError:
             symbols = MethodSymbols(method, None)
-        labels: Sequence[str] = self.labels.get(method, ())
-        if not labels:
+        labels: Sequence[str] | None = self.labels.get(method)
+        if labels is None:  # a method that returns a constant has none
             ran = {
                 key.instruction: key.name.removeprefix(KERNEL_PREFIX)
                 for block in self.blocks
