@@ -32,6 +32,7 @@ from etscope.model.event_table import (
     EventKey,
     EventTable,
     Quantity,
+    execution_numbers,
     find_blocks,
     framework_ticks,
 )
@@ -221,7 +222,8 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
     pattern = pattern_of(dump, fingerprint, None if record is None else record.path)
     told = zip(blocks, pattern.backends, strict=True)
     decoded = tuple(meanings(block, backends.get) for block, backends in told)
-    table = EventTable(dump, blocks, pattern.methods, decoded)
+    numbers = execution_numbers(dump, blocks, pattern.methods)
+    table = EventTable(dump, blocks, pattern.methods, decoded, numbers)
     program = known.program_sha256 or (None if record is None else record.program_sha256)
     constants = {
         "dump_id": dump_id,

@@ -139,8 +139,7 @@ def _app_report(source: Source, saved: SavedRun) -> AppReport | None:
     except MissingDataError:
         return None
     if generation is not None:
-        tokens = (len(generation.prompt_tokens), len(generation.generated_tokens))
-        check_tokens(report, *(count or None for count in tokens))
+        check_tokens(report, *generation.token_counts)
     return report
 
 

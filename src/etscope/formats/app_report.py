@@ -122,6 +122,17 @@ class AppReport:
         return self._sum("generated_tokens")
 
     @property
+    def token_counts(self) -> tuple[tuple[int, int], ...] | None:
+        """The prompt's tokens and those generated after the first, of each generation; None where
+        they are not told."""
+        counts = tuple(
+            (one.prompt_tokens, one.generated_tokens)
+            for one in self.generations
+            if one.prompt_tokens is not None and one.generated_tokens is not None
+        )
+        return counts if counts and len(counts) == len(self.generations) else None
+
+    @property
     def first_token_ns(self) -> float | None:
         """The time to the first token, the mean of the generations."""
         return self._mean("first_token_ns")

@@ -7,13 +7,15 @@ its own clock in whole milliseconds. The runtime logs ``Method::execute`` of eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
+from etscope.analysis.generation.counted_calls import CountedCall, counted_calls
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MismatchError, MissingDataError
@@ -34,112 +36,6 @@ _SAMPLING_NS = 1_500_000
 _BESIDE = ("token_embedding", "vision_encoder", "audio_encoder", "encoder")
 _MOST_BLOCKS = 8  # that are tried
 _NOTABLE = 0.1  # of the app's time: outside of the runtime
-
-
-# -- The calls that an app's counts tell.
-
-
-@dataclass(frozen=True, slots=True)
-class CountedCall:
-    """A call of the decoder: its phase, the position of its first token in the context (from 0, as
-    if each generation began with an empty one), and its tokens.
-
-    generation: index of the app's; -1 for a warm-up, which the app does not report.
-    """
-
-    phase: str
-    position: int
-    tokens: int
-    generation: int
-
-
-def counted_calls(report: AppReport, runs: int) -> tuple[CountedCall, ...]:
-    """Return the call of each of the decoder's runs in a dump, in order, as the app's numbers of
-    tokens tell them.
-
-    The prompt is evaluated in one call, token by token, or in chunks of one length; each further
-    token is a call. Twice as many runs are of a warm-up before the generation.
-
-    Raises `MismatchError` if no such calls make that number of runs, `MissingDataError` if the app
-    does not tell its tokens.
-    """
-    counts = _token_counts(report)
-    found = _calls_of_report(counts, runs)
-    if found is not None:
-        return found
-    prompt, generated = map(sum, zip(*counts, strict=True))
-    raise MismatchError(
-        f"the app's log is of another run: {prompt:,} prompt and {generated:,} generated tokens "
-        f"take {len(counts) + generated:,} to {prompt + generated:,} calls, the dump has {runs:,}",
-        hint="give the log that was written when this dump was, of all generations that it has",
-    )
-
-
-def _token_counts(report: AppReport) -> list[tuple[int, int]]:
-    """The tokens of the prompt and those generated after the first, of each generation."""
-    counts: list[tuple[int, int]] = []
-    for one in report.generations:
-        if one.prompt_tokens is None or one.generated_tokens is None:
-            raise MissingDataError("the app's report does not tell its tokens")
-        counts.append((one.prompt_tokens, one.generated_tokens))
-    if not counts:
-        raise MissingDataError("the app's report is of no generation")
-    return counts
-
-
-def _calls_of_report(
-    counts: Sequence[tuple[int, int]], runs: int
-) -> tuple[CountedCall, ...] | None:
-    for warm_ups in (0, 1) if len(counts) == 1 else (0,):
-        per_generation = _calls_of([*counts, *counts][: len(counts) + warm_ups], runs)
-        if per_generation is not None:
-            return tuple(
-                replace(call, generation=index - warm_ups)
-                for index, calls in enumerate(per_generation)
-                for call in calls
-            )
-    return None
-
-
-def _calls_of(counts: Sequence[tuple[int, int]], runs: int) -> list[list[CountedCall]] | None:
-    """The calls of each generation; None if no way to evaluate the prompts makes `runs`."""
-    longest = max(1, *(prompt for prompt, _ in counts))
-    # Some runners count the first token, which the prompt gives, as generated.
-    for first_counts in (0, 1):
-        further = [max(0, generated - first_counts) for _, generated in counts]
-        prefills = runs - sum(further)
-        sizes = (longest, 1) if first_counts else (longest, 1, _chunk(counts, longest, prefills))
-        for size in sizes:
-            if _chunks(counts, size) == prefills:
-                return [
-                    [*_prefill_calls(prompt, size), *_decode_calls(prompt, count)]
-                    for (prompt, _), count in zip(counts, further, strict=True)
-                ]
-    return None
-
-
-def _chunks(counts: Sequence[tuple[int, int]], size: int) -> int:
-    return sum(-(-prompt // size) for prompt, _ in counts)
-
-
-def _chunk(counts: Sequence[tuple[int, int]], longest: int, calls: int) -> int:
-    """The length of the chunks that cut the prompts into `calls`, a power of two if one does it:
-    programs are exported with such; else the shortest. Any other number if none does."""
-    low, high = 1, longest
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if _chunks(counts, middle) > calls else (low, middle)
-    power = 1 << (low - 1).bit_length()
-    return power if _chunks(counts, power) == calls else low
-
-
-def _prefill_calls(prompt: int, size: int) -> Iterable[CountedCall]:
-    for position in range(0, prompt, size):
-        yield CountedCall(PREFILL, position, min(size, prompt - position), 0)
-
-
-def _decode_calls(prompt: int, count: int) -> Iterable[CountedCall]:
-    return (CountedCall(DECODE, prompt + number, 1, 0) for number in range(count))
 
 
 # -- The runtime's time of each call.
@@ -201,14 +97,24 @@ def decoder_calls(
     report: AppReport, ran: Executions
 ) -> tuple[npt.NDArray[np.bool_], tuple[CountedCall, ...]]:
     """Return a mask of the executions that take the decoder's tokens, and the call of each of
-    these. Raises as `counted_calls`."""
-    counts = _token_counts(report)
+    these, as the app's numbers of tokens tell them.
+
+    Raises `MismatchError` if no such calls make the executions of the dump, `MissingDataError` if
+    the report does not tell its tokens."""
+    counts = report.token_counts
+    if counts is None:
+        raise MissingDataError("the app's report does not tell its tokens")
     for mask in ran.decoders():
-        calls = _calls_of_report(counts, int(mask.sum()))
+        calls = counted_calls(counts, int(mask.sum()))
         if calls is not None:
             return mask, calls
-    mask = next(ran.decoders())
-    return mask, counted_calls(report, int(mask.sum()))  # raises, with the number of all
+    prompt, generated = map(sum, zip(*counts, strict=True))
+    runs = int(next(ran.decoders()).sum())
+    raise MismatchError(
+        f"the app's log is of another run: {prompt:,} prompt and {generated:,} generated tokens "
+        f"take {len(counts) + generated:,} to {prompt + generated:,} calls, the dump has {runs:,}",
+        hint="give the log that was written when this dump was, of all generations that it has",
+    )
 
 
 # -- The two beside each other.
@@ -292,7 +198,7 @@ def reconcile_app(
     """
     notes = _told(report)
     total = _sum(one.inference_ns for one in report.generations)
-    if report.prompt_tokens is None or report.generated_tokens is None:
+    if report.token_counts is None:
         row = PhaseTime("all", None, None, total, None, None)
         notes += ("The report does not tell its tokens: it cannot be put beside the dump.",)
         return Reconciliation(report.source, (row,), False, notes)
@@ -318,10 +224,11 @@ def reconcile_app(
         notes += (f"{timed.warm_up:,} calls of a warm-up before are left out.",)
     error = 0.0
     if sampling is not None:
-        error = _SAMPLING_NS * report.generated_tokens**0.5
+        sampled = sum(generated for _, generated in report.token_counts)
+        error = _SAMPLING_NS * math.sqrt(sampled)
         notes += (
-            f"Sampling is a sum of {report.generated_tokens:,} times in whole milliseconds: it may "
-            f"be off by {_ms(error)}.",
+            f"Sampling is a sum of {sampled:,} times in whole milliseconds: it may be off by "
+            f"{_ms(error)}.",
         )
     return Reconciliation(report.source, tuple(rows), timed.by_token, notes, error)
 

@@ -140,7 +140,7 @@ class MethodProfile:
     `runs` are indices in the dump; `total` is ``Method::execute`` of each run, in ticks. `load`
     are the samples of the loading events that were logged, by name. `alternatives` are other
     methods of the same instructions, which the runs may be of instead. `traced`: debug data was
-    logged, which takes time of its own.
+    logged, which takes time of its own. `phase`: of a language model's calls, None if not known.
     """
 
     method: str | None
@@ -150,6 +150,12 @@ class MethodProfile:
     load: Mapping[str, Ticks]
     traced: bool
     alternatives: tuple[str, ...] = ()
+    phase: str | None = None
+
+    def title(self, unnamed: str = "method") -> str:
+        """Return the method with its phase: "forward · decode". unnamed: stands for a method that
+        is not known."""
+        return with_phase(self.method or unnamed, self.phase)
 
     @property
     def instructions(self) -> list[InstructionRows]:
@@ -168,6 +174,11 @@ class MethodProfile:
             (row.ticks for row in self.rows if row.depth == 0), np.zeros_like(self.total)
         )
         return self.total - accounted
+
+
+def with_phase(method: str, phase: str | None) -> str:
+    """Return the name of a method with the phase of its calls, which may have the same name."""
+    return method if phase in (None, method) else f"{method} · {phase}"
 
 
 def method_profile(
@@ -230,6 +241,13 @@ def method_profile(
         alternatives=alternatives,
         traced=any(key.debug for block in blocks for key in block.keys),
     )
+
+
+def profile_of(profiles: Sequence[MethodProfile], method: str | None) -> MethodProfile | None:
+    """Return the profile of a method, of several phases that of the one that took most time; None
+    if it did not run."""
+    of_it = [profile for profile in profiles if profile.method == method]
+    return max(of_it, key=lambda profile: int(profile.total.sum()), default=None)
 
 
 def load_ticks(blocks: Sequence[Block]) -> dict[str, Ticks]:

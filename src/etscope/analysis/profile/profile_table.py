@@ -10,7 +10,7 @@ import numpy as np
 
 from etscope.analysis.delegates import vulkan, xnnpack
 from etscope.analysis.profile.correlate import handle_list
-from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row, Ticks
+from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row, Ticks, with_phase
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_type
 from etscope.delegates import backend_of
@@ -101,6 +101,13 @@ def backend_columns(rows: Iterable[Row]) -> dict[str, str]:
     return {f"delegate_{name}" if name in known else name: name for name in told}
 
 
+def _phase_column(profile: MethodProfile, rows: int) -> dict[Column, list[str]]:
+    """Return a column that tables of a language model's calls have alone."""
+    if profile.phase is None:
+        return {}
+    return {Column("phase", priority=9): [profile.phase] * rows}
+
+
 def profile_table(
     profile: MethodProfile,
     scale: Scale,
@@ -131,6 +138,7 @@ def profile_table(
         cells.append(
             {
                 "method": profile.method,
+                "phase": profile.phase,
                 "share": share,
                 "cumulative": cumulative if adds else None,
                 **{
@@ -145,7 +153,11 @@ def profile_table(
             }
         )
     return Table.of_cells(
-        (*columns(scale.unit), *(Column(name, priority=6) for name in of_backends)),
+        (
+            *columns(scale.unit),
+            *_phase_column(profile, 0),
+            *(Column(name, priority=6) for name in of_backends),
+        ),
         cells,
         title=profile_title(profile, scale),
         notes=tuple(_notes(profile, rows)),
@@ -398,7 +410,7 @@ def profile_title(profile: MethodProfile, scale: Scale) -> str:
     """Return the method, its number of runs, and the times of loading, the first run and p50."""
     runs = len(profile.runs)
     name = " or ".join((profile.method or "unnamed method", *profile.alternatives))
-    parts = [name, f"{runs} {'run' if runs == 1 else 'runs'}"]
+    parts = [with_phase(name, profile.phase), f"{runs} {'run' if runs == 1 else 'runs'}"]
     samples = scale(profile.total)
     if LOAD_METHOD in profile.load:
         parts.append(f"load {_time(float(scale(profile.load[LOAD_METHOD]).mean()), scale)}")
@@ -453,6 +465,7 @@ def grouped_table(
     return Table.of(
         {
             Column("method", priority=9): [profile.method] * len(everything),
+            **_phase_column(profile, len(everything)),
             Column(by): [name for name, _ in everything],
             Column("events", Kind.COUNT, title="events", priority=2): [
                 *(len(rows) for _, rows in groups),
@@ -515,6 +528,7 @@ def _by_backend_column(
     return Table.of(
         {
             Column("method", priority=9): [profile.method] * len(rows),
+            **_phase_column(profile, len(rows)),
             Column(by): [str(value) for value, _ in rows],
             Column("backend", priority=4): [row.attribution.backend_id for row in added],
             Column("events", Kind.COUNT, title="events", priority=2): [len(m) for _, m in rows],

@@ -7,6 +7,7 @@ Options that belong together reach a command as one frozen dataclass: a decorato
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -368,6 +369,61 @@ def trace_options(function: Function) -> Function:
         source_unit_option,
     )
     return as_one_parameter(function, "files", TraceOptions, options)
+
+
+class _Calls(click.types.StringParamType):
+    """Numbers of calls: A..B, both included, or one of them, or one number alone."""
+
+    name = "calls"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = re.fullmatch(r"(\d{1,9})?(\.\.)?(\d{1,9})?", value)
+        if found is None or (found[1] is None and found[3] is None):
+            self.fail(f"{value!r} is not A..B: the numbers of the first and the last call")
+        first = int(found[1] or 0)
+        if found[2] is None:
+            return range(first, first + 1)
+        return range(first, ALL_CALLS if found[3] is None else int(found[3]) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenCalls:
+    """Values of `calls_options`: the calls of a language model that are looked at."""
+
+    phase: str | None
+    call: range | None
+
+    def of(self, trace: Trace) -> Trace:
+        """Return the trace of these calls; the same one if all are wanted. Raises as
+        `Trace.only`."""
+        if self.phase is None and self.call is None:
+            return trace
+        calls = self.call
+        if calls is not None and calls.stop == ALL_CALLS:
+            calls = range(calls.start, len(trace.calls_of_runs.run))
+        return trace.only(self.phase, calls)
+
+
+# The end of A.. : all calls from there.
+ALL_CALLS = 1 << 62
+
+
+def calls_options(function: Function) -> Function:
+    """Add the options that choose calls of a language model: the parameter `calls`."""
+    options = (
+        click.option(
+            "--phase",
+            metavar="PHASE",
+            help="Only the calls of a language model in this phase: prefill, decode, …",
+        ),
+        click.option(
+            "--call",
+            type=_Calls(),
+            metavar="A..B",
+            help="Only the calls with these numbers, counted from 0: 5..20, 5.. or 5.",
+        ),
+    )
+    return as_one_parameter(function, "calls", ChosenCalls, options)
 
 
 def open_trace(

@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from etscope.cli.options.common import (
+    ChosenCalls,
     TraceOptions,
+    calls_options,
     placed_files,
     trace_options,
     with_option,
@@ -21,13 +23,18 @@ TABLES = ("csv", "tsv", "jsonl", "json", "parquet")
 
 @click.command()
 @trace_options
+@calls_options
 @with_option
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", required=True,
               help="Write to FILE; - is standard output.")  # fmt: skip
 @click.option("--format", "-f", type=click.Choice((*TRACES, *TABLES)),
               help="Output format. Default: by the suffix of FILE.")  # fmt: skip
 def command(
-    files: TraceOptions, backend_files: tuple[str, ...], output: Path, format: str | None
+    files: TraceOptions,
+    calls: ChosenCalls,
+    backend_files: tuple[str, ...],
+    output: Path,
+    format: str | None,
 ) -> None:
     """Write every event of DUMP to a file for other tools.
 
@@ -51,7 +58,7 @@ def command(
             f"--with is for traces, not for {chosen}: the table has the dump's events",
             hint="etscope inspect --with FILE --format csv|json has the rows of the files",
         )
-    trace = files.open()
+    trace = calls.of(files.open())
     unit = TimeScale(files.source_unit)
     placed = placed_files(trace, backend_files, files.source_unit)
     with progress(f"writing {output}"):

@@ -6,7 +6,9 @@ import click
 
 from etscope.cli.options.app_log import AppLogOptions, app_log_options
 from etscope.cli.options.common import (
+    ChosenCalls,
     TraceOptions,
+    calls_options,
     output_options,
     placed_files,
     trace_options,
@@ -21,6 +23,7 @@ from etscope.model.report import filled_columns
 @click.command()
 @trace_options
 @click.option("--method", "-m", help="Show this method only.")
+@calls_options
 @click.option(
     "--coverage",
     is_flag=True,
@@ -33,6 +36,7 @@ from etscope.model.report import filled_columns
 def command(
     files: TraceOptions,
     method: str | None,
+    calls: ChosenCalls,
     coverage: bool,
     backend_files: tuple[str, ...],
     app_log: AppLogOptions,
@@ -45,7 +49,7 @@ def command(
     Method::execute: time outside the instructions has a row of its own, and so have the rows that
     are not shown: it is over all runs. The other statistics are over the runs in which a row ran,
     so that in a branch the average may be less than the median. Events inside a delegate stand
-    below its call.
+    below its call. The calls of a language model have a table for each phase.
 
     Below the table stands what matters, in sentences, each with the command that shows more. Files
     of --with have a table each below it; their numbers are part of no sum.
@@ -58,10 +62,11 @@ def command(
         raise UsageError("--with does not go with --coverage")
     if coverage and app_log.app_log is not None:
         raise UsageError("--app-log does not go with --coverage")
-    trace = files.open()
+    ran = app_log.read_beside(files.open())
     if app_log.app_log is not None and not output.is_text:
-        output.write_tables(app_log.tables(trace, files, view.unit)[-1:], view.columns)
+        output.write_tables(app_log.tables(ran, files, view.unit)[-1:], view.columns)
         return
+    trace = calls.of(ran)
     if coverage:
         tables = view.coverage(trace, files.source_unit, method)
         filled = dict.fromkeys(name for table in tables for name in filled_columns(table))
@@ -70,7 +75,7 @@ def command(
         return
     placed = placed_files(trace, backend_files, files.source_unit)
     tables = view.tables(trace, files.source_unit, method, files.findings(trace))
-    below = app_log.tables(trace, files, view.unit) if output.is_text else []
+    below = app_log.tables(ran, files, view.unit) if output.is_text else []
     if not placed:
         output.write_tables(tables, view.columns, view.default_columns(tables), below)
         return
