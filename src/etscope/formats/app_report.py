@@ -48,6 +48,7 @@ OBSERVER, ANDROID, XCTEST, DATABASE = (
 
 _LONGEST_LINE = 1 << 20  # characters; logcat cuts a message at 4,068 bytes
 _LARGEST_JSON = 64 << 20  # bytes
+_MOST_TOKENS = 1 << 40  # so that a sum of them is within 64 bits
 _MOST = 100_000  # generations of one log, results of one file
 
 _HINT = (
@@ -210,7 +211,15 @@ def _parse_generation(given: Mapping[str, Any]) -> AppGeneration:
             values[one.name] = _number(value, one.name) if is_rate else integer(value, one.name)
             if values[one.name] < 0:
                 raise FormatError(f"{one.name} of the app's report is below 0")
-    return AppGeneration(**values)
+    found = AppGeneration(**values)
+    _check_counts(found.prompt_tokens, found.generated_tokens)
+    return found
+
+
+def _check_counts(*counts: int | None, where: str = "") -> None:
+    for count in counts:
+        if count is not None and count >= _MOST_TOKENS:
+            raise FormatError(f"{where}a generation of {count:,} tokens is not possible")
 
 
 def read_app_report(path: PathLike) -> AppReport:
@@ -423,6 +432,8 @@ def _generation(
             )
         return taken
 
+    prompt, generated = (_whole(stats, f"{of}_tokens", where) for of in ("prompt", "generated"))
+    _check_counts(prompt, generated, where=where)
     inference = span("inference_start_ms", "inference_end_ms")
     if inference is None:
         raise FormatError(f"{where}a generation without inference_start_ms or inference_end_ms")
@@ -434,8 +445,8 @@ def _generation(
     }
     peak = stats.get("gpu_peak_usage_mb")
     return AppGeneration(
-        prompt_tokens=_whole(stats, "prompt_tokens", where),
-        generated_tokens=_whole(stats, "generated_tokens", where),
+        prompt_tokens=prompt,
+        generated_tokens=generated,
         load_ns=span("model_load_start_ms", "model_load_end_ms"),
         inference_ns=inference,
         prefill_ns=span("inference_start_ms", "prompt_eval_end_ms", within=inference),

@@ -22,19 +22,21 @@ class CountedCall:
     generation: int
 
 
-def counted_calls(counts: Sequence[tuple[int, int]], runs: int) -> tuple[CountedCall, ...] | None:
+def counted_calls(
+    counts: Sequence[tuple[int, int]], runs: int, *, warm_ups: Sequence[int] = (0, 1)
+) -> tuple[CountedCall, ...] | None:
     """Return the call of each of the decoder's runs in a dump, in order; None if no such calls make
     that number of runs.
 
     counts: of each generation, the prompt's tokens and those generated after the first. The prompt
     is evaluated in one call, token by token, or in chunks of one length; each further token is a
-    call. Twice as many runs are of a warm-up before the one generation.
+    call. warm_ups: how many there may have been before the one generation, with the same prompt.
     """
-    for warm_ups in (0, 1) if len(counts) == 1 else (0,):
-        per_generation = _calls_of([*counts, *counts][: len(counts) + warm_ups], runs)
+    for before in warm_ups if len(counts) == 1 else (0,):
+        per_generation = _calls_of([*counts[:1] * before, *counts], runs)
         if per_generation is not None:
             return tuple(
-                replace(call, generation=index - warm_ups)
+                replace(call, generation=index - before)
                 for index, calls in enumerate(per_generation)
                 for call in calls
             )
