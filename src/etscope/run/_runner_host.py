@@ -66,7 +66,9 @@ class Here:
             python.run_in_child(job, folder, timeout)
         else:
             line = native_command([str(find_runner())], job, folder.absolute())
-            conclude_native(run_process(line, folder, timeout), read_log(folder))
+            stoppable = job.generation is not None
+            code = run_process(line, folder, timeout, stoppable=stoppable)
+            conclude_native(code, read_log(folder))
 
 
 HERE = Here()

@@ -1,1 +1,1 @@
-"""Analyses of a language model's generation."""
+"""A language model at work: its methods, the calls of a generation, and its pace."""

@@ -92,6 +92,13 @@ class RunCalls:
             kept &= (numbers >= calls.start) & (numbers < calls.stop)
         if not kept.any():
             raise MissingDataError(f"none of these calls is of the phase {phase!r}")
+        return self._of(kept)
+
+    def of_runs(self, runs: Ints) -> RunCalls:
+        """Return the calls that these runs of the dump are."""
+        return self._of(np.isin(self.run, runs))
+
+    def _of(self, kept: npt.NDArray[np.bool_]) -> RunCalls:
         return replace(
             self,
             run=self.run[kept],

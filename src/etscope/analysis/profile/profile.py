@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from etscope.analysis.profile.calls import RunCalls
 from etscope.analysis.profile.correlate import UNATTRIBUTED, Attribution
 from etscope.errors import MissingDataError
 from etscope.model.event_table import (
@@ -140,7 +141,7 @@ class MethodProfile:
     `runs` are indices in the dump; `total` is ``Method::execute`` of each run, in ticks. `load`
     are the samples of the loading events that were logged, by name. `alternatives` are other
     methods of the same instructions, which the runs may be of instead. `traced`: debug data was
-    logged, which takes time of its own. `phase`: of a language model's calls, None if not known.
+    logged, which takes time of its own. `calls`: of a language model, those that the runs are.
     """
 
     method: str | None
@@ -150,7 +151,12 @@ class MethodProfile:
     load: Mapping[str, Ticks]
     traced: bool
     alternatives: tuple[str, ...] = ()
-    phase: str | None = None
+    calls: RunCalls | None = None
+
+    @property
+    def phase(self) -> str | None:
+        """The phase of all runs; None where it is not known."""
+        return None if self.calls is None else self.calls.phase[0]
 
     def title(self, unnamed: str = "method") -> str:
         """Return the method with its phase: "forward · decode". unnamed: stands for a method that

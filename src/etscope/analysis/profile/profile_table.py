@@ -10,6 +10,7 @@ import numpy as np
 
 from etscope.analysis.delegates import vulkan, xnnpack
 from etscope.analysis.profile.correlate import handle_list
+from etscope.analysis.profile.growth_columns import GROWTH, growth_columns, growth_note
 from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row, Ticks, with_phase
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_type
@@ -62,9 +63,9 @@ def columns(unit: str) -> tuple[Column, ...]:
 # Columns that are shown by default; the numbers that are no times where there are some.
 DEFAULT_COLUMNS = (
     "instruction", "event", "avg", "p50", "p90", "value", "unit", "derived", "share", "cumulative",
-    "module", "source",
+    "growth", "module", "source",
 )  # fmt: skip
-_WHERE_FILLED = ("value", "unit", "derived")
+_WHERE_FILLED = ("value", "unit", "derived", "growth")
 
 
 def default_columns(tables: Sequence[Table], by: str | None = None) -> list[str]:
@@ -72,12 +73,12 @@ def default_columns(tables: Sequence[Table], by: str | None = None) -> list[str]
     those that backends add."""
     filled = {name for table in tables for name in filled_columns(table)}
     if by is not None:
-        shown = ["avg", "share"]
+        shown = ["avg", "share", *(["growth"] if "growth" in filled else [])]
         if "value" in tables[0].names:
             numbers = ("avg", "value", "unit", "derived", "share")
             shown = [name for name in numbers if name in filled]
         return [by, "events", "calls", *shown]
-    known = {column.name for column in columns("")}
+    known = {*(column.name for column in columns("")), "phase", *GROWTH}
     of_backends: dict[str, None] = {}
     for table in tables:
         for name in table.names:
@@ -126,6 +127,8 @@ def profile_table(
     rows, hidden = _shown_rows(profile, _measures(profile.rows, scale, sort), keep, limit)
     everything = [*rows, *closing_rows(profile, hidden)]
     statistics = _statistics(everything, scale)
+    times = [row.ticks if row.is_time and not row.own_clock else None for row in everything]
+    grown = growth_columns(profile, times, scale)
     total = float(profile.total.mean())
     of_backends = backend_columns(profile.rows)
     cells = []
@@ -146,6 +149,7 @@ def profile_table(
                     for name, column in statistics.items()
                 },
                 **_cells(row, scale),
+                **{column.name: values[number] for column, values in grown.items()},
                 **{
                     column: None if row.meaning is None else row.meaning.columns.get(name)
                     for column, name in of_backends.items()
@@ -156,6 +160,7 @@ def profile_table(
         (
             *columns(scale.unit),
             *_phase_column(profile, 0),
+            *grown,
             *(Column(name, priority=6) for name in of_backends),
         ),
         cells,
@@ -299,6 +304,9 @@ def _notes(profile: MethodProfile, rows: Sequence[Row]) -> Iterator[str]:
         )
     if lacks_program(profile):
         yield LACKS_PROGRAM
+    if profile.calls is not None and profile.calls.inferred is not None:
+        yield f"Phases were not noted when it ran: they are told {profile.calls.inferred}."
+    yield from growth_note(profile)
     unlined = [
         row
         for row in profile.rows
@@ -462,6 +470,7 @@ def grouped_table(
     total = float(profile.total.mean())
     everything = [*groups, *tail]
     means = [_mean(rows) if rows else None for _, rows in everything]
+    sums = [np.sum([row.ticks for row in rows], axis=0) if rows else None for _, rows in everything]
     return Table.of(
         {
             Column("method", priority=9): [profile.method] * len(everything),
@@ -481,6 +490,7 @@ def grouped_table(
             Column("share", Kind.SHARE): [
                 mean / total if total and mean is not None else None for mean in means
             ],
+            **growth_columns(profile, sums, scale),
         },
         title=f"{profile_title(profile, scale)} · by {by}",
         notes=tuple(_notes(profile, [leaf for _, leaf in leaves])),

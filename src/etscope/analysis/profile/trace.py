@@ -523,20 +523,19 @@ class Trace:
         ]
         # Loading is logged without the method's name: of one method it is that one's.
         load = load_ticks(self.blocks) if len(groups) == 1 else {}
-        return [
-            replace(
-                method_profile(
-                    blocks,
-                    self.shown_at(blocks[0]),
-                    self.meanings,
-                    method,
-                    load,
-                    self.also_fitting(blocks[0]),
-                ),
-                phase=phase,
+        found = []
+        for method, phase, blocks in groups:
+            profile = method_profile(
+                blocks,
+                self.shown_at(blocks[0]),
+                self.meanings,
+                method,
+                load,
+                self.also_fitting(blocks[0]),
             )
-            for method, phase, blocks in groups
-        ]
+            calls = None if phase is None else self.calls_of_runs.of_runs(profile.runs)
+            found.append(replace(profile, calls=calls))
+        return found
 
     def meanings(self, block: Block) -> Mapping[int, Meaning]:
         """The meaning of each event that a delegate logged, by its index in the block's keys."""

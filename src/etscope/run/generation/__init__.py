@@ -1,0 +1,1 @@
+"""Generate tokens with a language model: its methods, the plan of its calls, and the results."""
