@@ -57,17 +57,19 @@ class OutputOptions:
         tables: Sequence[Table],
         columns: Sequence[str] | None = None,
         default: Sequence[str] | None = None,
+        below: Sequence[Table] = (),
     ) -> None:
         """Write tables of the same columns: one below the other as text, joined for programs.
 
-        columns: to show. default: columns of a text without `columns`; programs get all.
+        columns: to show. default: columns of a text without `columns`; programs get all. below:
+        tables of other columns that stand below them in a text.
         """
         from etscope.model.table import joined
 
         tables = select_columns(tables, columns, default if self.is_text else None)
         if not self.is_text:
-            tables = [joined(tables)]
-        self._write(tables)
+            tables, below = [joined(tables)], ()
+        self._write([*tables, *below])
 
     def _write(self, tables: Sequence[Table]) -> None:
         from etscope.views import TABLE_VIEWS, write_table
@@ -81,11 +83,16 @@ class OutputOptions:
                 write_table(table, chosen, out, color=_COLOR[self.color])
 
     def write_with_files(
-        self, tables: Sequence[Table], placed: Sequence[PlacedFile], view: ViewOptions
+        self,
+        tables: Sequence[Table],
+        placed: Sequence[PlacedFile],
+        view: ViewOptions,
+        below: Sequence[Table] = (),
     ) -> None:
         """Write tables of profiles, then those of files beside them; one for programs.
 
-        Of the columns that are asked for, each table of a text shows those that it has.
+        Of the columns that are asked for, each table of a text shows those that it has. below: as
+        for `write_tables`.
         """
         from etscope.analysis.delegates.imported_tables import (
             file_table,
@@ -105,7 +112,7 @@ class OutputOptions:
         for table in files:
             (named,) = _with_columns([table], columns, ())
             shown.append(for_readers(table) if named is table else named)
-        self._write(shown)
+        self._write([*shown, *below])
 
     def write_reports(
         self,
