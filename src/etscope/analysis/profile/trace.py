@@ -511,6 +511,9 @@ class Trace:
         Runs of an unknown method are taken for one method's as long as no instruction ran
         different things in them.
         """
+        return self.once("profiles", self._profiles)
+
+    def _profiles(self) -> list[MethodProfile]:
         named: dict[tuple[str | None, str | None], list[Block]] = {}
         for block in self.blocks:
             if block.executions:
