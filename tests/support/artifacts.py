@@ -92,6 +92,7 @@ RECIPES: dict[str, str] = {
     "large": "scale",
     "external_portable": "external",
     "external_xnnpack": "external",
+    "llama_generate": "language_models",
 }
 
 # Minutes or gigabytes: for benchmarks and for tests marked slow.
