@@ -250,7 +250,7 @@ class Trace:
     def known_calls(self) -> tuple[SavedCall, ...]:
         """`calls`, or those that `etscope run --save` noted beside the dump, with their inputs.
         Raises as `saved_calls`."""
-        return self.calls or saved_calls(self.dump.path)
+        return self.calls or saved_calls(self.dump.path, lambda: self.recorded_program)
 
     @cached_property
     def _known_methods(self) -> Mapping[int, str]:
