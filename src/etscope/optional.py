@@ -40,6 +40,7 @@ _EXTRAS: dict[str, str | None] = {
     "prompt_toolkit": "debugger",
     "tensorboard": "tensorboard",
     "textual": "debugger",
+    "tokenizers": "tokenizers",
     "torch": "torch",
     "tosa_serializer": "tosa",
     "werkzeug": "serve",
