@@ -148,16 +148,19 @@ _ASKED_BY = Column("asked_by", Kind.LIST, title="asked for by", priority=1)
 
 def _external_keys(program: Program, data: Sequence[ExternalData]) -> Section:
     """A section with one row for each key that a program asks for, as far as this is known."""
-    from etscope.formats.program.ptd import external_readers
-
     tensors = {
         value.name: value
         for method in program.methods
         for value in method.values
         if isinstance(value, TensorValue) and value.external
     }
+    readers_of: Mapping[str, Sequence[str]] = {}
+    if tensors or data:  # what XNNPACK asks for is not worth reading all of its data else
+        from etscope.formats.program.ptd import external_readers
+
+        readers_of = external_readers(program)
     content = []
-    for key, readers in external_readers(program).items():
+    for key, readers in readers_of.items():
         file = next((one for one in data if key in one.entries), None)
         tensor = tensors.get(key)
         size = None if tensor is None else tensor.nbytes

@@ -118,26 +118,30 @@ class _Beside:
         """Open them. What is wrong with a file is said by its own report. Without `memory`, only
         programs with a .ptd tell of another file."""
         from etscope.formats.identify import BPTE, PTD, PTE, identify
-        from etscope.formats.program.bpte import read_program_file
-        from etscope.formats.program.ptd import read_ptd
-        from etscope.formats.run_json import run_at
 
         found = cls({}, {}, {})
         kinds: dict[str, str] = {}
         for file in files:
             with suppress(EtscopeError):
-                saved = run_at(file) if memory else None
-                if saved is None:
-                    kinds[file] = identify(file)
-                else:
-                    found.runs[file] = saved
-        if memory or PTD in kinds.values():
-            for file, kind in kinds.items():
-                with suppress(EtscopeError):
-                    if kind in (PTE, BPTE):
-                        found.programs[file] = read_program_file(file)[0]
-                    elif kind == PTD:
-                        found.data[file] = read_ptd(file)
+                if memory:
+                    from etscope.formats.run_json import run_at
+
+                    saved = run_at(file)
+                    if saved is not None:
+                        found.runs[file] = saved
+                        continue
+                kinds[file] = identify(file)
+        if not memory and PTD not in kinds.values():
+            return found
+        from etscope.formats.program.bpte import read_program_file
+        from etscope.formats.program.ptd import read_ptd
+
+        for file, kind in kinds.items():
+            with suppress(EtscopeError):
+                if kind in (PTE, BPTE):
+                    found.programs[file] = read_program_file(file)[0]
+                elif kind == PTD:
+                    found.data[file] = read_ptd(file)
         return found
 
     def report(self, file: str) -> Report:
