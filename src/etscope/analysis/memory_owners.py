@@ -360,13 +360,13 @@ def owners_section(memory: ProgramMemory) -> Section:
     parts = list(memory.methods.items())
     if len(parts) > 1:
         parts.append((ALL_METHODS, memory.together))
-    content: list[tuple[str, str, int | None, float | None, str | None]] = []
+    content: list[tuple[str, str, int | None, str | None, float | None]] = []
     for method, owners in parts:
         total = sum(one.size or 0 for one in owners)
         content += [
-            (method, one.owner, one.size, _share(one.size, total), one.known_by) for one in owners
+            (method, one.owner, one.size, one.known_by, _share(one.size, total)) for one in owners
         ]
-        content.append((method, TOTAL, total, _share(total, total), None))
+        content.append((method, TOTAL, total, None, _share(total, total)))
     return rows(
         "memory_by_owner",
         "Memory by method and owner",
@@ -374,8 +374,8 @@ def owners_section(memory: ProgramMemory) -> Section:
             Column("method"),
             Column("owner"),
             Column("size", Kind.BYTES),
-            Column("share", Kind.SHARE),
             Column("known_by", title="known by", priority=1),
+            Column("share", Kind.SHARE),
         ),
         content,
         tuple(_notes(memory)),
