@@ -233,8 +233,11 @@ def _pass(value: Any) -> GenerationPass:
 
 def _integers(value: Any, what: str) -> Ints:
     numbers: Sequence[Any] = sequence(value, what)
+    if not set(map(type, numbers)) <= {int}:  # one call for each of 100,000 would be slow
+        for one in numbers:
+            integer(one, what)
     try:
-        return np.array([integer(one, what) for one in numbers], np.int64)
+        return np.array(numbers, np.int64)
     except OverflowError as error:
         raise FormatError(f"{what} has a number beyond 64 bits") from error
 

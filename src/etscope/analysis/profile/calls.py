@@ -64,6 +64,13 @@ class RunCalls:
         """The phases, in order of appearance; () if none is known."""
         return tuple(dict.fromkeys(phase for phase in self.phase if phase is not None))
 
+    @property
+    def note(self) -> str | None:
+        """A sentence for the reader of phases that were told from the dump; None for noted ones."""
+        if self.inferred is None:
+            return None
+        return f"Phases were not noted when it ran: they are told {self.inferred}."
+
     def chosen(self, phase: str | None, calls: range | None) -> RunCalls:
         """Return the calls of a phase, and of those the ones with these numbers in the dump.
 

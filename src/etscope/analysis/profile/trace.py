@@ -250,7 +250,7 @@ class Trace:
     def known_calls(self) -> tuple[SavedCall, ...]:
         """`calls`, or those that `etscope run --save` noted beside the dump, with their inputs.
         Raises as `saved_calls`."""
-        return self.calls or saved_calls(self.dump.path)
+        return self.calls or saved_calls(self.dump.path, lambda: self.recorded_program)
 
     @cached_property
     def _known_methods(self) -> Mapping[int, str]:
@@ -511,6 +511,9 @@ class Trace:
         Runs of an unknown method are taken for one method's as long as no instruction ran
         different things in them.
         """
+        return self.once("profiles", self._profiles)
+
+    def _profiles(self) -> list[MethodProfile]:
         named: dict[tuple[str | None, str | None], list[Block]] = {}
         for block in self.blocks:
             if block.executions:

@@ -49,7 +49,8 @@ def command(
     Method::execute: time outside the instructions has a row of its own, and so have the rows that
     are not shown: it is over all runs. The other statistics are over the runs in which a row ran,
     so that in a branch the average may be less than the median. Events inside a delegate stand
-    below its call. The calls of a language model have a table for each phase.
+    below its call. The calls of a language model have a table for each phase, after one of all
+    phases.
 
     Below the table stands what matters, in sentences, each with the command that shows more. Files
     of --with have a table each below it; their numbers are part of no sum.
@@ -77,7 +78,12 @@ def command(
     tables = view.tables(trace, files.source_unit, method, files.findings(trace))
     below = app_log.tables(ran, files, view.unit) if output.is_text else []
     if not placed:
+<<<<<<< HEAD
         output.write_tables(tables, view.columns, view.default_columns(tables), below)
+=======
+        phases = view.phases(trace, files.source_unit, method)
+        output.write_tables(tables, view.columns, view.default_columns(tables), phases)
+>>>>>>> h-rep
         return
     chosen = [one for one in placed if method in (None, one.calls[0].method)]
     if not chosen:
