@@ -57,40 +57,28 @@ class OutputOptions:
         tables: Sequence[Table],
         columns: Sequence[str] | None = None,
         default: Sequence[str] | None = None,
-<<<<<<< HEAD
         below: Sequence[Table] = (),
-    ) -> None:
-        """Write tables of the same columns: one below the other as text, joined for programs.
-
-        columns: to show. default: columns of a text without `columns`; programs get all. below:
-        tables of other columns that stand below them in a text.
-=======
         phases: Table | None = None,
     ) -> None:
         """Write tables of the same columns: one below the other as text, joined for programs.
 
-        columns: to show. default: columns of a text without `columns`; programs get all. phases:
-        of a language model's calls, a table before the others; in JSON, a member.
->>>>>>> h-rep
+        columns: to show. default: columns of a text without `columns`; programs get all. below:
+        tables of other columns that stand below them in a text. phases: of a language model's
+        calls, a table before the others; in JSON, a member.
         """
         from etscope.model.table import joined
         from etscope.views.tables.cells import plain_rows
 
         tables = select_columns(tables, columns, default if self.is_text else None)
         if not self.is_text:
-<<<<<<< HEAD
             tables, below = [joined(tables)], ()
-        self._write([*tables, *below])
-=======
-            tables = [joined(tables)]
         if phases is not None and self.is_text:
             tables = [phases, *tables]
         elif phases is not None:
             keys = [column.key for column in phases.columns]
             rows = tuple(dict(zip(keys, row, strict=True)) for row in plain_rows(phases))
             tables = [replace(tables[0], phases=rows)]
-        self._write(tables)
->>>>>>> h-rep
+        self._write([*tables, *below])
 
     def _write(self, tables: Sequence[Table]) -> None:
         from etscope.views import TABLE_VIEWS, write_table

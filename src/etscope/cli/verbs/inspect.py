@@ -78,12 +78,8 @@ def command(
     tables = view.tables(trace, files.source_unit, method, files.findings(trace))
     below = app_log.tables(ran, files, view.unit) if output.is_text else []
     if not placed:
-<<<<<<< HEAD
-        output.write_tables(tables, view.columns, view.default_columns(tables), below)
-=======
         phases = view.phases(trace, files.source_unit, method)
-        output.write_tables(tables, view.columns, view.default_columns(tables), phases)
->>>>>>> h-rep
+        output.write_tables(tables, view.columns, view.default_columns(tables), below, phases)
         return
     chosen = [one for one in placed if method in (None, one.calls[0].method)]
     if not chosen:
