@@ -71,6 +71,22 @@ def test_what_run_json_keeps(ran: tuple[bytes, str], tmp_path: Path) -> None:
     assert rows(tmp_path / "ds", "device") == [("pixel",), ("pixel",)]
 
 
+def test_a_run_of_etscope_generate_knows_its_calls(tmp_path: Path) -> None:
+    """Three generations in one dump, and an app that reports one with the same prompt."""
+    from etscope.run import generate
+
+    program = decoder_program(tmp_path)
+    options: dict[str, Any] = {"max_new_tokens": 5, "profiled_iterations": 3, "iterations": 1}
+    with generate(program, tokens=[3, 1, 4], **options) as done:
+        done.save(tmp_path / "ran")
+    app = App(program)
+    app.generate(3, 4)
+    (tmp_path / "ran" / "app.log").write_text(app.log[0])
+    done_collecting = collect([tmp_path / "ran"], tmp_path / "ds")
+    assert (done_collecting.taken, done_collecting.bad) == (1, ())
+    assert rows(tmp_path / "ds", "app_generated_tokens, executions") == [(4, 15)]
+
+
 def test_a_benchmark_names_the_device_and_the_model(ran: tuple[bytes, str], tmp_path: Path) -> None:
     (tmp_path / "result.etdump").write_bytes(ran[0])
     results = [

@@ -34,6 +34,7 @@ _SAMPLING_NS = 1_500_000
 # Methods that run beside the decoder in a call of it, or before it: see
 # `extension/llm/runner/constants.h`.
 _BESIDE = ("token_embedding", "vision_encoder", "audio_encoder", "encoder")
+_GENERATE = "etscope generate"
 _MOST_BLOCKS = 8  # that are tried
 _NOTABLE = 0.1  # of the app's time: outside of the runtime
 
@@ -330,7 +331,7 @@ def reconcile_calls(
         )
         for phase, mask in masks.items()
     )
-    return Reconciliation("etscope generate", phases)
+    return Reconciliation(_GENERATE, phases)
 
 
 def _sum(values: Iterable[int | None]) -> float | None:
@@ -405,8 +406,11 @@ def _outside(reconciled: Reconciliation) -> Finding:
     """The finding of the app's time outside of the runtime."""
     total = reconciled.phases[-1]
     difference, share = total.difference_ns or 0.0, total.share or 0.0
-    parts = f"{_ms(max(0.0, total.rest_ns or 0.0))} of the tokenizer and the host"
-    if total.sampling_ns is not None:
+    rest = "the host" if reconciled.source == _GENERATE else "the tokenizer and the host"
+    parts = f"{_ms(max(0.0, total.rest_ns or 0.0))} of {rest}"
+    if total.sampling_ns is not None and (total.rest_ns or 0.0) < 0:
+        parts = f"no more than sampling, which took {_ms(total.sampling_ns)} in whole milliseconds"
+    elif total.sampling_ns is not None:
         parts = f"{_ms(total.sampling_ns)} of sampling, {parts}"
     sentence = (
         f"{format_share(max(0.0, share))} of the {_ms(total.app_ns)} are outside of the runtime: "
@@ -442,7 +446,7 @@ def reconciliation_table(
         time("difference", "difference"),
         Column("share", Kind.SHARE),
         time("sampling", "sampling", 1),
-        time("rest", "tokenizer, host", 1),
+        time("rest", "host" if reconciled.source == _GENERATE else "tokenizer, host", 1),
     )
     content = []
     for one in reconciled.phases:
