@@ -36,6 +36,7 @@ _SAMPLING_NS = 1_500_000
 _BESIDE = ("token_embedding", "vision_encoder", "audio_encoder", "encoder")
 _GENERATE = "etscope generate"
 _MOST_BLOCKS = 8  # that are tried
+_FAR = 1.5
 _NOTABLE = 0.1  # of the app's time: outside of the runtime
 
 
@@ -172,6 +173,7 @@ class Reconciliation:
 
     source: of the times in `app_ns`: that of the app's report, or "etscope generate". by_token: the
     prompt was evaluated token by token. sampling_error_ns: how far the sum of sampling may be off.
+    execution_ns: in `Module::execute` by the app's clock, None if it does not tell.
     """
 
     source: str
@@ -179,6 +181,7 @@ class Reconciliation:
     by_token: bool = False
     notes: tuple[str, ...] = ()
     sampling_error_ns: float = 0.0
+    execution_ns: float | None = None
 
     def least(self, phase: PhaseTime) -> float:
         """Return the lowest difference that the clocks cannot tell from 0, in ns."""
@@ -241,7 +244,8 @@ def reconcile_app(
             f"Sampling is a sum of {sampled:,} times in whole milliseconds: it may be off by "
             f"{_ms(error)}.",
         )
-    return Reconciliation(report.source, tuple(rows), timed.by_token, notes, error)
+    execution = _sum(one.execution_ns for one in report.generations)
+    return Reconciliation(report.source, tuple(rows), timed.by_token, notes, error, execution)
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +392,17 @@ def findings_of(reconciled: Reconciliation) -> tuple[Finding, ...]:
             )
             found.append(Finding("app-contradicts", Severity.PROBLEM, sentence))
     total = reconciled.phases[-1]
+    execution = reconciled.execution_ns
+    # It holds the runtime's time, and loading a method at its first execution.
+    if execution is not None and total.runtime_ns is not None:
+        stamps = _STAMP_NS + _SAMPLING_NS * math.sqrt(total.calls or 0)
+        if not found and execution > _FAR * total.runtime_ns + stamps:
+            sentence = (
+                f"By the app's clock {_ms(execution)} were in Module::execute, but the dump has "
+                f"{_ms(total.runtime_ns)}: it is of another run, or its clock has another unit "
+                "(--source-unit)."
+            )
+            found.append(Finding("app-contradicts", Severity.PROBLEM, sentence))
     if not found and total.share is not None and total.difference_ns is not None:
         found.append(_outside(reconciled))
     prefill = next((one for one in reconciled.phases if one.phase == PREFILL), None)
@@ -439,8 +454,8 @@ def reconciliation_table(
 
     columns = (
         Column("phase"),
-        Column("calls", Kind.COUNT),
-        Column("tokens", Kind.COUNT),
+        Column("calls", Kind.COUNT, priority=2),
+        Column("tokens", Kind.COUNT, priority=3),
         time("app", "app"),
         time("runtime", "runtime"),
         time("difference", "difference"),
