@@ -28,7 +28,7 @@ from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import Method, TensorValue
 from etscope.formats.run_json import MeasuredMemory
 from etscope.model.report import Report, Section, rows
-from etscope.model.table import Column, Kind
+from etscope.model.table import Column, Kind, Table
 from etscope.units import format_bytes
 
 WEIGHTS_IN_PROGRAM = "weights in the program"
@@ -360,26 +360,47 @@ def owners_section(memory: ProgramMemory) -> Section:
     parts = list(memory.methods.items())
     if len(parts) > 1:
         parts.append((ALL_METHODS, memory.together))
-    content: list[tuple[str, str, int | None, str | None, float | None]] = []
-    for method, owners in parts:
-        total = sum(one.size or 0 for one in owners)
-        content += [
-            (method, one.owner, one.size, one.known_by, _share(one.size, total)) for one in owners
-        ]
-        content.append((method, TOTAL, total, None, _share(total, total)))
     return rows(
         "memory_by_owner",
         "Memory by method and owner",
-        (
-            Column("method"),
-            Column("owner"),
-            Column("size", Kind.BYTES),
-            Column("known_by", title="known by", priority=1),
-            Column("share", Kind.SHARE),
-        ),
-        content,
+        (Column("method"), *_OWNER_COLUMNS),
+        [(method, *row) for method, owners in parts for row in _owner_rows(owners)],
         tuple(_notes(memory)),
     )
+
+
+_OWNER_COLUMNS = (
+    Column("owner"),
+    Column("size", Kind.BYTES),
+    Column("known_by", title="known by", priority=1),
+    Column("share", Kind.SHARE),
+)
+
+
+def _owner_rows(
+    owners: Sequence[OwnedMemory],
+) -> Iterator[tuple[str, int | None, str | None, float | None]]:
+    total = sum(one.size or 0 for one in owners)
+    for one in owners:
+        yield one.owner, one.size, one.known_by, _share(one.size, total)
+    yield TOTAL, total, None, _share(total, total)
+
+
+def owner_tables(memory: ProgramMemory, method: str) -> tuple[Table, ...]:
+    """Tables of one method: who needs its memory, and, if a cache grows with the context length,
+    the cache by length, up to 8 times the program's own."""
+    owners = memory.methods.get(method, ())
+    if not owners:
+        return ()
+    content = list(_owner_rows(owners))
+    found = [Table.of_rows(_OWNER_COLUMNS, content, title=f"Memory of {method} by owner")]
+    own = memory.state.context
+    group = next((group for group in memory.state.groups if method in group), ())
+    if own is not None and any(one.grows for one in memory.state.group(group)):
+        shown = [row[:3] for row in _context_rows(memory, group, 8 * own)]
+        title = f"KV cache by context length, {own:,} as exported"
+        found.append(Table.of_rows(_CONTEXT_COLUMNS[:3], shown, title=title))
+    return tuple(found)
 
 
 def _share(size: int | None, total: int) -> float | None:
@@ -435,20 +456,8 @@ def context_section(memory: ProgramMemory, context: int) -> Section:
     for group in groups:
         tensors = memory.state.group(group) if group else ()
         unsure += sum(one.kind == KV_CACHE and one.grows is None for one in tensors)
-        lengths = lengths_up_to(context, own)
-        content += [
-            (
-                " and ".join(group),
-                one.context,
-                one.kv_cache,
-                one.per_token,
-                one.full_windows,
-                one.other_state,
-                one.activations,
-                one.is_own,
-            )
-            for one in memory_by_context(memory, group, lengths)
-        ]
+        name = " and ".join(group)
+        content += [(name, *row) for row in _context_rows(memory, group, context)]
     notes = [
         f"The program was exported for a context of {own:,} ({memory.state.context_from}). Its "
         "activations at another length are not known: their shapes have the length as a number."
@@ -461,19 +470,37 @@ def context_section(memory: ProgramMemory, context: int) -> Section:
     return rows(
         "memory_by_context",
         "Memory by context length",
-        (
-            Column("method"),
-            Column("context", Kind.COUNT),
-            Column("kv_cache", Kind.BYTES, title="KV cache"),
-            Column("per_token", Kind.BYTES, title="next token"),
-            Column("full_windows", Kind.BYTES, title="of it full windows", priority=1),
-            Column("other_state", Kind.BYTES, title="other state", priority=2),
-            Column("activations", Kind.BYTES, priority=1),
-            Column("is_own", Kind.BOOL, title="as exported", priority=2),
-        ),
+        (Column("method"), *_CONTEXT_COLUMNS),
         content,
         tuple(notes),
     )
+
+
+_CONTEXT_COLUMNS = (
+    Column("context", Kind.COUNT),
+    Column("kv_cache", Kind.BYTES, title="KV cache"),
+    Column("per_token", Kind.BYTES, title="next token"),
+    Column("full_windows", Kind.BYTES, title="of it full windows", priority=1),
+    Column("other_state", Kind.BYTES, title="other state", priority=2),
+    Column("activations", Kind.BYTES, priority=1),
+    Column("is_own", Kind.BOOL, title="as exported", priority=2),
+)
+
+
+def _context_rows(
+    memory: ProgramMemory, methods: Sequence[str], context: int
+) -> Iterator[tuple[int | bool | None, ...]]:
+    lengths = lengths_up_to(context, memory.state.context)
+    for one in memory_by_context(memory, methods, lengths):
+        yield (
+            one.context,
+            one.kv_cache,
+            one.per_token,
+            one.full_windows,
+            one.other_state,
+            one.activations,
+            one.is_own,
+        )
 
 
 # -- all of it as a report
