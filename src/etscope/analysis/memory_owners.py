@@ -387,13 +387,17 @@ def _owner_rows(
 
 
 def owner_tables(memory: ProgramMemory, method: str) -> tuple[Table, ...]:
-    """Tables of one method: who needs its memory, and, if a cache grows with the context length,
-    the cache by length, up to 8 times the program's own."""
+    """Narrow tables of one method: who needs its memory, and, if a cache grows with the context
+    length, the cache by length, up to 8 times the program's own."""
     owners = memory.methods.get(method, ())
     if not owners:
         return ()
-    content = list(_owner_rows(owners))
-    found = [Table.of_rows(_OWNER_COLUMNS, content, title=f"Memory of {method} by owner")]
+    content = [
+        (f"{owner} ({known_by})" if known_by in (ESTIMATE, MEASURED) else owner, size, share)
+        for owner, size, known_by, share in _owner_rows(owners)
+    ]
+    columns = [column for column in _OWNER_COLUMNS if column.name != "known_by"]
+    found = [Table.of_rows(columns, content, title=f"Memory of {method} by owner")]
     own = memory.state.context
     group = next((group for group in memory.state.groups if method in group), ())
     if own is not None and any(one.grows for one in memory.state.group(group)):

@@ -24,8 +24,10 @@ from etscope.analysis.memory_owners import (
     context_section,
     lengths_up_to,
     memory_by_context,
+    owner_tables,
     program_memory,
 )
+from etscope.analysis.size import size_files
 from etscope.analysis.state import (
     KV_CACHE,
     OTHER_STATE,
@@ -344,6 +346,47 @@ def test_weights_in_the_program_are_those_of_kernels() -> None:
     (owners,) = program_memory(program).methods.values()
     plan = memory_plans(program)["forward"]
     assert sizes(owners)[WEIGHTS_IN_PROGRAM] == plan.constant_bytes
+
+
+def test_tables_of_one_method() -> None:
+    memory = program_memory(read_pte(artifacts("llama_rings").pte))
+    owners, lengths = owner_tables(memory, "forward")
+    assert sum(owners.values["size"][:-1]) == owners.values["size"][-1]
+    assert lengths.values["context"][-1] == 8 * CONTEXT
+    assert lengths.values["kv_cache"][-1] == A_LAYER * (RING + 8 * CONTEXT)
+    assert owner_tables(memory, "get_max_seq_len") == ()
+    (only,) = owner_tables(program_memory(read_pte(artifacts("cnn_xnnpack").pte)), "forward")
+    assert f"{PACKED} (estimate)" in only.values["owner"]
+
+
+def test_size_names_the_weights_of_a_llama_in_its_ptd() -> None:
+    """Those of kernels, and those that XNNPACK asks for by hashes."""
+    files = artifacts("llama_shared_external")
+    paths = [files.pte, files.extra("weights.ptd")]
+    _, ptd = size_files(paths, read_etrecord(files.etrecord))
+    parts = {part.name: part for part in ptd.parts if part.kind == "weights"}
+    assert {"model.model.embed_tokens.weight", "model.lm_head.weight"} < parts.keys()
+    query = parts["model.model.layers.1.self_attn.q_proj.weight"]
+    assert (query.module, query.size) == ("model.model.layers.1.self_attn.q_proj", 64 * 64 * FLOAT)
+    assert query.shared_by == ("decode", "prefill")
+    assert None not in parts
+    assert sum(part.size for part in ptd.parts) == len(ptd.data)
+
+
+def test_info_tells_who_asks_for_each_key(tmp_path: Path) -> None:
+    files = artifacts("llama_shared_external")
+    out = tmp_path / "info.json"
+    both = [str(files.pte), str(files.extra("weights.ptd"))]
+    assert main(["info", *both, "-o", str(out)]) == 0
+    program, data = json.loads(out.read_text())["reports"]
+    asked = {row["key"]: row for row in program["sections"]["external_keys"]}
+    held = {row["key"]: row for row in data["sections"]["external_data"]}
+    assert asked.keys() == held.keys() and len(held) > 10
+    for key, row in held.items():
+        assert row["asked_by"] == asked[key]["asked_by"] and row["asked_by"]
+        assert row["bytes"] == asked[key]["bytes"]
+    embedding = held["model.model.embed_tokens.weight"]
+    assert embedding["asked_by"] == ["decode", "prefill"]
 
 
 def test_tensor_lists_are_no_indices() -> None:
