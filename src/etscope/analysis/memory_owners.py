@@ -25,7 +25,7 @@ from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.ptd import ExternalData
 from etscope.formats.program.pte import Program
-from etscope.formats.program.pte_schema import Method, TensorValue
+from etscope.formats.program.pte_schema import Method, ShapeDynamism, TensorValue
 from etscope.formats.run_json import MeasuredMemory
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
@@ -466,6 +466,15 @@ def context_section(memory: ProgramMemory, context: int) -> Section:
         f"The program was exported for a context of {own:,} ({memory.state.context_from}). Its "
         "activations at another length are not known: their shapes have the length as a number."
     ]
+    bounds = [
+        f"{value.tensor} of {name}"
+        for group in groups
+        for name in group
+        for value in memory.plans[name].values
+        if value.role == "input" and value.tensor.dynamism is ShapeDynamism.DYNAMIC_BOUND
+    ]
+    if bounds:
+        notes.append(f"Activations are planned for inputs of any size up to {', '.join(bounds)}.")
     if unsure:
         notes.append(
             f"{unsure:,} caches are taken to stay as they are: their dimension of "

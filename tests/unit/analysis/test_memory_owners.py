@@ -348,6 +348,14 @@ def test_weights_in_the_program_are_those_of_kernels() -> None:
     assert sizes(owners)[WEIGHTS_IN_PROGRAM] == plan.constant_bytes
 
 
+def test_bounds_of_inputs_that_activations_are_planned_for_are_told() -> None:
+    memory = program_memory(read_pte(artifacts("llama_generate").pte))
+    notes = " ".join(context_section(memory, 256).table.notes)
+    assert "up to int64[<=1, 128] of forward." in notes
+    fixed = program_memory(read_pte(artifacts("llama_rings").pte))
+    assert "up to" not in " ".join(context_section(fixed, 256).table.notes)
+
+
 def test_tables_of_one_method() -> None:
     memory = program_memory(read_pte(artifacts("llama_rings").pte))
     owners, lengths = owner_tables(memory, "forward")
