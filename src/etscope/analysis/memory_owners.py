@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from etscope.analysis.memory import MemoryPlan, PlannedValue, memory_plans, memory_report
+from etscope.analysis.memory import MemoryPlan, PlannedValue, memory_plans
 from etscope.analysis.state import (
     KV_CACHE,
     OTHER_STATE,
@@ -519,27 +519,15 @@ def _context_rows(
 # -- all of it as a report
 
 
-def owners_report(
-    program: Program,
-    about: Mapping[str, str],
-    record: RecordView | None = None,
-    data: Sequence[ExternalData] = (),
-    measured: MeasuredMemory | None = None,
-    *,
-    context: int | None = None,
-    force: bool = False,
-) -> Report:
-    """Build the report of `memory_report`, before it the sections "memory_by_owner",
-    "memory_by_context" (up to a `context`, if one is given) and "memory_state".
+def with_owners(report: Report, memory: ProgramMemory, context: int | None = None) -> Report:
+    """Return the `memory_report` of a program with the sections "memory_by_owner",
+    "memory_by_context" (up to a `context`, if one is given) and "memory_state" before its own.
 
-    The other arguments are those of `program_memory`. Raises what `memory_report` raises, and with
-    a context what `memory_by_context` raises.
+    Raises with a context what `memory_by_context` raises.
     """
-    plan = memory_report(program, about, record, force=force)
-    memory = program_memory(program, data, record, measured)
     sections = [owners_section(memory)]
     if context is not None:
         sections.append(context_section(memory, context))
     sections.append(state_section(memory.state))
     shown = tuple(section for section in sections if len(section.table))
-    return replace(plan, sections=(*shown, *plan.sections))
+    return replace(report, sections=(*shown, *report.sections))

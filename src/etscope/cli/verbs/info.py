@@ -155,7 +155,8 @@ class _Beside:
     ) -> Report:
         """Who needs the memory of a program, or who took that of a run."""
         from etscope.analysis.measured_memory import measured_report
-        from etscope.analysis.memory_owners import owners_report
+        from etscope.analysis.memory import memory_report
+        from etscope.analysis.memory_owners import program_memory, with_owners
         from etscope.errors import UsageError
         from etscope.formats.identify import BPTE, PTE, identify
         from etscope.formats.program.bpte import read_program_file
@@ -184,12 +185,7 @@ class _Beside:
             for run in self.runs.values()
             if run.memory is not None and run.text("program_sha256") in (None, fingerprint)
         )
-        return owners_report(
-            program,
-            {"file": file, "kind": kind},
-            record,
-            list(self.data.values()),
-            next(measured, None),
-            context=context,
-            force=force,
-        )
+        report = memory_report(program, {"file": file, "kind": kind}, record, force=force)
+        data = list(self.data.values())
+        memory = program_memory(program, data, record, next(measured, None))
+        return with_owners(report, memory, context)
