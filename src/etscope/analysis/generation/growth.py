@@ -13,7 +13,7 @@ from etscope.optional import require
 
 Floats = npt.NDArray[np.float64]
 
-CONFIDENCE = 0.95
+CONFIDENCE = 0.99
 _LEAST_POSITIONS = 8
 _MOST_POINTS = 128
 # Growth over the whole range that is worth a word, of the mean.
@@ -101,5 +101,6 @@ def _widening(residuals: Floats) -> float:
     spread = residuals - residuals.mean()
     squares = float(spread @ spread)
     r = float(spread[1:] @ spread[:-1]) / squares if squares else 0.0
-    r = min(max(r, 0.0), 0.9)
+    # The estimate is too small for few points (Kendall, Biometrika 41, 1954).
+    r = min(max(r + (1 + 4 * r) / len(residuals), 0.0), 0.9)
     return float(np.sqrt((1 + r) / (1 - r)))

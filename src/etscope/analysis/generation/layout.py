@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from etscope.errors import UsageError
+from etscope.errors import MismatchError
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import (
     Method,
@@ -125,7 +125,7 @@ def constant(program: Program, name: str) -> tuple[Any, ...]:
 def layout_of(program: Program) -> Layout:
     """Find the roles of the methods of a language model.
 
-    Raises `UsageError` for a program that is none, or whose inputs are not known, with the reason.
+    Raises `MismatchError` for a program that is none, or whose inputs are not known, with the reason.
     """
     methods = {method.name: method for method in program.methods if method.inputs}
     prefill, decode = _decoders(methods)
@@ -170,7 +170,7 @@ def _decoders(methods: Mapping[str, Method]) -> tuple[Method, Method]:
     if len(methods) == 1:
         only = next(iter(methods.values()))
         return only, only
-    raise UsageError(
+    raise MismatchError(
         f"this program is no language model: of its methods ({', '.join(methods) or 'none'}) none "
         "is known to take tokens",
         hint=_LOOKS_LIKE,
@@ -283,8 +283,8 @@ def _integers(program: Program, name: str) -> tuple[int, ...]:
     return tuple(v for v in constant(program, name) if isinstance(v, int) and v is not True)
 
 
-def _unknown(method: str, why: str) -> UsageError:
-    return UsageError(
+def _unknown(method: str, why: str) -> MismatchError:
+    return MismatchError(
         f"the method {method!r} is not that of a language model as etscope knows them: {why}",
         hint=_LOOKS_LIKE,
     )

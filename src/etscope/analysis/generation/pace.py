@@ -223,7 +223,7 @@ def pace_section(pace: Pace) -> Section:
             None if fit is None else fit.slope,
         ),
         (
-            Column("slope_low", Kind.FLOAT, "ns/token", "95 % interval, from"),
+            Column("slope_low", Kind.FLOAT, "ns/token", "99 % interval, from"),
             None if fit is None else fit.low,
         ),
         (

@@ -79,9 +79,9 @@ class GenerationTask:
 
     @property
     def inputs(self) -> dict[str, tuple[str, ...]]:
-        """The sources of the inputs of each method."""
-        calls = reversed((*self.prompt, *self.decode))
-        found = {call.method: call.inputs for call in calls}
+        """The sources of the inputs of each method; those of a decoded token where a method has
+        others in the prompt."""
+        found = {call.method: call.inputs for call in (*self.prompt, *self.decode)}
         return {method: found[method] for method in self.methods}
 
     def to_json(self) -> dict[str, Any]:

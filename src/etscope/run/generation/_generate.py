@@ -224,9 +224,9 @@ def generate(
     SIGINT (Ctrl-C) ends it after the call that runs; the result has what was recorded until then,
     and `is_interrupted`.
 
-    Raises `UsageError` for a program that is no language model, `MismatchError` for a prompt that
-    is longer than the cache, tokens that the model does not have and a tokenizer of another model,
-    and what `etscope.run.run` raises.
+    Raises `MismatchError` for a program that is no language model, a prompt that is longer than the
+    cache, tokens that the model does not have and a tokenizer of another model, and what
+    `etscope.run.run` raises.
     """
     options = GenerateOptions(
         prompt=prompt,
