@@ -48,8 +48,8 @@ int main(int argc, char** argv) {
   std::vector<int64_t> times;
   int64_t token = 1;
   int64_t place = 0;
-  auto next = make_tensor_ptr({1, 1}, &token);
-  auto where = make_tensor_ptr({1}, &place);
+  auto next = make_tensor_ptr({1, 1}, &token, executorch::aten::ScalarType::Long);
+  auto where = make_tensor_ptr({1}, &place, executorch::aten::ScalarType::Long);
   for (int round = 0; round < rounds; ++round) {
     token = 1;
     place = 0;

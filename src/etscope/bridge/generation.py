@@ -13,11 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
-from etscope.errors import RuntimeFailure
-from etscope.formats.generation import CONTEXT, END_TOKEN, INTERRUPTED, LENGTH
-from etscope.formats.program.pte import Program
-from etscope.formats.program.pte_schema import TensorValue
 from etscope.analysis.generation.plan import (
     NO_LOGITS,
     OF_ALL,
@@ -26,6 +21,11 @@ from etscope.analysis.generation.plan import (
     PlannedCall,
 )
 from etscope.analysis.generation.sampler import choose
+from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy
+from etscope.errors import RuntimeFailure
+from etscope.formats.generation import CONTEXT, END_TOKEN, INTERRUPTED, LENGTH
+from etscope.formats.program.pte import Program
+from etscope.formats.program.pte_schema import TensorValue
 
 # Executes a method on tensors and returns its outputs, which may be views of its memory.
 Execute = Callable[[str, list[Any]], Sequence[Any]]

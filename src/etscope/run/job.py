@@ -123,7 +123,7 @@ class Job:
 
     @property
     def executions(self) -> int:
-        """Executions of all calls, warm-up included; of a generation, the most that there may be."""
+        """Executions of all calls, warm-up included; of a generation, as many as may be."""
         if self.generation is not None:
             return (self.generation.warmup + self.generation.runs) * self.generation.calls
         return sum(call.executions for call in self.calls)
@@ -235,9 +235,7 @@ def _generation_result(found: Any, folder: Path) -> GenerationResult | None:
         stopped_by=tuple(found["stopped_by"]),
         **columns,
         logits=None if logits is None else value_of(logits, folder),
-        logits_positions=None
-        if logits is None
-        else np.array(found["logits_positions"], np.int64),
+        logits_positions=None if logits is None else np.array(found["logits_positions"], np.int64),
     )
 
 

@@ -110,7 +110,9 @@ def test_both_runners_draw_the_same_tokens() -> None:
     for options in ({}, {"top_k": 9}, {"top_k": 30, "top_p": 0.5}):
         found = [
             [
-                once("dynamic", runner=runner, temperature=0.9, seed=seed, **options).tokens.tolist()
+                once(
+                    "dynamic", runner=runner, temperature=0.9, seed=seed, **options
+                ).tokens.tolist()
                 for seed in seeds
             ]
             for runner in RUNNERS
@@ -168,7 +170,10 @@ def test_saved_files(name: str, runner: str, tmp_path: Path) -> None:
         dump = read_etdump(tmp_path / file)
         executed = [dump.run_name_of(run) for run in range(dump.num_runs)].count("Execute")
         assert executed == len(one.calls)
-    assert saved.prompt_tokens.tolist() == [*([-1] * IMAGE_TOKENS if name == "seeing" else []), *PROMPT]
+    assert saved.prompt_tokens.tolist() == [
+        *([-1] * IMAGE_TOKENS if name == "seeing" else []),
+        *PROMPT,
+    ]
     assert saved.generated_tokens.tolist() == eager_tokens(name, PROMPT, 4)
     assert (tmp_path / "debug.bin").stat().st_size > 0
     if name == "seeing":

@@ -273,7 +273,9 @@ def eager_tokens(name: str, prompt: Sequence[int], count: int) -> list[int]:
     return found
 
 
-def eager_logits(name: str, ids: Sequence[int], model: Model | None = None) -> npt.NDArray[np.float32]:
+def eager_logits(
+    name: str, ids: Sequence[int], model: Model | None = None
+) -> npt.NDArray[np.float32]:
     """Return the logits of PyTorch for a whole context, float32 [tokens, vocabulary]."""
     model = model or Model()
     with torch.no_grad():
@@ -283,5 +285,7 @@ def eager_logits(name: str, ids: Sequence[int], model: Model | None = None) -> n
             embedded = torch.cat([model.vision_encoder(IMAGE), embedded], 1)
         if name == "listening":
             states = model.encoder(SOUND)
-        found: npt.NDArray[np.float32] = model.body(embedded, torch.arange(embedded.shape[1]), states)[0].numpy()
+        found: npt.NDArray[np.float32] = model.body(
+            embedded, torch.arange(embedded.shape[1]), states
+        )[0].numpy()
     return found

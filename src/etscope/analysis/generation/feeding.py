@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from etscope.errors import MismatchError
-from etscope.formats.generation import DECODE, PREFILL
 from etscope.analysis.generation.layout import TOKENS, Encoder, Layout, Role
 from etscope.analysis.generation.plan import PlannedCall
+from etscope.errors import MismatchError
+from etscope.formats.generation import DECODE, PREFILL
 
 PLACE = -1  # in the ids of a prompt: a token of an image or of sound
 

@@ -4,6 +4,7 @@ confidence."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ def _points(at: Floats, times: Floats) -> tuple[Floats, Floats]:
     if len(at) <= _MOST_POINTS:
         return at, times
     edges = np.linspace(0, len(at), _MOST_POINTS + 1).astype(int)
-    pairs = [(at[a:b].mean(), np.median(times[a:b])) for a, b in zip(edges, edges[1:])]
+    pairs = [(at[a:b].mean(), np.median(times[a:b])) for a, b in pairwise(edges)]
     x, y = np.array(pairs).T
     return x, y
 

@@ -2,9 +2,10 @@
 
 Names are those of ExecuTorch's own runners (extension/llm/runner/constants.h and
 extension/asr/runner of ExecuTorch 1.5; `prefill_forward` and `kv_forward` are Qualcomm's): one
-method for all; `prefill` with `decode`; `token_embedding` and `text_decoder` with encoders of images
-and sound; an `encoder` with its decoder. What an input is, its type and shape tell: integers [1, n]
-are tokens, integers [1] or [n] positions, floats [1, n, d] embeddings or an encoder's output.
+method for all; `prefill` with `decode`; `token_embedding` and `text_decoder` with encoders of
+images and sound; an `encoder` with its decoder. What an input is, its type and shape tell:
+integers [1, n] are tokens, integers [1] or [n] positions, floats [1, n, d] embeddings or an
+encoder's output.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _ENCODERS = ("vision_encoder", "image_encoder", "audio_encoder")
 _ENCODER = "encoder"
 
 _LOOKS_LIKE = (
-    "a language model takes token ids, int64 [1, n], with a cache their position, int64 [1] or [n], "
-    "and gives logits [1, n, vocabulary], in one method or in prefill and decode, in "
+    "a language model takes token ids, int64 [1, n], with a cache their position, int64 [1] or "
+    "[n], and gives logits [1, n, vocabulary], in one method or in prefill and decode, in "
     "token_embedding, text_decoder and encoders, or in encoder and text_decoder; "
     "for other programs: etscope run"
 )
@@ -125,7 +126,8 @@ def constant(program: Program, name: str) -> tuple[Any, ...]:
 def layout_of(program: Program) -> Layout:
     """Find the roles of the methods of a language model.
 
-    Raises `MismatchError` for a program that is none, or whose inputs are not known, with the reason.
+    Raises `MismatchError`, with the reason, for a program that is none, or whose inputs are not
+    known.
     """
     methods = {method.name: method for method in program.methods if method.inputs}
     prefill, decode = _decoders(methods)
@@ -228,9 +230,7 @@ def _role(method: Method, source: Encoder | None, embedding: Method | None) -> R
         value = method.values[index]
         kind = _kind(value)
         if kind is None or kind in inputs:
-            raise _unknown(
-                method.name, f"it is not known what to give its input {number}: {value}"
-            )
+            raise _unknown(method.name, f"it is not known what to give its input {number}: {value}")
         inputs.append(kind)
         counts_tokens = kind == TOKENS or (kind == STATES and source is None)
         if counts_tokens and isinstance(value, TensorValue):

@@ -8,7 +8,7 @@ A source of an input is one of the words of `etscope.formats.generation`: "token
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ class GenerationTask:
     max_new_tokens: int = 1
     end_tokens: tuple[int, ...] = ()
     last_position: int | None = None
-    sampler: Sampler = Sampler()
+    sampler: Sampler = field(default_factory=Sampler)
     runs: int = 1
     warmup: int = 0
     forced: tuple[int, ...] | None = None
@@ -94,9 +94,7 @@ def task_from_json(content: Mapping[str, Any], given: tuple[npt.NDArray[Any], ..
 
     def calls(name: str) -> tuple[PlannedCall, ...]:
         return tuple(
-            PlannedCall(
-                **{**one, "inputs": tuple(one["inputs"]), "tokens": tuple(one["tokens"])}
-            )
+            PlannedCall(**{**one, "inputs": tuple(one["inputs"]), "tokens": tuple(one["tokens"])})
             for one in content[name]
         )
 

@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from etscope.analysis.generation.feeding import PLACE, Encoded
+from etscope.analysis.generation.layout import Encoder, Layout
+from etscope.analysis.generation.sampler import uniform
 from etscope.errors import (
     FormatError,
     MismatchError,
@@ -24,9 +27,6 @@ from etscope.formats.bytes.files import PathLike
 from etscope.formats.program.input_validation import as_program_input, check_value
 from etscope.formats.program.pte import Program
 from etscope.optional import require
-from etscope.analysis.generation.feeding import PLACE, Encoded
-from etscope.analysis.generation.layout import Encoder, Layout
-from etscope.analysis.generation.sampler import uniform
 from etscope.run.inputs import generate_inputs, plain_value
 
 _MOST_BYTES = 256 << 20  # of a file of ids
@@ -52,7 +52,7 @@ class Tokenizer:
 
     def text(self, ids: Sequence[int]) -> str:
         """Decode ids, without special tokens."""
-        known = [one for one in ids if 0 <= one]
+        known = [one for one in ids if one >= 0]
         return str(self.library.decode(known, skip_special_tokens=True))
 
 
@@ -199,7 +199,8 @@ def encoder_inputs(
     if len(arrays) < len(values) or (layout.source is not None and not parts):
         names = ", ".join(encoder.method for encoder in encoders) or "none"
         raise MismatchError(
-            problem or f"{len(values)} arrays were given, and {len(arrays)} are taken by encoders "
+            problem
+            or f"{len(values)} arrays were given, and {len(arrays)} are taken by encoders "
             f"(the program has: {names})",
             hint="give the arrays of the encoders, in their order: inputs= (--inputs)",
         )

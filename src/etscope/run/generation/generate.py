@@ -10,10 +10,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-
 from etscope.analysis.generation.feeding import PLACE, feed
 from etscope.analysis.generation.layout import Layout, layout_of
-from etscope.analysis.generation.plan import NO_LOGITS, OF_ALL, OF_GENERATED, GenerationTask
+from etscope.analysis.generation.plan import OF_ALL, OF_GENERATED, GenerationTask
 from etscope.errors import (
     EtscopeWarning,
     MismatchError,
@@ -35,9 +34,8 @@ from etscope.run.execute import (
     chosen_runner,
     execute,
 )
-from etscope.run.generation._outcome import LOGITS, GenerationRun, Prompt
+from etscope.run.generation.outcome import LOGITS, GenerationRun, Prompt
 from etscope.run.generation.prompt import (
-
     Tokenizer,
     arranged,
     check_tokenizer,
@@ -317,7 +315,9 @@ def _task(
     if forced is not None:
         check_tokens(forced, layout, "the forced tokens")
         if not forced:
-            raise UsageError("there are no forced tokens", hint="leave out force_tokens, or give one")
+            raise UsageError(
+                "there are no forced tokens", hint="leave out force_tokens, or give one"
+            )
         room = None if layout.last_position is None else layout.last_position + 2 - rows
         if room is not None and len(forced) > room:
             raise MismatchError(

@@ -325,7 +325,10 @@ class GenerationRun:
         if LOGITS in self.passes and _result(self.passes[LOGITS]).logits is not None:
             outputs |= {"logits": self.logits, "logits_positions": self.logits_positions}
         given = {f"given_{index}": array for index, array in enumerate(self.task.given)}
-        tensors = {"outputs": outputs, **({"inputs": given} if given else {})}
+        tensors: dict[str, dict[str, Any]] = {
+            "outputs": outputs,
+            **({"inputs": given} if given else {}),
+        }
         names = {stem: stem + _suffix(named) for stem, named in tensors.items()}
         sources = {name: self._files / name for name in (RUN_ETDP, VALUES_ETDP, DEBUG_BIN)}
         sources = {name: path for name, path in sources.items() if path.exists()}
@@ -347,7 +350,7 @@ class GenerationRun:
     def save_logits(self, path: PathLike) -> None:
         """Write a .npz with `logits` (float32 [rows, vocabulary]), `positions` (int64 [rows]) and
         `tokens` (int64 [tokens], the generated ones)."""
-        arrays = [self.logits, self.logits_positions, self.tokens]
+        arrays: list[Any] = [self.logits, self.logits_positions, self.tokens]
         write_tensor_file(Path(path), arrays, ["logits", "positions", "tokens"])
 
     def facts(self) -> dict[str, Any]:
