@@ -116,7 +116,7 @@ def task_from_json(content: Mapping[str, Any], given: tuple[npt.NDArray[Any], ..
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GenerationResult:
-    """What a runner recorded of a task.
+    """The record of a task by a runner.
 
     tokens: of each generation, warm-up included. stopped_by: as in `etscope.formats.generation`.
     run, start_ns, execute_ns, sampling_ns: int64 [calls]. logits: float32 [rows, vocabulary] of the
