@@ -62,7 +62,7 @@ RECIPES: dict[str, str] = {
     "transformer_portable": "transformer",
     "deep_transformer": "deep_transformer",
     "llama_xnnpack": "llama",
-    "language_models": "language_models",
+    "decoders": "decoders",
     "two_methods": "methods",
     "forward_and_extra": "methods",
     "cond": "control_flow",
@@ -93,6 +93,10 @@ RECIPES: dict[str, str] = {
     "large": "scale",
     "external_portable": "external",
     "external_xnnpack": "external",
+    "llama_shared_external": "caches",
+    "llama_rings": "caches",
+    "llama_quantized_cache": "caches",
+    "llama_generate": "language_models",
 }
 
 # Minutes or gigabytes: for benchmarks and for tests marked slow.

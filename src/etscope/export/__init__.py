@@ -14,14 +14,24 @@ if TYPE_CHECKING:
         export,
         load_model,
     )
+    from etscope.export._language_model import LanguageModel
     from etscope.export._partition import keeping_partition
 
-__all__ = ["Exported", "Source", "check_model_name", "export", "keeping_partition", "load_model"]
+__all__ = [
+    "Exported",
+    "LanguageModel",
+    "Source",
+    "check_model_name",
+    "export",
+    "keeping_partition",
+    "load_model",
+]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Exported": "etscope.export._export",
+        "LanguageModel": "etscope.export._language_model",
         "Source": "etscope.export._export",
         "check_model_name": "etscope.export._export",
         "export": "etscope.export._export",

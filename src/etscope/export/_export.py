@@ -21,11 +21,12 @@ from etscope.analysis.delegates.xnnpack import untaken_types
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.backends import chosen
 from etscope.errors import EtscopeError, EtscopeWarning, FormatError, MissingFileError, UsageError
+from etscope.export._language_model import LanguageModel, is_language_model
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder, open_source
 from etscope.formats.exported_program.pt2 import is_pt2
 from etscope.formats.identify import describe
 from etscope.formats.program.pte import read_pte
-from etscope.formats.program.pte_schema import ValueKind
+from etscope.formats.program.pte_schema import Method, ValueKind
 from etscope.optional import require
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Exported:
             who = f"the backends {', '.join(names[:-1])} and {names[-1]}"
         known = " ".join(one.backend.if_untaken for one in backends if one.backend.if_untaken)
         found = []
-        for method in read_pte(self.program_bytes()).methods:
+        for method in self._methods():
             operators = [one for one in instruction_labels(method) if "::" in one]
             types = untaken_types(method) if names == ["xnnpack"] else None
             if method.delegates:
@@ -88,6 +89,11 @@ class Exported:
             )
         return found
 
+    def _methods(self) -> list[Method]:
+        """List the methods of the program, without those that return a constant."""
+        methods = read_pte(self.program_bytes()).methods
+        return [method for method in methods if method.name in self.example_inputs]
+
     def program_bytes(self) -> bytes:
         """Return the .pte file."""
         buffer = self.record.program_buffer()
@@ -105,7 +111,7 @@ class Exported:
 
         buffer = self.program_bytes()
         cases: dict[str, list[tuple[Any, Any]]] = {}
-        for method in read_pte(buffer).methods:
+        for method in self._methods():
             kinds = [method.values[index].kind for index in method.outputs]
             others = [f"{i} ({k.value})" for i, k in enumerate(kinds) if k is not ValueKind.TENSOR]
             if others:
@@ -159,7 +165,8 @@ def export(
 
     Args:
         model: a `torch.nn.Module`, which becomes the method "forward" (exported in evaluation
-            mode), an `ExportedProgram`, or a dict of those by method.
+            mode), an `ExportedProgram`, or a dict of those by method; or a `LanguageModel`, which a
+            transformers model that generates text is without inputs.
         inputs: example inputs: a tuple or list of positional ones, a dict by keyword, or a tensor;
             for a dict of programs, these by method. By default those that a program holds.
         backend: a name in `etscope.backends.BACKENDS` or of an entry point `etscope.backends`; or
@@ -186,6 +193,7 @@ def export(
     from etscope.bridge.lowering.export import ExportOptions, export_model
     from etscope.etrecord import ETRecord
 
+    model = _with_methods(model, inputs)
     options = ExportOptions(
         backend=backend,
         backend_options=backend_options or {},
@@ -201,6 +209,13 @@ def export(
     for text in exported.undelegated():
         warnings.warn(text, EtscopeWarning, stacklevel=2)
     return exported
+
+
+def _with_methods(model: Any, inputs: Any) -> Any:
+    """Return the methods of a language model; any other model as it is."""
+    if inputs is None and is_language_model(model):
+        model = LanguageModel(model)
+    return model.methods() if isinstance(model, LanguageModel) else model
 
 
 _FRAMES = 3  # lines of the user's code in a message

@@ -376,7 +376,7 @@ class ReportOptions:
     method that takes others.
     method: whose values are compared; None for "forward", the only one that ran, or
     the one that the inputs fit. backend_files: of backends' tools, for a report of one dump, each
-    with what the user said of its call.
+    with what the user said of its call. choose: returns the trace of the calls that are reported.
     """
 
     force: bool = False
@@ -386,6 +386,7 @@ class ReportOptions:
     inputs: Callable[[Trace, str], Any] | None = None
     method: str | None = None
     backend_files: Sequence[Given] = ()
+    choose: Callable[[Trace], Trace] = lambda trace: trace
 
     @property
     def scale(self) -> Scale:
@@ -473,6 +474,7 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
     )
     notes = _verify(trace, options)
     trace.check_debug_buffer()
+    trace = options.choose(trace)
     sections, saved_notes = files.saved(facts, record)
     placed: list[PlacedFile] = []
     if options.backend_files:

@@ -18,7 +18,7 @@ from etscope.errors import EtscopeWarning, MismatchError, UsageError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.run_json import read_run_json
 from etscope.run import generate
-from tests.support.artifact_recipes.language_models import (
+from tests.support.artifact_recipes.decoders import (
     CONTEXT,
     IMAGE,
     IMAGE_TOKENS,
@@ -36,7 +36,7 @@ INPUTS: dict[str, list[Any]] = {"seeing": [IMAGE.numpy()], "listening": [SOUND.n
 
 
 def program(name: str) -> Path:
-    return artifacts("language_models").extra(f"{name}.pte")
+    return artifacts("decoders").extra(f"{name}.pte")
 
 
 def once(name: str, **options: Any) -> Any:
@@ -222,7 +222,7 @@ def test_an_interrupt_keeps_what_was_recorded(runner: str, tmp_path: Path) -> No
 
 
 def test_prompt_of_text() -> None:
-    tokenizer = artifacts("language_models").extra("tokenizer.json")
+    tokenizer = artifacts("decoders").extra("tokenizer.json")
     run = once("dynamic", tokens=None, prompt="w3 w17 w4", tokenizer=tokenizer, max_new_tokens=3)
     assert run.prompt_tokens.tolist() == [3, 17, 4]
     assert run.text == " ".join(f"w{token}" for token in run.tokens.tolist())
@@ -258,7 +258,7 @@ def test_tokens_from_a_file(tmp_path: Path) -> None:
 
 
 def test_weights_beside_the_program() -> None:
-    data = artifacts("language_models").extra("external.ptd")
+    data = artifacts("decoders").extra("external.ptd")
     for runner in RUNNERS:
         run = once("external", data=data, runner=runner)
         assert run.tokens.tolist() == eager_tokens("one", PROMPT, 12)
@@ -296,7 +296,7 @@ def test_a_program_that_is_no_language_model() -> None:
 
 
 def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
-    given = json.loads(artifacts("language_models").extra("tokenizer.json").read_text())
+    given = json.loads(artifacts("decoders").extra("tokenizer.json").read_text())
     given["model"]["vocab"]["more"] = VOCABULARY
     (tmp_path / "tokenizer.json").write_text(json.dumps(given))
     with pytest.raises(MismatchError, match="257 tokens, and the program's vocabulary 256"):

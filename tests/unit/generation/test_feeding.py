@@ -117,7 +117,7 @@ def test_embeddings_and_images() -> None:
 
 
 def found(name: str) -> Layout:
-    return layout_of(read_pte(artifacts("language_models").extra(f"{name}.pte")))
+    return layout_of(read_pte(artifacts("decoders").extra(f"{name}.pte")))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_what_is_beside_the_decoder() -> None:
 
 
 def test_metadata_is_read_without_running_anything() -> None:
-    program = read_pte(artifacts("language_models").extra("one.pte"))
+    program = read_pte(artifacts("decoders").extra("one.pte"))
     assert constant(program, "get_max_context_len") == (64,)
     assert constant(program, "use_kv_cache") == (True,)
     assert constant(program, "forward") == ()

@@ -1,107 +1,102 @@
-"""Growth of a time over the position in the context: a line through the times, with its
-confidence."""
+"""How times grow with a token's position in the context: the slope, and how sure it is.
+
+Calls are sorted by position and divided into groups of as many calls each. Through the medians of
+the groups, which a few interrupted calls do not move, goes the line of least squares. Its interval
+is Student's, for as many degrees of freedom as there are groups but two, and wider where
+neighbouring groups deviate alike, as they do when a machine gets warm: by the factor for
+autocorrelated residuals, sqrt((1 + r) / (1 - r)), of a first-order process (M. S. Bartlett, 1935).
+
+What all times have in common is the machine's: where it gets slower, it does so for all of them. So
+the medians of a group are divided by how much more than usual the times of that group took: the
+median over all times, if there are enough of them. A few that grow do not move it.
+
+A time is said to grow when its p value is below 1 - `CONFIDENCE` after Holm's correction for the
+number of times that were looked at, and the line rises by at least `LEAST_SHARE` of the mean from
+the first position to the last.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.optional import require
 
+CONFIDENCE = 0.99
+LEAST_SHARE = 0.02
+_MOST_GROUPS = 24
+_LEAST_IN_GROUP = 3
+_LEAST_GROUPS = 5
+_LEAST_TIMES = 8  # of which most do not grow
+
 Floats = npt.NDArray[np.float64]
 
-CONFIDENCE = 0.99
-_LEAST_POSITIONS = 8
-_MOST_POINTS = 128
-# Growth over the whole range that is worth a word, of the mean.
-_LEAST_EFFECT = 0.01
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Growth:
-    """A line through times over positions: `slope` ns a token, between `low` and `high` with the
-    confidence of `CONFIDENCE`; at_first, at_last: its times at the ends of the range, in ns."""
+    """Slopes of times over the position, in units of the times for each token; float64 [times].
 
-    slope: float
-    low: float
-    high: float
-    first_position: int
-    last_position: int
-    at_first: float
-    at_last: float
-    mean: float
-
-    @property
-    def effect(self) -> float:
-        """The growth over the range, as a fraction of the mean time."""
-        return (self.at_last - self.at_first) / self.mean if self.mean else 0.0
-
-    @property
-    def is_certain(self) -> bool:
-        """Return whether growth (or decline) may be claimed: the interval excludes 0, and the
-        effect is more than 1 % of the mean."""
-        return (self.low > 0 or self.high < 0) and abs(self.effect) > _LEAST_EFFECT
-
-
-def growth(positions: npt.ArrayLike, times: npt.ArrayLike) -> Growth | None:
-    """Fit a line to times [n] at positions [n]; None for fewer than 8 different positions.
-
-    Of several times at a position, and of neighbouring positions where there are many, the median
-    is taken, so that a moment's disturbance does not count. The line is Theil's and Sen's: the
-    median of the slopes between all pairs of points; its interval is Kendall's (Sen, J. Am. Stat.
-    Assoc. 63, 1968), widened by sqrt((1 + r) / (1 - r)) for a correlation r of neighbouring
-    residuals: what disturbs one token lasts for the next ones.
+    low, high: the interval of `CONFIDENCE`, of each slope by itself. grows: bool, those of which it
+    is sure enough. intercept: the line at position 0.
     """
-    stats: Any = require("scipy.stats", wanted_by="a fit of growth")
-    at, medians = _medians(np.asarray(positions, np.float64), np.asarray(times, np.float64))
-    if len(at) < _LEAST_POSITIONS:
-        return None
-    x, y = _points(at, medians)
-    slope, intercept, low, high = map(float, stats.theilslopes(y, x, CONFIDENCE))
-    wider = _widening(y - (intercept + slope * x))
+
+    slope: Floats
+    low: Floats
+    high: Floats
+    intercept: Floats
+    grows: npt.NDArray[np.bool_]
+
+
+def is_enough(position: npt.NDArray[np.int64]) -> bool:
+    """Return True if growth can be told from calls at these positions: 15 calls or more, at known
+    and different ones."""
+    known = len(position) >= _LEAST_GROUPS * _LEAST_IN_GROUP and position.min() >= 0
+    return bool(known and position.min() < position.max())
+
+
+def growth(position: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> Growth:
+    """Return how times grow with the position.
+
+    position: int64 [calls], from 0, of which there are enough. times: int64 [times, calls], all of
+    the same calls.
+    """
+    groups = min(_MOST_GROUPS, len(position) // _LEAST_IN_GROUP)
+    order = np.argsort(position, kind="stable")
+    parts = np.array_split(order, groups)
+    x = np.array([position[part].mean() for part in parts])
+    y = np.stack([np.median(times[:, part], axis=1) for part in parts], axis=1).astype(np.float64)
+    took = y[y.mean(axis=1) > 0]
+    if len(took) >= _LEAST_TIMES:
+        y /= np.median(took / took.mean(axis=1, keepdims=True), axis=0)
+    away = x - x.mean()
+    spread = float((away**2).sum())
+    slope = (y * away).sum(axis=1) / spread
+    middle = y.mean(axis=1)  # of the line, at the mean position of the groups
+    residuals = y - middle[:, None] - slope[:, None] * away
+    squares = (residuals**2).sum(axis=1)
+    lagged = (residuals[:, 1:] * residuals[:, :-1]).sum(axis=1)
+    alike = np.clip(np.divide(lagged, squares, where=squares > 0, out=np.zeros(len(y))), 0, 0.9)
+    error = np.sqrt(squares / (groups - 2) / spread * (1 + alike) / (1 - alike))
+    return _judged(slope, error, middle, x)
+
+
+def _judged(slope: Floats, error: Floats, middle: Floats, position: Floats) -> Growth:
+    """Return the slopes with their intervals, and those that are sure and large enough."""
+    special = require("scipy.special", wanted_by="growth with the position")
+    freedom = len(position) - 2
+    half = special.stdtrit(freedom, (1 + CONFIDENCE) / 2) * error
+    ratio = np.divide(slope, error, where=error > 0, out=np.where(slope > 0, np.inf, 0.0))
+    p = special.stdtr(freedom, -ratio)  # one-sided: that it rises
+    order = np.argsort(p, kind="stable")
+    holm = np.empty(len(p))
+    holm[order] = np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p))))
+    rise = slope * (position.max() - position.min())
     return Growth(
         slope=slope,
-        low=slope - (slope - low) * wider,
-        high=slope + (high - slope) * wider,
-        first_position=int(at[0]),
-        last_position=int(at[-1]),
-        at_first=intercept + slope * float(at[0]),
-        at_last=intercept + slope * float(at[-1]),
-        mean=float(medians.mean()),
+        low=slope - half,
+        high=slope + half,
+        intercept=middle - slope * position.mean(),
+        grows=(holm < 1 - CONFIDENCE) & (rise >= LEAST_SHARE * middle) & (slope > 0),
     )
-
-
-def _medians(positions: Floats, times: Floats) -> tuple[Floats, Floats]:
-    """Return the different positions, sorted, and the median time at each."""
-    at, group = np.unique(positions, return_inverse=True)
-    order = np.lexsort((times, group))
-    starts = np.searchsorted(group[order], np.arange(len(at) + 1))
-    sorted_times = times[order]
-    counts = np.diff(starts)
-    lower = sorted_times[starts[:-1] + (counts - 1) // 2]
-    upper = sorted_times[starts[:-1] + counts // 2]
-    return at, (lower + upper) / 2
-
-
-def _points(at: Floats, times: Floats) -> tuple[Floats, Floats]:
-    """Return the points of the fit: all, or medians of neighbours."""
-    if len(at) <= _MOST_POINTS:
-        return at, times
-    edges = np.linspace(0, len(at), _MOST_POINTS + 1).astype(int)
-    pairs = [(at[a:b].mean(), np.median(times[a:b])) for a, b in pairwise(edges)]
-    x, y = np.array(pairs).T
-    return x, y
-
-
-def _widening(residuals: Floats) -> float:
-    """Return the factor of the interval for residuals that follow each other."""
-    spread = residuals - residuals.mean()
-    squares = float(spread @ spread)
-    r = float(spread[1:] @ spread[:-1]) / squares if squares else 0.0
-    # The estimate is too small for few points (Kendall, Biometrika 41, 1954).
-    r = min(max(r + (1 + 4 * r) / len(residuals), 0.0), 0.9)
-    return float(np.sqrt((1 + r) / (1 - r)))

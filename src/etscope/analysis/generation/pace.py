@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.generation.growth import Growth, growth
+from etscope.analysis.generation.growth import CONFIDENCE, Growth, growth, is_enough
 from etscope.formats.generation import DECODE, GenerationCalls, GenerationPass
 from etscope.model.report import Report, Section, facts
 from etscope.model.statistics import statistic
@@ -106,7 +106,9 @@ class Pace:
     @cached_property
     def growth(self) -> Growth | None:
         """The growth of the time between tokens over the position; None for too few tokens."""
-        return growth(self.positions, self.inter_token_ns)
+        if not is_enough(self.positions):
+            return None
+        return growth(self.positions, self.inter_token_ns[None])
 
     @cached_property
     def wall_ns(self) -> Ints:
@@ -160,22 +162,27 @@ class Pace:
 
 # -- tables
 
+PERCENTILES = ("p50", "p95")
+RATES = (
+    Column("rate_mean", Kind.FLOAT, "tokens/s", "mean"),
+    *(Column(f"rate_{name}", Kind.FLOAT, "tokens/s", name, priority=1) for name in PERCENTILES),
+)
+
+
+def rate(rates: Floats, name: str) -> float | None:
+    """Return a percentile of the times of tokens as a rate: that which this share of the tokens
+    reaches. rates: tokens a second; None without any."""
+    return 1 / statistic(1 / rates, name) if len(rates) else None
+
 
 def phase_table(pace: Pace) -> Table:
     """Return one row for each phase, of one generation: calls, tokens, time and rates."""
-
-    def rate(phase: PhasePace, name: str) -> float | None:
-        # A percentile of the time: the rate that this share of the tokens reaches.
-        return 1e9 / statistic(1e9 / phase.rates, name) if len(phase.rates) else None
-
     columns = (
         Column("phase"),
         Column("calls", Kind.COUNT),
         Column("tokens", Kind.COUNT),
         Column("time", Kind.DURATION, "ms"),
-        Column("rate_mean", Kind.FLOAT, "tokens/s", "mean"),
-        Column("rate_p50", Kind.FLOAT, "tokens/s", "p50", priority=1),
-        Column("rate_p95", Kind.FLOAT, "tokens/s", "p95", priority=1),
+        *RATES,
         Column("share", Kind.SHARE, priority=2),
     )
     total = sum(float(phase.wall_ns.sum()) for phase in pace.phases) or 1.0
@@ -186,8 +193,7 @@ def phase_table(pace: Pace) -> Table:
             round(phase.tokens) or None,
             float(phase.wall_ns.mean()) / _MS,
             phase.mean_rate,
-            rate(phase, "p50"),
-            rate(phase, "p95"),
+            *(rate(phase.rates, name) for name in PERCENTILES),
             float(phase.wall_ns.sum()) / total,
         )
         for phase in pace.phases
@@ -203,10 +209,11 @@ def pace_section(pace: Pace) -> Section:
     def time(name: str, title: str, ns: float | None) -> tuple[Column, Any]:
         return Column(name, Kind.DURATION, "ms", title), None if ns is None else ns / _MS
 
-    def slope(name: str, title: str, ns: float | None) -> tuple[Column, Any]:
-        return Column(name, Kind.FLOAT, "ns/token", title), ns
+    def slope(name: str, title: str, values: str) -> tuple[Column, Any]:
+        column = Column(name, Kind.FLOAT, "ns/token", title)
+        return column, None if fit is None else float(getattr(fit, values)[0])
 
-    p50, p95 = (statistic(between, name) if len(between) else None for name in ("p50", "p95"))
+    p50, p95 = (statistic(between, one) if len(between) else None for one in PERCENTILES)
     entries = [
         time("load", "load the program and its methods", pace.load_ns),
         time("first_token", "time to first token", float(np.median(first)) if len(first) else None),
@@ -217,9 +224,9 @@ def pace_section(pace: Pace) -> Section:
         ),
         time("inter_token_p50", "between tokens, p50", p50),
         time("inter_token_p95", "between tokens, p95", p95),
-        slope("slope", "growth over position", None if fit is None else fit.slope),
-        slope("slope_low", "99 % interval, from", None if fit is None else fit.low),
-        slope("slope_high", "to", None if fit is None else fit.high),
+        slope("slope", "growth over position", "slope"),
+        slope("slope_low", f"{CONFIDENCE:.0%} interval, from", "low"),
+        slope("slope_high", "to", "high"),
         (Column("sampling_share", Kind.SHARE, title="sampling"), pace.sampling_share),
         (Column("host_share", Kind.SHARE, title="host"), pace.host_share),
     ]
@@ -231,17 +238,13 @@ def growth_in_words(pace: Pace) -> Iterator[str]:
     fit = pace.growth
     if fit is None:
         return
-    if fit.is_certain:
-        verb = "grows" if fit.slope > 0 else "falls"
-        yield (
-            f"A token's time {verb} by {format_share(abs(fit.effect))} from position "
-            f"{fit.first_position:,} to {fit.last_position:,}."
-        )
+    first, last = int(pace.positions.min()), int(pace.positions.max())
+    where = f"from position {first:,} to {last:,}"
+    if fit.grows[0]:
+        rise = float(fit.slope[0]) * (last - first) / float(pace.inter_token_ns.mean())
+        yield f"A token's time grows by {format_share(rise)} {where}."
     else:
-        yield (
-            f"No growth of a token's time is certain from position {fit.first_position:,} to "
-            f"{fit.last_position:,}."
-        )
+        yield f"No growth of a token's time is certain {where}."
 
 
 def pace_report(pace: Pace, about: dict[str, str]) -> Report:

@@ -19,6 +19,7 @@ from executorch.exir import (
     to_edge,
     to_edge_transform_and_lower,
 )
+from executorch.exir.passes import MemoryPlanningPass
 from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
 from executorch.exir.program import _program
 from torch.export import ExportedProgram
@@ -81,6 +82,28 @@ def flat_inputs(program: ExportedProgram, inputs: Inputs) -> tuple[Any, ...]:
     if kwargs:
         kwargs = reorder_kwargs(kwargs, program.call_spec.in_spec)
     return tuple(pytree.tree_leaves((inputs.args, kwargs)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModuleMethod:
+    """A module that becomes a method; dynamic_shapes: as for `torch.export.export`."""
+
+    module: torch.nn.Module
+    inputs: Inputs
+    dynamic_shapes: Any = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelMethods:
+    """A model of several methods that are not exported yet.
+
+    constants: methods without inputs that return a value: a number, a boolean, or a list of those.
+    shared_state: a buffer of a name is one for all methods.
+    """
+
+    methods: Mapping[str, ModuleMethod]
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    shared_state: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -153,7 +176,10 @@ def export_model(
     methods, taps = _with_taps(found, options.taps)
     programs = {name: method.program for name, method in methods.items()}
     backends = chosen(options.backend, options.backend_options)
-    program = lowered(programs, backends, new_record, quantize=options.quantize)
+    lowering = Lowering(quantize=bool(options.quantize))
+    if isinstance(model, ModelMethods):
+        lowering = replace(lowering, constants=model.constants, shared_state=model.shared_state)
+    program = lowered(programs, backends, new_record, lowering)
     record = program.get_etrecord()
     record.taps = with_handles(taps, record.edge_programs)
     example_inputs = {name: flat_inputs(one.program, one.inputs) for name, one in methods.items()}
@@ -240,10 +266,10 @@ def _exported_methods(model: Any, inputs: Any, options: ExportOptions) -> dict[s
         given = inputs_of(inputs)
         if given is None:
             raise UsageError("no example inputs for the model", hint=_NO_INPUTS_HINT)
-        with _evaluating(model):
-            outputs = _eager(model, given)
-            program = _exported(model, given, options.dynamic_shapes, options.strict)
-        return {"forward": Method(program, given, outputs)}
+        method = ModuleMethod(model, given, options.dynamic_shapes)
+        return {"forward": _from_module(method, options.strict)}
+    if isinstance(model, ModelMethods):
+        return {name: _from_module(one, options.strict) for name, one in model.methods.items()}
     if options.dynamic_shapes is not None:
         raise UsageError("dynamic_shapes are for a torch.nn.Module; this model is exported already")
     if isinstance(model, ExportedProgram):
@@ -268,6 +294,13 @@ def _exported_methods(model: Any, inputs: Any, options: ExportOptions) -> dict[s
         name: _from_program(name, program, inputs_of(by_method.get(name)))
         for name, program in model.items()
     }
+
+
+def _from_module(method: ModuleMethod, strict: bool | None) -> Method:
+    with _evaluating(method.module):
+        outputs = _eager(method.module, method.inputs)
+        program = _exported(method.module, method.inputs, method.dynamic_shapes, strict)
+    return Method(program, method.inputs, outputs)
 
 
 def _from_program(name: str, program: ExportedProgram, inputs: Inputs | None) -> Method:
@@ -434,12 +467,23 @@ def _with_taps(
 # -- lowering
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lowering:
+    """What a lowering takes beside the programs and the backends.
+
+    quantize: the programs were quantised. constants, shared_state: see `ModelMethods`.
+    """
+
+    quantize: bool = False
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    shared_state: bool = False
+
+
 def lowered(
     programs: Programs,
     backends: Sequence[Chosen],
     new_record: Callable[[], Any],
-    *,
-    quantize: bool = False,
+    lowering: Lowering | None = None,
 ) -> ExecutorchProgramManager:
     """Lower exported programs to an ExecuTorch program with a record, which `new_record` makes.
 
@@ -447,10 +491,11 @@ def lowered(
     `ExportFailure`.
     """
     level = logging.root.level
+    lowering = lowering or Lowering()
     try:
         with recording(new_record), keeping_partition() as kept:
-            edge = edge_programs(programs, backends, quantize)
-            program = edge.to_executorch(with_initial_state(edge))
+            edge = edge_programs(programs, backends, lowering)
+            program = edge.to_executorch(_executorch_config(edge, lowering))
     except MissingDependencyError:
         raise
     except Exception as error:
@@ -478,19 +523,30 @@ def recording(new_record: Callable[[], Any]) -> Iterator[None]:
 
 
 def edge_programs(
-    programs: Programs, backends: Sequence[Chosen], quantize: bool
+    programs: Programs, backends: Sequence[Chosen], lowering: Lowering
 ) -> EdgeProgramManager:
     """Convert to the edge dialect, and let the backends take what they support, one after the
     other; the rest runs on portable kernels."""
-    partitioners = [part for one in backends for part in one.partitioners(quantize)]
+    partitioners = [part for one in backends for part in one.partitioners(lowering.quantize)]
+    constants = dict(lowering.constants) or None
     if not partitioners:
-        return to_edge(dict(programs), generate_etrecord=True)
+        return to_edge(dict(programs), constant_methods=constants, generate_etrecord=True)
     config = {name: value for one in backends for name, value in one.backend.edge_config.items()}
     return to_edge_transform_and_lower(
         dict(programs),
         partitioner=partitioners,
         compile_config=EdgeCompileConfig(**config) if config else None,
+        constant_methods=constants,
         generate_etrecord=True,
+    )
+
+
+def _executorch_config(edge: EdgeProgramManager, lowering: Lowering) -> ExecutorchBackendConfig:
+    if not lowering.shared_state:
+        return with_initial_state(edge)
+    # One place in memory, which the first call that writes to it begins.
+    return ExecutorchBackendConfig(
+        memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True)
     )
 
 

@@ -88,7 +88,10 @@ def _pairs(methods: Sequence[Sequence[ShownMethod]]) -> Iterator[tuple[_Place, _
     """Yield the profiles to compare: of one method in two runs; methods of one run if it is the
     only one; those of two runs that share none if each has one."""
     names = [
-        {shown.profile.method: (run, number) for number, shown in enumerate(shown_methods)}
+        {
+            (shown.profile.method, shown.profile.phase): (run, number)
+            for number, shown in enumerate(shown_methods)
+        }
         for run, shown_methods in enumerate(methods)
     ]
     ran = [run for run, found in enumerate(names) if found]

@@ -50,7 +50,7 @@ class ShownMethod:
 
     @property
     def name(self) -> str:
-        return self.profile.method or "method"
+        return self.profile.title()
 
     def row_of(self, instruction: int | None, delegate_id: int | str | None) -> int | None:
         """The row of an instruction, or of an event inside its delegate."""

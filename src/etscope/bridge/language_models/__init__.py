@@ -1,0 +1,1 @@
+"""Language models of transformers as methods that ExecuTorch's runners call."""

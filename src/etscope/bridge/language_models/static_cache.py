@@ -1,0 +1,171 @@
+"""Models of transformers whose `forward` is a method of a program, with a KV cache in buffers.
+
+The cache is that of `transformers.integrations.executorch`: one buffer for the keys and one for the
+values of each layer, of the length of the context. Layers with a sliding window get the whole
+context too, and their mask keeps to the window: a cache that rolls has control flow on its length.
+
+The modules are copies of the model with another `forward`, so that its parameters and modules keep
+their names in the program and its record ("model.layers.0.self_attn.q_proj").
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import (
+    Cache,
+    DynamicCache,
+    EncoderDecoderCache,
+    StaticCache,
+    StaticLayer,
+    StaticSlidingWindowLayer,
+)
+from transformers.configuration_utils import get_head_shapes
+
+from etscope.errors import UsageError
+
+
+class _Cached:
+    """What the methods with a cache share; mixed into the class of a model."""
+
+    context: int
+    cached_layers: int
+    all_logits: bool
+
+    def _cache(self, position: Tensor) -> Cache:
+        """Return the cache in the buffers, filled up to a position, int64 [1]."""
+        layers = []
+        for index in range(self.cached_layers):
+            layer = StaticLayer(self.context)
+            layer.keys = getattr(self, f"key_cache_{index}")
+            layer.values = getattr(self, f"value_cache_{index}")
+            layer.dtype, layer.device = layer.keys.dtype, layer.keys.device
+            layer.cumulative_length = position[0].clone()  # the layer adds to it
+            layer.is_initialized = True
+            layers.append(layer)
+        return Cache(layers=layers)
+
+    def _logits(self, position: Tensor, **inputs: Any) -> Tensor:
+        kept = 0 if self.all_logits else 1
+        model: Any = super()
+        found: Tensor = model.forward(
+            past_key_values=self._cache(position), use_cache=True, logits_to_keep=kept, **inputs
+        ).logits
+        return found
+
+
+class _OfTokens(_Cached):
+    def forward(self, tokens: Tensor, position: Tensor) -> Tensor:
+        return self._logits(position, input_ids=tokens)
+
+
+class _OfEmbeddings(_Cached):
+    def forward(self, embeddings: Tensor, position: Tensor) -> Tensor:
+        return self._logits(position, inputs_embeds=embeddings)
+
+
+class _OfEncoder(_Cached):
+    def forward(self, tokens: Tensor, encoder_output: Tensor, position: Tensor) -> Tensor:
+        model: Any = super()
+        found: Tensor = model.forward(
+            decoder_input_ids=tokens,
+            encoder_outputs=(encoder_output,),
+            past_key_values=EncoderDecoderCache(self._cache(position), DynamicCache()),
+            use_cache=True,
+        ).logits
+        return found if self.all_logits else found[:, -1:]
+
+
+class _TokenEmbedding:
+    def forward(self, tokens: Tensor) -> Tensor:
+        model: Any = self
+        found: Tensor = model.get_input_embeddings()(tokens)
+        return found
+
+
+class _VisionEncoder:
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        model: Any = self
+        found = model.get_image_features(pixel_values=pixel_values)
+        found = getattr(found, "pooler_output", found)
+        if isinstance(found, (tuple, list)):  # one for each image
+            found = torch.cat([*found])
+        # [1, n, hidden], as the text decoder takes them, from [n, hidden] too.
+        embeddings: Tensor = found.reshape(1, -1, found.shape[-1])
+        return embeddings
+
+
+class _Encoder:
+    def forward(self, features: Tensor) -> Tensor:
+        model: Any = self
+        found: Tensor = model.get_encoder()(features).last_hidden_state
+        return found
+
+
+def _as_method(model: nn.Module, mixin: type) -> Any:
+    """Return a copy of a model that shares its children and has the `forward` of a mixin."""
+    method = copy.copy(model)
+    method._buffers = dict(model._buffers)
+    method._non_persistent_buffers_set = set(model._non_persistent_buffers_set)
+    method.__class__ = type(type(model).__name__, (mixin, type(model)), {})
+    return method.eval()
+
+
+def token_embedding(model: nn.Module) -> nn.Module:
+    """Return the method tokens, int64 [1, n], to embeddings [1, n, hidden]."""
+    method: nn.Module = _as_method(model, _TokenEmbedding)
+    return method
+
+
+def vision_encoder(model: nn.Module) -> nn.Module:
+    """Return the method pixels [1, 3, height, width] to embeddings [1, n, hidden]."""
+    method: nn.Module = _as_method(model, _VisionEncoder)
+    return method
+
+
+def encoder(model: nn.Module) -> nn.Module:
+    """Return the method features [1, bins, frames] to hidden states [1, n, hidden]."""
+    method: nn.Module = _as_method(model, _Encoder)
+    return method
+
+
+def text_decoder(model: nn.Module, inputs: str, context: int, all_logits: bool) -> nn.Module:
+    """Return the method that gives logits, float [1, n, vocabulary], or [1, 1, vocabulary] of the
+    last token without `all_logits`.
+
+    inputs: "tokens", "embeddings" or "encoder"; before the position, int64 [1], of the first token
+        in the context.
+    context: length of the cache, in tokens.
+
+    Raises `UsageError` for a model whose state is not a cache of keys and values.
+    """
+    mixin = {"tokens": _OfTokens, "embeddings": _OfEmbeddings, "encoder": _OfEncoder}[inputs]
+    method = _as_method(model, mixin)
+    layers = _static_layers(model, context)
+    method.context, method.cached_layers, method.all_logits = context, len(layers), all_logits
+    for index, layer in enumerate(layers):
+        method.register_buffer(f"key_cache_{index}", layer.keys, persistent=False)
+        method.register_buffer(f"value_cache_{index}", layer.values, persistent=False)
+    found: nn.Module = method
+    return found
+
+
+def _static_layers(model: Any, context: int) -> list[StaticLayer]:
+    config = model.config.get_text_config(decoder=True)
+    cache = StaticCache(config=config, max_cache_len=context)
+    for index, layer in enumerate(cache.layers):
+        if isinstance(layer, StaticSlidingWindowLayer):
+            cache.layers[index] = StaticLayer(context)
+        elif type(layer) is not StaticLayer:
+            raise UsageError(
+                f"cannot export a {model.config.model_type} as a language model: layer {index} "
+                f"keeps its state in a {type(layer).__name__}, not in a cache of keys and values",
+                hint="export your own module with its state in buffers: file.py:attribute",
+            )
+    heads, size = get_head_shapes(config)
+    cache.early_initialization(1, heads, size, model.dtype, model.device)
+    layers: list[StaticLayer] = list(cache.layers)
+    return layers

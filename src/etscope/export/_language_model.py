@@ -1,0 +1,73 @@
+"""`LanguageModel`: a transformers model that generates text, and what its program is to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from etscope.errors import UsageError
+from etscope.optional import require
+
+if TYPE_CHECKING:
+    from etscope.bridge.lowering.export import ModelMethods
+
+DYNAMIC, ONE_TOKEN = "dynamic", "one-token"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LanguageModel:
+    """A transformers model that generates text, for `export`: its program has a cache of keys and
+    values, and is called by ExecuTorch's runners.
+
+    A causal model has the method `forward(tokens, position)`, tokens int64 [1, n] and position
+    int64 [1], of the first of them in the context, which returns logits [1, n or 1, vocabulary]. A
+    vision-language one has `vision_encoder(pixels)`, `token_embedding(tokens)` and
+    `text_decoder(embeddings, position)`, a speech one `encoder(features)` and
+    `text_decoder(tokens, encoder_output, position)`.
+
+    Args:
+        model: a `transformers.PreTrainedModel` for causal language modelling, image and text to
+            text, or speech to text.
+        context: length of the cache in tokens; by default that of the model, at most 2,048.
+        prompt: tokens that a call takes: "dynamic", any number; "one-token"; or a number N: the
+            methods are then `prefill`, of N tokens, and `decode`, of one, with one cache. By
+            default "dynamic", and "one-token" for speech.
+        logits: "last", of the last token of a call, or "all". By default "all" for prompts of a
+            fixed length, which a shorter one does not fill, else "last".
+
+    Raises `UsageError` for values that are none of these, and in `export` for a model that
+    generates no text.
+    """
+
+    model: Any
+    context: int | None = None
+    prompt: str | int | None = None
+    logits: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.context is not None and self.context < 2:
+            raise UsageError(
+                f"a context of {self.context} tokens: nothing can be generated in it",
+                hint="give at least 2",
+            )
+        if isinstance(self.prompt, str) and self.prompt not in (DYNAMIC, ONE_TOKEN):
+            raise UsageError(
+                f"unknown prompt {self.prompt!r}",
+                hint=f"give {DYNAMIC}, {ONE_TOKEN} or a number of tokens",
+            )
+        if self.logits not in (None, "last", "all"):
+            raise UsageError(f"unknown logits {self.logits!r}", hint="give last or all")
+
+    def methods(self) -> ModelMethods:
+        """Return its methods, not exported yet."""
+        require("transformers", wanted_by="exporting a language model")
+        from etscope.bridge.language_models.methods import Choices, language_model_methods
+
+        all_logits = None if self.logits is None else self.logits == "all"
+        choices = Choices(self.context, self.prompt, all_logits)
+        return language_model_methods(self.model, choices)
+
+
+def is_language_model(model: Any) -> bool:
+    """Return whether a model is one of transformers that generates text."""
+    return hasattr(model, "generate") and hasattr(model, "generation_config")
