@@ -232,7 +232,7 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
         "device": known.device,
         "program_sha256": program,
     }
-    if known.app is not None and known.app.generated_tokens is not None:
+    if known.app is not None and known.app.token_counts is not None and not known.has_calls:
         path = None if record is None else record.path
         trace = Trace(dump, record=None if path is None else open_record(path))
         decoder_calls(known.app, executions(trace))  # raises for the log of another run

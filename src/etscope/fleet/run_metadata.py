@@ -38,8 +38,11 @@ _LONGEST = 180  # bytes of a name in a path; file systems take 255
 
 @dataclass(frozen=True, slots=True)
 class RunMetadata:
-    """Metadata of a run. device, model: UNKNOWN if not recorded. recorded_at: UTC, naive. app: the
-    report of the app that ran a language model, from run.json or a log beside the dump."""
+    """Metadata of a run. device, model: UNKNOWN if not recorded. recorded_at: UTC, naive.
+
+    app: the report of the app that ran a language model, from run.json or a log beside the dump.
+    has_calls: the calls of a generation were noted when they ran.
+    """
 
     device: str
     model: str
@@ -54,6 +57,7 @@ class RunMetadata:
     environment: Mapping[str, str] = field(default_factory=dict)
     marks: tuple[str, ...] = ()
     app: AppReport | None = None
+    has_calls: bool = False
 
 
 def run_metadata(
@@ -93,6 +97,7 @@ def run_metadata(
             environment=environment,
             marks=saved.marks,
             app=app,
+            has_calls=saved.generation is not None and bool(saved.generation.passes),
         )
 
 
