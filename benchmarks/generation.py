@@ -95,9 +95,7 @@ def _events(layers: int) -> list[Event]:
 
     def delegate(parts: list[tuple[str, int]]) -> None:
         nonlocal instruction
-        events.extend(
-            (None, f"{name} #{n + 1}", instruction, ns, 0) for n, (name, ns) in enumerate(parts)
-        )
+        events.extend((None, f"{name} #{n + 1}", instruction, ns, 0) for n, (name, ns) in enumerate(parts))
         whole = sum(ns for _, ns in parts)
         events.append(("DELEGATE_CALL", None, instruction, whole + _AROUND, 0))
         instruction += 1
