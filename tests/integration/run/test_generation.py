@@ -29,6 +29,7 @@ from tests.support.artifact_recipes.decoders import (
     eager_tokens,
 )
 from tests.support.artifacts import artifacts
+from tests.support.native.runner import run_flags
 
 PROMPT = [3, 17, 4, 200, 9, 9, 31, 77, 2, 100, 5]
 RUNNERS = ("python", "native")
@@ -313,6 +314,42 @@ def test_a_state_that_survives_is_told() -> None:
 
     with pytest.warns(EtscopeWarning, match="keeps a state"):
         generate(counting_program(), tokens=[1], max_new_tokens=3, iterations=2, trace=False)
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--method", "forward"], "needs a call for the prompt, and one with --decode"),
+        (["--method", "forward", "--decode", "--method", "forward"], "come before those with"),
+        ([], "--generate needs calls"),
+        (["--method", "forward", "--iterations", "2"], "takes no --iterations"),
+        (["--method", "forward", "--tokens", "1,x"], "--tokens x: not a number"),
+        (["--method", "forward", "--tokens", "1,2", "--length", "1"], "--length is less"),
+        (["--top-p", "0"], "--top-p 0: not a number that it may be"),
+        (["--values-at", "3"], "it is FIRST..LAST"),
+        (["--logits", "some"], "it is none, generated or all"),
+    ],
+)
+def test_flags_of_the_native_runner(flags: list[str], text: str) -> None:
+    done = run_flags("--program", program("one"), "--generate", *flags)
+    assert done.returncode == 2, done.stderr
+    assert text in done.stderr
+
+
+def test_sources_that_the_native_runner_cannot_take() -> None:
+    one = ["--method", "forward", "--position", 0, "--tokens", 1]
+    two = ["--method", "forward", "--decode", "--input", "tokens", "--input", "position"]
+    for inputs, text in (
+        (["tokens"], "takes 2 inputs, not 1"),
+        (["tokens", "output:forward:3"], "there is no such output"),
+        (["tokens", "output:back:0"], "no method 'back'"),
+        (["position", "tokens"], "input 0 of method 'forward', position, is not what it takes"),
+        (["tokens", "int:3"], "must be a tensor"),
+    ):
+        words = [word for one_input in inputs for word in ("--input", one_input)]
+        done = run_flags("--program", program("one"), "--generate", *one, *words, *two)
+        assert done.returncode == 3, done.stderr
+        assert text in done.stderr
 
 
 # -- the table
