@@ -198,6 +198,8 @@ def test_values_of_some_calls(tmp_path: Path) -> None:
         sizes.append((tmp_path / str(number) / "debug.bin").stat().st_size)
     # One call of 11 tokens and three of one.
     assert 0 < sizes[1] < sizes[0] / 2
+    with pytest.raises(UsageError, match="no call 4 to record values of"):
+        once("dynamic", values_at=(4, 9), **options)
     with pytest.raises(UsageError, match="values of some calls only"):
         once("dynamic", runner="python", values_at=(2, 3), **options)
 

@@ -368,6 +368,11 @@ def _jobs(task: GenerationTask, options: GenerateOptions, opened: Opened) -> dic
         libraries=tuple(Path(path).resolve() for path in options.libraries),
         generation=task,
     )
+    if options.values_at is not None and options.values_at[0] >= task.calls:
+        raise UsageError(
+            f"there is no call {options.values_at[0]} to record values of: a generation has at most "
+            f"{task.calls:,}, counted from 0"
+        )
     once = replace(task, runs=1, warmup=0)
     jobs = {LATENCY: untraced}
     if options.trace:
