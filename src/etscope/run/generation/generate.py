@@ -370,8 +370,8 @@ def _jobs(task: GenerationTask, options: GenerateOptions, opened: Opened) -> dic
     )
     if options.values_at is not None and options.values_at[0] >= task.calls:
         raise UsageError(
-            f"there is no call {options.values_at[0]} to record values of: a generation has at most "
-            f"{task.calls:,}, counted from 0"
+            f"there is no call {options.values_at[0]} to record values of: a generation has at "
+            f"most {task.calls:,}, counted from 0"
         )
     once = replace(task, runs=1, warmup=0)
     jobs = {LATENCY: untraced}
