@@ -99,12 +99,13 @@ class TokenEvaluation:
         found = self.agreement
         flips, ties = int(found.flips.sum()), int(found.ties.sum())
         if not flips:
-            yield f"the likeliest token is the reference's at all of {len(found):,} tokens"
+            where = "the token" if len(found) == 1 else f"all {len(found):,} tokens"
+            yield f"the likeliest token is the reference's at {where}"
         else:
             of_ties = f", {ties:,} of them ties" if ties else ""
             yield (
                 f"another token than the reference's is the likeliest at {flips:,} of "
-                f"{len(found):,}{of_ties}"
+                f"{len(found):,} tokens{of_ties}"
             )
         nan = int(found.non_finite.sum())
         if nan:
