@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.growth import CONFIDENCE, Growth, growth, is_enough
-from etscope.formats.generation import DECODE, GenerationCalls, GenerationPass
+from etscope.formats.generation import (
+    CONTEXT,
+    DECODE,
+    END_TOKEN,
+    INTERRUPTED,
+    LENGTH,
+    Generation,
+    GenerationCalls,
+    GenerationPass,
+)
 from etscope.model.report import Report, Section, facts
 from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
@@ -241,6 +251,31 @@ def pace_section(pace: Pace) -> Section:
         (Column("host_share", Kind.SHARE, title="host"), pace.host_share),
     ]
     return facts("pace", "Pace", entries, notes=tuple(growth_in_words(pace)))
+
+
+_STOPPED = {
+    LENGTH: "the number of tokens that was asked for",
+    END_TOKEN: "an end token",
+    CONTEXT: "the cache: it is full",
+    INTERRUPTED: "the user (interrupted)",
+}
+
+
+def generation_section(found: Generation, more: Sequence[tuple[Column, Any]] = ()) -> Section:
+    """Return the facts of a generation: its tokens, what ended it, what the model takes. more:
+    facts of the run that made it."""
+    entries = [
+        (Column("prompt_tokens", Kind.COUNT), len(found.prompt_tokens)),
+        (Column("generated_tokens", Kind.COUNT), len(found.generated_tokens)),
+        (Column("stopped_by"), _STOPPED.get(found.stopped_by or "", found.stopped_by)),
+        (Column("context_length", Kind.COUNT), found.context_length),
+        (Column("vocabulary_size", Kind.COUNT), found.vocabulary_size),
+        (Column("generations", Kind.COUNT), found.runs),
+        *more,
+        (Column("tokens"), ",".join(map(str, found.generated_tokens.tolist()))),
+        (Column("text", is_sentence=True), found.text),
+    ]
+    return facts("generation", "Generation", entries)
 
 
 def growth_in_words(pace: Pace) -> Iterator[str]:

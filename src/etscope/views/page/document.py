@@ -58,6 +58,7 @@ from etscope.views.page.comparison import (
     program_documents,
 )
 from etscope.views.page.elements import Json, Lines, section_document, table_document
+from etscope.views.page.generation import generation_document
 from etscope.views.page.graphs import ShownGraph, add_changes, graph_document
 from etscope.views.page.method import (
     ShownMethod,
@@ -269,6 +270,7 @@ def _run(
         "numericsNote": found.numerics_note,
         "memory": memory_documents(plans, methods, run_nodes),
         "weights": None if program is None else table_document(part_by_part(known.files).table),
+        "generation": generation_document(trace, methods, found.scale),
         "timeline": None
         if trace is None
         else timeline_document(trace, methods, found.scale, found.backend_files),
