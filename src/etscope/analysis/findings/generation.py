@@ -46,8 +46,8 @@ def generation_findings(time: TimeFindings, run: Generation | None) -> Iterator[
 class _Groups:
     """The leaves of decode calls by line of Python; by operator where no line is known.
 
-    found: growth of the groups in their order, then of the whole call; None where it cannot be
-    told. first, last: positions.
+    found: growth of the groups in their order, of the whole call, and of `rows`; None where it
+    cannot be told. first, last: positions.
     """
 
     time: TimeFindings
@@ -55,6 +55,7 @@ class _Groups:
     names: Sequence[str]
     members: Sequence[Sequence[Member]]
     found: Growth | None
+    rows: Sequence[Row] = ()
     first: int = 0
     last: int = 0
 
@@ -73,10 +74,11 @@ class _Groups:
             return cls(time, by, names, members, None)
         sums = [np.sum([leaf.ticks for _, leaf in of_it], axis=0) for of_it in members]
         # With all rows, as the tables have it: what all times have in common is the machine's.
-        rows = [row.ticks for row in profile.rows if not row.own_clock]
-        found = growth(position, np.stack([*sums, profile.total, *rows]))
+        rows = [row for row in profile.rows if not row.own_clock]
+        times = [*sums, profile.total, *(row.ticks for row in rows)]
+        found = growth(position, np.stack(times))
         first, last = int(position.min()), int(position.max())
-        return cls(time, by, names, members, found, first, last)
+        return cls(time, by, names, members, found, rows, first, last)
 
     def longest(self) -> Iterator[Finding]:
         """The line, or operator, with most of the time of decode."""
@@ -114,33 +116,31 @@ class _Groups:
     def growing(self) -> Iterator[Finding]:
         """The growth of a call with the position, and the line, or operator, with most of it."""
         found = self.found
-        whole = len(self.members)
-        if found is None or not found.grows[: whole + 1].any():
+        if found is None or not found.grows.any():
             return
-        slopes = np.where(found.grows[:whole], found.slope[:whole], 0.0)
-        most = int(slopes.argmax())
-        name = self._where(most) if found.grows[most] else None
+        whole = len(self.members)
+        slopes = np.where(found.grows, found.slope, 0.0)
+        most = int(slopes[:whole].argmax())
         if found.grows[whole]:
-            sentence = f"A token takes {self._slope(whole)}"
-            if name is not None:
+            at, sentence = whole, f"A token takes {self._slope(whole)}"
+            if found.grows[most]:
                 share = min(float(slopes[most] / found.slope[whole]), 1.0)
-                sentence += f": {format_share(share)} of that in {name}"
-            at = whole
-        else:
-            sentence = f"{name} takes {self._slope(most)}"
-            at = most
+                sentence += f": {format_share(share)} of that in {self._where(most)}"
+        else:  # a line, else a row: sums of many rows are less steady
+            at = most if found.grows[most] else int(slopes.argmax())
+            sentence = f"{self._where(at)} takes {self._slope(at)}"
         # The part of the mean time that is there for the context beyond the first position.
         middle = float(found.intercept[at] + found.slope[at] * (self.first + self.last) / 2)
         grown = middle - float(found.intercept[at] + found.slope[at] * self.first)
         yield Finding(
             "growth",
             Severity.COST,
-            f"{sentence[:1].upper()}{sentence[1:]}, from position {self.first:,} to "
+            f"{sentence}, from position {self.first:,} to "
             f"{self.last:,}.",
             self.time.profile.method,
             self.time.quantity(grown),
-            Place("events", by=self.by, name=self.names[most]),
-            ("inspect", "--by", self.by),
+            Place("generation"),
+            ("inspect", "--by", self.by) if at <= whole else ("inspect",),
         )
 
     def _slope(self, place: int) -> str:
@@ -157,6 +157,10 @@ class _Groups:
 
     def _where(self, place: int) -> str:
         """A group as a reader knows it: "attention.py:34 (model.layers.*.self_attn)"."""
+        if place > len(self.members):
+            row = self.rows[place - len(self.members) - 1]
+            module = row.attribution.module
+            return f"{row.name} ({module})" if module else row.name
         leaves = [leaf for _, leaf in self.members[place]]
         name = self.names[place]
         if self.by == "source" and self._is_line(leaves[0]):
