@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from etscope.analysis.generation.reconcile import decoder_calls, executions
 from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.trace import Trace
 from etscope.delegates.blocks import meanings
@@ -20,6 +21,7 @@ from etscope.errors import FormatError
 from etscope.fleet._dataset import EVENT_FIELDS, EVENTS, WANTED_BY, arrow_schema, arrow_type
 from etscope.fleet._sources import Record, Source, is_url, matching_record, open_record, open_url
 from etscope.fleet.run_metadata import UNKNOWN, run_metadata
+from etscope.formats.app_report import AppReport
 from etscope.formats.bytes.files import open_source
 from etscope.formats.etdump.reader import ETDump, EventKind, read_etdump
 from etscope.model.event_table import (
@@ -202,7 +204,8 @@ def content_of(source: Source) -> tuple[Any, str]:
 
 
 def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
-    """The rows of a dump. Raises the errors of reading it, its run.json and its record."""
+    """The rows of a dump. Raises the errors of reading it, its run.json, its record and the log of
+    its app, and `MismatchError` if that is of another run."""
     dump = read_etdump(buffer)
     known = run_metadata(source, options.labels)
     blocks = find_blocks(dump)
@@ -229,6 +232,10 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
         "device": known.device,
         "program_sha256": program,
     }
+    if known.app is not None and known.app.token_counts is not None and not known.has_calls:
+        path = None if record is None else record.path
+        trace = Trace(dump, record=None if path is None else open_record(path))
+        decoder_calls(known.app, executions(trace))  # raises for the log of another run
     events = _arrow_events(table, pattern, _NS[options.unit], constants)
     row = {
         **constants,
@@ -243,12 +250,29 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
         "marks": list(known.marks),
         "fingerprint": fingerprint,
         **_totals(table, _NS[options.unit]),
+        **_app_columns(known.app),
         "path": source.url,
         "bytes": dump.size,
         "etrecord": None if record is None else record.path,
         "events": len(table.row),
     }
     return Taken(events, row, (known.model, f"{known.recorded_at:%Y-%m}"))
+
+
+def _app_columns(app: AppReport | None) -> dict[str, Any]:
+    """The columns of the app's report; null without one."""
+    if app is None or not app.generations:
+        return {}
+    return {
+        "app_generations": len(app.generations),
+        "app_prompt_tokens": app.prompt_tokens,
+        "app_generated_tokens": app.generated_tokens,
+        "app_load_ns": app.load_ns,
+        "app_first_token_ns": app.first_token_ns,
+        "app_total_ns": app.inference_ns,
+        "app_prefill_rate": app.prefill_rate,
+        "app_decode_rate": app.decode_rate,
+    }
 
 
 def _ns(ticks: npt.NDArray[Any], factor: int) -> Ints:

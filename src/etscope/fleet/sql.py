@@ -220,9 +220,14 @@ def _view(connection: Any, name: str, files: Sequence[Path], fields: Sequence[Fi
         types = ", ".join(f"'{partition}': VARCHAR" for partition in PARTITIONS)
         hive = f", hive_partitioning = true, hive_types = {{{types}}}"
     columns = ", ".join(f'"{field.name}"' for field in fields)
-    connection.execute(
-        f"CREATE VIEW {name} AS SELECT {columns} FROM read_parquet([{listed}]{hive})"
-    )
+    source = f"SELECT * FROM read_parquet([{listed}]{hive})"
+    if name == DUMPS:  # files of an earlier etscope have fewer columns
+        empty = ", ".join(f'NULL::{_TYPES[f.type]} AS "{f.name}"' for f in fields)
+        source = (
+            f"SELECT * FROM read_parquet([{listed}], union_by_name = true) "
+            f"UNION ALL BY NAME SELECT {empty} WHERE false"
+        )
+    connection.execute(f"CREATE VIEW {name} AS SELECT {columns} FROM ({source})")
 
 
 _Samples = Sequence[Sequence[float]]  # of each dump of a side

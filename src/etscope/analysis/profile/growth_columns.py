@@ -53,9 +53,17 @@ def growth_columns(
 
 
 def growth_note(profile: MethodProfile) -> Iterator[str]:
-    """Yield the meaning of `growth`, where a table has it."""
+    """Yield the meaning of `growth`, where a table has it; or that nothing grows."""
     position = _positions(profile)
-    if position is not None:
+    if position is None:
+        return
+    rows = [row.ticks for row in profile.rows if not row.own_clock]
+    if not growth(position, np.stack([*rows, profile.total])).grows.any():
+        yield (
+            f"No time is sure to grow with the position of the token, from {position.min():,} to "
+            f"{position.max():,}."
+        )
+    else:
         yield (
             f"growth: time for each token of context before it, from position {position.min():,} "
             f"to {position.max():,}; only where {CONFIDENCE:.0%} sure and at least "

@@ -57,26 +57,28 @@ class OutputOptions:
         tables: Sequence[Table],
         columns: Sequence[str] | None = None,
         default: Sequence[str] | None = None,
+        below: Sequence[Table] = (),
         phases: Table | None = None,
     ) -> None:
         """Write tables of the same columns: one below the other as text, joined for programs.
 
-        columns: to show. default: columns of a text without `columns`; programs get all. phases:
-        of a language model's calls, a table before the others; in JSON, a member.
+        columns: to show. default: columns of a text without `columns`; programs get all. below:
+        tables of other columns that stand below them in a text. phases: of a language model's
+        calls, a table before the others; in JSON, a member.
         """
         from etscope.model.table import joined
         from etscope.views.tables.cells import plain_rows
 
         tables = select_columns(tables, columns, default if self.is_text else None)
         if not self.is_text:
-            tables = [joined(tables)]
+            tables, below = [joined(tables)], ()
         if phases is not None and self.is_text:
             tables = [phases, *tables]
         elif phases is not None:
             keys = [column.key for column in phases.columns]
             rows = tuple(dict(zip(keys, row, strict=True)) for row in plain_rows(phases))
             tables = [replace(tables[0], phases=rows)]
-        self._write(tables)
+        self._write([*tables, *below])
 
     def _write(self, tables: Sequence[Table]) -> None:
         from etscope.views import TABLE_VIEWS, write_table
@@ -90,11 +92,16 @@ class OutputOptions:
                 write_table(table, chosen, out, color=_COLOR[self.color])
 
     def write_with_files(
-        self, tables: Sequence[Table], placed: Sequence[PlacedFile], view: ViewOptions
+        self,
+        tables: Sequence[Table],
+        placed: Sequence[PlacedFile],
+        view: ViewOptions,
+        below: Sequence[Table] = (),
     ) -> None:
         """Write tables of profiles, then those of files beside them; one for programs.
 
-        Of the columns that are asked for, each table of a text shows those that it has.
+        Of the columns that are asked for, each table of a text shows those that it has. below: as
+        for `write_tables`.
         """
         from etscope.analysis.delegates.imported_tables import (
             file_table,
@@ -114,7 +121,7 @@ class OutputOptions:
         for table in files:
             (named,) = _with_columns([table], columns, ())
             shown.append(for_readers(table) if named is table else named)
-        self._write(shown)
+        self._write([*shown, *below])
 
     def write_reports(
         self,
