@@ -265,8 +265,8 @@ def generation_section(found: Generation, more: Sequence[tuple[Column, Any]] = (
     """Return the facts of a generation: its tokens, what ended it, what the model takes. more:
     facts of the run that made it."""
     entries = [
-        (Column("prompt_tokens", Kind.COUNT), len(found.prompt_tokens)),
-        (Column("generated_tokens", Kind.COUNT), len(found.generated_tokens)),
+        (Column("prompt_tokens", Kind.COUNT), len(found.prompt_tokens) or None),
+        (Column("generated_tokens", Kind.COUNT), len(found.generated_tokens) or None),
         (Column("stopped_by"), _STOPPED.get(found.stopped_by or "", found.stopped_by)),
         (Column("context_length", Kind.COUNT), found.context_length),
         (Column("vocabulary_size", Kind.COUNT), found.vocabulary_size),
