@@ -107,10 +107,10 @@ export function Tracks({ run, timeline, name = "timeline", describe, onChoose }:
     if (track < 0) return;
     const shown = timeline.track.findIndex((one) => one === track || timeline.tracks[one]?.parent === track);
     if (shown >= 0) {
-      setSpan(shown);
+      choose(shown);
       stage.current?.showTop(shown);
     }
-  }, [scene === null, runToShow.value]);
+  }, [timeline, runToShow.value]);
   useEffect(() => {
     if (sel === null || sel === chosenHere.current) return;
     setSpan(-1);
