@@ -222,9 +222,7 @@ function holds(name: TabName, now: Run): boolean {
     case "memory":
       return now.memory.length > 0;
     case "compare":
-      return (
-        doc.value.programs.length > 0 || doc.value.runs.reduce((sum, one) => sum + one.methods.length, 0) > 1
-      );
+      return doc.value.programs.length > 0 || doc.value.comparisons.length > 0;
     case "summary":
       return true;
   }

@@ -136,3 +136,19 @@ def test_tracks_tell_their_runs(tmp_path: Path) -> None:
     told = dict(zip(timeline["runs"], timeline["tracks"], strict=True))
     assert set(told) == {None, *range(8)}
     assert told[3]["name"].startswith("forward · decode · run 3")
+
+
+def test_phases_are_compared_with_the_same_phase_of_another_run(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("one", "other")]
+    for folder in folders:
+        folder.mkdir()
+    one, other = (generated_run(folder, methods=SEEING) for folder in folders)
+    assert document(one)["comparisons"] == []
+    both = document_of(
+        list(report_inputs(runs_of_files([one, other]), ReportOptions(numerics=False)))
+    )
+    methods = [method["name"] for method in both["runs"][0]["methods"]]
+    assert "text_decoder · prefill" in methods and "text_decoder · decode" in methods
+    pairs = {(tuple(found["a"]), tuple(found["b"])) for found in both["comparisons"]}
+    there = {((0, at), (1, at)) for at in range(len(methods))}
+    assert pairs == there | {(b, a) for a, b in there}
