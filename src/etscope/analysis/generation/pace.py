@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.growth import CONFIDENCE, Growth, growth, is_enough
-from etscope.formats.generation import DECODE, GenerationCalls, GenerationPass
+from etscope.formats.generation import (
+    CONTEXT,
+    DECODE,
+    INTERRUPTED,
+    Generation,
+    GenerationCalls,
+    GenerationPass,
+)
 from etscope.model.report import Report, Section, facts
 from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
@@ -231,6 +238,30 @@ def pace_section(pace: Pace) -> Section:
         (Column("host_share", Kind.SHARE, title="host"), pace.host_share),
     ]
     return facts("pace", "Pace", entries, notes=tuple(growth_in_words(pace)))
+
+
+_REMARKS = {
+    INTERRUPTED: "It was interrupted: this is what was recorded until then.",
+    CONTEXT: "The cache is full: export the model with a larger one to generate more.",
+}
+
+
+def generation_section(found: Generation, more: Sequence[tuple[Column, Any]] = ()) -> Section:
+    """Return the facts of a generation: its tokens, what ended it, what the model takes. more:
+    facts of the run that made it."""
+    entries = [
+        (Column("text", is_sentence=True), found.text),
+        (Column("tokens"), ",".join(map(str, found.generated_tokens.tolist()))),
+        (Column("prompt_tokens", Kind.COUNT), len(found.prompt_tokens) or None),
+        (Column("generated_tokens", Kind.COUNT), len(found.generated_tokens) or None),
+        (Column("stopped_by"), found.stopped_by),
+        (Column("context_length", Kind.COUNT), found.context_length),
+        (Column("vocabulary_size", Kind.COUNT), found.vocabulary_size),
+        (Column("generations", Kind.COUNT), found.runs),
+        *more,
+    ]
+    remark = _REMARKS.get(found.stopped_by or "")
+    return facts("generation", "Generation", entries, notes=() if remark is None else (remark,))
 
 
 def growth_in_words(pace: Pace) -> Iterator[str]:

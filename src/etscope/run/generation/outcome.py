@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.layout import Layout
-from etscope.analysis.generation.pace import Pace, pace_section, phase_table
+from etscope.analysis.generation.pace import Pace, generation_section, pace_section, phase_table
 from etscope.analysis.generation.plan import GenerationResult, GenerationTask, calls_of
 from etscope.analysis.measured_memory import memory_owners, owners_section
 from etscope.analysis.profile.trace import Trace
@@ -24,7 +24,6 @@ from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.formats.conditions import Conditions
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.generation import (
-    CONTEXT,
     INTERRUPTED,
     Generation,
     GenerationCalls,
@@ -43,7 +42,7 @@ from etscope.formats.run_json import (
     inputs_sha256,
 )
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
-from etscope.model.report import Report, Section, facts
+from etscope.model.report import Report, Section
 from etscope.model.table import Column, Kind
 from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES
 from etscope.run.execute import Executed, Folder
@@ -201,40 +200,21 @@ class GenerationRun:
     def report(self) -> Report:
         """Return the phases, the pace, and the facts of the generation."""
         done = self.passes[LATENCY].result
-        entries = [
-            (Column("text", is_sentence=True), self.text),
-            (Column("tokens"), ",".join(map(str, self.tokens.tolist()))),
-            (Column("prompt_tokens", Kind.COUNT), len(self.task.context)),
-            (Column("generated_tokens", Kind.COUNT), len(self.tokens)),
-            (Column("stopped_by"), self.generation.stopped_by),
-            (Column("context_length", Kind.COUNT), self.layout.context_length),
-            (Column("vocabulary_size", Kind.COUNT), self.layout.vocabulary_size),
-            (Column("generations", Kind.COUNT), self.task.runs),
+        peak = None if self.memory is None else self.memory.peak_rss
+        of_run = [
             (Column("runner"), done.runner),
             (Column("threads", Kind.COUNT), done.threads),
-            (
-                Column("peak_memory", Kind.BYTES),
-                None if self.memory is None else self.memory.peak_rss,
-            ),
+            (Column("peak_memory", Kind.BYTES), peak),
         ]
         had = "" if self.conditions is None else self.conditions.in_words(done.threads)
         phases = phase_table(self.pace)
         phases = replace(phases, title=f"{phases.title} · {had}") if had else phases
-        sections = [
-            facts("generation", "Generation", entries, notes=tuple(self._remarks())),
-            Section("phases", phases),
-        ]
+        sections = [generation_section(self.generation, of_run), Section("phases", phases)]
         if len(self.pace.first_token_ns):
             sections.append(pace_section(self.pace))
         if self._measured is not None:
             sections.append(owners_section(memory_owners(self._measured)))
         return Report({"program": self.opened.given or "the program"}, tuple(sections))
-
-    def _remarks(self) -> Iterator[str]:
-        if self.is_interrupted:
-            yield "It was interrupted: this is what was recorded until then."
-        elif self.stopped_by == CONTEXT:
-            yield "The cache is full: export the model with a larger one to generate more."
 
     # -- traces
 

@@ -59,6 +59,7 @@ from etscope.views.page.comparison import (
     program_documents,
 )
 from etscope.views.page.elements import Json, Lines, section_document, table_document
+from etscope.views.page.generation import generation_document
 from etscope.views.page.graphs import ShownGraph, add_changes, graph_document
 from etscope.views.page.method import (
     ShownMethod,
@@ -275,6 +276,7 @@ def _run(
         "numericsNote": found.numerics_note,
         "memory": memory_documents(plans, methods, run_nodes, memory),
         "weights": None if program is None else table_document(part_by_part(known.files).table),
+        "generation": generation_document(trace, methods, found.scale),
         "timeline": None
         if trace is None
         else timeline_document(trace, methods, found.scale, found.backend_files),
@@ -635,18 +637,22 @@ class _TimelineColumns:
     def __init__(self, scale: Scale) -> None:
         self._scale = scale
         self._tracks: list[Json] = []
+        self._runs: dict[int, int] = {}  # by the number of their track
         self._names: dict[str, int] = {}
         names = ("track", "start", "duration", "name", "level", "row")
         self._columns: dict[str, list[Any]] = {name: [] for name in names}
 
     def document(self) -> Json:
-        return {"tracks": self._tracks, "names": list(self._names), **self._columns}
+        runs = [self._runs.get(number) for number in range(len(self._tracks))]
+        names = list(self._names)
+        return {"tracks": self._tracks, "runs": runs, "names": names, **self._columns}
 
     def add_whole(self, one: _TimelineRun, method: ShownMethod) -> None:
         """Add a run of a method as one span."""
         total = float(self._scale(method.profile.total[one.position]))
         name = self._names.setdefault(EXECUTE, len(self._names))
         row = [method.index, len(method.rows) - 1]
+        self._runs[len(self._tracks)] = one.run
         self._extend(
             track=[len(self._tracks)],
             start=[0.0],
@@ -660,6 +666,7 @@ class _TimelineColumns:
     def add(self, one: _TimelineRun, spans: RunSpans) -> int:
         """Add the spans of a run; return its track."""
         parent = len(self._tracks)
+        self._runs[parent] = one.run
         self._tracks.append({"name": one.title, "parent": None, "note": None})
         self._tracks += (
             {"name": name, "parent": parent, "note": note} for name, note in spans.tracks
