@@ -16,9 +16,11 @@ from urllib.parse import quote
 from etscope.errors import reading
 from etscope.fleet._sources import Source, is_url, open_url
 from etscope.formats.exported_program.exported_json import mapping
+from etscope.formats.generation import Generation, GenerationCalls
 from etscope.formats.run_json import (
     RUN_JSON,
     SavedRun,
+    generated_calls,
     parse_run_json,
     read_run_json,
     text_or_none,
@@ -31,7 +33,8 @@ _LONGEST = 180  # bytes of a name in a path; file systems take 255
 
 @dataclass(frozen=True, slots=True)
 class RunMetadata:
-    """Metadata of a run. device, model: UNKNOWN if not recorded. recorded_at: UTC, naive."""
+    """Metadata of a run. device, model: UNKNOWN if not recorded. recorded_at: UTC, naive. calls:
+    those of the generation that the dump has."""
 
     device: str
     model: str
@@ -45,6 +48,8 @@ class RunMetadata:
     labels: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     marks: tuple[str, ...] = ()
+    generation: Generation | None = None
+    calls: GenerationCalls | None = None
 
 
 def run_metadata(
@@ -80,6 +85,8 @@ def run_metadata(
             labels=given,
             environment=environment,
             marks=saved.marks,
+            generation=saved.generation,
+            calls=generated_calls(saved, source.url.rpartition("/")[2]),
         )
 
 
