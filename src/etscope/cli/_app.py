@@ -94,6 +94,7 @@ _VERBS = {
     "export": "Export a PyTorch model: .pte, ETRecord and .bpte in one go.",
     "profile": "Export a PyTorch model, run it, show its operators.",
     "run": "Run a program on the runtime: times, outputs, values.",
+    "generate": "Generate tokens with a language model: first token, tokens/s, growth.",
     "inspect": "Show what ran and how long it took.",
     "diff": "Show what got slower between two dumps.",
     "numerics": "Find the operator whose numbers go wrong, and its line.",
