@@ -276,9 +276,9 @@ def _calls_of_runs(table: EventTable, pattern: Pattern, noted: GenerationCalls |
     for block, method in zip(table.blocks, pattern.methods, strict=True):
         if block.executions:
             blocks.setdefault(method, []).append(block)
-    runs = np.sort(np.concatenate([b.runs for of_it in blocks.values() for b in of_it] or [[]]))
+    runs = [run for of_it in blocks.values() for block in of_it for run in block.runs.tolist()]
     if noted is not None and len(noted) == len(runs):
-        return noted_calls(runs.astype(np.int64), noted)
+        return noted_calls(np.array(sorted(runs), np.int64), noted)
     return told_calls(table.dump, blocks, pattern.program_methods, pattern.of_one_length)
 
 

@@ -236,8 +236,8 @@ def _view(connection: Any, name: str, files: Sequence[Path], fields: Sequence[Fi
         types = ", ".join(f"'{partition}': VARCHAR" for partition in PARTITIONS)
         hive = f", hive_partitioning = true, hive_types = {{{types}}}"
     parts = []
-    for columns, alike in _by_columns(connection, files).items():
-        written = columns | set(PARTITIONS)
+    for found, alike in _by_columns(connection, files).items():
+        written = found | set(PARTITIONS)
         selected = ", ".join(
             f'"{f.name}"' if f.name in written else f'({f.missing})::{_TYPES[f.type]} AS "{f.name}"'
             for f in fields

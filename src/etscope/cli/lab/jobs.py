@@ -26,7 +26,7 @@ _STATES = (
     "queued", "claimed", "running", "done", "failed", "user_error", "timeout", "cancelled",
     "device_lost", "invalid",
 )  # fmt: skip
-_KINDS = ("benchmark", "accuracy", "ab")
+_KINDS = ("benchmark", "generate", "accuracy", "ab")
 _DEFAULT = ("id", "created", "state", "title", "device", "p50", "marks")
 _PAGE = 500  # jobs of one request
 _POLL_SECONDS = 0.5
@@ -68,8 +68,8 @@ def list_jobs(
 ) -> None:
     """List the jobs of the lab, the newest first.
 
-    Times are UTC; p50 is the median of the steady runs. Exit code 0, also for an empty list; 5: the
-    lab cannot be reached.
+    Times are UTC; p50 is the median of the steady runs, of a generate job from token to token. Exit
+    code 0, also for an empty list; 5: the lab cannot be reached.
     """
     with where.open() as lab:
         from etscope.lab.jobs.records import Filter, State

@@ -58,6 +58,7 @@ from etscope.lab.comparison.history import (
     work_of,
 )
 from etscope.lab.jobs.records import Filter, Job, State
+from etscope.lab.jobs.spec import set_files
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:
@@ -289,8 +290,11 @@ def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[di
 def _asked(job: Job) -> dict[str, Any]:
     """The fields of a specification, nested ones as "device.name", files by name and content."""
     plain = job.spec.model_dump(mode="json", exclude={"version", "priority", "timeout_seconds"})
-    for field, ref in job.spec.files.items():
-        plain[field] = f"{ref.name or ref.path or 'file'} ({(ref.sha256 or '')[:12]})"
+    names = {
+        field: f"{ref.name or ref.path or 'file'} ({(ref.sha256 or '')[:12]})"
+        for field, ref in job.spec.files.items()
+    }
+    set_files(plain, names)
     facts: dict[str, Any] = {}
     for name, value in plain.items():
         if isinstance(value, dict):

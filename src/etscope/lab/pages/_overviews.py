@@ -20,7 +20,7 @@ from etscope.lab.pages._site import NOTHING, share, size
 from etscope.lab.server.errors import status_of
 from etscope.model.table import Kind
 
-KINDS = ("benchmark", "accuracy", "ab")
+KINDS = ("benchmark", "generate", "accuracy", "ab")
 _PAGE_SIZE = 50
 _UNFINISHED = tuple(state for state in State if state not in FINAL)
 
