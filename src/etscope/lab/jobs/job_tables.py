@@ -36,7 +36,7 @@ def job_report(job: Job, link: str | None = None) -> Report:
     found = [
         _job(job, link),
         *(_ab(ab) if ab else ()),
-        *_generation(generated),
+        *generation_sections(generated),
         facts("quality", "quality", _flat(quality), _long(quality.get("verdict"))),
         facts(
             "latency",
@@ -188,8 +188,8 @@ def _ab(ab: Mapping[str, Any]) -> Iterable[Section]:
     yield rows("sides", "sides", (Column("side"), *heads), content)
 
 
-def _generation(found: Sequence[Mapping[str, Any]]) -> Iterable[Section]:
-    """The prompts of a job, and the phases of each."""
+def generation_sections(found: Sequence[Mapping[str, Any]]) -> Iterable[Section]:
+    """The prompts of a job, and the phases of each; nothing without prompts."""
     if not found:
         return
     content = ([row.get(column.name) for column in GENERATION] for row in found)
