@@ -44,6 +44,7 @@ _HELP = {
 _MS = 1e6  # ns
 _MOST_POINTS = 2000  # of a chart; of more samples, the extremes of each stretch
 _MOST_BYTES = 32 << 20  # of a file that a page reads
+_DIGEST = "tokens_sha256"  # too long for the page's table
 _CACHED = 256  # charts and conditions
 _BAD = frozenset({State.FAILED, State.USER_ERROR, State.TIMEOUT, State.DEVICE_LOST, State.INVALID})
 _DESCRIPTIONS = {
@@ -90,7 +91,7 @@ def context(lab: Lab, cache: ArtifactCache, job_id: str) -> dict[str, Any]:
         "sides": sides_recipe(job) is not None,
         "chart": chart(lab, job) if job.summary else None,
         "generation": [
-            plain_table(section.table, [column.name for column in section.table.columns], "")
+            plain_table(section.table, [n for n in section.table.names if n != _DIGEST], "")
             for section in generation_sections(rows_of(job.summary))
         ],
         "tokens": token_charts(lab, job),
