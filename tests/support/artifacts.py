@@ -92,6 +92,9 @@ RECIPES: dict[str, str] = {
     "large": "scale",
     "external_portable": "external",
     "external_xnnpack": "external",
+    "llama_shared_external": "caches",
+    "llama_rings": "caches",
+    "llama_quantized_cache": "caches",
     "llama_generate": "language_models",
 }
 

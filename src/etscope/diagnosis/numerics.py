@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -214,9 +214,11 @@ def numerics_of(
     *,
     values: str | None = None,
     costs: bool = True,
+    progress: Callable[[int, int | None], None] | None = None,
 ) -> Numerics:
     """See `Inspector.diagnose_numerics`. costs: tell what quantising each operator costs, which
-    takes several more runs; not of the outputs alone."""
+    takes several more runs; not of the outputs alone. progress: called with the number of the runs
+    before that are replayed for the state of a model, and how many these are."""
     kept = KeptValues(None if values is None else Selector(values))
     if asked.tolerance is not None and math.isnan(asked.tolerance):
         raise UsageError("a tolerance must be a number, not NaN")
@@ -243,7 +245,9 @@ def numerics_of(
     for doubt in before.doubts:
         warnings.warn(doubt, EtscopeWarning, stacklevel=3)
     others = {wanted: prepared}
-    for one in before.runs:
+    for done, one in enumerate(before.runs):
+        if progress is not None:
+            progress(done, len(before.runs))
         if one.method not in others:
             others[one.method] = PreparedNumerics(trace, one.method)
         others[one.method].go_on(trace, one.run, one.inputs, memory)

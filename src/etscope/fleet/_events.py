@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.pace import Pace
+from etscope.analysis.generation.reconcile import decoder_calls, executions
 from etscope.analysis.profile.calls import RunCalls, noted_calls, told_calls
 from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.trace import Trace
@@ -22,10 +23,11 @@ from etscope.delegates.blocks import meanings
 from etscope.errors import FormatError
 from etscope.fleet._dataset import EVENT_FIELDS, EVENTS, WANTED_BY, arrow_schema, arrow_type
 from etscope.fleet._sources import Record, Source, is_url, matching_record, open_record, open_url
-from etscope.fleet.run_metadata import UNKNOWN, run_metadata
+from etscope.fleet.run_metadata import UNKNOWN, RunMetadata, run_metadata
+from etscope.formats.app_report import AppReport
 from etscope.formats.bytes.files import open_source
 from etscope.formats.etdump.reader import ETDump, EventKind, read_etdump
-from etscope.formats.generation import DECODE, PREFILL, Generation, GenerationCalls
+from etscope.formats.generation import DECODE, PREFILL
 from etscope.model.event_table import (
     EXECUTE,
     KERNEL_PREFIX,
@@ -218,7 +220,8 @@ def content_of(source: Source) -> tuple[Any, str]:
 
 
 def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
-    """The rows of a dump. Raises the errors of reading it, its run.json and its record."""
+    """The rows of a dump. Raises the errors of reading it, its run.json, its record and the log of
+    its app, and `MismatchError` if that is of another run."""
     dump = read_etdump(buffer)
     known = run_metadata(source, options.labels)
     blocks = find_blocks(dump)
@@ -237,7 +240,7 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
     decoded = tuple(meanings(block, backends.get) for block, backends in told)
     numbers = execution_numbers(dump, blocks, pattern.methods)
     table = EventTable(dump, blocks, pattern.methods, decoded, numbers)
-    calls = _calls_of_runs(table, pattern, known.calls)
+    calls = _calls_of_runs(table, pattern, known)
     program = known.program_sha256 or (None if record is None else record.program_sha256)
     constants = {
         "dump_id": dump_id,
@@ -246,6 +249,10 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
         "device": known.device,
         "program_sha256": program,
     }
+    if known.app is not None and known.app.token_counts is not None and not known.has_calls:
+        path = None if record is None else record.path
+        trace = Trace(dump, record=None if path is None else open_record(path))
+        decoder_calls(known.app, executions(trace))  # raises for the log of another run
     events = _arrow_events(table, pattern, calls, _NS[options.unit], constants)
     row = {
         **constants,
@@ -260,7 +267,8 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
         "marks": list(known.marks),
         "fingerprint": fingerprint,
         **_totals(table, _NS[options.unit]),
-        **({} if known.generation is None else _pace(known.generation)),
+        **_pace(known),
+        **_app_columns(known.app),
         "path": source.url,
         "bytes": dump.size,
         "etrecord": None if record is None else record.path,
@@ -269,9 +277,10 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
     return Taken(events, row, (known.model, f"{known.recorded_at:%Y-%m}"))
 
 
-def _calls_of_runs(table: EventTable, pattern: Pattern, noted: GenerationCalls | None) -> RunCalls:
+def _calls_of_runs(table: EventTable, pattern: Pattern, known: RunMetadata) -> RunCalls:
     """The executions of a dump as calls of a language model: as they were noted, else told from the
-    dump."""
+    app's report and the dump."""
+    noted = known.calls
     blocks: dict[str | None, list[Block]] = {}
     for block, method in zip(table.blocks, pattern.methods, strict=True):
         if block.executions:
@@ -279,7 +288,24 @@ def _calls_of_runs(table: EventTable, pattern: Pattern, noted: GenerationCalls |
     runs = [run for of_it in blocks.values() for block in of_it for run in block.runs.tolist()]
     if noted is not None and len(noted) == len(runs):
         return noted_calls(np.array(sorted(runs), np.int64), noted)
-    return told_calls(table.dump, blocks, pattern.program_methods, pattern.of_one_length)
+    counts = None if known.app is None else known.app.token_counts
+    return told_calls(table.dump, blocks, pattern.program_methods, pattern.of_one_length, counts)
+
+
+def _app_columns(app: AppReport | None) -> dict[str, Any]:
+    """The columns of the app's report; null without one."""
+    if app is None or not app.generations:
+        return {}
+    return {
+        "app_generations": len(app.generations),
+        "app_prompt_tokens": app.prompt_tokens,
+        "app_generated_tokens": app.generated_tokens,
+        "app_load_ns": app.load_ns,
+        "app_first_token_ns": app.first_token_ns,
+        "app_total_ns": app.inference_ns,
+        "app_prefill_rate": app.prefill_rate,
+        "app_decode_rate": app.decode_rate,
+    }
 
 
 def _ns(ticks: npt.NDArray[Any], factor: int) -> Ints:
@@ -397,12 +423,23 @@ def _totals(table: EventTable, factor: int) -> dict[str, Any]:
     }
 
 
-def _pace(generation: Generation) -> dict[str, Any]:
-    """The tokens of a generation and its rates, of the untraced pass if there is one."""
-    done = generation.of_pass(None) or next(iter(generation.passes), None)
-    pace = None if done is None else Pace.of(done)
-    first = () if pace is None else pace.first_token_ns
-    rates = {} if pace is None else {one.phase: one.mean_rate for one in pace.phases}
+def _pace(known: RunMetadata) -> dict[str, Any]:
+    """The tokens of a generation and its rates, of the untraced pass if there is one; else as the
+    app reported them; nothing of other runs."""
+    generation, app = known.generation, known.app
+    if generation is None or not generation.passes:
+        if app is None or not app.generations:
+            return {}
+        return {
+            "prompt_tokens": app.prompt_tokens,
+            "generated_tokens": app.generated_tokens,
+            "first_token_ms": None if app.first_token_ns is None else app.first_token_ns / 1e6,
+            "prefill_tokens_per_s": app.prefill_rate,
+            "decode_tokens_per_s": app.decode_rate,
+        }
+    pace = Pace.of(generation.of_pass(None) or generation.passes[0])
+    first = pace.first_token_ns
+    rates = {one.phase: one.mean_rate for one in pace.phases}
     return {
         "prompt_tokens": len(generation.prompt_tokens),
         "generated_tokens": len(generation.generated_tokens),

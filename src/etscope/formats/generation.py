@@ -144,6 +144,11 @@ class Generation:
         """Return the pass in which that was recorded; None if there was none."""
         return next((one for one in self.passes if one.traced == traced), None)
 
+    @property
+    def token_counts(self) -> tuple[int | None, int | None]:
+        """The number of the prompt's tokens and of the generated ones; None where not known."""
+        return len(self.prompt_tokens) or None, len(self.generated_tokens) or None
+
     def to_json(self) -> dict[str, Any]:
         """Return the value of the key in run.json."""
         sampler = {name: getattr(self.sampler, name) for name in Sampler.__dataclass_fields__}
@@ -228,8 +233,11 @@ def _pass(value: Any) -> GenerationPass:
 
 def _integers(value: Any, what: str) -> Ints:
     numbers: Sequence[Any] = sequence(value, what)
+    if not set(map(type, numbers)) <= {int}:  # one call for each of 100,000 would be slow
+        for one in numbers:
+            integer(one, what)
     try:
-        return np.array([integer(one, what) for one in numbers], np.int64)
+        return np.array(numbers, np.int64)
     except OverflowError as error:
         raise FormatError(f"{what} has a number beyond 64 bits") from error
 

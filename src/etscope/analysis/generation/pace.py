@@ -161,22 +161,27 @@ class Pace:
 
 # -- tables
 
+PERCENTILES = ("p50", "p95")
+RATES = (
+    Column("rate_mean", Kind.FLOAT, "tokens/s", "mean"),
+    *(Column(f"rate_{name}", Kind.FLOAT, "tokens/s", name, priority=1) for name in PERCENTILES),
+)
+
+
+def rate(rates: Floats, name: str) -> float | None:
+    """Return a percentile of the times of tokens as a rate: that which this share of the tokens
+    reaches. rates: tokens a second; None without any."""
+    return 1 / statistic(1 / rates, name) if len(rates) else None
+
 
 def phase_table(pace: Pace) -> Table:
     """Return one row for each phase, of one generation: calls, tokens, time and rates."""
-
-    def rate(phase: PhasePace, name: str) -> float | None:
-        # A percentile of the time: the rate that this share of the tokens reaches.
-        return 1e9 / statistic(1e9 / phase.rates, name) if len(phase.rates) else None
-
     columns = (
         Column("phase"),
         Column("calls", Kind.COUNT),
         Column("tokens", Kind.COUNT),
         Column("time", Kind.DURATION, "ms"),
-        Column("rate_mean", Kind.FLOAT, "tokens/s", "mean"),
-        Column("rate_p50", Kind.FLOAT, "tokens/s", "p50", priority=1),
-        Column("rate_p95", Kind.FLOAT, "tokens/s", "p95", priority=1),
+        *RATES,
         Column("share", Kind.SHARE, priority=2),
     )
     total = sum(float(phase.wall_ns.sum()) for phase in pace.phases) or 1.0
@@ -187,8 +192,7 @@ def phase_table(pace: Pace) -> Table:
             round(phase.tokens) or None,
             float(phase.wall_ns.mean()) / _MS,
             phase.mean_rate,
-            rate(phase, "p50"),
-            rate(phase, "p95"),
+            *(rate(phase.rates, name) for name in PERCENTILES),
             float(phase.wall_ns.sum()) / total,
         )
         for phase in pace.phases

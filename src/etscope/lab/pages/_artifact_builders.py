@@ -120,7 +120,7 @@ def _differences(source: Path, target: Path, options: Mapping[str, Any]) -> None
     names = shown_columns(tables)
     found = []
     for method, table in zip(diff.methods, tables, strict=True):
-        plain = plain_table(table, names, method.title if method.method else "")
+        plain = plain_table(table, names, method.title(""))
         # Titles and closing rows of a diff judge the method by the one traced process of each side:
         # the verdict of the job is that of all its rounds.
         closing = [row for row in plain["rows"] if row["closing"]]
