@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from etscope.analysis.generation.feeding import PLACE, Encoded
 from etscope.analysis.generation.layout import Encoder, Layout
 from etscope.analysis.generation.sampler import uniform
 from etscope.errors import (
+    EtscopeError,
     FormatError,
     MismatchError,
     MissingFileError,
@@ -90,8 +92,8 @@ def check_tokenizer(tokenizer: Tokenizer, layout: Layout) -> None:
 
 
 def tokens_from(given: str | PathLike | Sequence[int] | npt.NDArray[Any]) -> list[int]:
-    """Return ids from a sequence, from text ("1,5,9"), or from a file: text of that kind, or a
-    .npy. -1 stands for the next image or sound.
+    """Return ids from a sequence, from text ("1,5,9"), or from a file: text of that kind, a .npy,
+    or a .npz with one array or one named "tokens". -1 stands for the next image or sound.
 
     Raises `UsageError` for text that is no ids, `MissingFileError` for a file that is not there.
     """
@@ -113,10 +115,21 @@ def _ids_of_file(path: Path) -> list[int]:
         )
     if path.stat().st_size > _MOST_BYTES:
         raise FormatError(f"more than {_MOST_BYTES:,} bytes of tokens", path=path)
-    if path.suffix == ".npy":
+    if path.suffix in (".npy", ".npz"):
         try:
-            return tokens_from(np.load(path, allow_pickle=False))
-        except ValueError as error:
+            found = np.load(path, allow_pickle=False)
+            if isinstance(found, np.ndarray):
+                return tokens_from(found)
+            with found:
+                name = found.files[0] if len(found.files) == 1 else "tokens"
+                if name not in found.files:
+                    raise FormatError(
+                        f"none of its {len(found.files)} arrays is called tokens", path=path
+                    )
+                return tokens_from(found[name])
+        except (ValueError, OSError, BadZipFile) as error:
+            if isinstance(error, EtscopeError):
+                raise
             raise FormatError(f"not a file of numpy: {error}", path=path) from error
     return _ids_of_text(path.read_text(errors="replace"), str(path))
 
