@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from etscope.lab.lab import Lab
 
 _FILES = ("model", "etrecord", "data", "baseline", "inputs", "prompts")
-_FILES_OF_QUALITY = ("reference", "reference_data", "tokens")
+_FILES_OF_QUALITY = ("reference", "tokens")
 _GENERATION = ("lengths", "new_tokens", "cold", "warm")  # options that are fields of `generation`
 _QUALITY = {
     "quality_reference": "reference",

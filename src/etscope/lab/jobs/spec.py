@@ -255,7 +255,6 @@ class Quality(_Strict):
     reference: FileRef = Field(
         description="The program (.pte) or the ETRecord whose logits are right."
     )
-    reference_data: FileRef | None = Field(None, description="The reference's weights (.ptd).")
     tokens: FileRef = Field(description="Ids, as text or .npy, a text that the model continues.")
     max_kl: _Float | None = Field(
         None, gt=0, description="Of the mean over the tokens, in nats: KL of the reference."
@@ -429,7 +428,7 @@ class JobSpec(_Strict):
 
 
 _FILES = ("model", "etrecord", "data", "baseline", "inputs", "prompts")
-_FILES_OF_QUALITY = ("reference", "reference_data", "tokens")
+_FILES_OF_QUALITY = ("reference", "tokens")
 _LATER = frozenset({"generation", "prompts", "quality"})
 
 

@@ -64,6 +64,7 @@ from etscope.lab.worker.generations import (
     check_language_models,
     save_whole,
 )
+from etscope.lab.worker.quality import check_gate, quality_of
 from etscope.run import Elsewhere, GenerationRun, Run, run
 from etscope.run.job import INTERMEDIATE_OUTPUTS, NONE, Job
 from etscope.run.process import LOG
@@ -308,6 +309,8 @@ class _Measurement:
             self._methods: tuple[str, ...] = (model.method_name(spec.method),)
         else:
             self._methods = check_language_models(spec, self._opened.values(), files)
+        if spec.quality is not None:
+            check_gate(model, files)
         if spec.kind == "accuracy":
             check_comparable(model)
 
@@ -424,6 +427,12 @@ class _Measurement:
             done = measurement.run()
         self._marks += done.marks
         found: dict[str, Any] = {"generation": done.rows}
+        if self._spec.quality is not None:
+            say("comparing the logits with the reference's")
+            with self._answers():
+                found["quality"] = quality_of(
+                    self._spec, self._opened["model"], self._files, self._host, self._host.left()
+                )
         if "latency" in self._spec.metrics and done.latency is not None:
             found["latency"] = done.latency
         if "memory" in self._spec.metrics and done.memory is not None:
