@@ -85,6 +85,7 @@ def list_jobs(
 
 
 def _jobs_table(jobs: list[Job], total: int) -> Table:
+    from etscope.lab.jobs.job_tables import findings_of
     from etscope.model.table import Column, Kind, Table
 
     latencies = [job.summary.get("latency") or {} for job in jobs]
@@ -103,6 +104,7 @@ def _jobs_table(jobs: list[Job], total: int) -> Table:
         Column("p50", Kind.DURATION, "ms"): [latency.get("p50_ms") for latency in latencies],
         Column("p90", Kind.DURATION, "ms", priority=6): [one.get("p90_ms") for one in latencies],
         Column("marks", Kind.COUNT, priority=5): [len(job.marks) for job in jobs],
+        Column("findings", Kind.COUNT, priority=6): [len(findings_of(job)) for job in jobs],
         Column("submitter", priority=6): [job.submitter for job in jobs],
         Column("labels", Kind.LIST, priority=6): [
             [f"{key}={value}" for key, value in sorted(job.spec.labels.items())] for job in jobs

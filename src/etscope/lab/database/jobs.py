@@ -24,7 +24,7 @@ from sqlalchemy.engine import Connection, Row
 from etscope.errors import LabError, MissingDataError, UsageError, VersionError
 from etscope.lab.database import schema
 from etscope.lab.database.connection import now
-from etscope.lab.jobs.generations import EXECUTION, rows_of, times_of
+from etscope.lab.jobs.generations import EXECUTION, drawn_prompt, rows_of, times_of
 from etscope.lab.jobs.records import (
     Artifact,
     Filter,
@@ -604,8 +604,11 @@ def _is_finite(ms: Any) -> bool:
 def _inputs_of(spec: JobSpec, row: Mapping[str, Any]) -> str:
     """The prompt of a generation, by its content, and the number of tokens asked for."""
     given = spec.generation or GenerationSpec()
-    file = "" if spec.prompts is None else f" of {(spec.prompts.sha256 or '')[:12]}"
-    name = f"{row.get('prompt')}{file}, {given.new_tokens} new"
+    prompt, ids = row.get("prompt"), str(row.get("prompt_sha256") or "")
+    is_drawn = prompt in {drawn_prompt(length, spec.seed) for length in spec.lengths}
+    # The content, not the line: other lines of the file may come and go.
+    name = str(prompt) if is_drawn else f"prompt {ids[:12]} of {row.get('prompt_tokens')} tokens"
+    name += f", {given.new_tokens} new"
     if given.temperature:
         name += f", temperature {given.temperature:g}"
         name += "" if given.top_k is None else f", top_k {given.top_k}"

@@ -4,6 +4,7 @@ A/B jobs and comparisons judge.
 A row is plain JSON, times in ms:
 
     prompt              its name: "128 tokens of seed 0", "prompts.txt, line 2"
+    prompt_sha256       of its ids, as `tokens_sha256`
     prompt_tokens, generated_tokens, context_length, stopped_by
     load_ms             reading the program and loading its methods, median of all processes
     cold, warm          processes of one generation; timed generations in one process
@@ -107,9 +108,9 @@ def generation_row(
     warm = generation.passes[0]
     pace = Pace.of(warm)
     rates = {phase.phase: phase.mean_rate for phase in pace.phases}
-    ids = ",".join(map(str, generation.generated_tokens.tolist()))
     return {
         PROMPT: prompt,
+        "prompt_sha256": _digest(generation.prompt_tokens),
         "prompt_tokens": len(generation.prompt_tokens),
         "generated_tokens": len(generation.generated_tokens),
         "context_length": generation.context_length,
@@ -126,9 +127,18 @@ def generation_row(
         "sampling_share": pace.sampling_share,
         "host_share": pace.host_share,
         "peak_rss_bytes": peak_rss,
-        "tokens_sha256": hashlib.sha256(ids.encode()).hexdigest(),
+        "tokens_sha256": _digest(generation.generated_tokens),
         "phases": _phases(pace),
     }
+
+
+def _digest(ids: Ints) -> str:
+    return hashlib.sha256(",".join(map(str, ids.tolist())).encode()).hexdigest()
+
+
+def drawn_prompt(length: int, seed: int) -> str:
+    """Return the name of a prompt that is drawn from a seed."""
+    return f"{length} tokens of seed {seed}"
 
 
 def _cold_ns(cold: Sequence[GenerationPass]) -> Ints:

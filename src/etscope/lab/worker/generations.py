@@ -30,6 +30,7 @@ from etscope.lab.jobs.generations import (
     PROMPT,
     TOKEN,
     cold_starts,
+    drawn_prompt,
     generation_row,
     prompt_file,
 )
@@ -101,9 +102,7 @@ def prompts_of(spec: JobSpec, file: Path | None) -> list[JobPrompt]:
         ]
         if not found:
             raise UsageError(f"{name or 'the file of prompts'} has no prompt")
-    found += [
-        JobPrompt(f"{length} tokens of seed {spec.seed}", None, length) for length in spec.lengths
-    ]
+    found += [JobPrompt(drawn_prompt(length, spec.seed), None, length) for length in spec.lengths]
     if len(found) > MOST_PROMPTS:
         raise UsageError(f"{len(found)} prompts; a job has {MOST_PROMPTS} at most")
     return found
