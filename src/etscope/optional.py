@@ -41,6 +41,7 @@ _EXTRAS: dict[str, str | None] = {
     "tensorboard": "tensorboard",
     "textual": "debugger",
     "omegaconf": "torch",
+    "tokenizers": "tokenizers",
     "torch": "torch",
     "torchao": "torch",
     "transformers": "llm",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,45 @@ def timed_dump(
     writer.repeat_block(np.array([m[0] for m in made]), np.array([m[1] for m in made]))
     writer.save(target)
     return target
+
+
+def generated_dump(
+    source: Path,
+    target: Path,
+    tokens: Sequence[int],
+    *,
+    growing: Mapping[int, float] | None = None,
+    seed: int = 0,
+    sigma: float = 0.02,
+) -> Path:
+    """Write a dump of calls of so many tokens each, like the quietest run of `source`, which has
+    one token; return its path.
+
+    A call of several tokens takes longer by 6 % for each of them, in every instruction. growing:
+    instructions that take so many ns longer for each token that came before the call's. sigma: of
+    the noise of each instruction; one call in 50 is interrupted in one of them, for a millisecond.
+    """
+    starts, ends, events = _quietest_run(source)
+    starts, ends = starts * 10, ends * 10  # the clock of a slow device: enough to divide
+    instructions = np.array([event[1] if event[2] >= 0 else -1 for event in events])
+    length = {n: _span(starts, ends, instructions == n) for n in set(instructions.tolist()) - {-1}}
+    random = np.random.default_rng(seed)
+    writer = ETDumpWriter()
+    position = 0
+    for count in tokens:
+        slower = {n: 1 + slope * position / length[n] for n, slope in (growing or {}).items()}
+        if random.random() < 0.02:
+            n = int(random.choice(list(length)))
+            slower[n] = slower.get(n, 1.0) + 1e6 / length[n]
+        times = starts, ends, instructions
+        _log(writer, events, *_noisy(*times, random, sigma, slower, 1 + 0.06 * (count - 1)))
+        position += count
+    writer.save(target)
+    return target
+
+
+def _span(starts: Ticks, ends: Ticks, mine: npt.NDArray[np.bool_]) -> int:
+    return max(int(ends[mine].max() - starts[mine].min()), 1)
 
 
 def told_dump(source: Path, target: Path, *, runs: int = 5) -> Path:

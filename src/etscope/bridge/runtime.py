@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import torch
 
+from etscope.analysis.memory import methods_sharing_state
+from etscope.bridge.generation import Execute, generate
 from etscope.bridge.tensors import numpy_value, torch_values
 from etscope.errors import MissingDependencyError, UsageError
 from etscope.formats.program.pte import read_pte
@@ -51,8 +54,10 @@ def execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[st
 
 
 def _execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[str, Any]:
+    shares = job.generation is None or not _overwrites_state(job)
+    load = _C._load_program if shares else _C._load_for_executorch
     begin = perf_counter_ns()
-    program = _C._load_program(
+    program = load(
         str(job.program),
         enable_etdump=etdump is not None,
         debug_buffer_size=0 if debug_buffer is None else job.debug_buffer_size,
@@ -61,6 +66,14 @@ def _execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[s
     load_ns = perf_counter_ns() - begin
     methods: dict[str, Any] = {}
     calls = [_execute_call(program, methods, call) for call in job.calls]
+    generated = {}
+    if job.generation is not None:
+        begin = perf_counter_ns()
+        execute = _loaded_methods(program, job) if shares else _loaded_module(program, job)
+        load_ns += perf_counter_ns() - begin
+        generated["generation"] = generate(
+            job.generation, read_pte(job.program), execute, keep_outputs=shares
+        )
     if etdump is not None:
         buffer = None if debug_buffer is None else str(debug_buffer)
         program.write_etdump_result_to_file(str(etdump), buffer)
@@ -70,7 +83,32 @@ def _execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[s
         "threads": _C._threadpool_get_thread_count(),
         "load_ns": load_ns,
         "calls": calls,
+        **generated,
     }
+
+
+def _overwrites_state(job: Any) -> bool:
+    """Return whether methods that run have a state that other methods would overwrite: what
+    `_load_program` loads has the same memory for all, so that only buffers that were planned to be
+    shared stay as they are."""
+    methods, program = job.generation.methods, read_pte(job.program)
+    return len(methods) > 1 and not any(methods_sharing_state(program, name) for name in methods)
+
+
+def _loaded_methods(program: Any, job: Any) -> Execute:
+    """Load the methods of a generation, all before one runs: loading sets buffers back."""
+    methods = {name: program.load_method(name) for name in job.generation.methods}
+    return lambda name, inputs: methods[name](inputs, clone_outputs=False)
+
+
+def _loaded_module(module: Any, job: Any) -> Execute:
+    """Load the methods of a generation, each with memory of its own."""
+    for name in job.generation.methods:
+        # There is no call that loads a method; one with a value that it does not take ends before
+        # anything is executed. If loading fails, the first call tells.
+        with suppress(RuntimeError):
+            module.run_method(name, [True])
+    return lambda name, inputs: module.run_method(name, inputs, clone_outputs=False)
 
 
 def _execute_call(program: Any, methods: dict[str, Any], call: Any) -> dict[str, Any]:

@@ -83,12 +83,13 @@ class Files:
 
     @cached_property
     def profiles(self) -> dict[str | None, MethodProfile]:
-        """The times of each method that ran; empty without a dump or without times."""
+        """The times of each method that ran, of several phases in the one that took most time;
+        empty without a dump or without times."""
         try:
             found = [] if self.trace is None else self.trace.profiles()
         except MissingDataError:
             found = []
-        return {profile.method: profile for profile in found}
+        return {p.method: p for p in sorted(found, key=lambda profile: int(profile.total.sum()))}
 
     def linked(self, name: str) -> LinkedGraph:
         """A graph of the record with instructions. Raises `MissingDataError` without a record."""

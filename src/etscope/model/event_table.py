@@ -373,13 +373,17 @@ class EventTable:
     """All timed events of a dump: K distinct events, of which the runs have N in all.
 
     methods: the method that each block ran, None when it is not known. meanings: of the events that
-    delegates logged, of each block, by index in its keys.
+    delegates logged, of each block, by index in its keys. run_calls: int32 [runs of the dump], for
+    each run which execution of its method it is, -1 when it is none. run_phases: names of phases by
+    run, where they are known.
     """
 
     dump: ETDump
     blocks: tuple[Block, ...]
     methods: tuple[str | None, ...]
     meanings: tuple[Mapping[int, Meaning], ...]
+    run_calls: npt.NDArray[np.int32]
+    run_phases: Mapping[int, str] = field(default_factory=dict)
 
     # -- columns of the distinct events, [K]: block after block, in the order of its keys
 
@@ -396,8 +400,12 @@ class EventTable:
 
     @property
     def phases(self) -> tuple[str, ...]:
-        """The phase of each block: "execute", or "load" when it ran no method."""
-        return tuple("execute" if block.executions else "load" for block in self.blocks)
+        """The phase of each block: "load" when it ran no method, else that of its first run, or
+        "execute"."""
+        return tuple(
+            self.run_phases.get(int(block.runs[0]), "execute") if block.executions else "load"
+            for block in self.blocks
+        )
 
     @cached_property
     def meaning(self) -> tuple[Meaning | None, ...]:
@@ -466,19 +474,6 @@ class EventTable:
         """Elapsed ticks. Raises `FormatError` when one is negative or too long."""
         return self.by_row(block.ticks[list(block.profiled)] for block in self.blocks)
 
-    @cached_property
-    def run_calls(self) -> npt.NDArray[np.int32]:
-        """For each run of the dump which execution of its method it is, -1 when it is none."""
-        found = np.full(self.dump.num_runs, -1, np.int32)
-        by_method: dict[str | None, list[Ints]] = {}
-        for block, method in zip(self.blocks, self.methods, strict=True):
-            if block.executions:
-                by_method.setdefault(method, []).append(block.runs)
-        for parts in by_method.values():
-            mine = np.sort(np.concatenate(parts))
-            found[mine] = np.arange(len(mine))
-        return found
-
     @property
     def call(self) -> npt.NDArray[np.int32]:
         """Index of the execution of its method that the row is of, -1 for loading."""
@@ -499,6 +494,21 @@ class EventTable:
 
         rows = self.by_row(parent_rows(block) for block in self.blocks)
         return np.where(rows < 0, -1, np.searchsorted(self.row, rows))
+
+
+def execution_numbers(
+    dump: ETDump, blocks: Iterable[Block], methods: Iterable[str | None]
+) -> npt.NDArray[np.int32]:
+    """Return for each run of the dump which execution of its method it is, -1 when it is none."""
+    found = np.full(dump.num_runs, -1, np.int32)
+    by_method: dict[str | None, list[Ints]] = {}
+    for block, method in zip(blocks, methods, strict=True):
+        if block.executions:
+            by_method.setdefault(method, []).append(block.runs)
+    for parts in by_method.values():
+        mine = np.sort(np.concatenate(parts))
+        found[mine] = np.arange(len(mine))
+    return found
 
 
 def framework_ticks(blocks: Iterable[Block], name: str) -> Ints:

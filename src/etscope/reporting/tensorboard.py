@@ -101,7 +101,7 @@ def tables(trace: Trace, scale: Scale) -> dict[str, str]:
     """Return the tables of each method that ran, as markdown, by tag."""
     texts: dict[str, str] = {}
     for number, profile in enumerate(trace.profiles()):
-        method = profile.method or (f"method {number}" if number else "method")
+        method = profile.title(f"method {number}" if number else "method")
         texts[f"{method}/1 run summary"] = _markdown(run_summary(profile, scale))
         operators = profile_table(profile, scale, limit=_MOST_ROWS)
         texts[f"{method}/2 operators"] = _markdown(operators.select(_TIMES))
@@ -130,7 +130,7 @@ def run_summary(profile: MethodProfile, scale: Scale) -> Table:
                 for name in names
             },
         },
-        title=f"Runs of {profile.method or 'the method'}",
+        title=f"Runs of {profile.title('the method')}",
     )
 
 

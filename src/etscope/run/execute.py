@@ -117,7 +117,7 @@ def chosen_runner(
     if wanted == PYTHON or (wanted == AUTO and not beyond and not no_python):
         return PYTHON
     # Where its dump would be broken there is no other way, and nothing to choose for the caller.
-    methods = {call.method for job in jobs for call in job.calls}
+    methods = {method for job in jobs for method in job.methods}
     broken = {text for method in methods for text in unloggable(program, method)}
     if not isolate and not (beyond and broken.issuperset(beyond)):
         raise UsageError(
@@ -152,10 +152,12 @@ def beyond_python(job: Job, program: Program) -> list[str]:
         found.append("allocation events")
     if job.memory:
         found.append("memory by owner")
+    if job.generation is not None and job.generation.values_at is not None:
+        found.append("values of some calls only")
     if job.delegate_filters and job.debug_level == INTERMEDIATE_OUTPUTS:
         found.append("filters of delegates' outputs")
     if job.debug_level == INTERMEDIATE_OUTPUTS:
-        for method in dict.fromkeys(call.method for call in job.calls):
+        for method in job.methods:
             found += unloggable(program, method)
     return found
 
@@ -204,25 +206,26 @@ def execute(job: Job, folder: Path, options: ExecutionOptions, program: Program)
     else:
         if options.runner == NATIVE:
             intermediate = job.debug_level == INTERMEDIATE_OUTPUTS
-            for method in dict.fromkeys(call.method for call in job.calls if intermediate):
+            for method in job.methods if intermediate else ():
                 for what, kept in unloggable(program, method).items():
                     text = f"an ETDump cannot hold {what}: the native runner {kept}"
                     warnings.warn(text, EtscopeWarning, stacklevel=2)
             size = 0 if options.grow else options.debug_buffer_size or 0
         else:
             size = options.debug_buffer_size or _ALIGNMENT + sum(
-                call.executions * (debug_buffer_bytes(program, call.method) + _ALIGNMENT)
-                for call in job.calls
+                count * (debug_buffer_bytes(program, method) + _ALIGNMENT)
+                for method, count in job.executions_of_methods()
             )
         _execute_logging(replace(job, debug_buffer_size=size), folder, options)
     debug_buffer = folder / DEBUG_BUFFER
+    result = read_result(folder)
     if job.trace:
-        dump = finish_dump(folder / ETDUMP, job)
+        dump = finish_dump(folder / ETDUMP, job, result)
         if debug_buffer.exists():
             trim_debug_buffer(debug_buffer, dump)
     return Executed(
         job=job,
-        result=read_result(folder),
+        result=result,
         etdump=folder / ETDUMP if job.trace else None,
         debug_buffer=debug_buffer if debug_buffer.exists() else None,
     )
@@ -264,7 +267,7 @@ def _execute_logging(job: Job, folder: Path, options: ExecutionOptions) -> None:
 # -- the dump after the run
 
 
-def finish_dump(path: Path, job: Job) -> ETDump:
+def finish_dump(path: Path, job: Job, result: Result) -> ETDump:
     """Read the dump of a job; rewrite the file without its warm-up runs, and with the test cases
     that ran.
 
@@ -272,12 +275,14 @@ def finish_dump(path: Path, job: Job) -> ETDump:
     """
     dump = read_etdump(path)
     executed = np.flatnonzero([dump.run_name_of(run) == _EXECUTE for run in range(dump.num_runs)])
-    if len(executed) != job.executions:
-        raise RuntimeFailure(
-            f"the runtime wrote {len(executed)} runs for {job.executions} executions"
-        )
+    generated = result.generation
+    executions = job.executions if generated is None else len(generated.run)
+    if len(executed) != executions:
+        raise RuntimeFailure(f"the runtime wrote {len(executed)} runs for {executions} executions")
     indices = dump.run_bundled_input_index.copy()
     kept = np.ones(dump.num_runs, bool)
+    if generated is not None and job.generation is not None:
+        kept[executed[generated.run < job.generation.warmup]] = False
     position = 0
     for call in job.calls:
         runs = executed[position : position + call.executions]

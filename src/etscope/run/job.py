@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from etscope.analysis.generation.plan import GenerationResult, GenerationTask
 from etscope.errors import reading
 from etscope.formats.program.bpte import CaseValue
 from etscope.formats.program.scalar_type import ScalarType, dense_view, dim_order_of, scalar_type_of
@@ -27,6 +28,7 @@ from etscope.formats.run_json import MeasuredMemory, measured_memory
 RESULT = "result.json"
 ETDUMP = "run.etdp"
 DEBUG_BUFFER = "debug.bin"
+LOGITS = "output-0-0.raw"
 
 NONE = "none"
 PROGRAM_OUTPUTS = "program_outputs"
@@ -101,6 +103,7 @@ class Job:
     libraries: shared libraries with operators or backends to load first.
     memory: measure who takes the memory of the process (native runner only, without `trace`).
     pools: memory in place of malloc's, for one call without a trace. Native runner only.
+    generation: in place of the calls, those of a language model for its tokens.
     """
 
     program: Path
@@ -116,11 +119,32 @@ class Job:
     libraries: tuple[Path, ...] = ()
     memory: bool = False
     pools: PoolSizes | None = None
+    generation: GenerationTask | None = None
 
     @property
     def executions(self) -> int:
-        """Executions of all calls, warm-up included."""
+        """Executions of all calls, warm-up included; of a generation, as many as may be."""
+        if self.generation is not None:
+            return (self.generation.warmup + self.generation.runs) * self.generation.calls
         return sum(call.executions for call in self.calls)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that run, in the order of their first calls."""
+        if self.generation is not None:
+            return self.generation.methods
+        return tuple(dict.fromkeys(call.method for call in self.calls))
+
+    def executions_of_methods(self) -> list[tuple[str, int]]:
+        """Return the executions by method, as many as there may be; a method may come again."""
+        task = self.generation
+        if task is None:
+            return [(call.method, call.executions) for call in self.calls]
+        generations = task.warmup + task.runs
+        return [
+            *((call.method, generations) for call in task.prompt),
+            *((call.method, generations * (task.max_new_tokens - 1)) for call in task.decode),
+        ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,6 +171,9 @@ class Result:
     rss_before_bytes, peak_rss_bytes: resident memory of the runner's process, before it read the
     program and at its peak; None where the system does not report it.
     memory: of a job with `memory`, as it is in run.json.
+    generation: of a job with one: `run`, `start_ns`, `execute_ns` and `sampling_ns` of each call in
+    order, `tokens` and `stopped_by` of each generation, warm-up included, and if they were asked
+    for `logits`, the description of a tensor, with `logits_positions`.
     pools, pool_failure: of a job with pools: `pool`, `size_bytes`, `peak_bytes` and `alignment` of
     each; and the first allocation that one had no room for, although the run went on without.
     """
@@ -161,6 +188,7 @@ class Result:
     memory: MeasuredMemory | None = None
     pools: tuple[PoolUse, ...] = ()
     pool_failure: str | None = None
+    generation: GenerationResult | None = None
 
 
 def read_result(folder: Path) -> Result:
@@ -190,7 +218,39 @@ def read_result(folder: Path) -> Result:
                 for one in found.get("pools", ())
             ),
             pool_failure=found.get("pool_failure"),
+            generation=_generation_result(found.get("generation"), folder),
         )
+
+
+def _generation_result(found: Any, folder: Path) -> GenerationResult | None:
+    if found is None:
+        return None
+    columns = {
+        name: np.array(found[name], np.int64)
+        for name in ("run", "start_ns", "execute_ns", "sampling_ns")
+    }
+    logits = found.get("logits")
+    return GenerationResult(
+        tokens=tuple(np.array(one, np.int64) for one in found["tokens"]),
+        stopped_by=tuple(found["stopped_by"]),
+        **columns,
+        logits=None if logits is None else value_of(logits, folder),
+        logits_positions=None if logits is None else np.array(found["logits_positions"], np.int64),
+    )
+
+
+def describe_generation(result: GenerationResult, folder: Path) -> dict[str, Any]:
+    """Return what `read_result` reads of a generation; logits go to a file in `folder`."""
+    found: dict[str, Any] = {
+        name: getattr(result, name).tolist()
+        for name in ("run", "start_ns", "execute_ns", "sampling_ns")
+    }
+    found["tokens"] = [one.tolist() for one in result.tokens]
+    found["stopped_by"] = list(result.stopped_by)
+    if result.logits is not None and result.logits_positions is not None:
+        found["logits"] = describe_value(result.logits, folder / LOGITS)
+        found["logits_positions"] = result.logits_positions.tolist()
+    return found
 
 
 # -- values on their way to and from a runner: a description in JSON, a file for a tensor's bytes

@@ -16,6 +16,9 @@ from etscope.errors import RuntimeFailure
 from etscope.optional import installed_libraries
 
 LOG = "log.txt"
+# Made in the folder of a process that SIGINT ended before its time, and that ended well.
+STOPPED = "stopped"
+_SECONDS_TO_STOP = 30
 
 
 class DebugBufferFull(Exception):
@@ -49,9 +52,16 @@ def check_pools(log: str) -> None:
 
 
 def run_process(
-    command: Sequence[str | os.PathLike[str]], folder: Path, timeout: float | None
+    command: Sequence[str | os.PathLike[str]],
+    folder: Path,
+    timeout: float | None,
+    *,
+    stoppable: bool = False,
 ) -> int:
     """Run a runner to its end and return its exit code. Its output goes to a file in `folder`.
+
+    stoppable: SIGINT (Ctrl-C) is passed on, and the process ends by itself with what it has; a
+    second one ends it at once.
 
     Raises `RuntimeFailure` when it was ended by a signal, or after `timeout` seconds, and
     `DebugBufferFull` when that was the reason.
@@ -73,12 +83,26 @@ def run_process(
             code = child.wait(timeout)
         except subprocess.TimeoutExpired as error:
             raise timed_out(timeout, read_log(folder)) from error
+        except KeyboardInterrupt:
+            if not (stoppable and _stopped(child) == 0):
+                raise
+            code = 0
+            (folder / STOPPED).touch()
         finally:
             if child.poll() is None:
                 child.kill()
                 child.wait()
     check_signal(code, read_log(folder))
     return code
+
+
+def _stopped(child: subprocess.Popen[bytes]) -> int | None:
+    """Ask a process to end; return its exit code, None if it does not end."""
+    child.send_signal(signal.SIGINT)
+    try:
+        return child.wait(_SECONDS_TO_STOP)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def read_log(folder: Path) -> str:

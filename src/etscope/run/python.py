@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from etscope import errors
+from etscope.analysis.generation.plan import task_from_json
 from etscope.errors import EtscopeError, RuntimeFailure
 from etscope.run.job import (
     DEBUG_BUFFER,
@@ -25,6 +26,7 @@ from etscope.run.job import (
     RESULT,
     Job,
     JobCall,
+    describe_generation,
     describe_value,
     value_of,
 )
@@ -62,7 +64,8 @@ def _is_installed(name: str) -> bool:
 def run_in_child(job: Job, folder: Path, timeout: float | None) -> None:
     """Execute a job in a new process; `etscope.run.job` lists the files it leaves in `folder`."""
     write_job(job, folder)
-    code = run_process(command([sys.executable], str(folder), _HOME), folder, timeout)
+    line = command([sys.executable], str(folder), _HOME)
+    code = run_process(line, folder, timeout, stoppable=job.generation is not None)
     conclude(code, folder)
 
 
@@ -76,6 +79,15 @@ def write_job(job: Job, folder: Path) -> None:
         "debug_buffer_size": job.debug_buffer_size,
         "threads": job.threads,
         "libraries": [str(library) for library in job.libraries],
+        "generation": None
+        if job.generation is None
+        else {
+            "task": job.generation.to_json(),
+            "given": [
+                describe_value(value, folder / f"given-{index}.raw")
+                for index, value in enumerate(job.generation.given)
+            ],
+        },
         "calls": [
             {
                 "method": call.method,
@@ -95,7 +107,12 @@ def write_job(job: Job, folder: Path) -> None:
 
 def _read_job(folder: Path) -> Job:
     content = json.loads((folder / JOB).read_text())
+    generation = content["generation"]
+    if generation is not None:
+        given = tuple(value_of(one, folder) for one in generation["given"])
+        generation = task_from_json(generation["task"], given)
     return Job(
+        generation=generation,
         program=Path(content["program"]),
         data=None if content["data"] is None else Path(content["data"]),
         trace=content["trace"],
@@ -186,6 +203,8 @@ def _execute(job: Job, folder: Path, *, is_own_process: bool) -> None:
             describe_value(value, folder / f"output-{number}-{index}.raw")
             for index, value in enumerate(call["outputs"])
         ]
+    if job.generation is not None:
+        result["generation"] = describe_generation(result["generation"], folder)
     memory: dict[str, int | None] = {}
     if is_own_process:  # another holds whatever the user has in it
         memory = {"rss_before_bytes": before, "peak_rss_bytes": _memory("VmHWM")}

@@ -87,7 +87,7 @@ def test_rows_are_the_timed_events_of_the_dump(name: str) -> None:
 
 
 def test_an_empty_dump_has_no_rows() -> None:
-    table = EventTable(read_etdump(ETDumpWriter().finish()), (), (), ())
+    table = EventTable(read_etdump(ETDumpWriter().finish()), (), (), (), np.zeros(0, np.int32))
     assert len(table.row) == len(table.parent) == len(table.event) == 0
     with pytest.raises(LookupError, match="Method::execute"):
         method_profile(table.blocks, lambda key: None, lambda block: {})  # type: ignore[arg-type, return-value]

@@ -20,7 +20,7 @@ from etscope.analysis.comparison.compare_samples import (
     noise_between,
     overall,
 )
-from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
+from etscope.analysis.profile.profile import MethodProfile, Row, Ticks, with_phase
 from etscope.analysis.profile.scale import Scale
 from etscope.model.table import grouped
 from etscope.units import format_duration
@@ -152,6 +152,10 @@ class MethodDiff:
     notes: tuple[str, ...]
     beside: tuple[str, ...] = ()
 
+    def title(self, unnamed: str = "method") -> str:
+        """Return the method with its phase; unnamed: as in `MethodProfile.title`."""
+        return with_phase(self.method or unnamed, self.sides.before.phase)
+
     @property
     def alignment(self) -> Alignment:
         return self.sides.alignment
@@ -195,7 +199,7 @@ class Diff:
 def diff_title(diff: MethodDiff, scale: Scale, *, per_op: bool = False) -> str:
     """Return the title: "forward: regressed, +5.1% (+4.2% to +6.0%) · 1.20 → 1.26 ms"."""
     total, comparison = diff.total, diff.total.comparison
-    text = f"{diff.method or 'method'}: {diff.verdict.value}"
+    text = f"{diff.title()}: {diff.verdict.value}"
     if comparison is not None and comparison.relative is not None and not comparison.is_unbounded:
         text += f", {percent(comparison.relative)} ({interval(comparison)})"
     times = [time_text(t, scale) for t in (total.before, total.after)]

@@ -63,8 +63,8 @@ def paired_profiles(
                 if _names(profiles)
                 else "which method ran is known with --etrecord or --program",
             )
-    mine = {profile.method: profile for profile in before if method in (None, profile.method)}
-    theirs = {profile.method: profile for profile in after if method in (None, profile.method)}
+    mine = {_kind(profile): profile for profile in before if method in (None, profile.method)}
+    theirs = {_kind(profile): profile for profile in after if method in (None, profile.method)}
     common = [name for name in mine if name in theirs]
     if common:
         alone = [name or "unknown" for name in {**mine, **theirs} if name not in common]
@@ -116,12 +116,17 @@ def _some(modules: set[str]) -> str:
     return ", ".join(names[:3]) + (f" … ({len(names)} in all)" if len(names) > 3 else "")
 
 
+def _kind(profile: MethodProfile) -> str | None:
+    """Return what profiles of two dumps have in common that are compared."""
+    return None if profile.method is None else profile.title()
+
+
 def _names(profiles: Sequence[MethodProfile]) -> list[str]:
     return [profile.method for profile in profiles if profile.method is not None]
 
 
 def _names_text(profiles: Sequence[MethodProfile]) -> str:
-    return ", ".join(_names(profiles)) or "(unknown)"
+    return ", ".join(p.title() for p in profiles if p.method is not None) or "(unknown)"
 
 
 Keep = Callable[[Row], bool]
@@ -151,13 +156,13 @@ def diff_traces(
     policy = policy or Policy()
     pairs, notes = paired_profiles(before.profiles(), after.profiles(), method, forced)
     repeats = [
-        {profile.method: profile for profile in paired_noise(trace, pairs)} for trace in noise
+        {_kind(profile): profile for profile in paired_noise(trace, pairs)} for trace in noise
     ]
     sides = [
         Sides(
             a,
             b,
-            [found[a.method] for found in repeats if a.method in found],
+            [found[_kind(a)] for found in repeats if _kind(a) in found],
             align(a, b),
             warmup,
         )
@@ -199,8 +204,8 @@ def paired_noise(
     trace: Trace, pairs: Sequence[tuple[MethodProfile, MethodProfile]]
 ) -> Iterator[MethodProfile]:
     """Yield the profiles of a noise dump whose methods are compared."""
-    profiles = {profile.method: profile for profile in trace.profiles()}
-    found = [profiles[a.method] for a, _ in pairs if a.method in profiles]
+    profiles = {_kind(profile): profile for profile in trace.profiles()}
+    found = [profiles[_kind(a)] for a, _ in pairs if _kind(a) in profiles]
     if not found:
         raise MissingDataError(
             f"{trace.dump.path or 'a dump of noise'} ran none of the methods that are compared",

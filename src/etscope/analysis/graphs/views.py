@@ -21,7 +21,7 @@ from etscope.analysis.graphs.node_times import STATISTICS, NodeTime, node_times
 from etscope.analysis.memory import memory_plan
 from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from etscope.analysis.profile.correlate import method_symbols, record_methods
-from etscope.analysis.profile.profile import MethodProfile, Ticks
+from etscope.analysis.profile.profile import MethodProfile, Ticks, profile_of
 from etscope.analysis.profile.source_location import common_module, module_path
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
@@ -290,7 +290,7 @@ class _Views:
             linked: LinkedGraph = self._executed(method)
         else:
             linked = self._linked(name)
-        profile = next((p for p in self._profiles if p.method == linked.method), None)
+        profile = profile_of(self._profiles, linked.method)
         if profile is None and self._record is None and len(self._profiles) == 1:
             profile = self._profiles[0] if len(self.names) == 1 else None
         return view_of(linked, key, profile, self._program)

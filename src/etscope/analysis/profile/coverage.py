@@ -79,7 +79,7 @@ def _table(profile: MethodProfile, scale: Scale, has_record: bool) -> Table:
             others.get((backend, reason)) for backend, reason, *_ in shown
         ],
     }
-    title = f"{profile.method or 'unnamed method'} · lines of what ran inside delegates"
+    title = f"{profile.title('unnamed method')} · lines of what ran inside delegates"
     notes = (LACKS_PROGRAM,) if lacks_program(profile) else ()
     return Table.of(content, title=title, notes=notes, breaks=frozenset({len(shown)}))
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from etscope.analysis.profile.calls import RunCalls
 from etscope.analysis.profile.correlate import UNATTRIBUTED, Attribution
 from etscope.errors import MissingDataError
 from etscope.model.event_table import (
@@ -140,7 +141,7 @@ class MethodProfile:
     `runs` are indices in the dump; `total` is ``Method::execute`` of each run, in ticks. `load`
     are the samples of the loading events that were logged, by name. `alternatives` are other
     methods of the same instructions, which the runs may be of instead. `traced`: debug data was
-    logged, which takes time of its own.
+    logged, which takes time of its own. `calls`: of a language model, those that the runs are.
     """
 
     method: str | None
@@ -150,6 +151,17 @@ class MethodProfile:
     load: Mapping[str, Ticks]
     traced: bool
     alternatives: tuple[str, ...] = ()
+    calls: RunCalls | None = None
+
+    @property
+    def phase(self) -> str | None:
+        """The phase of all runs; None where it is not known."""
+        return None if self.calls is None else self.calls.phase[0]
+
+    def title(self, unnamed: str = "method") -> str:
+        """Return the method with its phase: "forward · decode". unnamed: stands for a method that
+        is not known."""
+        return with_phase(self.method or unnamed, self.phase)
 
     @property
     def instructions(self) -> list[InstructionRows]:
@@ -168,6 +180,11 @@ class MethodProfile:
             (row.ticks for row in self.rows if row.depth == 0), np.zeros_like(self.total)
         )
         return self.total - accounted
+
+
+def with_phase(method: str, phase: str | None) -> str:
+    """Return the name of a method with the phase of its calls, which may have the same name."""
+    return method if phase in (None, method) else f"{method} · {phase}"
 
 
 def method_profile(
@@ -230,6 +247,13 @@ def method_profile(
         alternatives=alternatives,
         traced=any(key.debug for block in blocks for key in block.keys),
     )
+
+
+def profile_of(profiles: Sequence[MethodProfile], method: str | None) -> MethodProfile | None:
+    """Return the profile of a method, of several phases that of the one that took most time; None
+    if it did not run."""
+    of_it = [profile for profile in profiles if profile.method == method]
+    return max(of_it, key=lambda profile: int(profile.total.sum()), default=None)
 
 
 def load_ticks(blocks: Sequence[Block]) -> dict[str, Ticks]:

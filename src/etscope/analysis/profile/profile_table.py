@@ -10,7 +10,8 @@ import numpy as np
 
 from etscope.analysis.delegates import vulkan, xnnpack
 from etscope.analysis.profile.correlate import handle_list
-from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row, Ticks
+from etscope.analysis.profile.growth_columns import GROWTH, growth_columns, growth_note
+from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row, Ticks, with_phase
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_type
 from etscope.delegates import backend_of
@@ -62,9 +63,9 @@ def columns(unit: str) -> tuple[Column, ...]:
 # Columns that are shown by default; the numbers that are no times where there are some.
 DEFAULT_COLUMNS = (
     "instruction", "event", "avg", "p50", "p90", "value", "unit", "derived", "share", "cumulative",
-    "module", "source",
+    "growth", "module", "source",
 )  # fmt: skip
-_WHERE_FILLED = ("value", "unit", "derived")
+_WHERE_FILLED = ("value", "unit", "derived", "growth")
 
 
 def default_columns(tables: Sequence[Table], by: str | None = None) -> list[str]:
@@ -72,12 +73,12 @@ def default_columns(tables: Sequence[Table], by: str | None = None) -> list[str]
     those that backends add."""
     filled = {name for table in tables for name in filled_columns(table)}
     if by is not None:
-        shown = ["avg", "share"]
+        shown = ["avg", "share", *(["growth"] if "growth" in filled else [])]
         if "value" in tables[0].names:
             numbers = ("avg", "value", "unit", "derived", "share")
             shown = [name for name in numbers if name in filled]
         return [by, "events", "calls", *shown]
-    known = {column.name for column in columns("")}
+    known = {*(column.name for column in columns("")), "phase", *GROWTH}
     of_backends: dict[str, None] = {}
     for table in tables:
         for name in table.names:
@@ -101,6 +102,13 @@ def backend_columns(rows: Iterable[Row]) -> dict[str, str]:
     return {f"delegate_{name}" if name in known else name: name for name in told}
 
 
+def _phase_column(profile: MethodProfile, rows: int) -> dict[Column, list[str]]:
+    """Return a column that tables of a language model's calls have alone."""
+    if profile.phase is None:
+        return {}
+    return {Column("phase", priority=9): [profile.phase] * rows}
+
+
 def profile_table(
     profile: MethodProfile,
     scale: Scale,
@@ -119,6 +127,8 @@ def profile_table(
     rows, hidden = _shown_rows(profile, _measures(profile.rows, scale, sort), keep, limit)
     everything = [*rows, *closing_rows(profile, hidden)]
     statistics = _statistics(everything, scale)
+    times = [row.ticks if row.is_time and not row.own_clock else None for row in everything]
+    grown = growth_columns(profile, times, scale)
     total = float(profile.total.mean())
     of_backends = backend_columns(profile.rows)
     cells = []
@@ -131,6 +141,7 @@ def profile_table(
         cells.append(
             {
                 "method": profile.method,
+                "phase": profile.phase,
                 "share": share,
                 "cumulative": cumulative if adds else None,
                 **{
@@ -138,6 +149,7 @@ def profile_table(
                     for name, column in statistics.items()
                 },
                 **_cells(row, scale),
+                **{column.name: values[number] for column, values in grown.items()},
                 **{
                     column: None if row.meaning is None else row.meaning.columns.get(name)
                     for column, name in of_backends.items()
@@ -145,7 +157,12 @@ def profile_table(
             }
         )
     return Table.of_cells(
-        (*columns(scale.unit), *(Column(name, priority=6) for name in of_backends)),
+        (
+            *columns(scale.unit),
+            *_phase_column(profile, 0),
+            *grown,
+            *(Column(name, priority=6) for name in of_backends),
+        ),
         cells,
         title=profile_title(profile, scale),
         notes=tuple(_notes(profile, rows)),
@@ -287,6 +304,9 @@ def _notes(profile: MethodProfile, rows: Sequence[Row]) -> Iterator[str]:
         )
     if lacks_program(profile):
         yield LACKS_PROGRAM
+    if profile.calls is not None and profile.calls.note is not None:
+        yield profile.calls.note
+    yield from growth_note(profile)
     unlined = [
         row
         for row in profile.rows
@@ -398,7 +418,7 @@ def profile_title(profile: MethodProfile, scale: Scale) -> str:
     """Return the method, its number of runs, and the times of loading, the first run and p50."""
     runs = len(profile.runs)
     name = " or ".join((profile.method or "unnamed method", *profile.alternatives))
-    parts = [name, f"{runs} {'run' if runs == 1 else 'runs'}"]
+    parts = [with_phase(name, profile.phase), f"{runs} {'run' if runs == 1 else 'runs'}"]
     samples = scale(profile.total)
     if LOAD_METHOD in profile.load:
         parts.append(f"load {_time(float(scale(profile.load[LOAD_METHOD]).mean()), scale)}")
@@ -450,9 +470,11 @@ def grouped_table(
     total = float(profile.total.mean())
     everything = [*groups, *tail]
     means = [_mean(rows) if rows else None for _, rows in everything]
+    sums = [np.sum([row.ticks for row in rows], axis=0) if rows else None for _, rows in everything]
     return Table.of(
         {
             Column("method", priority=9): [profile.method] * len(everything),
+            **_phase_column(profile, len(everything)),
             Column(by): [name for name, _ in everything],
             Column("events", Kind.COUNT, title="events", priority=2): [
                 *(len(rows) for _, rows in groups),
@@ -468,6 +490,7 @@ def grouped_table(
             Column("share", Kind.SHARE): [
                 mean / total if total and mean is not None else None for mean in means
             ],
+            **growth_columns(profile, sums, scale),
         },
         title=f"{profile_title(profile, scale)} · by {by}",
         notes=tuple(_notes(profile, [leaf for _, leaf in leaves])),
@@ -515,6 +538,7 @@ def _by_backend_column(
     return Table.of(
         {
             Column("method", priority=9): [profile.method] * len(rows),
+            **_phase_column(profile, len(rows)),
             Column(by): [str(value) for value, _ in rows],
             Column("backend", priority=4): [row.attribution.backend_id for row in added],
             Column("events", Kind.COUNT, title="events", priority=2): [len(m) for _, m in rows],

@@ -7,7 +7,7 @@ attribution is asked for, tensors are read when their values are.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from etscope.analysis.delegates.xnnpack import (
     unexplained,
 )
 from etscope.analysis.matching.run_nodes import RunNodes
+from etscope.analysis.profile.calls import RunCalls, noted_calls, told_calls
 from etscope.analysis.profile.correlate import (
     EDGE_GRAPH,
     UNATTRIBUTED,
@@ -41,9 +42,10 @@ from etscope.analysis.program.compatibility import (
     doubt,
     instruction_labels,
 )
-from etscope.analysis.program.program import InstructionRecord
+from etscope.analysis.program.program import InstructionRecord, is_of_one_length
 from etscope.delegates.blocks import meanings
 from etscope.errors import EtscopeWarning, FormatError, MismatchError, MissingDataError
+from etscope.formats.app_report import AppReport, parse_app_report
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import (
     DebugValue,
@@ -60,6 +62,7 @@ from etscope.formats.run_json import (
     executions_of,
     saved_calls,
     saved_executions,
+    saved_generation,
     saved_methods,
     saved_run,
 )
@@ -69,6 +72,7 @@ from etscope.model.event_table import (
     EventKey,
     EventTable,
     Meaning,
+    execution_numbers,
     find_blocks,
 )
 
@@ -137,6 +141,8 @@ class Trace:
 
     `forced`: take the runs for the record's even if they contradict it. `calls`: those that the
     dump has the runs of, in order; by default those that `etscope run --save` noted beside it.
+    `chosen`: the executions that are looked at, of those in the dump; see `only`. `app`: the report
+    of the app that ran it; by default the one that run.json keeps.
     """
 
     dump: ETDump
@@ -146,6 +152,8 @@ class Trace:
     reference_graph: str = EDGE_GRAPH
     forced: bool = False
     calls: tuple[SavedCall, ...] = ()
+    chosen: RunCalls | None = None
+    app: AppReport | None = None
 
     def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
         """Return what `make` returns, made once for each key: the files do not change."""
@@ -165,26 +173,84 @@ class Trace:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """The runs of the dump by events, and by method where it is known."""
-        return tuple(part for block in find_blocks(self.dump) for part in self._by_method(block))
+        """The runs that are looked at by events, and by method and phase where they are known."""
+        phases = self.run_phases
+        wanted = None if self.chosen is None else set(self.chosen.run.tolist())
+        return tuple(
+            part
+            for block in self._all_blocks
+            for part in _split(block, lambda run: phases.get(run, ""))
+            if wanted is None or not wanted.isdisjoint(part.runs.tolist())
+            for part in [part if wanted is None else _runs_of(part, wanted)]
+        )
 
-    def _by_method(self, block: Block) -> list[Block]:
-        if not self._known_methods:
-            return [block]
-        methods = np.array([self._known_methods.get(run, "") for run in block.runs.tolist()])
-        names = list(dict.fromkeys(methods.tolist()))
-        if len(names) < 2:
-            return [block]
-        return [
-            replace(block, runs=block.runs[methods == name], first=block.first[methods == name])
-            for name in names
-        ]
+    @cached_property
+    def _all_blocks(self) -> tuple[Block, ...]:
+        """All runs of the dump by events, and by method where it was noted when they ran."""
+        known = self._known_methods
+        return tuple(
+            part
+            for block in find_blocks(self.dump)
+            for part in _split(block, lambda run: known.get(run, ""))
+        )
+
+    # -- the calls of a language model
+
+    @cached_property
+    def calls_of_runs(self) -> RunCalls:
+        """The executions in the dump, those that are looked at, as calls of a language model."""
+        if self.chosen is not None:
+            return self.chosen
+        noted = saved_generation(self.dump.path)
+        runs = [run for run in range(self.dump.num_runs) if self.dump.run_name_of(run) == _EXECUTE]
+        if noted is not None and len(noted[1]) == len(runs):
+            return noted_calls(np.array(runs, np.int64), noted[1])
+        by_method: dict[str | None, list[Block]] = {}
+        for block in self._all_blocks:
+            if block.executions:
+                by_method.setdefault(self.method_of(block), []).append(block)
+        program = self.recorded_program
+        fixed = [] if program is None else [m.name for m in program.methods if is_of_one_length(m)]
+        counts = None if self.app_report is None else self.app_report.token_counts
+        return told_calls(self.dump, by_method, self.methods, fixed, counts)
+
+    @cached_property
+    def app_report(self) -> AppReport | None:
+        """The report of the app that ran it; None without one. Raises `FormatError` for a damaged
+        one in run.json."""
+        generation = None if self.saved_run is None else self.saved_run.generation
+        if self.app is not None or generation is None or generation.app is None:
+            return self.app
+        return parse_app_report(generation.app)
+
+    @cached_property
+    def run_phases(self) -> Mapping[int, str]:
+        """The phase of each run of the dump of which it is known."""
+        calls = self.calls_of_runs
+        return {
+            run: phase
+            for run, phase in zip(calls.run.tolist(), calls.phase, strict=True)
+            if phase is not None
+        }
+
+    def phase_of(self, block: Block) -> str | None:
+        """Return the phase of a block's runs; None where it is not known."""
+        return self.run_phases.get(int(block.runs[0]))
+
+    def only(self, phase: str | None = None, calls: range | None = None) -> Trace:
+        """Return the trace of some of the executions alone: of a phase, and of the calls with these
+        numbers in the dump, counted from 0. Loading is left out.
+
+        Raises `MissingDataError` if no call is known to be of the phase, `UsageError` for numbers
+        beyond the last call.
+        """
+        return replace(self, chosen=self.calls_of_runs.chosen(phase, calls))
 
     @cached_property
     def known_calls(self) -> tuple[SavedCall, ...]:
         """`calls`, or those that `etscope run --save` noted beside the dump, with their inputs.
         Raises as `saved_calls`."""
-        return self.calls or saved_calls(self.dump.path)
+        return self.calls or saved_calls(self.dump.path, lambda: self.recorded_program)
 
     @cached_property
     def _known_methods(self) -> Mapping[int, str]:
@@ -198,8 +264,15 @@ class Trace:
     @cached_property
     def events(self) -> EventTable:
         """All timed events of the dump as one table."""
-        methods = tuple(map(self.method_of, self.blocks))
-        return EventTable(self.dump, self.blocks, methods, tuple(map(self.meanings, self.blocks)))
+        every = self._all_blocks
+        return EventTable(
+            dump=self.dump,
+            blocks=self.blocks,
+            methods=tuple(map(self.method_of, self.blocks)),
+            meanings=tuple(map(self.meanings, self.blocks)),
+            run_calls=execution_numbers(self.dump, every, map(self.method_of, every)),
+            run_phases=self.run_phases,
+        )
 
     @cached_property
     def attributions(self) -> tuple[Attribution, ...]:
@@ -244,14 +317,13 @@ class Trace:
         recorded = () if self.record is None else record_methods(self.record)
         return tuple(dict.fromkeys((*self.labels, *recorded)))
 
-    @cached_property
-    def _observed(self) -> Mapping[int, Observed]:
-        """The logged facts about each block's instructions, by `id` of the block."""
-        return {id(block): Observed.of(block) for block in self.blocks}
+    def _observed(self, block: Block) -> Observed:
+        """The logged facts about a block's instructions."""
+        return self.once(("observed", id(block)), lambda: Observed.of(block))
 
     @cached_property
     def _fitting(self) -> Mapping[int, tuple[str, ...]]:
-        """For each block, by its `id`, the methods that it fits, the chosen one first: one that no
+        """For each run of the dump the methods that it fits, the chosen one first: one that no
         block of other events was taken for.
 
         Blocks of the same events (of several bundled inputs) are of one method: nothing tells them
@@ -260,7 +332,7 @@ class Trace:
         ran = {call.method for call in self.calls} or saved_methods(self.dump.path)
         possible = [method for method in self.methods if method in ran] or self.methods
         likely: dict[tuple[EventKey, ...], list[str]] = {}
-        for block in self.blocks:
+        for block in self._all_blocks:
             if block.keys not in likely:
                 methods = possible if block.executions else ()
                 agreeing = [m for m in methods if self.disagreement(block, m) is None]
@@ -273,11 +345,12 @@ class Trace:
         for keys in sorted(likely, key=lambda keys: len(likely[keys])):  # those with a choice last
             fitting[keys] = tuple(sorted(likely[keys], key=lambda name: (name in taken, name)))
             taken.update(fitting[keys][:1])
-        found = {id(block): fitting[block.keys] for block in self.blocks}
-        for block in self.blocks:
+        found: dict[int, tuple[str, ...]] = {}
+        for block in self._all_blocks:
             known = self._known_methods.get(int(block.runs[0]))
-            if known in found[id(block)]:
-                found[id(block)] = (known,)
+            is_told = known is not None and (known in fitting[block.keys] or not self.methods)
+            fits = (known,) if known is not None and is_told else fitting[block.keys]
+            found.update(dict.fromkeys(block.runs.tolist(), fits))
         return found
 
     def _likeliest(self, block: Block, methods: list[str]) -> list[str]:
@@ -295,15 +368,15 @@ class Trace:
 
     def method_of(self, block: Block) -> str | None:
         """Return the method that the block ran; None for loading, or when it is not known."""
-        return next(iter(self._fitting[id(block)]), None)
+        return next(iter(self._fitting[int(block.runs[0])]), None)
 
     def also_fitting(self, block: Block) -> tuple[str, ...]:
         """Other methods that the block may be of as well: nothing in the dump tells them apart."""
-        return self._fitting[id(block)][1:]
+        return self._fitting[int(block.runs[0])][1:]
 
     def disagreement(self, block: Block, method: str) -> str | None:
         """Return the evidence that the block did not run `method`, if any."""
-        observed = self._observed[id(block)]
+        observed = self._observed(block)
         if method in self.labels:
             difference = differs_from_labels(observed, self.labels[method])
             if difference is not None or self.record is None:
@@ -319,7 +392,7 @@ class Trace:
         """Return the reason why the block is unlikely to be of `method`, if any."""
         if self.record is None or self.record.fingerprints is not None:
             return None
-        return doubt(self._observed[id(block)], self.symbols(method))
+        return doubt(self._observed(block), self.symbols(method))
 
     def verify(self) -> None:
         """Raise `MismatchError` if a run of the dump was of no method of the record or program;
@@ -403,8 +476,8 @@ class Trace:
             symbols = self.symbols(method)
         except MissingDataError:
             symbols = MethodSymbols(method, None)
-        labels: Sequence[str] = self.labels.get(method, ())
-        if not labels:
+        labels: Sequence[str] | None = self.labels.get(method)
+        if labels is None:  # a method that returns a constant has none
             ran = {
                 key.instruction: key.name.removeprefix(KERNEL_PREFIX)
                 for block in self.blocks
@@ -434,24 +507,29 @@ class Trace:
         return self.run_nodes(method).records
 
     def profiles(self) -> list[MethodProfile]:
-        """The profile of each method that ran, in order of first appearance.
+        """The profile of each method that ran and phase, in order of first appearance.
 
         Runs of an unknown method are taken for one method's as long as no instruction ran
         different things in them.
         """
-        named: dict[str | None, list[Block]] = {}
+        return self.once("profiles", self._profiles)
+
+    def _profiles(self) -> list[MethodProfile]:
+        named: dict[tuple[str | None, str | None], list[Block]] = {}
         for block in self.blocks:
             if block.executions:
-                named.setdefault(self.method_of(block), []).append(block)
+                kind = self.method_of(block), self.phase_of(block)
+                named.setdefault(kind, []).append(block)
         groups = [
-            (method, part)
-            for method, blocks in named.items()
+            (method, phase, part)
+            for (method, phase), blocks in named.items()
             for part in ([blocks] if method is not None else _without_contradiction(blocks))
         ]
         # Loading is logged without the method's name: of one method it is that one's.
         load = load_ticks(self.blocks) if len(groups) == 1 else {}
-        return [
-            method_profile(
+        found = []
+        for method, phase, blocks in groups:
+            profile = method_profile(
                 blocks,
                 self.shown_at(blocks[0]),
                 self.meanings,
@@ -459,8 +537,9 @@ class Trace:
                 load,
                 self.also_fitting(blocks[0]),
             )
-            for method, blocks in groups
-        ]
+            calls = None if phase is None else self.calls_of_runs.of_runs(profile.runs)
+            found.append(replace(profile, calls=calls))
+        return found
 
     def meanings(self, block: Block) -> Mapping[int, Meaning]:
         """The meaning of each event that a delegate logged, by its index in the block's keys."""
@@ -558,6 +637,21 @@ class Trace:
             count, total = found.get(key, (0, 0))
             found[key] = (count + len(mine), total + int(dump.allocation_size[mine].sum()))
         return found
+
+
+def _split(block: Block, kind_of: Callable[[int], str]) -> list[Block]:
+    """Return a block's runs by kind, in order of first appearance."""
+    kinds = {run: kind_of(run) for run in block.runs.tolist()}
+    names = dict.fromkeys(kinds.values())
+    if len(names) < 2:
+        return [block]
+    runs_of = {name: {run for run, kind in kinds.items() if kind == name} for name in names}
+    return [_runs_of(block, runs_of[name]) for name in names]
+
+
+def _runs_of(block: Block, wanted: Collection[int]) -> Block:
+    kept = np.array([run in wanted for run in block.runs.tolist()], np.bool_)
+    return block if kept.all() else replace(block, runs=block.runs[kept], first=block.first[kept])
 
 
 def differs_from_record(

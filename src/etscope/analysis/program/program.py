@@ -40,6 +40,7 @@ from etscope.formats.program.pte_schema import (
     Method,
     MoveCall,
     Operator,
+    ShapeDynamism,
     TensorValue,
     Value,
     ValueKind,
@@ -364,3 +365,13 @@ def quantizes_dynamically(program: Program, method: str) -> bool:
             if any(value.is_dynamic for node in read_xnnpack(data) for value in node.outputs):
                 return True
     return False
+
+
+def is_of_one_length(method: Method) -> bool:
+    """Return True if every run of a method has inputs of the same shapes."""
+    tensors = (method.values[index] for index in method.inputs)
+    return all(
+        value.dynamism is ShapeDynamism.STATIC
+        for value in tensors
+        if isinstance(value, TensorValue)
+    )

@@ -7,6 +7,7 @@ Options that belong together reach a command as one frozen dataclass: a decorato
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -368,6 +369,77 @@ def trace_options(function: Function) -> Function:
         source_unit_option,
     )
     return as_one_parameter(function, "files", TraceOptions, options)
+
+
+class _Calls(click.types.StringParamType):
+    """Numbers of calls: A..B, both included, or one of them, or one number alone."""
+
+    name = "calls"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = re.fullmatch(r"(\d{1,9})?(\.\.)?(\d{1,9})?", value)
+        if found is None or (found[1] is None and found[3] is None):
+            self.fail(f"{value!r} is not A..B: the numbers of the first and the last call")
+        first = int(found[1] or 0)
+        if found[2] is None:
+            return range(first, first + 1)
+        return range(first, ALL_CALLS if found[3] is None else int(found[3]) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenCalls:
+    """Values of `calls_options`: the calls of a language model that are looked at."""
+
+    phase: str | None
+    call: range | None
+
+    def of(self, trace: Trace) -> Trace:
+        """Return the trace of these calls; the same one if all are wanted. Raises as
+        `Trace.only`."""
+        return trace.only(self.phase, self._range(trace)) if self.is_given else trace
+
+    @property
+    def is_given(self) -> bool:
+        """True if not all calls are wanted."""
+        return self.phase is not None or self.call is not None
+
+    def run_of(self, trace: Trace) -> dict[str, Any]:
+        """Return the arguments `method` and `run` of a diagnosis of the first of these calls that
+        logged values; none if no call is chosen. Raises as `Trace.only` and `run_of_call`."""
+        if not self.is_given:
+            return {}
+        from etscope.analysis.numerics.runs import run_of_call
+
+        chosen = trace.calls_of_runs.chosen(self.phase, self._range(trace))
+        return dict(zip(("method", "run"), run_of_call(trace, chosen), strict=True))
+
+    def _range(self, trace: Trace) -> range | None:
+        calls = self.call
+        if calls is not None and calls.stop == ALL_CALLS:
+            return range(calls.start, len(trace.calls_of_runs.run))
+        return calls
+
+
+# The end of A.. : all calls from there.
+ALL_CALLS = 1 << 62
+
+
+def calls_options(function: Function) -> Function:
+    """Add the options that choose calls of a language model: the parameter `calls`."""
+    options = (
+        click.option(
+            "--phase",
+            metavar="PHASE",
+            help="Only the calls of a language model in this phase: prefill, decode, …",
+        ),
+        click.option(
+            "--call",
+            type=_Calls(),
+            metavar="A..B",
+            help="Only the calls with these numbers, counted from 0: 5..20, 5.. or 5.",
+        ),
+    )
+    return as_one_parameter(function, "calls", ChosenCalls, options)
 
 
 def open_trace(

@@ -13,7 +13,9 @@ import click
 from etscope.cli.options.common import (
     COUNT,
     FILE,
+    ChosenCalls,
     as_view,
+    calls_options,
     choice_option,
     columns_option,
     file_option,
@@ -76,6 +78,7 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
     help="Another dump of the program of BEFORE: its differences are noise. Repeatable.",
 )  # fmt: skip
 @click.option("--method", "-m", help="Compare this method only.")
+@calls_options
 @click.option(
     "--select", "-s", metavar="SELECTOR", help="Judge only what matches: 'op:conv* and …'."
 )
@@ -118,6 +121,7 @@ def command(
     data: tuple[str, ...],
     noise: tuple[str, ...],
     method: str | None,
+    calls: ChosenCalls,
     min_effect: float,
     confidence: float,
     warmup: int,
@@ -168,8 +172,9 @@ def command(
     names = [run.name for run in runs]
     policy, keep = Policy(min_effect, confidence, dumps=len(runs) - 1), row_filter(view.select)
     with progress(f"comparing {names[0]} with {', '.join(names[1:])}"):
-        first, *others = _opened(runs, len(etrecords) < 2, len(programs) < 2, force)
-        repeats = [_open(replace(runs[0], dump=Path(path)), force) for path in noise]
+        opened = _opened(runs, len(etrecords) < 2, len(programs) < 2, force)
+        first, *others = map(calls.of, opened)
+        repeats = [calls.of(_open(replace(runs[0], dump=Path(path)), force)) for path in noise]
         options: dict[str, Any] = {"noise": repeats, "method": method, "warmup": warmup}
         diffs = []
         for name, other in zip(names[1:], others, strict=True):
@@ -419,7 +424,7 @@ def _write(
     keep = row_filter(view.select)
     rows: dict[str, Any] = {"sort": view.sort, "limit": view.limit}
     if several:
-        by_method = [{one.sides.before.method: one for one in diff.methods} for diff in diffs]
+        by_method = [{one.sides.before.title(): one for one in diff.methods} for diff in diffs]
         methods_ran = dict.fromkeys(name for found in by_method for name in found)
         tables = [
             several_table(

@@ -203,6 +203,7 @@ def _linked_graph(files: GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes 
     from etscope.analysis.graphs.graph_names import find_graph
     from etscope.analysis.graphs.linked_graph import linked_graph
     from etscope.analysis.graphs.node_times import node_times
+    from etscope.analysis.profile.profile import profile_of
     from etscope.formats.etrecord.reader import read_etrecord
 
     if _is_executed(name):
@@ -225,7 +226,7 @@ def _linked_graph(files: GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes 
     if trace is None:
         return linked, None
     profiles = trace.profiles()
-    profile = next((profile for profile in profiles if profile.method == linked.method), None)
+    profile = profile_of(profiles, linked.method)
     if profile is None:
         ran = ", ".join(str(p.method) for p in profiles if p.method) or "none that is known"
         raise MissingDataError(

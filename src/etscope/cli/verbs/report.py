@@ -9,6 +9,8 @@ import click
 from etscope.cli.options.common import (
     FILE,
     OUTPUT_FILE,
+    ChosenCalls,
+    calls_options,
     debug_buffer_option,
     file_option,
     force_option,
@@ -63,6 +65,7 @@ from etscope.cli.options.common import (
     help="Method whose values are compared. Default: forward, else the one that ran, else the one "
     "that the inputs match.",
 )
+@calls_options
 @with_option
 @source_unit_option
 @unit_option
@@ -78,6 +81,7 @@ def command(
     numerics: bool | None,
     inputs: str | None,
     method: str | None,
+    calls: ChosenCalls,
     backend_files: tuple[str, ...],
     source_unit: str,
     unit: str | None,
@@ -110,7 +114,7 @@ def command(
         built_page()  # fails before the work if the page is not built
     given = None if inputs is None else lambda trace, method: read_inputs(trace, method, inputs)
     options = ReportOptions(
-        force, source_unit, unit, numerics, given, method, read_given(backend_files)
+        force, source_unit, unit, numerics, given, method, read_given(backend_files), calls.of
     )
     several = len(etrecords) > 1
     record = None if several or not etrecords else etrecords[0]

@@ -129,7 +129,7 @@ def _grouped(profile: MethodProfile, debugger: Debugger, group: str, count: int,
             },
             Column("share", Kind.SHARE): [float(times[name].mean()) / total for name in ordered],
         },
-        title=f"{profile.method or 'method'} by {title}",
+        title=f"{profile.title()} by {title}",
     )
 
 

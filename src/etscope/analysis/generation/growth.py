@@ -1,0 +1,102 @@
+"""How times grow with a token's position in the context: the slope, and how sure it is.
+
+Calls are sorted by position and divided into groups of as many calls each. Through the medians of
+the groups, which a few interrupted calls do not move, goes the line of least squares. Its interval
+is Student's, for as many degrees of freedom as there are groups but two, and wider where
+neighbouring groups deviate alike, as they do when a machine gets warm: by the factor for
+autocorrelated residuals, sqrt((1 + r) / (1 - r)), of a first-order process (M. S. Bartlett, 1935).
+
+What all times have in common is the machine's: where it gets slower, it does so for all of them. So
+the medians of a group are divided by how much more than usual the times of that group took: the
+median over all times, if there are enough of them. A few that grow do not move it.
+
+A time is said to grow when its p value is below 1 - `CONFIDENCE` after Holm's correction for the
+number of times that were looked at, and the line rises by at least `LEAST_SHARE` of the mean from
+the first position to the last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.optional import require
+
+CONFIDENCE = 0.99
+LEAST_SHARE = 0.02
+_MOST_GROUPS = 24
+_LEAST_IN_GROUP = 3
+_LEAST_GROUPS = 5
+_LEAST_TIMES = 8  # of which most do not grow
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Growth:
+    """Slopes of times over the position, in units of the times for each token; float64 [times].
+
+    low, high: the interval of `CONFIDENCE`, of each slope by itself. grows: bool, those of which it
+    is sure enough. intercept: the line at position 0.
+    """
+
+    slope: Floats
+    low: Floats
+    high: Floats
+    intercept: Floats
+    grows: npt.NDArray[np.bool_]
+
+
+def is_enough(position: npt.NDArray[np.int64]) -> bool:
+    """Return True if growth can be told from calls at these positions: 15 calls or more, at known
+    and different ones."""
+    known = len(position) >= _LEAST_GROUPS * _LEAST_IN_GROUP and position.min() >= 0
+    return bool(known and position.min() < position.max())
+
+
+def growth(position: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> Growth:
+    """Return how times grow with the position.
+
+    position: int64 [calls], from 0, of which there are enough. times: int64 [times, calls], all of
+    the same calls.
+    """
+    groups = min(_MOST_GROUPS, len(position) // _LEAST_IN_GROUP)
+    order = np.argsort(position, kind="stable")
+    parts = np.array_split(order, groups)
+    x = np.array([position[part].mean() for part in parts])
+    y = np.stack([np.median(times[:, part], axis=1) for part in parts], axis=1).astype(np.float64)
+    took = y[(y > 0).all(axis=1)]  # a clock of whole microseconds shows some as 0
+    if len(took) >= _LEAST_TIMES:
+        y /= np.median(took / took.mean(axis=1, keepdims=True), axis=0)
+    away = x - x.mean()
+    spread = float((away**2).sum())
+    slope = (y * away).sum(axis=1) / spread
+    middle = y.mean(axis=1)  # of the line, at the mean position of the groups
+    residuals = y - middle[:, None] - slope[:, None] * away
+    squares = (residuals**2).sum(axis=1)
+    lagged = (residuals[:, 1:] * residuals[:, :-1]).sum(axis=1)
+    alike = np.clip(np.divide(lagged, squares, where=squares > 0, out=np.zeros(len(y))), 0, 0.9)
+    error = np.sqrt(squares / (groups - 2) / spread * (1 + alike) / (1 - alike))
+    return _judged(slope, error, middle, x)
+
+
+def _judged(slope: Floats, error: Floats, middle: Floats, position: Floats) -> Growth:
+    """Return the slopes with their intervals, and those that are sure and large enough."""
+    special = require("scipy.special", wanted_by="growth with the position")
+    freedom = len(position) - 2
+    half = special.stdtrit(freedom, (1 + CONFIDENCE) / 2) * error
+    ratio = np.divide(slope, error, where=error > 0, out=np.where(slope > 0, np.inf, 0.0))
+    p = special.stdtr(freedom, -ratio)  # one-sided: that it rises
+    order = np.argsort(p, kind="stable")
+    holm = np.empty(len(p))
+    holm[order] = np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p))))
+    rise = slope * (position.max() - position.min())
+    return Growth(
+        slope=slope,
+        low=slope - half,
+        high=slope + half,
+        intercept=middle - slope * position.mean(),
+        grows=(holm < 1 - CONFIDENCE) & (rise >= LEAST_SHARE * middle) & (slope > 0),
+    )

@@ -1,0 +1,300 @@
+"""The executions in a dump as the calls of a language model: their phase, position and tokens.
+
+A run.json says what each call was. Without one, the names of the methods tell a part of it
+(`extension/llm/runner/constants.h`), and the rest is told from the dump: the runners of ExecuTorch
+give a program the prompt in one call or a few, which take longer than those of one token each, and
+whose values, where they were logged, are larger. What is told from the dump is marked as inferred.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.generation.counted_calls import counted_calls
+from etscope.errors import MissingDataError, UsageError
+from etscope.formats.etdump.debug_values import TensorRef
+from etscope.formats.etdump.reader import ETDump
+from etscope.formats.generation import DECODE, PREFILL, GenerationCalls
+from etscope.model.event_table import CALL_ROLES, Block
+
+Ints = npt.NDArray[np.int64]
+
+# Methods of which every call is of one phase; those of encoders have their own name as the phase.
+_PHASES = {
+    "prefill": PREFILL,
+    "prefill_forward": PREFILL,
+    "decode": DECODE,
+    "kv_forward": DECODE,
+}
+_ENCODERS = ("vision_encoder", "audio_encoder", "encoder")
+_EMBEDDING = "token_embedding"
+# Other models have an encoder or a decoder, too: of a language model there is one of these pairs,
+_PAIRS = (
+    {"prefill", "decode"},
+    {"prefill_forward", "kv_forward"},
+    {"token_embedding", "text_decoder"},
+    {"encoder", "text_decoder"},
+)
+# or methods that only programs of language models have: what a runner asks them for before it runs.
+_FACTS = frozenset(
+    {"get_max_seq_len", "get_max_context_len", "get_vocab_size", "use_kv_cache", "get_eos_ids"}
+)
+_KERNELS = "native_call_llama::"
+# A call is of several tokens if it takes this much longer than those of one that follow it, and its
+# instructions do: one that was interrupted is long in one of them alone.
+_LONGER, _INSTRUCTIONS_LONGER = 1.4, 1.2
+_NEAR = 7  # calls of one token that a call is compared with
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunCalls:
+    """The executions in a dump, in order, as columns [calls].
+
+    run: int64, index of the run in the dump. phase: None where it is not known. position: int64,
+    of the first token in the context, -1 where it is not known; tokens: int64, 0 where not known.
+    inferred: says how the phases were told from the dump; None if they were noted when it ran.
+    """
+
+    run: Ints
+    phase: tuple[str | None, ...]
+    position: Ints
+    tokens: Ints
+    inferred: str | None = None
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """The phases, in order of appearance; () if none is known."""
+        return tuple(dict.fromkeys(phase for phase in self.phase if phase is not None))
+
+    @property
+    def note(self) -> str | None:
+        """A sentence for the reader of phases that were told from the dump; None for noted ones."""
+        if self.inferred is None:
+            return None
+        return f"Phases were not noted when it ran: they are told {self.inferred}."
+
+    def chosen(self, phase: str | None, calls: range | None) -> RunCalls:
+        """Return the calls of a phase, and of those the ones with these numbers in the dump.
+
+        Raises `MissingDataError` for a phase that no call has, `UsageError` for numbers beyond the
+        last one.
+        """
+        kept = np.ones(len(self.run), np.bool_)
+        if phase is not None:
+            kept = np.array([one == phase for one in self.phase], np.bool_)
+            if not kept.any():
+                known = ", ".join(self.phases)
+                raise MissingDataError(
+                    f"no call of the dump is known to be of the phase {phase!r}",
+                    hint=f"phases are: {known}"
+                    if known
+                    else "phases are known of runs of etscope generate, and of dumps of a language "
+                    "model with its program or record (--program, --etrecord)",
+                )
+        if calls is not None:
+            if not (0 <= calls.start < len(kept) and calls.start < calls.stop <= len(kept)):
+                raise UsageError(
+                    f"there is no call {calls.start}..{calls.stop - 1}",
+                    hint=f"the dump has {len(kept):,} calls, counted from 0",
+                )
+            numbers = np.arange(len(kept))
+            kept &= (numbers >= calls.start) & (numbers < calls.stop)
+        if not kept.any():
+            raise MissingDataError(f"none of these calls is of the phase {phase!r}")
+        return self._of(kept)
+
+    def of_runs(self, runs: Ints) -> RunCalls:
+        """Return the calls that these runs of the dump are."""
+        return self._of(np.isin(self.run, runs))
+
+    def _of(self, kept: npt.NDArray[np.bool_]) -> RunCalls:
+        return replace(
+            self,
+            run=self.run[kept],
+            phase=tuple(one for one, keep in zip(self.phase, kept, strict=True) if keep),
+            position=self.position[kept],
+            tokens=self.tokens[kept],
+        )
+
+
+def noted_calls(runs: Ints, noted: GenerationCalls) -> RunCalls:
+    """Return the calls that were noted when they ran; `runs` are the dump's, as many."""
+    phases = tuple(noted.phases[index] for index in noted.phase.tolist())
+    return RunCalls(runs, phases, noted.position, noted.tokens)
+
+
+def told_calls(
+    dump: ETDump,
+    blocks: Mapping[str | None, Sequence[Block]],
+    methods: Collection[str],
+    of_one_length: Collection[str] = (),
+    counts: Sequence[tuple[int, int]] | None = None,
+) -> RunCalls:
+    """Return the executions in a dump with what can be told of them; of a program that is no
+    language model nothing is.
+
+    blocks: those that executed a method, by method. methods: all that the program has;
+    of_one_length: those of which every call takes as many tokens as the others. counts: of the
+    prompt's tokens and those generated after the first, of each generation, if an app tells them.
+    """
+    every = [block for of_it in blocks.values() for block in of_it]
+    working = {
+        id(block) for block in every if any(key.instruction is not None for key in block.keys)
+    }
+    # Runners also execute methods that only return a constant, such as get_max_seq_len.
+    blocks = {
+        method: [block for block in of_it if not working or id(block) in working]
+        for method, of_it in blocks.items()
+    }
+    method_of = {
+        run: method
+        for method, of_it in blocks.items()
+        for block in of_it
+        for run in block.runs.tolist()
+    }
+    runs = np.array(sorted(method_of), np.int64)
+    names = [method_of[run] for run in runs.tolist()]
+    phase: list[str | None] = [None] * len(runs)
+    tokens = np.zeros(len(runs), np.int64)
+    how: dict[str, None] = {}
+    is_language_model = (
+        counts is not None
+        or not _FACTS.isdisjoint(methods)
+        or any(text.startswith(_KERNELS) for text in dump.strings)
+        or any(pair <= set(methods) for pair in _PAIRS)
+    )
+    number = {run: index for index, run in enumerate(runs.tolist())}
+    for method, of_it in blocks.items() if is_language_model else ():
+        if not of_it:
+            continue
+        mine = [number[run] for block in of_it for run in block.runs.tolist()]
+        known = _PHASES.get(method or "")
+        if known is not None or method in _ENCODERS:
+            how["by the methods' names"] = None
+            for index in mine:
+                phase[index] = known or method
+        elif method != _EMBEDDING:
+            found = _by_counts(len(mine), counts)
+            if found is None and method not in of_one_length:
+                found = _by_values(dump, of_it) or _by_length(of_it)
+            if found is not None:
+                how[found.how] = None
+                for index, count in zip(sorted(mine), found.tokens.tolist(), strict=True):
+                    phase[index] = DECODE if count == 1 else PREFILL
+                    tokens[index] = max(count, 0)
+                for index, of_prompt in zip(sorted(mine), found.of_prompt, strict=False):
+                    phase[index] = PREFILL if of_prompt else DECODE
+    # An embedding is made for the call of the decoder that comes next.
+    after: str | None = None
+    for index in reversed(range(len(runs))):
+        if names[index] == _EMBEDDING:
+            phase[index] = after
+        elif phase[index] in (PREFILL, DECODE):
+            after = phase[index]
+    position = _positions(names, phase, tokens)
+    return RunCalls(runs, tuple(phase), position, tokens, "; ".join(how) or None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """How many tokens each execution of a method took, in order; -1 for several, nobody knows how
+    many. of_prompt: whether each took a part of the prompt, () where its tokens tell. how: in
+    words."""
+
+    tokens: Ints
+    how: str
+    of_prompt: tuple[bool, ...] = ()
+
+
+def _by_counts(calls: int, counts: Sequence[tuple[int, int]] | None) -> _Told | None:
+    """Tell calls from the numbers of tokens of the generations."""
+    told = None if counts is None else counted_calls(counts, calls)
+    if told is None:
+        return None
+    tokens = np.array([call.tokens for call in told], np.int64)
+    of_prompt = tuple(call.phase == PREFILL for call in told)
+    return _Told(tokens, "by the app's numbers of tokens", of_prompt)
+
+
+def _by_values(dump: ETDump, blocks: Sequence[Block]) -> _Told | None:
+    """Tell calls from the sizes of the tensors that they logged: those of several tokens have
+    larger ones, by the number of tokens."""
+    if len(blocks) != 1:
+        return None
+    block = blocks[0]
+    for key in block.keys:
+        for position in key.debug:
+            sizes = [_elements(dump, row) for row in block.column(position).tolist()]
+            least = min((size for size in sizes if size), default=0)
+            if not least or len(set(sizes)) < 2 or any(not size or size % least for size in sizes):
+                continue
+            tokens = np.array([(size or 0) // least for size in sizes], np.int64)
+            if tokens[0] > 1:
+                return _Told(tokens, "by the sizes of the values")
+    return None
+
+
+def _elements(dump: ETDump, row: int) -> int | None:
+    value = dump.value(row)
+    return math.prod(value.sizes) if isinstance(value, TensorRef) else None
+
+
+def _by_length(blocks: Sequence[Block]) -> _Told | None:
+    """Tell calls from their times, as the first one is known to take the prompt: a call of several
+    tokens is longer than those of one token after it, in most of its instructions."""
+    runs = np.concatenate([block.runs for block in blocks])
+    order = np.argsort(runs, kind="stable")
+    total = np.concatenate([block.ticks[list(block.executions)].sum(axis=0) for block in blocks])
+    spread = np.concatenate([_typical_ratio(block) for block in blocks])
+    total, spread = total[order].astype(np.float64), spread[order]
+    if len(total) < 3:
+        return None
+    tokens = np.ones(len(total), np.int64)
+    usual = float(np.median(total))
+    near: list[float] = []  # of the calls of one token that come next
+    for index in reversed(range(len(total))):
+        compared = float(np.median(near)) if near else usual
+        if total[index] > _LONGER * compared and spread[index] > _INSTRUCTIONS_LONGER:
+            tokens[index] = -1
+        else:
+            near = [float(total[index]), *near[: _NEAR - 1]]
+    if tokens[0] != -1 or (tokens == 1).sum() < 2:
+        return None
+    return _Told(tokens, "by the calls' lengths")
+
+
+def _typical_ratio(block: Block) -> npt.NDArray[np.float64]:
+    """For each run of a block how much longer than usual its instructions took: the median over the
+    time of all, so that one instruction that was interrupted does not count."""
+    calls = [index for index in block.profiled if block.keys[index].role in CALL_ROLES]
+    ticks = block.ticks[calls].astype(np.float64) if calls else block.ticks[:1].astype(np.float64)
+    usual = np.maximum(np.median(ticks, axis=1, keepdims=True), 1.0)
+    ratios = ticks / usual
+    order = np.argsort(ratios, axis=0, kind="stable")
+    weight = np.cumsum(np.take_along_axis(np.broadcast_to(usual, ratios.shape), order, 0), axis=0)
+    middle = np.argmax(weight >= weight[-1] / 2, axis=0)[None]
+    found: npt.NDArray[np.float64] = np.take_along_axis(
+        np.take_along_axis(ratios, order, 0), middle, 0
+    )[0]
+    return found
+
+
+def _positions(names: Sequence[str | None], phase: Sequence[str | None], tokens: Ints) -> Ints:
+    """Return the positions in the context, which begins anew with a prefill after a decode; -1
+    after a call of unknown length."""
+    position = np.full(len(tokens), -1, np.int64)
+    at, before = 0, None
+    for index, (name, its_phase) in enumerate(zip(names, phase, strict=True)):
+        if name == _EMBEDDING or its_phase not in (PREFILL, DECODE):
+            continue
+        if its_phase == PREFILL and before == DECODE:
+            at = 0
+        position[index] = at
+        at = at + int(tokens[index]) if at >= 0 and tokens[index] > 0 else -1
+        before = its_phase
+    return position

@@ -1,0 +1,482 @@
+"""`generate()`: from a prompt to the tokens of a language model, their times, and an ETDump."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from etscope.analysis.generation.feeding import PLACE, feed
+from etscope.analysis.generation.layout import Layout, layout_of
+from etscope.analysis.generation.plan import OF_ALL, OF_GENERATED, GenerationTask
+from etscope.errors import (
+    EtscopeWarning,
+    MismatchError,
+    MissingFileError,
+    UsageError,
+)
+from etscope.formats.bytes.files import PathLike
+from etscope.formats.conditions import conditions_here
+from etscope.formats.generation import Sampler
+from etscope.formats.torch_files.tensor_files import read_tensor_file
+from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES
+from etscope.run._runner_host import HERE, NATIVE, Place
+from etscope.run.execute import (
+    AUTO,
+    RUNNERS,
+    Executed,
+    ExecutionOptions,
+    Folder,
+    chosen_runner,
+    execute,
+)
+from etscope.run.generation.outcome import LOGITS, GenerationRun, Prompt
+from etscope.run.generation.prompt import (
+    Tokenizer,
+    arranged,
+    check_tokenizer,
+    check_tokens,
+    drawn_tokens,
+    encoder_inputs,
+    open_tokenizer,
+    tokens_from,
+)
+from etscope.run.job import ALL_EVENTS, DEBUG_LEVELS, NONE, PROFILING_LEVELS, Job
+from etscope.run.process import STOPPED
+from etscope.run.program import Opened, open_program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GenerateOptions:
+    """The options of `generate()`, under the same names."""
+
+    prompt: str | None
+    tokenizer: PathLike | None
+    tokens: Any
+    prompt_length: int | None
+    seed: int | None
+    inputs: Any
+    max_new_tokens: int
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    end_tokens: Sequence[int] | None
+    force_tokens: Any
+    logits: bool
+    iterations: int
+    warmup: int
+    data: PathLike | None
+    trace: bool
+    debug_level: str
+    debug_buffer_size: int | None
+    values_at: tuple[int, int] | None
+    profiling_level: str
+    profiled_iterations: int
+    allocations: bool
+    memory: bool
+    threads: int | None
+    libraries: tuple[PathLike, ...]
+    runner: str
+    isolate: bool
+    timeout: float | None
+    verify: bool
+    place: Place | None
+
+    def check(self) -> None:
+        """Raise `UsageError` for values that are not allowed, and for options that contradict each
+        other or would have no effect."""
+        for what, value, allowed in (
+            ("debug level", self.debug_level, DEBUG_LEVELS),
+            ("profiling level", self.profiling_level, PROFILING_LEVELS),
+            ("runner", self.runner, RUNNERS),
+        ):
+            if value not in allowed:
+                raise UsageError(
+                    f"there is no {what} {value!r}", hint=f"it is {', '.join(allowed)}"
+                )
+        for name, least in (
+            *(("max_new_tokens", 1), ("iterations", 1), ("profiled_iterations", 1), ("warmup", 0)),
+            *(("top_k", 1), ("threads", 1), ("debug_buffer_size", 1)),
+        ):
+            number = getattr(self, name)
+            if number is not None and not number >= least:
+                raise UsageError(f"{name} must be at least {least}, not {number}")
+        if not 0 <= self.temperature < float("inf"):
+            raise UsageError(f"temperature must be 0 or more, not {self.temperature}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UsageError(f"top_p is more than 0 and at most 1, not {self.top_p}")
+        if self.timeout is not None and not self.timeout > 0:
+            raise UsageError(f"timeout must be more than 0, not {self.timeout}")
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
+        values = self.debug_level != NONE
+        records_more = values or self.allocations or self.profiling_level != ALL_EVENTS
+        sources = [self.prompt, self.tokens, self.prompt_length]
+        for wrong, why in (
+            (
+                sum(one is not None for one in sources) > 1,
+                "a prompt is one of: a text, tokens, a length (prompt, tokens, prompt_length)",
+            ),
+            (
+                self.prompt is not None and self.tokenizer is None,
+                "a text needs the model's tokenizer (tokenizer=, --tokenizer); tokens= (--tokens) "
+                "takes ids",
+            ),
+            (
+                self.temperature == 0 and (self.top_k is not None or self.top_p is not None),
+                "top_k and top_p need a temperature above 0: at 0 the likeliest token is taken",
+            ),
+            (not self.trace and records_more, "this is recorded in traced runs only"),
+            (
+                not values and (self.values_at is not None or self.debug_buffer_size is not None),
+                "values are recorded with a debug level only",
+            ),
+            (
+                not self.isolate and (self.place is not None or self.runner == NATIVE),
+                "a run in this process is the Python runner's, on this machine",
+            ),
+            (
+                not self.isolate and self.timeout is not None,
+                "a run in this process cannot be timed out",
+            ),
+        ):
+            if wrong:
+                raise UsageError(why)
+
+    @property
+    def sampler(self) -> Sampler:
+        return Sampler(self.temperature, self.top_k, self.top_p, self.seed or 0)
+
+
+def generate(
+    program: Any,
+    prompt: str | None = None,
+    *,
+    tokenizer: PathLike | None = None,
+    tokens: Any = None,
+    prompt_length: int | None = None,
+    seed: int | None = None,
+    inputs: Any = (),
+    max_new_tokens: int = 128,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    end_tokens: Sequence[int] | None = None,
+    force_tokens: Any = None,
+    logits: bool = False,
+    iterations: int = 3,
+    warmup: int = 1,
+    etrecord: Any = None,
+    data: PathLike | None = None,
+    trace: bool = True,
+    debug_level: str = NONE,
+    debug_buffer_size: int | None = None,
+    values_at: tuple[int, int] | None = None,
+    profiling_level: str = ALL_EVENTS,
+    profiled_iterations: int = 1,
+    allocations: bool = False,
+    memory: bool = False,
+    threads: int | None = None,
+    libraries: PathLike | Sequence[PathLike] = (),
+    runner: str = AUTO,
+    isolate: bool = True,
+    timeout: float | None = None,
+    verify: bool = True,
+    place: Place | None = None,
+) -> GenerationRun:
+    """Generate tokens with the program of a language model, as its users do: the prompt, then a
+    token at a time with the cache.
+
+    By default there are separate runs, each with a load of its own: one without tracing, whose
+    times are those of the model, one that records the time of each event, and with a debug level
+    one that records values as well. Each generation begins at position 0.
+
+    program: as for `etscope.run.run`. Its methods are told by their names and what they take: see
+        `etscope.analysis.generation.layout`.
+    prompt: a text, which needs `tokenizer`, a tokenizer.json of the model. Or `tokens`: ids, in a
+        sequence, as text ("1,5,9") or in a file; or `prompt_length` ids drawn from `seed`. Without
+        any the prompt is the model's first token (`get_bos_id`).
+    inputs: arrays for the encoders of images and sound, in their order, or a file of them; -1 in
+        `tokens` is the place of the next one, without any they come first.
+    max_new_tokens: tokens to generate at most. end_tokens: ids that end a generation, by default
+        those of the program; () for none.
+    temperature, top_k, top_p, seed: the choice of the next token, exactly as
+        `etscope.analysis.generation.sampler` says: at temperature 0 the likeliest.
+    force_tokens: ids that are taken one after another in place of the likeliest (teacher forcing).
+    logits: keep the logits in a run of their own: the rows that tokens were chosen from, and with
+        `force_tokens` all rows that the program gives, also those of the prompt.
+    iterations, warmup: generations that count, and generations before them that do not.
+    profiled_iterations: generations of the run that records times. Values are of one generation.
+    values_at: the first and the last call (from 0, in a generation) that values are recorded of, on
+        the native runner.
+    memory: measure who takes the memory of the process, in a run of its own; native runner only.
+    etrecord, data, trace, debug_level, debug_buffer_size, profiling_level, allocations, threads,
+        libraries, runner, isolate, timeout, verify, place: as for `etscope.run.run`. verify=False
+        also takes a tokenizer of another size.
+
+    SIGINT (Ctrl-C) ends it after the call that runs; the result has what was recorded until then,
+    and `is_interrupted`.
+
+    Raises `MismatchError` for a program that is no language model, a prompt that is longer than the
+    cache, tokens that the model does not have and a tokenizer of another model, and what
+    `etscope.run.run` raises.
+    """
+    options = GenerateOptions(
+        prompt=prompt,
+        tokenizer=tokenizer,
+        tokens=tokens,
+        prompt_length=prompt_length,
+        seed=seed,
+        inputs=inputs,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        end_tokens=end_tokens,
+        force_tokens=force_tokens,
+        logits=logits,
+        iterations=iterations,
+        warmup=warmup,
+        data=data,
+        trace=trace,
+        debug_level=debug_level,
+        debug_buffer_size=debug_buffer_size,
+        values_at=values_at,
+        profiling_level=profiling_level,
+        profiled_iterations=profiled_iterations,
+        allocations=allocations,
+        memory=memory,
+        threads=threads,
+        libraries=(libraries,) if isinstance(libraries, (str, os.PathLike)) else tuple(libraries),
+        runner=runner,
+        isolate=isolate,
+        timeout=timeout,
+        verify=verify,
+        place=place,
+    )
+    options.check()
+    opened = open_program(program, etrecord)
+    if verify:
+        opened.check_record()
+    layout = layout_of(opened.program)
+    said = _prompt(options, layout)
+    task = _task(options, opened, layout, said)
+    return _run(options, opened, _jobs(task, options, opened), said, layout)
+
+
+# -- the prompt and the task
+
+
+def _prompt(options: GenerateOptions, layout: Layout) -> Prompt:
+    """Return the ids of the prompt. Raises `MismatchError` for ids that the model does not have."""
+    tokenizer: Tokenizer | None = None
+    if options.tokenizer is not None:
+        tokenizer = open_tokenizer(options.tokenizer)
+        if options.verify:
+            check_tokenizer(tokenizer, layout)
+    if options.prompt is not None and tokenizer is not None:
+        ids = tokenizer.ids(options.prompt)
+    elif options.tokens is not None:
+        ids = tokens_from(options.tokens)
+    elif options.prompt_length is not None:
+        ids = drawn_tokens(options.prompt_length, options.seed or 0, layout.vocabulary_size)
+    else:
+        ids = [] if layout.bos_token is None else [layout.bos_token]
+    check_tokens([one for one in ids if one != PLACE], layout)
+    return Prompt(tuple(ids), options.prompt, tokenizer)
+
+
+def _task(
+    options: GenerateOptions, opened: Opened, layout: Layout, prompt: Prompt
+) -> GenerationTask:
+    """Plan the generation. Raises `MismatchError` for a prompt that does not fit the program."""
+    made_up = options.seed or 0 if options.prompt_length is not None else options.seed
+    given = encoder_inputs(opened.program, layout, _arrays(options.inputs), made_up)
+    source = given.parts[0] if layout.source is not None and given.parts else None
+    parts = arranged(prompt.ids, () if source is not None else given.parts)
+    if not parts:
+        raise UsageError(
+            "there is no prompt",
+            hint="give a text with --tokenizer, ids (--tokens 1,5,9), or --prompt-length N",
+        )
+    rows = sum(len(part) if isinstance(part, Sequence) else part.rows for part in parts)
+    if layout.context_length is not None and rows > layout.context_length:
+        raise MismatchError(
+            f"the prompt has {rows:,} tokens, and the program's context {layout.context_length:,}",
+            hint="shorten the prompt, or export the model with a larger cache",
+        )
+    fed = feed(layout, parts, source)
+    forced = None if options.force_tokens is None else tuple(tokens_from(options.force_tokens))
+    if forced is not None:
+        check_tokens(forced, layout, "the forced tokens")
+        if not forced:
+            raise UsageError(
+                "there are no forced tokens", hint="leave out force_tokens, or give one"
+            )
+        room = None if layout.last_position is None else layout.last_position + 2 - rows
+        if room is not None and len(forced) > room:
+            raise MismatchError(
+                f"{len(forced):,} forced tokens after {rows:,} of the prompt are more than the "
+                f"program's context of {layout.context_length:,} takes: {max(room, 0):,}"
+            )
+    ends = layout.end_tokens if options.end_tokens is None else tuple(options.end_tokens)
+    return GenerationTask(
+        prompt=fed.prompt,
+        decode=fed.decode,
+        context=fed.context,
+        given=given.arrays,
+        logits_output=layout.logits_output,
+        max_new_tokens=options.max_new_tokens if forced is None else len(forced),
+        end_tokens=ends,
+        last_position=layout.last_position,
+        sampler=options.sampler,
+        runs=options.iterations,
+        warmup=options.warmup,
+        forced=forced,
+    )
+
+
+def _arrays(inputs: Any) -> list[Any]:
+    """Return the arrays for the encoders from those of a caller, or of a file or several."""
+    if inputs is None:
+        return []
+    if isinstance(inputs, (str, os.PathLike)):
+        return list(read_tensor_file(os.fspath(inputs)).values)
+    found: list[Any] = []
+    for one in inputs if isinstance(inputs, (list, tuple)) else [inputs]:
+        found += _arrays(one) if isinstance(one, (str, os.PathLike)) else [one]
+    return found
+
+
+def _jobs(task: GenerationTask, options: GenerateOptions, opened: Opened) -> dict[str, Job]:
+    """Return the runs by name, each of which records no more than it must."""
+    opened.check_weights(options.data)
+    for library in options.libraries:
+        if not Path(library).is_file():
+            raise MissingFileError(f"library not found: {os.fspath(library)}")
+    untraced = Job(
+        program=Path(),  # known when there is a folder for it
+        calls=(),
+        data=None if options.data is None else Path(options.data).resolve(),
+        trace=False,
+        threads=options.threads,
+        libraries=tuple(Path(path).resolve() for path in options.libraries),
+        generation=task,
+    )
+    if options.values_at is not None and options.values_at[0] >= task.calls:
+        raise UsageError(
+            f"there is no call {options.values_at[0]} to record values of: a generation has at "
+            f"most {task.calls:,}, counted from 0"
+        )
+    once = replace(task, runs=1, warmup=0)
+    jobs = {LATENCY: untraced}
+    if options.trace:
+        traced = replace(
+            untraced,
+            trace=True,
+            profiling_level=options.profiling_level,
+            allocations=options.allocations,
+        )
+        profiled = replace(task, runs=options.profiled_iterations)
+        jobs[PROFILE] = replace(traced, generation=profiled)
+        if options.debug_level != NONE:
+            jobs[VALUES] = replace(
+                traced,
+                debug_level=options.debug_level,
+                generation=replace(once, values_at=options.values_at),
+            )
+    if options.logits:
+        kept = OF_GENERATED if task.forced is None else OF_ALL
+        jobs[LOGITS] = replace(untraced, generation=replace(once, logits=kept))
+    if options.memory:
+        jobs[MEMORY] = replace(untraced, generation=once, memory=True)
+    return jobs
+
+
+# -- the runs
+
+
+def _run(
+    options: GenerateOptions,
+    opened: Opened,
+    jobs: dict[str, Job],
+    prompt: Prompt,
+    layout: Layout,
+) -> GenerationRun:
+    machine = HERE if options.place is None else options.place
+    execution = ExecutionOptions(
+        runner=chosen_runner(
+            options.runner,
+            list(jobs.values()),
+            opened.program,
+            isolate=options.isolate,
+            place=machine,
+        ),
+        isolate=options.isolate,
+        timeout=options.timeout,
+        debug_buffer_size=options.debug_buffer_size,
+        place=machine,
+    )
+    folder = Folder()
+    recorded_at = datetime.now(timezone.utc)
+    conditions = conditions_here() if options.place is None else None
+    passes: dict[str, Executed] = {}
+    stopped = False
+    try:
+        file = opened.file(folder.path)
+        for name, job in jobs.items():
+            own = folder.path / name
+            own.mkdir()
+            passes[name] = execute(replace(job, program=file), own, execution, opened.program)
+            stopped = (own / STOPPED).exists() or _generated(passes[name]).is_interrupted
+            if stopped:
+                break
+    except BaseException:
+        folder.remove()
+        raise
+    _warn_of_state(passes, greedy=options.temperature == 0)
+    return GenerationRun(
+        opened=opened,
+        layout=layout,
+        prompt=prompt,
+        passes=passes,
+        folder=folder,
+        recorded_at=recorded_at,
+        forced=not options.verify,
+        conditions=conditions,
+        is_interrupted=stopped,
+    )
+
+
+def _generated(done: Executed) -> Any:
+    assert done.result.generation is not None
+    return done.result.generation
+
+
+def _warn_of_state(passes: dict[str, Executed], *, greedy: bool) -> None:
+    """Warn when generations of one prompt gave other tokens: something survives between them."""
+    for done in passes.values():
+        result = _generated(done)
+        whole = [
+            tokens.tolist()
+            for tokens, reason in zip(result.tokens, result.stopped_by, strict=True)
+            if reason != "interrupted"
+        ]
+        for number, tokens in enumerate(whole):
+            if tokens != whole[0]:
+                pairs = zip(tokens, whole[0], strict=False)
+                first = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+                place = "in their number" if first is None else f"from token {first} on"
+                warnings.warn(
+                    f"generations 0 and {number} of the same prompt differ {place}"
+                    + (", although the likeliest token was taken" if greedy else "")
+                    + ": the program keeps a state that a new prompt does not set back",
+                    EtscopeWarning,
+                    stacklevel=4,
+                )
+                return

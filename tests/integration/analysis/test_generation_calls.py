@@ -1,0 +1,153 @@
+"""The phases of a language model's calls, told from a dump, and what grows with the position."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from etscope.analysis.profile.profile_table import profile_table
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.errors import MissingDataError, UsageError
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.pte import read_pte
+from etscope.units import TimeScale
+from tests.support.artifacts import Artifact, artifacts
+from tests.support.timed_dumps import generated_dump
+
+NS = Scale(TimeScale.NS, TimeScale.NS)
+
+
+@pytest.fixture(scope="module")
+def llama() -> Artifact:
+    return artifacts("llama_generate")
+
+
+def open_trace(llama: Artifact, dump: Path) -> Trace:
+    return Trace(read_etdump(dump), record=read_etrecord(llama.etrecord))
+
+
+PLANS = {
+    "a prompt": [40, *[1] * 50],
+    "two prompts": [12, *[1] * 20, 30, *[1] * 20],
+    "a prompt in pieces": [16, 16, 9, *[1] * 30],
+    "a short answer": [60, 1, 1, 1],
+    "unlike prompts": [100, *[1] * 30, 12, *[1] * 30],
+}
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_known_mix_is_told_from_the_lengths(
+    llama: Artifact, tmp_path: Path, plan: list[int], seed: int
+) -> None:
+    dump = generated_dump(
+        llama.etdump_timing, tmp_path / "x.etdp", plan, seed=seed, growing={66: 30.0}
+    )
+    calls = open_trace(llama, dump).calls_of_runs
+    assert list(calls.phase) == ["decode" if one == 1 else "prefill" for one in plan]
+    assert calls.inferred == "by the calls' lengths"
+    assert (calls.tokens[np.array(plan) == 1] == 1).all()
+    assert (calls.tokens[np.array(plan) > 1] == 0).all()
+
+
+def test_nothing_is_told_of_calls_of_one_token(llama: Artifact, tmp_path: Path) -> None:
+    """With noise, interrupted calls and a first call that is colder: no prefill is made up of it
+    but the first, which may be one."""
+    dump = generated_dump(llama.etdump_timing, tmp_path / "x.etdp", [1] * 80)
+    calls = open_trace(llama, dump).calls_of_runs
+    assert calls.phases == ()
+    assert len(open_trace(llama, dump).profiles()) == 1
+    with pytest.raises(MissingDataError, match="no call of the dump is known to be of the phase"):
+        open_trace(llama, dump).only("decode")
+
+
+def test_values_tell_the_number_of_tokens(llama: Artifact) -> None:
+    """The dump of a real run with values: a prompt and calls of one token."""
+    trace = open_trace(llama, llama.etdump)
+    calls = trace.calls_of_runs
+    prompt = int(np.load(llama.inputs)["forward/0/0"].shape[1])
+    assert prompt > 1
+    assert calls.inferred == "by the sizes of the values"
+    assert calls.tokens.tolist() == [prompt, *[1] * (len(calls.run) - 1)]
+    assert calls.position.tolist() == [0, *range(prompt, prompt + len(calls.run) - 1)]
+    assert calls.phases == ("prefill", "decode")
+
+
+def test_profiles_never_mix_phases(llama: Artifact, tmp_path: Path) -> None:
+    dump = generated_dump(llama.etdump_timing, tmp_path / "x.etdp", [40, *[1] * 30])
+    trace = open_trace(llama, dump)
+    prefill, decode = trace.profiles()
+    assert (prefill.title(), decode.title()) == ("forward · prefill", "forward · decode")
+    assert (len(prefill.runs), len(decode.runs)) == (1, 30)
+    assert prefill.total[0] > 2 * decode.total.mean()
+
+
+def test_only_some_calls(llama: Artifact, tmp_path: Path) -> None:
+    dump = generated_dump(llama.etdump_timing, tmp_path / "x.etdp", [40, *[1] * 30])
+    trace = open_trace(llama, dump)
+    (decode,) = trace.only("decode").profiles()
+    assert decode.runs.tolist() == list(range(1, 31))
+    (some,) = trace.only("decode", range(11)).profiles()
+    assert some.runs.tolist() == list(range(1, 11))
+    assert np.unique(trace.only(calls=range(3, 5)).events.call).tolist() == [3, 4]
+    with pytest.raises(UsageError, match=r"there is no call 5\.\.31"):
+        trace.only(calls=range(5, 32))
+    with pytest.raises(MissingDataError, match="none of these calls"):
+        trace.only("decode", range(1))
+
+
+def grown(trace: Trace) -> dict[int, tuple[float | None, float, float]]:
+    (decode,) = trace.only("decode").profiles()
+    table = profile_table(decode, NS)
+    found = {}
+    for number, slope, low, high in zip(
+        *(table.values[name] for name in ("instruction", "growth", "growth_low", "growth_high")),
+        strict=True,
+    ):
+        if number is not None:
+            found[number] = (slope, low, high)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_growth_is_found_within_its_confidence(llama: Artifact, tmp_path: Path, seed: int) -> None:
+    planted = {66: 40.0, 110: 30.0}
+    dump = generated_dump(
+        llama.etdump_timing, tmp_path / "x.etdp", [16, *[1] * 96], growing=planted, seed=seed
+    )
+    trace = open_trace(llama, dump)
+    noted = trace.calls_of_runs
+    noted.position[:] = [0, *range(16, 112)]  # as a run.json would say
+    found = grown(trace)
+    assert {number for number, (slope, *_) in found.items() if slope is not None} == set(planted)
+    for number, slope in planted.items():
+        told, low, high = found[number]
+        assert told is not None and low <= slope <= high
+        assert abs(told - slope) < 0.35 * slope
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_growth_is_claimed_where_none_is(llama: Artifact, tmp_path: Path, seed: int) -> None:
+    dump = generated_dump(
+        llama.etdump_timing, tmp_path / "x.etdp", [16, *[1] * 96], seed=seed, sigma=0.05
+    )
+    trace = open_trace(llama, dump)
+    trace.calls_of_runs.position[:] = [0, *range(16, 112)]
+    assert all(slope is None for slope, *_ in grown(trace).values())
+
+
+@pytest.mark.parametrize("name", ["cnn_xnnpack", "two_methods"])
+def test_an_ordinary_model_has_no_phases(name: str) -> None:
+    """Also one whose methods are called encode and decode."""
+    made = artifacts(name)
+    trace = Trace(
+        read_etdump(made.etdump_timing),
+        record=read_etrecord(made.etrecord),
+        program=read_pte(made.pte),
+    )
+    assert trace.calls_of_runs.phases == ()
+    assert all(profile.phase is None for profile in trace.profiles())
