@@ -383,6 +383,8 @@ export interface ValueDoc {
 export interface Memory {
   method: string;
   summary: TableDoc;
+  /** Who needs the method's memory, and its KV cache by context length, if it has one. */
+  owners: TableDoc[];
   /** Planned bytes alive at each instruction, with its label. */
   live: number[];
   labels: string[];

@@ -26,6 +26,7 @@ from etscope.analysis.info.etrecord_info import etrecord_sections
 from etscope.analysis.info.program_info import program_sections
 from etscope.analysis.matching.run_nodes import program_nodes
 from etscope.analysis.memory import MemoryPlan, memory_plans
+from etscope.analysis.memory_owners import program_memory
 from etscope.analysis.numerics.rows import WRONG, Numerics, NumericsRow, described
 from etscope.analysis.numerics.value_report import LOCAL, TOTAL, value_sections
 from etscope.analysis.numerics.values import ValueComparison
@@ -246,6 +247,11 @@ def _run(
         saved=None if trace is None else trace.saved_run,
         data=found.data,
     )
+    saved_memory = None if known.saved is None else known.saved.memory
+    memory = None
+    if program is not None:
+        measured = None if saved_memory is None else saved_memory.measured
+        memory = program_memory(program, found.data, record, measured, plans)
     named = () if record is None else record.graph_names
     views = [shown.view for shown in graphs]
     recorded = {view.linked.name: view.graph for view in views if view.linked.name in named}
@@ -267,7 +273,7 @@ def _run(
         "graphs": _graph_documents(found, graphs, program, lines),
         "numerics": numerics and numerics_document(numerics, methods, graphs, lines),
         "numericsNote": found.numerics_note,
-        "memory": memory_documents(plans, methods, run_nodes),
+        "memory": memory_documents(plans, methods, run_nodes, memory),
         "weights": None if program is None else table_document(part_by_part(known.files).table),
         "timeline": None
         if trace is None
