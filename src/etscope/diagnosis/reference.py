@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 import numpy as np
 
 from etscope.analysis.graphs.linked_graph import method_of_graph
+from etscope.analysis.graphs.partition import mutated_buffers
 from etscope.analysis.matching.logged_run import unfolded
 from etscope.analysis.matching.matching import parts_of
 from etscope.analysis.memory import methods_sharing_state
@@ -424,11 +425,27 @@ class EarlierRuns:
 
 
 def writers_of_state(trace: Trace, method: str) -> tuple[str, ...]:
-    """Return the other methods that ran and have the mutable buffers of a method."""
+    """Return the other methods that ran and have the mutable buffers of a method. Without the
+    program, methods of a language model share those of the same names."""
     program = trace.recorded_program
-    if program is None:
+    if program is not None:
+        found = methods_sharing_state(program, method)
+    elif trace.record is not None and trace.calls_of_runs.phases:
+        found = _with_same_buffers(trace.record, method)
+    else:
         return ()
-    return tuple(one for one in methods_sharing_state(program, method) if runs_of(trace, one))
+    return tuple(one for one in found if runs_of(trace, one))
+
+
+def _with_same_buffers(record: RecordView, method: str) -> tuple[str, ...]:
+    """Return the other methods of a record that write to buffers of the names of a method's."""
+    written = {
+        name: set(mutated_buffers(record, f"{EDGE}/{name}").values())
+        for name in record.edge_methods
+        if f"{EDGE}/{name}" in record.graph_names
+    }
+    own = written.pop(method, set())
+    return tuple(name for name, buffers in written.items() if own & buffers)
 
 
 def runs_before(
