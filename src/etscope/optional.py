@@ -40,8 +40,11 @@ _EXTRAS: dict[str, str | None] = {
     "prompt_toolkit": "debugger",
     "tensorboard": "tensorboard",
     "textual": "debugger",
+    "omegaconf": "torch",
     "tokenizers": "tokenizers",
     "torch": "torch",
+    "torchao": "torch",
+    "transformers": "llm",
     "tosa_serializer": "tosa",
     "werkzeug": "serve",
 }
