@@ -387,12 +387,9 @@ def _output_of_call(trace: Trace, wanted: OutputOf) -> Any:
 
     Raises `NumericGapError` where it is not known.
     """
-    number = int(trace.calls_of_runs.run[wanted.call])
-    run = next((one for one in runs_of(trace, wanted.method) if one.number == number), None)
-    if run is not None and trace.debug_buffer is not None:
-        logged = unfolded(trace.values(run.block, run.position, run.block.outputs))
-        if wanted.output < len(logged) and logged[wanted.output] is not None:
-            return logged[wanted.output]
+    logged = _logged_output(trace, wanted)
+    if logged is not None:
+        return logged
     record = trace.record
     if record is not None:
         from etscope.bridge.reference.reference import arrays_of, keeps_state, run_outputs
@@ -406,6 +403,25 @@ def _output_of_call(trace: Trace, wanted: OutputOf) -> Any:
         f"an input is an output of call {wanted.call}, of {wanted.method!r}, which was not logged",
         hint="record the values of all calls: etscope generate --debug-level intermediate_outputs",
     )
+
+
+def _logged_output(trace: Trace, wanted: OutputOf) -> Any:
+    """Return what a call gave to a later one as it was logged; None if it was not."""
+    number = int(trace.calls_of_runs.run[wanted.call])
+    run = next((one for one in runs_of(trace, wanted.method) if one.number == number), None)
+    if run is None or trace.debug_buffer is None:
+        return None
+    logged = unfolded(trace.values(run.block, run.position, run.block.outputs))
+    return logged[wanted.output] if wanted.output < len(logged) else None
+
+
+def computed_input(trace: Trace, method: str, run: MethodRun) -> OutputOf | None:
+    """Return the first input of a run that another call made and that was not logged: PyTorch
+    computes it, which is not to the last bit what ran."""
+    call = _calls(trace, method)(run)
+    sources = () if call is None or call.inputs is None else call.inputs.made_of or ()
+    made = [one for one in sources if isinstance(one, OutputOf)]
+    return next((one for one in made if _logged_output(trace, one) is None), None)
 
 
 class EarlierRun(NamedTuple):
