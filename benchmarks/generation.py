@@ -55,8 +55,8 @@ from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
 from etscope.views.page import document_of
 """
 _DOCUMENT = """
-document = document_of(list(report_inputs(runs_of_files([{path!r}]), ReportOptions(numerics=False))))
-result = document
+runs = runs_of_files([{path!r}])
+result = document_of(list(report_inputs(runs, ReportOptions(numerics=False))))
 """
 
 
@@ -95,7 +95,9 @@ def _events(layers: int) -> list[Event]:
 
     def delegate(parts: list[tuple[str, int]]) -> None:
         nonlocal instruction
-        events.extend((None, f"{name} #{n + 1}", instruction, ns, 0) for n, (name, ns) in enumerate(parts))
+        events.extend(
+            (None, f"{name} #{n + 1}", instruction, ns, 0) for n, (name, ns) in enumerate(parts)
+        )
         whole = sum(ns for _, ns in parts)
         events.append(("DELEGATE_CALL", None, instruction, whole + _AROUND, 0))
         instruction += 1

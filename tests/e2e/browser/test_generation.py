@@ -66,7 +66,8 @@ def test_it_fits_the_window(page: Any, report: str, width: int, theme: str) -> N
     screenshot(page, f"generation-{width}-{theme}")
     wide = page.evaluate(
         """() => [...document.querySelectorAll('[data-testid="generation"] .card')]
-             .filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.dataset.testid)"""
+             .filter((one) => one.scrollWidth > one.clientWidth + 1)
+             .map((one) => one.dataset.testid)"""
     )
     assert wide == []
     assert page.failures == []
@@ -142,8 +143,7 @@ def test_shares_are_those_of_the_groups(page: Any, report: str, document: dict[s
         )
         total = sum(generation["calls"]["time"][at] for at in decode)
         wanted = [
-            sum(series[at] for at in decode) / total
-            for series in generation["groups"][by]["times"]
+            sum(series[at] for at in decode) / total for series in generation["groups"][by]["times"]
         ]
         assert shares == pytest.approx(wanted)
         assert sum(shares) == pytest.approx(1)

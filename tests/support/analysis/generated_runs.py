@@ -40,7 +40,7 @@ def generated_run(
     growth: float = 0.0,
     sigma: float = 0.01,
     noted: bool = True,
-    sampler: Sampler = Sampler(),
+    temperature: float = 0.0,
 ) -> Path:
     """Write a run of the prompt and `decodes` decode calls, and return its dump.
 
@@ -83,7 +83,7 @@ def generated_run(
             (GenerationPass(None, 5_000_000, faster), GenerationPass("times", 5_000_000, made)),
             runs=generations,
             stopped_by="length",
-            sampler=sampler,
+            sampler=Sampler(temperature),
             text="a text",
         )
         content = {"program": "model.pte", "generation": found.to_json()}
@@ -112,7 +112,5 @@ def _log(
         writer.log_profiling(f"native_call_{kernel}", clock + 50, clock + 50 + length, **place)
         writer.log_profiling("OPERATOR_CALL", clock, clock + 100 + length, **place)
         clock += 100 + length
-    writer.log_profiling(
-        "Method::execute", begin, clock + AROUND, chain_index=-1, instruction_id=0
-    )
+    writer.log_profiling("Method::execute", begin, clock + AROUND, chain_index=-1, instruction_id=0)
     return clock + AROUND

@@ -135,8 +135,7 @@ class _Groups:
         yield Finding(
             "growth",
             Severity.COST,
-            f"{sentence}, from position {self.first:,} to "
-            f"{self.last:,}.",
+            f"{sentence}, from position {self.first:,} to {self.last:,}.",
             self.time.profile.method,
             self.time.quantity(grown),
             Place("generation"),

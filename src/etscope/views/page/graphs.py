@@ -18,8 +18,7 @@ from etscope.analysis.graphs.partition import Partition
 from etscope.analysis.graphs.partition_report import refusal_text
 from etscope.analysis.graphs.views import STATISTICS, GraphView, ViewNode
 from etscope.analysis.metrics import Metric
-from etscope.analysis.profile.profile import with_phase
-from etscope.analysis.profile.profile import Row
+from etscope.analysis.profile.profile import Row, with_phase
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_path, user_line
 from etscope.model.graph import Node

@@ -114,9 +114,7 @@ def test_json_has_the_same_numbers(capsys: pytest.CaptureFixture[str], tmp_path:
         assert found["rate_p50_tokens_s"] == row["rate_p50"]
 
 
-def test_only_what_is_chosen_is_counted(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_only_what_is_chosen_is_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = generated_run(tmp_path)
 
     def phases(*options: object) -> list[tuple[str, int]]:

@@ -14,7 +14,6 @@ from etscope.analysis.profile.timeline import timeline
 from etscope.analysis.profile.trace import Trace
 from etscope.cli import main
 from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.generation import Sampler
 from etscope.views.traces.span_nesting import nest_spans
 from tests.support.analysis.generated_runs import SEEING, generated_run
 
@@ -27,12 +26,16 @@ def test_calls_are_named_by_phase_and_token(tmp_path: Path) -> None:
     calls = traced_calls(trace_of(generated_run(tmp_path, decodes=3)))
     assert calls is not None
     names = [calls.name(at) for at in range(len(calls))]
-    assert names[:4] == names[4:] == [
-        "prefill 0: positions 0..5",
-        "decode 0: position 6",
-        "decode 1: position 7",
-        "decode 2: position 8",
-    ]
+    assert (
+        names[:4]
+        == names[4:]
+        == [
+            "prefill 0: positions 0..5",
+            "decode 0: position 6",
+            "decode 1: position 7",
+            "decode 2: position 8",
+        ]
+    )
     assert calls.chosen.tolist() == [100, 101, 102, 103] * 2
     assert calls.generation.tolist() == [0] * 4 + [1] * 4
 
@@ -47,7 +50,7 @@ def test_a_call_is_the_same_one_when_others_are_left_out(tmp_path: Path) -> None
 
 
 def test_drawn_tokens_are_not_told(tmp_path: Path) -> None:
-    path = generated_run(tmp_path, decodes=3, sampler=Sampler(temperature=1.0))
+    path = generated_run(tmp_path, decodes=3, temperature=1.0)
     calls = traced_calls(trace_of(path))
     assert calls is not None and set(calls.chosen.tolist()) == {-1}
 
@@ -64,7 +67,9 @@ def test_phases_hold_their_calls(tmp_path: Path) -> None:
     assert names[:3] == ["vision_encoder", "vision_encoder 0", "prefill"]
     executed = [n for n, name in enumerate(plain.names) if name == "Method::execute"]
     events = np.isin(plain.name_id, executed)
-    calls = mine & np.array([": " in found.names[n] or " 0" in found.names[n] for n in found.name_id])
+    calls = mine & np.array(
+        [": " in found.names[n] or " 0" in found.names[n] for n in found.name_id]
+    )
     assert sorted(found.start[calls]) == sorted(plain.start[events])
     assert sorted(found.end[calls]) == sorted(plain.end[events])
     # All else is as it was.
