@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,16 @@ from etscope.cli import main
 from etscope.errors import MissingDataError
 from etscope.fleet import query
 from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.run_json import read_run_json, saved_generation
+from etscope.formats.run_json import parse_run_json, read_run_json, saved_generation
 from etscope.lab.comparison.compare import compare
-from etscope.lab.jobs.generations import samples_of
+from etscope.lab.jobs.generations import prompt_file, samples_of
 from etscope.lab.jobs.records import Artifact, DeviceConfig, Job, Order, Outcome, State, input_path
 from etscope.lab.jobs.spec import set_files, spec_of
 from etscope.lab.lab import Lab
 from etscope.lab.server.app import create_app
 from etscope.lab.server.settings import Settings
-from etscope.lab.worker.measure import PARTIAL, answer_to
-from etscope.lab.worker.subprocesses import End
-from etscope.lab.worker.worker import _outcome
+from etscope.lab.worker import worker
+from etscope.lab.worker.measure import answer_to
 from etscope.run import generate
 from tests.support.artifacts import ROOT, artifacts
 from tests.support.lab_devices import device_of
@@ -272,20 +270,43 @@ def test_what_was_measured_before_an_error_stays(tmp_path: Path) -> None:
     assert {"run.json", "run.etdp"} <= {path.name for path in (job / "out").iterdir()}
 
 
-def test_what_was_measured_before_the_job_was_ended_stays(tmp_path: Path) -> None:
-    """As the worker sees it: time is up, or somebody stops the job."""
-    folder = tmp_path / "job"
-    folder.mkdir()
-    kept = {"summary": {"generation": [{"prompt": "p"}]}, "environment": {"runner": "native"}}
-    config = DeviceConfig("host", "host")
-    order = Order("1", 1, "t", {}, config, "")
-    nothing = _outcome(order, 5, folder, End(-9, "timeout"))
-    assert (nothing.state, nothing.summary) == (State.TIMEOUT, {})
-    (folder / PARTIAL).write_text(json.dumps({**kept, "marks": []}))
-    for reason, state in (("timeout", State.TIMEOUT), ("stopped", State.CANCELLED)):
-        outcome = _outcome(order, 5, folder, End(-9, reason))
-        assert outcome.state is state
-        assert (outcome.summary, outcome.environment) == (kept["summary"], kept["environment"])
+@pytest.mark.parametrize("how", ["stopped", "timeout"])
+def test_what_was_measured_before_the_job_was_ended_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Somebody stops the job after its first prompt, or its time is up."""
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("3,17\n" * 60)
+    generation = {"new_tokens": 100, "cold": 1, "warm": 2, "warmup": 0}
+    plain = {"kind": "generate", "model": str(llama()), "prompts": str(prompts), "runner": "native"}
+    limit = 3600 if how == "stopped" else 12
+    with Lab.open(tmp_path / "home") as lab:
+        wanted = spec_of({**plain, "generation": generation, "timeout_seconds": limit})
+        job = lab.submit(wanted)
+        order = Order(
+            job.id, 1, how, job.spec.model_dump(mode="json"), DeviceConfig("host", "host"),
+            lab.home.store_url,
+        )  # fmt: skip
+        heard = ""
+
+        def tell(message: Mapping[str, Any]) -> None:
+            nonlocal heard
+            heard += message.get("text", "")
+            if how == "stopped" and heard.count("recording times") > 1:  # of the second prompt
+                worker.stop(how)
+
+        outcome = worker.work(order, tell)
+        assert outcome.state is (State.CANCELLED if how == "stopped" else State.TIMEOUT)
+        rows = outcome.summary["generation"]
+        assert 0 < len(rows) < 60 and rows[0]["token_p50_ms"] > 0
+        assert outcome.environment["device"]["driver"] == "host"
+        names = {artifact.name for artifact in outcome.artifacts}
+        assert {"run.json", "run.etdp", "log.txt"} <= names
+        for number in range(len(rows)):
+            [kept] = [a for a in outcome.artifacts if a.name == prompt_file(number, "run.json")]
+            run = parse_run_json(lab.store.open(kept.sha256).read())
+            assert run.generation is not None and len(run.generation.generated_tokens) == 100
 
 
 # -- in the lab
@@ -441,18 +462,3 @@ def test_from_the_command_line(
     assert main(["lab", "list", "--kind", "generate", "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["findings"] for row in rows] == [1, 0]
-
-
-def test_a_generation_without_an_end_is_ended_in_time(tmp_path: Path) -> None:
-    """The job's time is up in the second prompt; the rows of the first one stay."""
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text("3,17\n" * 60)
-    once = {"new_tokens": 100, "cold": 1, "warm": 2, "warmup": 0}
-    files = {"model": llama(), "prompts": prompts}
-    begun = time.monotonic()
-    job = ordered(tmp_path / "job", files, generation=once, timeout_seconds=8)
-    answer = answer_to(job)
-    assert answer["state"] == "timeout"
-    assert time.monotonic() - begun < 60
-    assert 0 < len(answer["summary"]["generation"]) < 60
-    assert (job / "out" / "run.json").is_file()
