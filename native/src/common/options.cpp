@@ -259,7 +259,8 @@ const std::vector<Group>& groups() {
          "the greatest position that the cache has room for",
          false,
          [](O& o, C&, S& v) {
-           o.generation.last_position = v == "-1" ? -1 : parse_number<int64_t>("--last-position", v);
+           o.generation.last_position =
+               v == "-1" ? -1 : parse_number<int64_t>("--last-position", v);
          }},
         {"--generations",
          "N",
@@ -274,8 +275,8 @@ const std::vector<Group>& groups() {
          "from the softmax of logits / X",
          false,
          [](O& o, C&, S& v) {
-           o.generation.temperature = parse_real(
-               "--temperature", v, [](double x) { return x >= 0 && !std::isinf(x); });
+           o.generation.temperature =
+               parse_real("--temperature", v, [](double x) { return x >= 0 && !std::isinf(x); });
          }},
         {"--top-k",
          "N",
@@ -287,8 +288,7 @@ const std::vector<Group>& groups() {
          "and from the fewest of these that have the probability X together",
          false,
          [](O& o, C&, S& v) {
-           o.generation.top_p =
-               parse_real("--top-p", v, [](double x) { return x > 0 && x <= 1; });
+           o.generation.top_p = parse_real("--top-p", v, [](double x) { return x > 0 && x <= 1; });
          }},
         {"--sampler-seed",
          "N",

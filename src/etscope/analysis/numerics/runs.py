@@ -47,6 +47,11 @@ class MethodRun(NamedTuple):
     number: int
 
 
+def has_values(run: MethodRun) -> bool:
+    """Return whether a run logged values of operators."""
+    return any(key.debug for key in run.block.keys)
+
+
 def runs_of(trace: Trace, method: str) -> list[MethodRun]:
     """The runs of a method, in the order of the dump.
 
@@ -92,7 +97,7 @@ def chosen_run(trace: Trace, method: str, run: int | MethodRun | None) -> Method
         raise UsageError(f"the method {method!r} ran {times}: there is no run {run}")
     wanted = [runs[run]] if isinstance(run, int) else runs
     for candidate in wanted:
-        if any(key.debug for key in candidate.block.keys):
+        if has_values(candidate):
             return candidate
     raise NumericGapError("the ETDump has no values of operators", hint=RECORD_HINT)
 
@@ -109,12 +114,12 @@ def run_of_call(trace: Trace, chosen: RunCalls) -> tuple[str, MethodRun]:
         for run in runs_of(trace, method)
     }
     for number in chosen.run.tolist():
-        if number in every and any(key.debug for key in every[number][1].block.keys):
+        if number in every and has_values(every[number][1]):
             return every[number]
     have = [
         call
         for call, number in enumerate(trace.calls_of_runs.run.tolist())
-        if number in every and any(key.debug for key in every[number][1].block.keys)
+        if number in every and has_values(every[number][1])
     ]
     numbers = ", ".join(map(str, have[:6])) + (", …" if len(have) > 6 else "")
     raise NumericGapError(

@@ -142,6 +142,15 @@ def told_calls(
     of_one_length: those of which every call takes as many tokens as the others. counts: of the
     prompt's tokens and those generated after the first, of each generation, if an app tells them.
     """
+    every = [block for of_it in blocks.values() for block in of_it]
+    working = {
+        id(block) for block in every if any(key.instruction is not None for key in block.keys)
+    }
+    # Runners also execute methods that only return a constant, such as get_max_seq_len.
+    blocks = {
+        method: [block for block in of_it if not working or id(block) in working]
+        for method, of_it in blocks.items()
+    }
     method_of = {
         run: method
         for method, of_it in blocks.items()
@@ -160,9 +169,9 @@ def told_calls(
         or any(pair <= set(methods) for pair in _PAIRS)
     )
     number = {run: index for index, run in enumerate(runs.tolist())}
-    for method, every in blocks.items() if is_language_model else ():
-        # Runners also execute methods that only return a constant, such as get_max_seq_len.
-        of_it = [block for block in every if any(key.instruction is not None for key in block.keys)]
+    for method, of_it in blocks.items() if is_language_model else ():
+        if not of_it:
+            continue
         mine = [number[run] for block in of_it for run in block.runs.tolist()]
         known = _PHASES.get(method or "")
         if known is not None or method in _ENCODERS:
