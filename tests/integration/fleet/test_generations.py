@@ -16,6 +16,7 @@ pytest.importorskip("duckdb")
 pytest.importorskip("torch")
 
 import pyarrow.parquet as pq
+from etscope.run.generation._outcome import GenerationRun
 
 from etscope.analysis.profile.timeline import event_rows
 from etscope.analysis.profile.trace import Trace
@@ -24,7 +25,6 @@ from etscope.errors import MissingDataError
 from etscope.fleet import collect, query
 from etscope.formats.etdump.reader import read_etdump
 from etscope.run import generate
-from etscope.run.generation._outcome import GenerationRun
 from etscope.views.page.document import NANOSECONDS
 from tests.support.artifacts import artifacts
 from tests.support.fleet.dumps import saved_run
