@@ -380,12 +380,12 @@ def test_custom_sdpa_says_what_plain_attention_says() -> None:
     ("config", "more", "why"),
     [
         (Gemma2Config, {"num_hidden_layers": 2}, "attend to a window"),
-        (WhisperConfig, {"encoder_layers": 1, "decoder_layers": 1}, "only causal models of text"),
+        (WhisperConfig, {"encoder_layers": 1, "decoder_layers": 1, "d_model": 30}, "only causal models of text"),
     ],
 )
 def test_custom_sdpa_is_not_for_every_model(config: Any, more: Any, why: str) -> None:
     kinds = {Gemma2Config: AutoModelForCausalLM, WhisperConfig: AutoModelForSpeechSeq2Seq}
-    given = config(vocab_size=64, hidden_size=32, d_model=32, pad_token_id=0, **more)
+    given = config(vocab_size=64, pad_token_id=0, **more)
     model = kinds[config].from_config(given)
     with pytest.raises(UsageError, match=why):
         LanguageModel(model, context=16, sdpa="custom").methods()

@@ -24,9 +24,8 @@ def use_custom_attention(model: Any) -> None:
     with a cap on its scores, or in another type than float32.
     """
     text = model.config.get_text_config(decoder=True)
-    windows = {"sliding_attention", "chunked_attention"} & set(
-        getattr(text, "layer_types", None) or ()
-    )
+    kinds = getattr(text, "layer_types", None) or ()
+    windows = {"sliding_attention", "chunked_attention"}.intersection(kinds)
     for wrong, why in (
         (bool(windows), "some of its layers attend to a window"),
         (getattr(text, "attn_logit_softcapping", None) is not None, "its scores have a cap"),

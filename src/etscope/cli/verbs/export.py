@@ -175,7 +175,8 @@ language_model_options = (
         "--sdpa",
         type=click.Choice(("plain", "custom")),
         help="Attention of a causal language model: plain operators, which read the whole cache, "
-        "or ExecuTorch's llama::custom_sdpa, which reads it as far as it is filled. Default: plain.",
+        "or ExecuTorch's llama::custom_sdpa, which reads it as far as it is filled. "
+        "Default: plain.",
     ),
 )
 
