@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,18 @@ from etscope.model.report import Report, Section, facts
 from etscope.model.table import Column, Kind, Table
 from etscope.run.generation.prompt import Tokenizer
 
-if TYPE_CHECKING:
-    from etscope.evaluation._tokens import Window
-
 Ints = npt.NDArray[np.int64]
 _COLUMN_NAMES = ("index", "window", "position", "call")
 _SOME_KL = 1e-6  # nats, above what rounding makes in float32
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Tokens [begin, end) of a text, of which those from `first` on are predicted."""
+
+    begin: int
+    first: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,8 +144,8 @@ class TokenEvaluation:
         found, places = self.agreement, self.places
         call = int(places.call[at])
         yield (
-            f"first diverging token: {self._where(at)}: {self._named(int(found.top[at]))} in place of "
-            f"{self._named(int(found.reference_top[at]))}, which the reference has "
+            f"first diverging token: {self._where(at)}: {self._named(int(found.top[at]))} in place "
+            f"of {self._named(int(found.reference_top[at]))}, which the reference has "
             f"{found.gap[at]:.3g} above it"
         )
         record = "RECORD" if self.record is None else quote(self.record)

@@ -235,4 +235,3 @@ def _graph_of(record: RecordView, kind: str, method: str) -> str:
             f"the record has no graph {short_name(kind)!r} of the method {method!r}",
             hint=f"its graphs are: {known}",
         ) from error
-

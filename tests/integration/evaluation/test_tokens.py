@@ -231,7 +231,9 @@ def test_a_fault_of_both_methods_is_named_in_each(pair: Path, capsys: Captured) 
 
     weight = Model().body.attention[1].joined.weight
     program = pair / "both.pte"
-    program.write_bytes(planted((pair / "pair.pte").read_bytes(), weight, _scaled(1.3, slice(None))))
+    program.write_bytes(
+        planted((pair / "pair.pte").read_bytes(), weight, _scaled(1.3, slice(None)))
+    )
     for call in (1, 4):  # of the prompt, and a decode step
         code, wrong, _ = _diagnosed(pair, program, capsys, call, **PYTHON)
         assert code == 1
@@ -245,7 +247,9 @@ def test_a_fault_of_an_earlier_call_is_in_the_state_only(pair: Path, capsys: Cap
 
     weight = Model().body.places.weight
     program = pair / "early.pte"
-    program.write_bytes(planted((pair / "pair.pte").read_bytes(), weight, _scaled(3.0, slice(0, 8))))
+    program.write_bytes(
+        planted((pair / "pair.pte").read_bytes(), weight, _scaled(3.0, slice(0, 8)))
+    )
     code, wrong, notes = _diagnosed(pair, program, capsys, 4, **PYTHON)
     assert (code, wrong) == (0, [])
     assert "the state before this run is not the reference's" in notes
@@ -273,7 +277,9 @@ def test_the_values_of_one_call_alone_are_enough(pair: Path, capsys: Captured) -
     code, wrong, notes = _diagnosed(pair, pair / "pair.pte", capsys, 4, **native)
     assert (code, wrong) == (0, [])
     assert "the state before" not in notes
-    assert main(["numerics", str(pair / "ran"), "-r", str(pair / "pair.etrecord"), "--call", "2"]) == 4
+    assert (
+        main(["numerics", str(pair / "ran"), "-r", str(pair / "pair.etrecord"), "--call", "2"]) == 4
+    )
     assert "there are values of the calls 4" in capsys.readouterr().err
 
 
@@ -323,7 +329,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         evaluated(made.pte, etrecord=made.etrecord, prompt_length=0)
     with pytest.raises(UsageError, match="not that of a language model"):
         evaluated(artifacts("cnn_portable").pte)
-    with pytest.raises(UsageError, match="the reference: .*not that of a language model"):
+    with pytest.raises(UsageError, match=r"the reference: .*not that of a language model"):
         evaluated(made.pte, reference=artifacts("cnn_portable").pte)
     with pytest.raises(MismatchError, match="a vocabulary of 7 tokens, and the program of 512"):
         evaluated(made.pte, reference=torch.nn.Embedding(512, 7))

@@ -54,9 +54,7 @@ def take_logged_state(graph: ReferenceGraph, device: DeviceValues, memory: Memor
                 memory.take_device_state({buffer: value})
 
 
-def state_errors(
-    before: Mapping[str, torch.Tensor], memory: Memory
-) -> dict[str, float]:
+def state_errors(before: Mapping[str, torch.Tensor], memory: Memory) -> dict[str, float]:
     """Return how far the device's buffers are from the reference's where a run did not write to
     them, by buffer: SQNR in dB.
 
@@ -76,4 +74,3 @@ def state_errors(
         if power:
             errors[name] = float("inf") if not noise else 10 * float(np.log10(power / noise))
     return errors
-

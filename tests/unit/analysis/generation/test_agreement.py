@@ -66,7 +66,9 @@ def test_many_rows_in_chunks_are_those_of_scipy(
     assert found.reference_log_p == pytest.approx(p[range(23), tokens], rel=1e-13)
     assert 0 < found.flips.sum() < 23
     order = np.argsort(-program.astype(np.float64), axis=1, kind="stable")
-    ranks = [row.index(top) + 1 for row, top in zip(order.tolist(), found.reference_top, strict=True)]
+    ranks = [
+        row.index(top) + 1 for row, top in zip(order.tolist(), found.reference_top, strict=True)
+    ]
     assert found.rank.tolist() == ranks
     metrics = found.metrics
     assert metrics["tokens"] == 23
