@@ -16,7 +16,6 @@ pytest.importorskip("duckdb")
 pytest.importorskip("torch")
 
 import pyarrow.parquet as pq
-from etscope.run.generation._outcome import GenerationRun
 
 from etscope.analysis.profile.timeline import event_rows
 from etscope.analysis.profile.trace import Trace
