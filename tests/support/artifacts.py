@@ -62,6 +62,7 @@ RECIPES: dict[str, str] = {
     "transformer_portable": "transformer",
     "deep_transformer": "deep_transformer",
     "llama_xnnpack": "llama",
+    "decoders": "decoders",
     "two_methods": "methods",
     "forward_and_extra": "methods",
     "cond": "control_flow",

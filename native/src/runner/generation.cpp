@@ -71,15 +71,16 @@ class Numbers {
 /// One call of the plan, with the memory of its inputs.
 class Step {
  public:
-  Step(Session& session, const CallOptions& call) : call_(call), method_(session.method(call.method)) {
+  Step(Session& session, const CallOptions& call)
+      : call_(call), method_(session.method(call.method)) {
     if (call.inputs.size() != method_.input_count()) {
       throw Failure(
           kBadInput,
           "method '" + method_.name() + "' takes " + std::to_string(method_.input_count()) +
               " inputs, not " + std::to_string(call.inputs.size()));
     }
-    const size_t length =
-        call.length > 0 ? static_cast<size_t>(call.length) : std::max<size_t>(call.tokens.size(), 1);
+    const size_t length = call.length > 0 ? static_cast<size_t>(call.length)
+                                          : std::max<size_t>(call.tokens.size(), 1);
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       add_input(session, call.inputs[i], i, length);
     }
@@ -268,7 +269,9 @@ struct Logits {
 class Loop {
  public:
   Loop(Session& session, const Options& options)
-      : session_(session), options_(options.generation), level_(options.debug_level),
+      : session_(session),
+        options_(options.generation),
+        level_(options.debug_level),
         sampler_(options.generation) {
     for (const CallOptions& call : options.calls) {
       session.method(call.method); // all are loaded before one is executed
@@ -278,7 +281,8 @@ class Loop {
     }
     const auto calls = static_cast<size_t>(options_.generations) *
         (prompt_.size() + decode_.size() * static_cast<size_t>(options_.max_new_tokens - 1));
-    for (auto* column : {&record_.run, &record_.start_ns, &record_.execute_ns, &record_.sampling_ns}) {
+    for (auto* column :
+         {&record_.run, &record_.start_ns, &record_.execute_ns, &record_.sampling_ns}) {
       column->reserve(std::min<size_t>(calls, 1 << 20));
     }
   }

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from etscope.analysis.memory import MemoryPlan, PlannedValue, memory_plans, memory_report
+from etscope.analysis.memory import MemoryPlan, PlannedValue, memory_plans
 from etscope.analysis.state import (
     KV_CACHE,
     OTHER_STATE,
@@ -25,10 +25,10 @@ from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.ptd import ExternalData
 from etscope.formats.program.pte import Program
-from etscope.formats.program.pte_schema import Method, TensorValue
+from etscope.formats.program.pte_schema import Method, ShapeDynamism, TensorValue
 from etscope.formats.run_json import MeasuredMemory
 from etscope.model.report import Report, Section, rows
-from etscope.model.table import Column, Kind
+from etscope.model.table import Column, Kind, Table
 from etscope.units import format_bytes
 
 WEIGHTS_IN_PROGRAM = "weights in the program"
@@ -360,26 +360,51 @@ def owners_section(memory: ProgramMemory) -> Section:
     parts = list(memory.methods.items())
     if len(parts) > 1:
         parts.append((ALL_METHODS, memory.together))
-    content: list[tuple[str, str, int | None, float | None, str | None]] = []
-    for method, owners in parts:
-        total = sum(one.size or 0 for one in owners)
-        content += [
-            (method, one.owner, one.size, _share(one.size, total), one.known_by) for one in owners
-        ]
-        content.append((method, TOTAL, total, _share(total, total), None))
     return rows(
         "memory_by_owner",
         "Memory by method and owner",
-        (
-            Column("method"),
-            Column("owner"),
-            Column("size", Kind.BYTES),
-            Column("share", Kind.SHARE),
-            Column("known_by", title="known by", priority=1),
-        ),
-        content,
+        (Column("method"), *_OWNER_COLUMNS),
+        [(method, *row) for method, owners in parts for row in _owner_rows(owners)],
         tuple(_notes(memory)),
     )
+
+
+_OWNER_COLUMNS = (
+    Column("owner"),
+    Column("size", Kind.BYTES),
+    Column("known_by", title="known by", priority=1),
+    Column("share", Kind.SHARE),
+)
+
+
+def _owner_rows(
+    owners: Sequence[OwnedMemory],
+) -> Iterator[tuple[str, int | None, str | None, float | None]]:
+    total = sum(one.size or 0 for one in owners)
+    for one in owners:
+        yield one.owner, one.size, one.known_by, _share(one.size, total)
+    yield TOTAL, total, None, _share(total, total)
+
+
+def owner_tables(memory: ProgramMemory, method: str) -> tuple[Table, ...]:
+    """Narrow tables of one method: who needs its memory, and, if a cache grows with the context
+    length, the cache by length, up to 8 times the program's own."""
+    owners = memory.methods.get(method, ())
+    if not owners:
+        return ()
+    content = [
+        (f"{owner} ({known_by})" if known_by in (ESTIMATE, MEASURED) else owner, size, share)
+        for owner, size, known_by, share in _owner_rows(owners)
+    ]
+    columns = [column for column in _OWNER_COLUMNS if column.name != "known_by"]
+    found = [Table.of_rows(columns, content, title=f"Memory of {method} by owner")]
+    own = memory.state.context
+    group = next((group for group in memory.state.groups if method in group), ())
+    if own is not None and any(one.grows for one in memory.state.group(group)):
+        shown = [row[:3] for row in _context_rows(memory, group, 8 * own)]
+        title = f"KV cache by context length, {own:,} as exported"
+        found.append(Table.of_rows(_CONTEXT_COLUMNS[:3], shown, title=title))
+    return tuple(found)
 
 
 def _share(size: int | None, total: int) -> float | None:
@@ -435,24 +460,21 @@ def context_section(memory: ProgramMemory, context: int) -> Section:
     for group in groups:
         tensors = memory.state.group(group) if group else ()
         unsure += sum(one.kind == KV_CACHE and one.grows is None for one in tensors)
-        lengths = lengths_up_to(context, own)
-        content += [
-            (
-                " and ".join(group),
-                one.context,
-                one.kv_cache,
-                one.per_token,
-                one.full_windows,
-                one.other_state,
-                one.activations,
-                one.is_own,
-            )
-            for one in memory_by_context(memory, group, lengths)
-        ]
+        name = " and ".join(group)
+        content += [(name, *row) for row in _context_rows(memory, group, context)]
     notes = [
         f"The program was exported for a context of {own:,} ({memory.state.context_from}). Its "
         "activations at another length are not known: their shapes have the length as a number."
     ]
+    bounds = [
+        f"{value.tensor} of {name}"
+        for group in groups
+        for name in group
+        for value in memory.plans[name].values
+        if value.role == "input" and value.tensor.dynamism is ShapeDynamism.DYNAMIC_BOUND
+    ]
+    if bounds:
+        notes.append(f"Activations are planned for inputs of any size up to {', '.join(bounds)}.")
     if unsure:
         notes.append(
             f"{unsure:,} caches are taken to stay as they are: their dimension of "
@@ -461,45 +483,51 @@ def context_section(memory: ProgramMemory, context: int) -> Section:
     return rows(
         "memory_by_context",
         "Memory by context length",
-        (
-            Column("method"),
-            Column("context", Kind.COUNT),
-            Column("kv_cache", Kind.BYTES, title="KV cache"),
-            Column("per_token", Kind.BYTES, title="next token"),
-            Column("full_windows", Kind.BYTES, title="of it full windows", priority=1),
-            Column("other_state", Kind.BYTES, title="other state", priority=2),
-            Column("activations", Kind.BYTES, priority=1),
-            Column("is_own", Kind.BOOL, title="as exported", priority=2),
-        ),
+        (Column("method"), *_CONTEXT_COLUMNS),
         content,
         tuple(notes),
     )
 
 
+_CONTEXT_COLUMNS = (
+    Column("context", Kind.COUNT),
+    Column("kv_cache", Kind.BYTES, title="KV cache"),
+    Column("per_token", Kind.BYTES, title="next token"),
+    Column("full_windows", Kind.BYTES, title="of it full windows", priority=1),
+    Column("other_state", Kind.BYTES, title="other state", priority=2),
+    Column("activations", Kind.BYTES, priority=1),
+    Column("is_own", Kind.BOOL, title="as exported", priority=2),
+)
+
+
+def _context_rows(
+    memory: ProgramMemory, methods: Sequence[str], context: int
+) -> Iterator[tuple[int | bool | None, ...]]:
+    lengths = lengths_up_to(context, memory.state.context)
+    for one in memory_by_context(memory, methods, lengths):
+        yield (
+            one.context,
+            one.kv_cache,
+            one.per_token,
+            one.full_windows,
+            one.other_state,
+            one.activations,
+            one.is_own,
+        )
+
+
 # -- all of it as a report
 
 
-def owners_report(
-    program: Program,
-    about: Mapping[str, str],
-    record: RecordView | None = None,
-    data: Sequence[ExternalData] = (),
-    measured: MeasuredMemory | None = None,
-    *,
-    context: int | None = None,
-    force: bool = False,
-) -> Report:
-    """Build the report of `memory_report`, before it the sections "memory_by_owner",
-    "memory_by_context" (up to a `context`, if one is given) and "memory_state".
+def with_owners(report: Report, memory: ProgramMemory, context: int | None = None) -> Report:
+    """Return the `memory_report` of a program with the sections "memory_by_owner",
+    "memory_by_context" (up to a `context`, if one is given) and "memory_state" before its own.
 
-    The other arguments are those of `program_memory`. Raises what `memory_report` raises, and with
-    a context what `memory_by_context` raises.
+    Raises with a context what `memory_by_context` raises.
     """
-    plan = memory_report(program, about, record, force=force)
-    memory = program_memory(program, data, record, measured)
     sections = [owners_section(memory)]
     if context is not None:
         sections.append(context_section(memory, context))
     sections.append(state_section(memory.state))
     shown = tuple(section for section in sections if len(section.table))
-    return replace(plan, sections=(*shown, *plan.sections))
+    return replace(report, sections=(*shown, *report.sections))

@@ -42,10 +42,10 @@ _CACHE_NAME = re.compile(
     r"(k|v|kv|keys?|values?)_?caches?(_scales?|_zero_points?)?(_\d+)?$", re.IGNORECASE
 )
 # The facts that the kind of a buffer and its dimension of positions are known by.
-_NAME = "its name"
-_WRITES_FIT = "written along the context"  # in a dimension that is as long as the context
-_FORM = "written as caches of its form"  # in the same dimension, which is of another length
-_WRITES_DIFFER = "written along another length"
+_NAME = "name"
+_WRITES_FIT = "writes"  # along a dimension that is as long as the context
+_FORM = "writes, form"  # those of such a buffer, along a dimension of another length
+_WRITES_DIFFER = "writes of another length"
 _LEAST_RANK = 2  # of a cache: positions, and what is kept of each
 
 
@@ -211,15 +211,15 @@ def _judged(one: StateTensor, context: int, forms: set[_Form]) -> StateTensor:
         fitting = [d for d, size in enumerate(one.tensor.sizes) if size == context]
         if not is_named or len(fitting) != 1:
             return one
-        return replace(one, dim=fitting[0], grows=True, fact=f"{_NAME}; its length")
+        return replace(one, dim=fitting[0], grows=True, fact=f"{_NAME}, length")
     if one.length == context:
         is_cache = is_named or len(one.tensor.sizes) >= _LEAST_RANK
         kind = KV_CACHE if is_cache else OTHER_STATE
-        return replace(one, kind=kind, grows=True, fact="; ".join((*by_name, _WRITES_FIT)))
+        return replace(one, kind=kind, grows=True, fact=", ".join((*by_name, _WRITES_FIT)))
     if _form(one) in forms:
-        return replace(one, kind=KV_CACHE, grows=False, fact="; ".join((*by_name, _FORM)))
+        return replace(one, kind=KV_CACHE, grows=False, fact=", ".join((*by_name, _FORM)))
     grows = False if is_named else None
-    return replace(one, grows=grows, fact="; ".join((*by_name, _WRITES_DIFFER)))
+    return replace(one, grows=grows, fact=", ".join((*by_name, _WRITES_DIFFER)))
 
 
 _Form = tuple[int, tuple[int, ...], int | None]
@@ -369,6 +369,11 @@ def state_section(state: ProgramState) -> Section:
         notes.append(
             "The context length is not known: the program has no get_max_context_len or "
             "get_max_seq_len, and no buffer with the name of a cache."
+        )
+    if any(one.fact for tensors in state.methods.values() for one in tensors):
+        notes.append(
+            "Known by its name; by writes at positions of a dimension that is as long as the "
+            "context; or by writes and the form of such a buffer: a window of the context."
         )
     notes += [
         f"{' and '.join(group)} share these buffers." for group in state.groups if len(group) > 1

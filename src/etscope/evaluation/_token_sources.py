@@ -4,7 +4,7 @@ of a record, or of a module in PyTorch."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from etscope.errors import MissingDataError, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, FLOAT, RecordView
 from etscope.formats.generation import GenerationCalls
 from etscope.optional import require
+from etscope.run import Place
 from etscope.run.execute import ExecutionOptions, Folder, chosen_runner, execute
 from etscope.run.job import Job
 from etscope.run.program import Opened
@@ -119,6 +120,7 @@ class ProgramLogits:
     runner: str = "auto"
     isolate: bool = True
     timeout: float | None = None
+    place: Place | None = None
 
     @property
     def context(self) -> int | None:
@@ -140,8 +142,13 @@ class ProgramLogits:
                 generation=task,
             )
             program = self.opened.program
-            runner = chosen_runner(self.runner, [job], program, isolate=self.isolate)
-            options = ExecutionOptions(runner=runner, isolate=self.isolate, timeout=self.timeout)
+            options = ExecutionOptions(isolate=self.isolate, timeout=self.timeout)
+            if self.place is not None:
+                options = replace(options, place=self.place)
+            runner = chosen_runner(
+                self.runner, [job], program, isolate=self.isolate, place=options.place
+            )
+            options = replace(options, runner=runner)
             result = execute(job, work, options, program).result.generation
         finally:
             folder.remove()

@@ -44,7 +44,8 @@ from etscope.evaluation._token_sources import (
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.identify import ETRECORD, identify
 from etscope.optional import require
-from etscope.run import generate
+from etscope.run import Place, generate
+from etscope.run.execute import AUTO
 from etscope.run.generation.prompt import (
     Tokenizer,
     check_tokenizer,
@@ -94,6 +95,7 @@ def evaluate_tokens(
     isolate: bool = True,
     timeout: float | None = None,
     verify: bool = True,
+    place: Place | None = None,
     progress: Progress | None = None,
 ) -> TokenEvaluation:
     """Give a text to the program of a language model and to a reference, and compare their logits
@@ -116,6 +118,7 @@ def evaluate_tokens(
         token: what `etscope numerics FOLDER --call N` looks at.
     data, libraries, threads, runner, isolate, timeout, verify: as for `etscope.run.run`; the
         timeout is for each window.
+    place: the machine that the program runs on; a reference always runs on this one.
     progress: called with the number of windows that are done, and how many there are.
 
     Raises `UsageError` for less than two tokens and a program that is no language model,
@@ -148,6 +151,7 @@ def evaluate_tokens(
         runner=runner,
         isolate=isolate,
         timeout=timeout,
+        place=place,
     )
     other = _reference(own, reference, reference_graph)
     size = _context(own, other, context)
@@ -257,6 +261,8 @@ def _reference(own: ProgramLogits, given: Any, graph: str | None) -> LogitsSourc
         layout=layout,
         prompt=None,
         data=None,
+        runner=own.runner if own.place is None else AUTO,
+        place=None,
     )
 
 
@@ -386,7 +392,8 @@ def _save(
             iterations=1,
             warmup=0,
             debug_level=INTERMEDIATE_OUTPUTS,
-            values_at=(first, call),
+            # All calls, which the Python runner can record too: the last of them is this one.
+            values_at=None if first == 0 else (first, call),
             data=own.data,
             libraries=own.libraries,
             threads=own.threads,

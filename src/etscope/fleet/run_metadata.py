@@ -22,9 +22,11 @@ from etscope.formats.app_report import (
     read_app_report,
 )
 from etscope.formats.exported_program.exported_json import mapping
+from etscope.formats.generation import Generation, GenerationCalls
 from etscope.formats.run_json import (
     RUN_JSON,
     SavedRun,
+    generated_calls,
     parse_run_json,
     read_run_json,
     text_or_none,
@@ -38,8 +40,11 @@ _LONGEST = 180  # bytes of a name in a path; file systems take 255
 
 @dataclass(frozen=True, slots=True)
 class RunMetadata:
-    """Metadata of a run. device, model: UNKNOWN if not recorded. recorded_at: UTC, naive. app: the
-    report of the app that ran a language model, from run.json or a log beside the dump."""
+    """Metadata of a run. device, model: UNKNOWN if not recorded. recorded_at: UTC, naive.
+
+    app: the report of the app that ran a language model, from run.json or a log beside the dump.
+    generation, calls: as they were noted when it ran, and those of them that the dump has.
+    """
 
     device: str
     model: str
@@ -54,6 +59,13 @@ class RunMetadata:
     environment: Mapping[str, str] = field(default_factory=dict)
     marks: tuple[str, ...] = ()
     app: AppReport | None = None
+    generation: Generation | None = None
+    calls: GenerationCalls | None = None
+
+    @property
+    def has_calls(self) -> bool:
+        """True if the calls of a generation were noted when they ran."""
+        return self.generation is not None and bool(self.generation.passes)
 
 
 def run_metadata(
@@ -93,6 +105,8 @@ def run_metadata(
             environment=environment,
             marks=saved.marks,
             app=app,
+            generation=saved.generation,
+            calls=generated_calls(saved, source.url.rpartition("/")[2]),
         )
 
 

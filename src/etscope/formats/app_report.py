@@ -10,6 +10,9 @@ Three sources are read, each as the app leaves it:
   `aggregate_sampling_time_ms` is of the tokens after it; it and
   `aggregate_model_execution_time_ms` (in `Module::execute`) go on adding up in a later generation
   of a runner that was not reset. Rates and the time of execution are missing in older versions.
+- In a log without such a line, as logcat is of an app whose standard output goes nowhere: the lines
+  that the same function logs after it, from ``Prompt Tokens: 14    Generated Tokens: 54`` to
+  ``Sampling time over 68 tokens: 0.019000 (seconds)``.
 - The JSON of the Android benchmark (`benchmark_results.json`: a list of `BenchmarkMetric`, see
   `extension/benchmark/android`), and the lines that XCTest writes for the one of iOS
   (``Test Case '-[LLMTests test_generate_…]' measured [Tokens Per Second, t/s] average: …``).
@@ -39,8 +42,9 @@ from etscope.formats.exported_program.exported_json import (
     text,
 )
 
-OBSERVER, ANDROID, XCTEST, DATABASE = (
+OBSERVER, RUNNER, ANDROID, XCTEST, DATABASE = (
     "PyTorchObserver",
+    "runner's log",
     "BenchmarkMetric",
     "XCTest",
     "benchmark database",
@@ -96,8 +100,8 @@ class AppGeneration:
 
 @dataclass(frozen=True, slots=True)
 class AppReport:
-    """The report of an app. source: one of "PyTorchObserver", "BenchmarkMetric", "XCTest" and
-    "benchmark database".
+    """The report of an app. source: one of "PyTorchObserver", "runner's log", "BenchmarkMetric",
+    "XCTest" and "benchmark database".
 
     generations: in order; () if it ran no language model. metrics: those of a benchmark by name,
     the unit in it as in "avg_inference_latency(ms)". device: "samsung SM-S918B".
@@ -314,6 +318,7 @@ _PARTS = re.compile(r"(?P<model>[^_]+)_(?P<backend>[\w+]+)_(?P<quantization>\w+)
 def _of_log(lines: io.TextIOWrapper) -> AppReport:
     found: list[AppGeneration] = []
     measured: dict[str, list[tuple[str, float]]] = {}
+    told: list[dict[str, int]] = []
     previous: Mapping[str, Any] = {}
     for number, line in _numbered(lines):
         for match in _LINE.finditer(line):
@@ -323,11 +328,14 @@ def _of_log(lines: io.TextIOWrapper) -> AppReport:
             previous = stats
             if len(found) > _MOST:
                 raise FormatError(f"{where}a log of more than {_MOST:,} generations is too large")
+        _add_told(line, told)
         metric = _MEASURED.search(line)
         if metric is not None and len(measured) < _MOST:
             value = _measured_value(metric["value"], number)
             measured.setdefault(metric["test"], []).append((metric["metric"], value))
     benchmark = _of_tests(measured)
+    if not found and any("inference" in one for one in told):
+        return AppReport(RUNNER, tuple(_told_generations(told)))
     if not found and benchmark is None:
         raise MissingDataError("this log has no line PyTorchObserver {…}", hint=_HINT)
     if benchmark is None:
@@ -402,6 +410,50 @@ _XCTEST_METRICS = {
     ("generate", "Memory Peak Physical, kB"): ("peak_generate_mem_usage(mb)", 1 / 1024),
     ("generate", "Tokens Per Second, t/s"): ("token_per_sec", 1.0),
 }
+
+
+# -- The runner's lines in words.
+
+_TOKENS = re.compile(r"Prompt Tokens: (\d{1,12})\s+Generated Tokens: (\d{1,12})")
+_SECONDS = re.compile(
+    r"(Model Load Time|Total inference time|Prompt evaluation|Time to first generated token"
+    r"|Sampling time over \d+ tokens):\s*(-?\d{1,12}\.\d{1,9}) \(seconds\)"
+)
+_NAMES = {"Model": "load", "Total": "inference", "Prompt": "prefill", "Time": "first_token"}
+
+
+def _add_told(line: str, told: list[dict[str, int]]) -> None:
+    """Add what a line says to the last generation, or a new one with the line of its tokens."""
+    tokens = _TOKENS.search(line)
+    if tokens is not None and len(told) < _MOST:
+        told.append({"prompt_tokens": int(tokens[1]), "generated_tokens": int(tokens[2])})
+    seconds = _SECONDS.search(line) if told else None
+    if seconds is not None:
+        name = _NAMES.get(seconds[1].split()[0], "sampling")
+        told[-1].setdefault(name, round(float(seconds[2]) * 1000))
+
+
+def _told_generations(told: Sequence[Mapping[str, int]]) -> Iterator[AppGeneration]:
+    """The generations, of which each was logged to the end of its inference at least."""
+    previous: Mapping[str, Any] = {}
+    for number, one in enumerate(told, 1):
+        if "inference" not in one:
+            continue
+        load = max(0, one.get("load", 0))
+        start = 1 + load  # stamps whose differences are the times; 0 is one that was not taken
+        stats = {
+            **{name: one[name] for name in ("prompt_tokens", "generated_tokens")},
+            "model_load_start_ms": 1 if load else 0,
+            "model_load_end_ms": start if load else 0,
+            "inference_start_ms": start,
+            "inference_end_ms": start + one["inference"],
+            # Below 0 where the runner took no such stamp.
+            "prompt_eval_end_ms": start + one["prefill"] if one.get("prefill", -1) >= 0 else 0,
+            "first_token_ms": start + one["first_token"] if one.get("first_token", -1) >= 0 else 0,
+            "aggregate_sampling_time_ms": one.get("sampling"),
+        }
+        yield _generation(stats, previous, f"generation {number:,}: ")
+        previous = stats
 
 
 # -- The runner's JSON.

@@ -154,7 +154,7 @@ def saved_calls(
         return ()
     saved = read_run_json(path)
     with reading(RUN_JSON, path):
-        generated = _generated_calls(saved, Path(dump).name)
+        generated = generated_calls(saved, Path(dump).name)
         if generated is not None and saved.generation is not None:
             names = [generated.methods[index] for index in generated.method.tolist()]
             _, given = _read_inputs(saved, path)
@@ -183,8 +183,8 @@ def _runs_of_calls(saved: SavedRun, dump: Path, calls: int) -> Sequence[int | No
     return counts if len(counts) == calls else [None] * calls
 
 
-def _generated_calls(saved: SavedRun, dump: str) -> GenerationCalls | None:
-    """The calls of a generation that the dump of that name has; None for another run."""
+def generated_calls(saved: SavedRun, dump: str) -> GenerationCalls | None:
+    """Return the calls of a generation that the dump of that name has; None for another run."""
     if saved.generation is None:
         return None
     found = saved.generation.of_pass("values" if dump == VALUES_ETDP else "times")
@@ -199,7 +199,7 @@ def saved_generation(dump: PathLike | None) -> tuple[Generation, GenerationCalls
         return None
     saved = read_run_json(path)
     with reading(RUN_JSON, path):
-        calls = _generated_calls(saved, Path(dump).name)
+        calls = generated_calls(saved, Path(dump).name)
         return None if saved.generation is None or calls is None else (saved.generation, calls)
 
 
@@ -214,7 +214,7 @@ def saved_executions(dump: PathLike | None) -> tuple[str, ...]:
         return ()
     saved = read_run_json(path)
     with reading(RUN_JSON, path):
-        generated = _generated_calls(saved, Path(dump).name)
+        generated = generated_calls(saved, Path(dump).name)
         if generated is not None:
             return tuple(generated.methods[index] for index in generated.method.tolist())
         methods = [str(call["method"]) for call in saved.calls if "method" in call]

@@ -276,11 +276,12 @@ def _generation_flags(task: GenerationTask, place: PurePath) -> list[str]:
     words += [] if task.forced is None else ["--force-tokens", ids(task.forced)]
     if task.values_at is not None:
         words += ["--values-at", "{}..{}".format(*task.values_at)]
-    for call in (*task.prompt, *task.decode):
+    planned = [(call, False) for call in task.prompt] + [(call, True) for call in task.decode]
+    for call, decodes in planned:
         words += ["--method", call.method, "--count", str(call.count), "--length", str(call.length)]
         words += ["--tokens", ids(call.tokens)] if call.tokens else []
         words += ["--position", str(call.position)] if call.position >= 0 else []
-        words += ["--decode"] if call in task.decode else []
+        words += ["--decode"] if decodes else []
         words += ["--whole-context"] if call.whole else []
         for source in call.inputs:
             words += ["--input", _source_flag(source, task, place)]

@@ -174,6 +174,17 @@ def test_an_app_that_contradicts_its_runtime_is_told(runs: dict[str, Ran]) -> No
         reconcile_app(ran.trace(), ran.report, TimeScale.CYCLES)
 
 
+def test_a_dump_of_a_faster_run_is_told(runs: dict[str, Ran]) -> None:
+    """The app says that its time was in the runtime, whose time is far less."""
+    ran = runs["at once"]
+    (one,) = ran.report.generations
+    assert one.inference_ns is not None and one.execution_ns is not None
+    slow = changed(ran.report, inference_ns=9 * one.inference_ns, execution_ns=8 * one.execution_ns)
+    (finding,) = findings_of(reconcile_app(ran.trace(), slow))
+    assert finding.kind == "app-contradicts"
+    assert "were in Module::execute, but the dump has" in finding.sentence
+
+
 def test_sampling_beyond_what_is_left_is_told(runs: dict[str, Ran]) -> None:
     ran = runs["at once"]
     found = reconcile_app(

@@ -211,6 +211,50 @@ def test_a_sum_that_began_with_garbage_is_not_known(garbage: int) -> None:
     assert one.inference_ns == 1189 * MS
 
 
+WORDS = """\
+\tPrompt Tokens: 14    Generated Tokens: 54
+\tModel Load Time:\t\t2.277000 (seconds)
+\tTotal inference time:\t\t1.189000 (seconds)\t\t Rate: \t45.416316 (tokens/second)
+\t\tPrompt evaluation:\t0.164000 (seconds)\t\t Rate: \t85.365854 (tokens/second)
+\t\tGenerated 54 tokens:\t1.025000 (seconds)\t\t Rate: \t52.682927 (tokens/second)
+\tTime to first generated token:\t0.164000 (seconds)
+\tSampling time over 68 tokens:\t0.019000 (seconds)"""
+
+
+def in_logcat(words: str) -> str:
+    """As Android's runtime logs it, with lines of others between."""
+    lines = [f"I/ExecuTorch( 4411): {one}" for one in words.splitlines()]
+    return "D/Other( 1): a line\n".join(f"{one}\n" for one in lines)
+
+
+def test_a_log_without_the_line_has_it_in_words() -> None:
+    report = the_report(in_logcat(WORDS))
+    (one,) = the_report(line(**OLD)).generations
+    assert report == AppReport("runner's log", (one,))
+
+
+def test_the_line_goes_before_the_words() -> None:
+    assert the_report(f"{line()}\n{in_logcat(WORDS)}") == the_report(line())
+
+
+def test_words_of_several_generations_and_of_one_that_was_cut_off() -> None:
+    other = WORDS.replace("Generated Tokens: 54", "Generated Tokens: 7").replace("0.019", "0.003")
+    cut = WORDS.splitlines()[0]
+    report = the_report(in_logcat(WORDS) + in_logcat(other) + in_logcat(cut))
+    assert [one.generated_tokens for one in report.generations] == [54, 7]
+    assert [one.sampling_ns for one in report.generations] == [19 * MS, 3 * MS]
+    with pytest.raises(MissingDataError):
+        parse_app_reports(in_logcat(cut))
+
+
+def test_words_of_a_stamp_that_was_not_taken() -> None:
+    words = WORDS.replace("token:\t0.164000", "token:\t-1795674120.053000")
+    (one,) = the_report(in_logcat(words)).generations
+    assert (one.first_token_ns, one.prefill_ns) == (None, 164 * MS)
+    with pytest.raises(FormatError, match="generation 1: inference_end_ms is before"):
+        parse_app_reports(in_logcat(WORDS.replace("1.189000", "-1.189000")))
+
+
 def test_what_is_kept_is_read_back() -> None:
     for report in (the_report(line()), the_report(json.dumps(android())), the_report(xctest())):
         assert parse_app_report(json.loads(json.dumps(report.to_json()))) == report
@@ -450,7 +494,13 @@ def test_a_log_of_this_run() -> None:
 def test_mutated_logs_are_read_or_refused() -> None:
     """Never an error of Python's own, and never a time below 0."""
     random = np.random.default_rng(0)
-    sources = [line(), json.dumps(android()), json.dumps(database("A", android())), xctest()]
+    sources = [
+        line(),
+        in_logcat(WORDS),
+        json.dumps(android()),
+        json.dumps(database("A", android())),
+        xctest(),
+    ]
     outcomes = set()
     for number in range(1200):
         data = bytearray(sources[number % len(sources)].encode())

@@ -85,7 +85,7 @@ class Agreement:
         if len(forced) != len(program):
             raise MismatchError(f"{len(program)} rows of logits, and {len(forced)} tokens")
         size = reference.shape[1]
-        if len(forced) and not (0 <= forced.min() and forced.max() < size):
+        if len(forced) and not (forced.min() >= 0 and forced.max() < size):
             wrong = int(forced[(forced < 0) | (forced >= size)][0])
             raise MismatchError(f"token {wrong} is not one of the {size:,} that the logits are of")
         rows = max(1, _CHUNK // max(size, 1))

@@ -33,7 +33,7 @@ def counted_calls(
     call. warm_ups: how many there may have been before the one generation, with the same prompt.
     """
     for before in warm_ups if len(counts) == 1 else (0,):
-        per_generation = _calls_of([*counts[:1] * before, *counts], runs)
+        per_generation = _calls_of([*([counts[0]] * before), *counts], runs)
         if per_generation is not None:
             return tuple(
                 replace(call, generation=index - before)

@@ -144,4 +144,3 @@ def _notes(phases: Sequence[PhaseTimes]) -> Iterator[str]:
     yield from dict.fromkeys(one.note for one in phases if one.note is not None)
     if any(not one.total_tokens and one.phase in (PREFILL, DECODE) for one in phases):
         yield "How many tokens some calls took is not known: they have no times of a token."
-

@@ -34,7 +34,9 @@ _SAMPLING_NS = 1_500_000
 # Methods that run beside the decoder in a call of it, or before it: see
 # `extension/llm/runner/constants.h`.
 _BESIDE = ("token_embedding", "vision_encoder", "audio_encoder", "encoder")
+_GENERATE = "etscope generate"
 _MOST_BLOCKS = 8  # that are tried
+_FAR = 1.5
 _NOTABLE = 0.1  # of the app's time: outside of the runtime
 
 
@@ -171,6 +173,7 @@ class Reconciliation:
 
     source: of the times in `app_ns`: that of the app's report, or "etscope generate". by_token: the
     prompt was evaluated token by token. sampling_error_ns: how far the sum of sampling may be off.
+    execution_ns: in `Module::execute` by the app's clock, None if it does not tell.
     """
 
     source: str
@@ -178,6 +181,7 @@ class Reconciliation:
     by_token: bool = False
     notes: tuple[str, ...] = ()
     sampling_error_ns: float = 0.0
+    execution_ns: float | None = None
 
     def least(self, phase: PhaseTime) -> float:
         """Return the lowest difference that the clocks cannot tell from 0, in ns."""
@@ -240,7 +244,8 @@ def reconcile_app(
             f"Sampling is a sum of {sampled:,} times in whole milliseconds: it may be off by "
             f"{_ms(error)}.",
         )
-    return Reconciliation(report.source, tuple(rows), timed.by_token, notes, error)
+    execution = _sum(one.execution_ns for one in report.generations)
+    return Reconciliation(report.source, tuple(rows), timed.by_token, notes, error, execution)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +335,7 @@ def reconcile_calls(
         )
         for phase, mask in masks.items()
     )
-    return Reconciliation("etscope generate", phases)
+    return Reconciliation(_GENERATE, phases)
 
 
 def _sum(values: Iterable[int | None]) -> float | None:
@@ -387,6 +392,17 @@ def findings_of(reconciled: Reconciliation) -> tuple[Finding, ...]:
             )
             found.append(Finding("app-contradicts", Severity.PROBLEM, sentence))
     total = reconciled.phases[-1]
+    execution = reconciled.execution_ns
+    # It holds the runtime's time, and loading a method at its first execution.
+    if execution is not None and total.runtime_ns is not None:
+        stamps = _STAMP_NS + _SAMPLING_NS * math.sqrt(total.calls or 0)
+        if not found and execution > _FAR * total.runtime_ns + stamps:
+            sentence = (
+                f"By the app's clock {_ms(execution)} were in Module::execute, but the dump has "
+                f"{_ms(total.runtime_ns)}: it is of another run, or its clock has another unit "
+                "(--source-unit)."
+            )
+            found.append(Finding("app-contradicts", Severity.PROBLEM, sentence))
     if not found and total.share is not None and total.difference_ns is not None:
         found.append(_outside(reconciled))
     prefill = next((one for one in reconciled.phases if one.phase == PREFILL), None)
@@ -405,8 +421,11 @@ def _outside(reconciled: Reconciliation) -> Finding:
     """The finding of the app's time outside of the runtime."""
     total = reconciled.phases[-1]
     difference, share = total.difference_ns or 0.0, total.share or 0.0
-    parts = f"{_ms(max(0.0, total.rest_ns or 0.0))} of the tokenizer and the host"
-    if total.sampling_ns is not None:
+    rest = "the host" if reconciled.source == _GENERATE else "the tokenizer and the host"
+    parts = f"{_ms(max(0.0, total.rest_ns or 0.0))} of {rest}"
+    if total.sampling_ns is not None and (total.rest_ns or 0.0) < 0:
+        parts = f"no more than sampling, which took {_ms(total.sampling_ns)} in whole milliseconds"
+    elif total.sampling_ns is not None:
         parts = f"{_ms(total.sampling_ns)} of sampling, {parts}"
     sentence = (
         f"{format_share(max(0.0, share))} of the {_ms(total.app_ns)} are outside of the runtime: "
@@ -435,14 +454,14 @@ def reconciliation_table(
 
     columns = (
         Column("phase"),
-        Column("calls", Kind.COUNT),
-        Column("tokens", Kind.COUNT),
+        Column("calls", Kind.COUNT, priority=2),
+        Column("tokens", Kind.COUNT, priority=3),
         time("app", "app"),
         time("runtime", "runtime"),
         time("difference", "difference"),
         Column("share", Kind.SHARE),
         time("sampling", "sampling", 1),
-        time("rest", "tokenizer, host", 1),
+        time("rest", "host" if reconciled.source == _GENERATE else "tokenizer, host", 1),
     )
     content = []
     for one in reconciled.phases:

@@ -57,7 +57,6 @@ class TracedCalls:
             parts.append(f"positions {position}..{last}" if tokens > 1 else f"position {position}")
         return f"{named}: {', '.join(filter(None, parts))}" if parts else named
 
-
     def select(self, kept: npt.NDArray[np.bool_]) -> TracedCalls:
         """Return the calls of a mask."""
         columns = {name: getattr(self, name)[kept] for name in _COLUMNS}

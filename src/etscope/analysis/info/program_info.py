@@ -114,13 +114,13 @@ def bundled_sections(bundle: BundledFile, data: Sequence[ExternalData] = ()) -> 
 def external_sections(data: ExternalData, programs: Sequence[Program] = ()) -> tuple[Section, ...]:
     """The sections "file" and "external_data" (the entries, the largest first). programs: those
     that may ask for its keys."""
-    from etscope.formats.program.ptd import external_keys
+    from etscope.formats.program.ptd import external_readers
 
     entries = sorted(data.entries.values(), key=lambda entry: -entry.blob.size)
-    asked: dict[str, str] = {}
+    asked: dict[str, list[str]] = {}
     for program in programs:
-        for key, who in external_keys(program).items():
-            asked.setdefault(key, who)
+        for key, readers in external_readers(program).items():
+            asked.setdefault(key, []).extend(readers)
     head = facts(
         "file",
         f"{data.source.name}: external tensors of a program",
@@ -143,28 +143,33 @@ def external_sections(data: ExternalData, programs: Sequence[Program] = ()) -> t
     return tuple(section for section in (head, listed) if len(section.table))
 
 
-_ASKED_BY = Column("asked_by", title="asked for by", priority=1)
+_ASKED_BY = Column("asked_by", Kind.LIST, title="asked for by", priority=1)
 
 
 def _external_keys(program: Program, data: Sequence[ExternalData]) -> Section:
     """A section with one row for each key that a program asks for, as far as this is known."""
-    from etscope.formats.program.ptd import external_keys
-
     tensors = {
         value.name: value
         for method in program.methods
         for value in method.values
         if isinstance(value, TensorValue) and value.external
     }
+    readers_of: Mapping[str, Sequence[str]] = {}
+    if tensors or data:  # what XNNPACK asks for is not worth reading all of its data else
+        from etscope.formats.program.ptd import external_readers
+
+        readers_of = external_readers(program)
     content = []
-    for key, who in external_keys(program).items():
+    for key, readers in readers_of.items():
         file = next((one for one in data if key in one.entries), None)
         tensor = tensors.get(key)
         size = None if tensor is None else tensor.nbytes
         if file is not None:
             size = file.entries[key].blob.size
         shown = None if tensor is None else str(tensor)
-        content.append((key, shown, size, who, None if file is None else file.source.name))
+        content.append(
+            (key, shown, size, list(readers), None if file is None else file.source.name)
+        )
     return rows(
         "external_keys",
         "Data that the program asks for in .ptd files, the largest first",

@@ -33,7 +33,14 @@ _PHASES = {
 }
 _ENCODERS = ("vision_encoder", "audio_encoder", "encoder")
 _EMBEDDING = "token_embedding"
-# Methods that only programs of language models have: what a runner asks them for before it runs.
+# Other models have an encoder or a decoder, too: of a language model there is one of these pairs,
+_PAIRS = (
+    {"prefill", "decode"},
+    {"prefill_forward", "kv_forward"},
+    {"token_embedding", "text_decoder"},
+    {"encoder", "text_decoder"},
+)
+# or methods that only programs of language models have: what a runner asks them for before it runs.
 _FACTS = frozenset(
     {"get_max_seq_len", "get_max_context_len", "get_vocab_size", "use_kv_cache", "get_eos_ids"}
 )
@@ -135,6 +142,15 @@ def told_calls(
     of_one_length: those of which every call takes as many tokens as the others. counts: of the
     prompt's tokens and those generated after the first, of each generation, if an app tells them.
     """
+    every = [block for of_it in blocks.values() for block in of_it]
+    working = {
+        id(block) for block in every if any(key.instruction is not None for key in block.keys)
+    }
+    # Runners also execute methods that only return a constant, such as get_max_seq_len.
+    blocks = {
+        method: [block for block in of_it if not working or id(block) in working]
+        for method, of_it in blocks.items()
+    }
     method_of = {
         run: method
         for method, of_it in blocks.items()
@@ -150,19 +166,19 @@ def told_calls(
         counts is not None
         or not _FACTS.isdisjoint(methods)
         or any(text.startswith(_KERNELS) for text in dump.strings)
+        or any(pair <= set(methods) for pair in _PAIRS)
     )
-    decoder_apart = any(name in methods for name in ("text_decoder", _EMBEDDING))
     number = {run: index for index, run in enumerate(runs.tolist())}
-    for method, every in blocks.items():
-        # Runners also execute methods that only return a constant, such as get_max_seq_len.
-        of_it = [block for block in every if any(key.instruction is not None for key in block.keys)]
+    for method, of_it in blocks.items() if is_language_model else ():
+        if not of_it:
+            continue
         mine = [number[run] for block in of_it for run in block.runs.tolist()]
         known = _PHASES.get(method or "")
-        if known is not None or (method in _ENCODERS and (is_language_model or decoder_apart)):
+        if known is not None or method in _ENCODERS:
             how["by the methods' names"] = None
             for index in mine:
                 phase[index] = known or method
-        elif method != _EMBEDDING and (is_language_model or decoder_apart):
+        elif method != _EMBEDDING:
             found = _by_counts(len(mine), counts)
             if found is None and method not in of_one_length:
                 found = _by_values(dump, of_it) or _by_length(of_it)

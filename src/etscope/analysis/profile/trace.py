@@ -372,7 +372,8 @@ class Trace:
         found: dict[int, tuple[str, ...]] = {}
         for block in self._all_blocks:
             known = self._known_methods.get(int(block.runs[0]))
-            fits = (known,) if known in fitting[block.keys] else fitting[block.keys]
+            is_told = known is not None and (known in fitting[block.keys] or not self.methods)
+            fits = (known,) if known is not None and is_told else fitting[block.keys]
             found.update(dict.fromkeys(block.runs.tolist(), fits))
         return found
 

@@ -40,29 +40,26 @@ class AppLogOptions:
                 raise UsageError("--keep-app-log needs --app-log")
             return trace
         from etscope.formats.app_report import check_tokens, read_app_report
-        from etscope.formats.run_json import keep_app_report
 
         report = read_app_report(self.app_log)
         saved = trace.saved_run
         if saved is not None and saved.generation is not None:
             check_tokens(report, *saved.generation.token_counts)
-        if self.keep_app_log:
-            path = keep_app_report(trace.dump.path or "", report)
-            click.echo(f"the app's report is kept in {path}", err=True)
         return replace(trace, app=report)
 
     def tables(self, trace: Trace, files: TraceOptions, unit: str | None) -> list[Table]:
         """Return the times of the app, and those that `etscope generate` took around its calls,
-        beside the runtime's; [] where neither is known.
+        beside the runtime's; [] where neither is known. The report is kept if that was asked for.
 
         Raises `MismatchError` for the app's log of another run.
         """
-        from etscope.formats.run_json import saved_generation
+        from etscope.formats.run_json import keep_app_report, saved_generation
 
         report, noted = trace.app_report, saved_generation(trace.dump.path)
         if report is None and noted is None:
             return []
         from etscope.analysis.generation.reconcile import (
+            executions,
             reconcile_app,
             reconcile_calls,
             reconciliation_table,
@@ -70,10 +67,16 @@ class AppLogOptions:
         from etscope.model.finding import Files
 
         clock = TimeScale(files.source_unit)
+        # Of a generation that was stopped, the dump may have other calls than were noted.
         calls = None if noted is None else noted[1]
+        if calls is not None and len(calls) != len(executions(trace, clock).ns):
+            calls = None
         found = [] if calls is None else [reconcile_calls(trace, calls, clock)]
         if report is not None:
             found.append(reconcile_app(trace, report, clock, calls))
+        if report is not None and self.keep_app_log:
+            path = keep_app_report(trace.dump.path or "", report)
+            click.echo(f"the app's report is kept in {path}", err=True)
         given = Files(files.dump, files.etrecord, files.program, files.debug_buffer)
         shown = TimeScale(unit or TimeScale.MS.value)
         return [reconciliation_table(one, shown, given) for one in found]

@@ -245,7 +245,6 @@ class ViewOptions:
             raise nothing_matches(self.select, map(fields_of_row, rows))
         return matched or tables
 
-
     def phases(self, trace: Trace, source_unit: str, method: str | None) -> Table | None:
         """Return the table of the phases of a language model's calls; None for other dumps, and
         beside rows or columns that were asked for."""

@@ -34,23 +34,17 @@ INTERRUPTED = 130
 DEBUG_LEVELS = ("none", "program_outputs", "intermediate_outputs")
 
 
-class _Range(click.ParamType):
-    """Two numbers, A..B, or one."""
-
-    name = "range"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        if isinstance(value, tuple):
-            return value
-        found = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?", value)
-        if found is None:
-            self.fail(f"{value!r} is not A..B, two numbers of calls", param, ctx)
-        first, last = int(found[1]), int(found[2] or found[1])
-        if last < first:
-            self.fail(f"{value!r}: the last call is before the first", param, ctx)
-        return first, last
+def _range(
+    ctx: click.Context, option: click.Parameter, value: str | None
+) -> tuple[int, int] | None:
+    """Read two numbers, A..B, or one."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?", value)
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    if last < first:
+        raise click.BadParameter(f"{value!r} is not A..B, two numbers of calls", ctx, option)
+    return first, last
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +180,7 @@ _OPTIONS = (
     ),
     click.option(
         "--values-at",
-        type=_Range(),
+        callback=_range,
         metavar="A..B",
         help="Record values of these calls only, from 0. Native runner.",
     ),

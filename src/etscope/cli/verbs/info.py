@@ -118,26 +118,30 @@ class _Beside:
         """Open them. What is wrong with a file is said by its own report. Without `memory`, only
         programs with a .ptd tell of another file."""
         from etscope.formats.identify import BPTE, PTD, PTE, identify
-        from etscope.formats.program.bpte import read_program_file
-        from etscope.formats.program.ptd import read_ptd
-        from etscope.formats.run_json import run_at
 
         found = cls({}, {}, {})
         kinds: dict[str, str] = {}
         for file in files:
             with suppress(EtscopeError):
-                saved = run_at(file) if memory else None
-                if saved is None:
-                    kinds[file] = identify(file)
-                else:
-                    found.runs[file] = saved
-        if memory or PTD in kinds.values():
-            for file, kind in kinds.items():
-                with suppress(EtscopeError):
-                    if kind in (PTE, BPTE):
-                        found.programs[file] = read_program_file(file)[0]
-                    elif kind == PTD:
-                        found.data[file] = read_ptd(file)
+                if memory:
+                    from etscope.formats.run_json import run_at
+
+                    saved = run_at(file)
+                    if saved is not None:
+                        found.runs[file] = saved
+                        continue
+                kinds[file] = identify(file)
+        if not memory and PTD not in kinds.values():
+            return found
+        from etscope.formats.program.bpte import read_program_file
+        from etscope.formats.program.ptd import read_ptd
+
+        for file, kind in kinds.items():
+            with suppress(EtscopeError):
+                if kind in (PTE, BPTE):
+                    found.programs[file] = read_program_file(file)[0]
+                elif kind == PTD:
+                    found.data[file] = read_ptd(file)
         return found
 
     def report(self, file: str) -> Report:
@@ -151,7 +155,8 @@ class _Beside:
     ) -> Report:
         """Who needs the memory of a program, or who took that of a run."""
         from etscope.analysis.measured_memory import measured_report
-        from etscope.analysis.memory_owners import owners_report
+        from etscope.analysis.memory import memory_report
+        from etscope.analysis.memory_owners import program_memory, with_owners
         from etscope.errors import UsageError
         from etscope.formats.identify import BPTE, PTE, identify
         from etscope.formats.program.bpte import read_program_file
@@ -180,12 +185,7 @@ class _Beside:
             for run in self.runs.values()
             if run.memory is not None and run.text("program_sha256") in (None, fingerprint)
         )
-        return owners_report(
-            program,
-            {"file": file, "kind": kind},
-            record,
-            list(self.data.values()),
-            next(measured, None),
-            context=context,
-            force=force,
-        )
+        report = memory_report(program, {"file": file, "kind": kind}, record, force=force)
+        data = list(self.data.values())
+        memory = program_memory(program, data, record, next(measured, None))
+        return with_owners(report, memory, context)

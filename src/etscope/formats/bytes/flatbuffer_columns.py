@@ -193,9 +193,7 @@ class FlatBufferColumns:
         texts = dict(zip(ranks.tolist(), known, strict=True))
         return ids, tuple(texts[rank] for rank in range(len(texts)))
 
-    def _shared_strings(
-        self, positions: IntArray
-    ) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
+    def _shared_strings(self, positions: IntArray) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
         """As `strings`, of strings that are together longer than the file: each is read once."""
         one, index, which = np.unique(positions, return_index=True, return_inverse=True)
         starts, lengths = self.vectors(one[one >= 0], 1)

@@ -99,9 +99,9 @@ def tokens_from(given: str | PathLike | Sequence[int] | npt.NDArray[Any]) -> lis
     """
     if isinstance(given, (str, os.PathLike)):
         text = os.fspath(given)
-        if not re.fullmatch(r"[\s\d,-]*", text):
-            return _ids_of_file(Path(text))
-        return _ids_of_text(text, "the tokens")
+        if "," in text or re.fullmatch(r"\s*-?\d+\s*", text):
+            return _ids_of_text(text, "the tokens")
+        return _ids_of_file(Path(text))
     array = np.asarray(given)
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise UsageError(f"tokens are whole numbers, not {array.dtype}")
@@ -202,6 +202,13 @@ def encoder_inputs(
         arrays += [as_program_input(one, want) for one, want in zip(offered, expected, strict=True)]
         rows = 0 if encoder is layout.source else _rows(encoder)
         parts.append(Encoded(encoder, indices, rows))
+    if layout.source is not None and not values:
+        method = program.method(layout.source.method)
+        takes = ", ".join(str(method.values[index]) for index in method.inputs)
+        raise MismatchError(
+            f"{layout.source.method} needs its input, {takes}, and none is given",
+            hint="give it: inputs= (--inputs); or a seed, for numbers from it (seed=, --seed)",
+        )
     if len(arrays) < len(values) or (layout.source is not None and not parts):
         names = ", ".join(encoder.method for encoder in encoders) or "none"
         raise MismatchError(
@@ -233,8 +240,7 @@ def arranged(ids: Sequence[int], parts: Sequence[Encoded]) -> list[Sequence[int]
         return [*parts, *([ids] if ids else [])]
     if len(places) != len(parts):
         raise MismatchError(
-            f"the tokens have {len(places)} places for images and sound (-1), and {len(parts)} are "
-            "given",
+            f"images and sound among the tokens (-1): {len(places)}, and given: {len(parts)}",
             hint="give one array for each place: inputs= (--inputs)",
         )
     found: list[Sequence[int] | Encoded] = []

@@ -1,5 +1,9 @@
-"""Small language models with seeded weights, exported in the forms that their users have, and what
-plain PyTorch makes of a prompt."""
+"""A small decoder with seeded weights, exported in the forms that language models have, and what
+plain PyTorch makes of a prompt.
+
+`artifacts("decoders").extra("dynamic.pte")`, and so on for the names of `PROGRAMS`.
+"external.pte" is "one" with its weights in "external.ptd"; "tokenizer.json" has the vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir import (
+    EdgeProgramManager,
+    ExecutorchBackendConfig,
+    to_edge,
+    to_edge_transform_and_lower,
+)
+from executorch.exir.passes import MemoryPlanningPass
 from torch import nn
+
+from tests.support.artifact_recipes.workbench import Call, Workbench
 
 VOCABULARY, CONTEXT, WIDTH, CHUNK = 256, 64, 32, 8
 METADATA: dict[str, Any] = {
@@ -208,28 +223,43 @@ PROGRAMS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-def write_program(name: str, folder: Path, *, delegated: bool = False) -> Path:
-    """Export a program by name into a folder; `delegated`: for XNNPACK."""
-    from executorch.exir import ExecutorchBackendConfig, to_edge, to_edge_transform_and_lower
-    from executorch.exir.passes import MemoryPlanningPass
+def decoders(bench: Workbench) -> None:
+    """All of `PROGRAMS`. That with a dynamic length is on XNNPACK, and the artefact's own program,
+    with its record."""
+    for name in PROGRAMS:
+        edge = _lowered(name)
+        plan = MemoryPlanningPass(share_mutable_buffers=name == "pair")
+        config = ExecutorchBackendConfig(memory_planning_pass=plan)
+        made = bench.save(edge, config) if name == "dynamic" else edge.to_executorch(config)
+        (bench.folder / f"{name}.pte").write_bytes(made.buffer)
+    weights = ExecutorchBackendConfig(external_constants=lambda node: "external")
+    made = _lowered("one").to_executorch(weights)
+    (bench.folder / "external.pte").write_bytes(made.buffer)
+    made.write_tensor_data_to_file(str(bench.folder))
+    _write_tokenizer(bench.folder / "tokenizer.json")
+    bench.profile(Model(), Call((_ids(5), torch.arange(5))), debug_bytes=5_000_000)
 
-    metadata = dict(METADATA)
-    if name == "without_cache":
-        metadata["use_kv_cache"] = False
-    programs = PROGRAMS[name]()
-    if delegated:
-        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
-        edge = to_edge_transform_and_lower(
-            programs, partitioner=[XnnpackPartitioner()], constant_methods=metadata
+def _lowered(name: str) -> EdgeProgramManager:
+    metadata = {**METADATA, "use_kv_cache": name != "without_cache"}
+    if name == "dynamic":
+        return to_edge_transform_and_lower(
+            PROGRAMS[name](),
+            partitioner=[XnnpackPartitioner()],
+            constant_methods=metadata,
+            generate_etrecord=True,
         )
-    else:
-        edge = to_edge(programs, constant_methods=metadata)
-    plan = MemoryPlanningPass(share_mutable_buffers=name == "pair")
-    made = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=plan))
-    path = folder / f"{name}.pte"
-    path.write_bytes(made.buffer)
-    return path
+    return to_edge(PROGRAMS[name](), constant_methods=metadata)
+
+
+def _write_tokenizer(path: Path) -> None:
+    """Write a tokenizer of words w0 to w255, whose ids are their numbers."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {f"w{number}": number for number in range(VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(path))
 
 
 def eager_tokens(name: str, prompt: Sequence[int], count: int) -> list[int]:
@@ -243,7 +273,9 @@ def eager_tokens(name: str, prompt: Sequence[int], count: int) -> list[int]:
     return found
 
 
-def eager_logits(name: str, ids: Sequence[int], model: Model | None = None) -> np.ndarray:
+def eager_logits(
+    name: str, ids: Sequence[int], model: Model | None = None
+) -> npt.NDArray[np.float32]:
     """Return the logits of PyTorch for a whole context, float32 [tokens, vocabulary]."""
     model = model or Model()
     with torch.no_grad():
@@ -253,5 +285,7 @@ def eager_logits(name: str, ids: Sequence[int], model: Model | None = None) -> n
             embedded = torch.cat([model.vision_encoder(IMAGE), embedded], 1)
         if name == "listening":
             states = model.encoder(SOUND)
-        found: np.ndarray = model.body(embedded, torch.arange(embedded.shape[1]), states)[0].numpy()
+        found: npt.NDArray[np.float32] = model.body(
+            embedded, torch.arange(embedded.shape[1]), states
+        )[0].numpy()
     return found
