@@ -101,6 +101,9 @@ def test_sampling_is_told_once_of_the_decoder(tmp_path: Path) -> None:
     assert "beside-the-runtime" not in found_of(path, "decode", "token_embedding")
     told = found_of(path, "prefill", "text_decoder")["first-token"]
     assert told.sentence.startswith("Prefill of text_decoder is ")
+    assert told.command[1:3] == ("--method", "text_decoder")
+    longest = found_of(path, "decode", "token_embedding")["decode-operator"]
+    assert longest.sentence.startswith("Decode of token_embedding spends ")
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
