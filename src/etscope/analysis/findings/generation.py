@@ -106,7 +106,7 @@ class _Groups:
             f"{self.time.text(ticks)} a call"
         )
         if self.found is not None and self.found.grows[place]:
-            sentence += f"; it grows with context there, by {self._slope(place)}"
+            sentence += f"; it grows with context there, by {self._slope(place, '')}"
         select = self.time.selector(members, f"file:{PurePath(self.names[place]).name}")
         command = ("inspect", "--by", self.by)
         shown = Place("events", by=self.by, name=self.names[place])
@@ -153,7 +153,7 @@ class _Groups:
             ("inspect", "--by", self.by) if at <= whole else ("inspect",),
         )
 
-    def _slope(self, place: int) -> str:
+    def _slope(self, place: int, longer: str = " longer") -> str:
         """The slope of a group in words, with its interval."""
         assert self.found is not None
         is_clock = self.time.scale.source is TimeScale.CYCLES
@@ -163,7 +163,7 @@ class _Groups:
             format_float(float(scale(one[place])))
             for one in (self.found.slope, self.found.low, self.found.high)
         )
-        return f"{slope} {unit} longer for each token before it ({low} to {high})"
+        return f"{slope} {unit}{longer} for each token before it ({low} to {high})"
 
     def _where(self, place: int) -> str:
         """A group as a reader knows it: "attention.py:34 (model.layers.*.self_attn)"."""
