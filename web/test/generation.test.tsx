@@ -118,7 +118,7 @@ test("one generation, one method, and call by call", () => {
 });
 
 test("typical calls are real ones of median time", () => {
-  const [, decode] = panelsOf(made(60), { ...ALL, generation: 0, method: 1 });
+  const [, decode] = panelsOf(made(60), { ...ALL, method: 1 });
   decode!.points[7]!.time = 1e6; // interrupted
   const found = typicalOf(decode!, 20);
   expect(found.points).toHaveLength(20);
