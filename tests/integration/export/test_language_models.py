@@ -13,11 +13,15 @@ import torch
 from transformers import BertConfig, DynamicCache, LlamaConfig, ViTConfig
 
 from etscope import Inspector
+from etscope.analysis.profile.trace import Trace
 from etscope.cli.verbs.export import command
-from etscope.errors import EtscopeWarning, FormatError, UsageError
+from etscope.errors import EtscopeWarning, ExportFailure, FormatError, UsageError
 from etscope.etrecord import parse_etrecord
 from etscope.export import LanguageModel, Source, check_model_name, export, load_model
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
+from tests.support.artifact_recipes import custom_attention
 from tests.support.artifact_recipes import language_models as recipes
 from tests.support.artifacts import artifacts
 
@@ -177,6 +181,64 @@ def test_a_record_names_modules_and_lines_of_transformers() -> None:
     assert made.etrecord is not None
     inputs = parse_etrecord(str(made.etrecord))._representative_inputs
     assert [tuple(one.shape) for one in inputs] == [(1, 4), (1,)]
+
+
+def test_export_llm_says_what_its_model_says_without_a_cache() -> None:
+    model = custom_attention.llama().eval()
+    seen = torch.empty((1, 0), dtype=torch.int64)
+    found = list(calls("llama_custom_sdpa"))
+    assert [one.inputs[0].shape[1] for one in found] == [9, 1, 1, 1, 1, 1]
+    for _, (tokens, position), logits in found:
+        assert int(position) == seen.shape[1]
+        seen = torch.cat([seen, tokens], dim=1)
+        with torch.no_grad():
+            expected = model(seen)
+        assert torch.allclose(logits, expected, atol=1e-3)
+    assert not torch.allclose(found[1].output, found[2].output)  # the position counts
+
+
+def test_the_record_of_export_llm_is_whole() -> None:
+    made = artifacts("llama_custom_sdpa")
+    assert made.etrecord is not None
+    record = parse_etrecord(str(made.etrecord))
+    assert record.program_buffer() == made.pte.read_bytes()
+    assert [tuple(one.shape) for one in record._representative_inputs] == [(1, 3), (1,)]
+    (expected,) = record._reference_outputs["forward"][0]
+    with torch.no_grad():
+        logits = custom_attention.llama().eval()(record._representative_inputs[0])
+    assert torch.allclose(expected, logits, atol=1e-3)
+    partition = record.partition["forward"]
+    # The first partitioner takes linear layers that quantise their inputs, of which there are none.
+    assert [one.backend for one in partition.partitionings] == ["XnnpackBackend"] * 2
+    assert {call.backend for call in partition.calls} == {"XnnpackBackend"}
+
+    trace = Trace(
+        read_etdump(made.etdump_timing),
+        record=read_etrecord(made.etrecord),
+        program=read_pte(made.pte),
+    )
+    for profile in trace.profiles():
+        rows = [row for row in profile.rows if row.name == "llama::custom_sdpa.out"]
+        assert [row.attribution.module for row in rows] == [
+            f"layers.{i}.attention.SDPA" for i in range(2)
+        ]
+        files = {Path(line.file).name for row in rows for line in row.attribution.lines}
+        assert files == {"sdpa.py"}
+
+
+@pytest.mark.parametrize("field", ["export_only", "foundation_weights_file", "lora_weights_file"])
+def test_what_export_llm_writes_elsewhere(field: str, tmp_path: Path) -> None:
+    path = custom_attention.write_config(tmp_path)
+    path.write_text(path.read_text().replace("export:\n", f"export:\n  {field}: true\n"))
+    with pytest.raises(UsageError, match=f"export.{field} in .*llm.yaml cannot be kept"):
+        load_model(str(path)).export()
+
+
+def test_what_fails_in_export_llm(tmp_path: Path) -> None:
+    path = custom_attention.write_config(tmp_path)
+    (tmp_path / "params.json").write_text("{}")
+    with pytest.raises(ExportFailure, match="export_llm fails: "):
+        load_model(str(path)).export()
 
 
 def test_constants_of_a_program() -> None:
