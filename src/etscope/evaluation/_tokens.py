@@ -10,8 +10,9 @@ windows of transformers' page on perplexity. Perplexity is over all of the predi
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy.typing as npt
 
 from etscope.analysis.generation.agreement import Agreement
 from etscope.analysis.generation.layout import layout_of
+from etscope.analysis.graphs.graph_names import float_graph
 from etscope.analysis.memory import debug_buffer_bytes
 from etscope.errors import (
     EtscopeError,
@@ -30,7 +32,7 @@ from etscope.errors import (
     UsageError,
 )
 from etscope.etrecord import as_record
-from etscope.evaluation._token_results import TokenEvaluation, TokenPlaces
+from etscope.evaluation._token_results import TokenEvaluation, TokenPlaces, Window
 from etscope.evaluation._token_sources import (
     LogitsSource,
     ModuleLogits,
@@ -61,15 +63,7 @@ _DEFAULT_CONTEXT = 2048  # of a program that does not say what it takes
 # state of the cache is known from them then, and not computed again.
 _MOST_BYTES = 1 << 30
 _MOST_TEXT = 256 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Tokens [begin, end) of a text, of which those from `first` on are predicted."""
-
-    begin: int
-    first: int
-    end: int
+_IDS = re.compile(r"[\s\d,\[\]]*")
 
 
 def windows(count: int, context: int, stride: int) -> Iterator[Window]:
@@ -174,6 +168,8 @@ def evaluate_tokens(
         text_tokens=len(ids),
         tokenizer=known,
         record=_record_name(opened, etrecord),
+        has_float=opened.record is not None
+        and float_graph(opened.record, layout.decode.method) is not None,
         **found,
     )
     if save is None or evaluation.divergence is None:
@@ -208,20 +204,22 @@ def _record_name(opened: Opened, etrecord: Any) -> str | None:
 
 
 def read_tokens(given: Any, tokenizer: Tokenizer | None = None) -> list[int]:
-    """Return the ids of a text: see `evaluate_tokens`.
+    """Return the ids of a text: see `evaluate_tokens`. A file of nothing but ids is one of ids,
+    with a tokenizer, too.
 
     Raises `UsageError` for a file of text without a tokenizer.
     """
     if tokenizer is None or not isinstance(given, (str, os.PathLike)):
         return tokens_from(given)
     path = Path(given)
+    if path.suffix in (".npy", ".npz") or _IDS.fullmatch(os.fspath(given)):
+        return tokens_from(given)
     if not path.is_file():
         raise MissingFileError(f"no file of text: {path}", hint="give a file, or ids: 1,5,9")
-    if path.suffix in (".npy", ".npz"):
-        return tokens_from(path)
     if path.stat().st_size > _MOST_TEXT:
         raise UsageError(f"{path}: more than {_MOST_TEXT:,} bytes of text")
-    return tokenizer.ids(path.read_text(errors="replace"))
+    content = path.read_text(errors="replace")
+    return tokens_from(path) if _IDS.fullmatch(content) else tokenizer.ids(content)
 
 
 # -- the reference

@@ -10,18 +10,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, DynamicCache, LlamaConfig, ViTConfig
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSpeechSeq2Seq,
+    BertConfig,
+    DynamicCache,
+    Gemma2Config,
+    LlamaConfig,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    ViTConfig,
+    WhisperConfig,
+)
 
 from etscope import Inspector
-from etscope.analysis.profile.trace import Trace
 from etscope.cli.verbs.export import command
-from etscope.errors import EtscopeWarning, ExportFailure, FormatError, UsageError
+from etscope.errors import EtscopeWarning, FormatError, UsageError
 from etscope.etrecord import parse_etrecord
 from etscope.export import LanguageModel, Source, check_model_name, export, load_model
-from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
-from tests.support.artifact_recipes import custom_attention
+from etscope.run import Call, run
 from tests.support.artifact_recipes import language_models as recipes
 from tests.support.artifacts import artifacts
 
@@ -183,64 +191,6 @@ def test_a_record_names_modules_and_lines_of_transformers() -> None:
     assert [tuple(one.shape) for one in inputs] == [(1, 4), (1,)]
 
 
-def test_export_llm_says_what_its_model_says_without_a_cache() -> None:
-    model = custom_attention.llama().eval()
-    seen = torch.empty((1, 0), dtype=torch.int64)
-    found = list(calls("llama_custom_sdpa"))
-    assert [one.inputs[0].shape[1] for one in found] == [9, 1, 1, 1, 1, 1]
-    for _, (tokens, position), logits in found:
-        assert int(position) == seen.shape[1]
-        seen = torch.cat([seen, tokens], dim=1)
-        with torch.no_grad():
-            expected = model(seen)
-        assert torch.allclose(logits, expected, atol=1e-3)
-    assert not torch.allclose(found[1].output, found[2].output)  # the position counts
-
-
-def test_the_record_of_export_llm_is_whole() -> None:
-    made = artifacts("llama_custom_sdpa")
-    assert made.etrecord is not None
-    record = parse_etrecord(str(made.etrecord))
-    assert record.program_buffer() == made.pte.read_bytes()
-    assert [tuple(one.shape) for one in record._representative_inputs] == [(1, 3), (1,)]
-    (expected,) = record._reference_outputs["forward"][0]
-    with torch.no_grad():
-        logits = custom_attention.llama().eval()(record._representative_inputs[0])
-    assert torch.allclose(expected, logits, atol=1e-3)
-    partition = record.partition["forward"]
-    # The first partitioner takes linear layers that quantise their inputs, of which there are none.
-    assert [one.backend for one in partition.partitionings] == ["XnnpackBackend"] * 2
-    assert {call.backend for call in partition.calls} == {"XnnpackBackend"}
-
-    trace = Trace(
-        read_etdump(made.etdump_timing),
-        record=read_etrecord(made.etrecord),
-        program=read_pte(made.pte),
-    )
-    for profile in trace.profiles():
-        rows = [row for row in profile.rows if row.name == "llama::custom_sdpa.out"]
-        assert [row.attribution.module for row in rows] == [
-            f"layers.{i}.attention.SDPA" for i in range(2)
-        ]
-        files = {Path(line.file).name for row in rows for line in row.attribution.lines}
-        assert files == {"sdpa.py"}
-
-
-@pytest.mark.parametrize("field", ["export_only", "foundation_weights_file", "lora_weights_file"])
-def test_what_export_llm_writes_elsewhere(field: str, tmp_path: Path) -> None:
-    path = custom_attention.write_config(tmp_path)
-    path.write_text(path.read_text().replace("export:\n", f"export:\n  {field}: true\n"))
-    with pytest.raises(UsageError, match=f"export.{field} in .*llm.yaml cannot be kept"):
-        load_model(str(path)).export()
-
-
-def test_what_fails_in_export_llm(tmp_path: Path) -> None:
-    path = custom_attention.write_config(tmp_path)
-    (tmp_path / "params.json").write_text("{}")
-    with pytest.raises(ExportFailure, match="export_llm fails: "):
-        load_model(str(path)).export()
-
-
 def test_constants_of_a_program() -> None:
     names = {method.name for method in read_pte(artifacts("smollm_generate").pte).methods}
     assert {"prefill", "decode", "get_max_seq_len", "get_max_context_len", "get_eos_ids"} <= names
@@ -396,3 +346,46 @@ def test_options_beside_a_config_of_export_llm(tmp_path: Path) -> None:
     path.write_text("base: {no_such_field: 3}")
     with pytest.raises(UsageError, match=r"is not a config of export_llm: .*no_such_field"):
         load_model(str(path)).export()
+
+
+def tiny_qwen() -> Any:
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=128, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=64,
+    )  # fmt: skip
+    return Qwen3ForCausalLM(config).eval()
+
+
+def test_custom_sdpa_says_what_plain_attention_says() -> None:
+    """Also in a prompt that does not begin at 0, with fewer heads of keys than of queries."""
+    plain, custom = tiny_qwen(), tiny_qwen()
+    exported = export(LanguageModel(custom, context=32, logits="all", sdpa="custom"))
+    program = read_pte(exported.program_bytes())
+    labels = {operator.name for one in program.methods for operator in one.operators}
+    assert any(name.startswith("llama::custom_sdpa") for name in labels)
+    cache = DynamicCache(config=plain.config)
+    ids = torch.arange(3, 20)[None]
+    inputs = [
+        (ids[:, begin:end], torch.tensor([begin])) for begin, end in ((0, 7), (7, 12), (12, 13))
+    ]
+    calls = [Call(inputs=one, iterations=1, warmup=0) for one in inputs]
+    with run(exported.program_bytes(), calls, trace=False) as ran, torch.no_grad():
+        for (tokens, _), (logits,) in zip(inputs, ran.arrays, strict=True):
+            expected = plain(tokens, past_key_values=cache, use_cache=True).logits
+            np.testing.assert_allclose(logits, expected.numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "why"),
+    [
+        (Gemma2Config, {"num_hidden_layers": 2}, "attend to a window"),
+        (WhisperConfig, {"encoder_layers": 1, "decoder_layers": 1, "d_model": 30}, "only causal models of text"),
+    ],
+)
+def test_custom_sdpa_is_not_for_every_model(config: Any, more: Any, why: str) -> None:
+    kinds = {Gemma2Config: AutoModelForCausalLM, WhisperConfig: AutoModelForSpeechSeq2Seq}
+    given = config(vocab_size=64, pad_token_id=0, **more)
+    model = kinds[config].from_config(given)
+    with pytest.raises(UsageError, match=why):
+        LanguageModel(model, context=16, sdpa="custom").methods()
