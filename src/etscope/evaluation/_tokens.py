@@ -392,7 +392,8 @@ def _save(
             iterations=1,
             warmup=0,
             debug_level=INTERMEDIATE_OUTPUTS,
-            values_at=(first, call),
+            # All calls, which the Python runner can record too: the last of them is this one.
+            values_at=None if first == 0 else (first, call),
             data=own.data,
             libraries=own.libraries,
             threads=own.threads,
