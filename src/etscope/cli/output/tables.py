@@ -142,12 +142,22 @@ class ViewOptions:
     sort: str | None = None
     limit: int | None = None
     unit: str | None = None
+    work: bool = False
 
     def default_columns(self, tables: Sequence[Table]) -> list[str]:
         """The columns of a text without `--columns`."""
         from etscope.analysis.profile.profile_table import default_columns
 
-        return default_columns(tables, self.by)
+        return default_columns(tables, self.by, work=self.work)
+
+    @property
+    def shows_work(self) -> bool:
+        """True if a text has columns of the work, or is sorted by one."""
+        from etscope.analysis.work.columns import NAMES, WORK_COLUMNS
+
+        known = {*NAMES, *(column.title for column in WORK_COLUMNS)}
+        sort = (self.sort or "").removeprefix("-")
+        return self.work or sort in known or not known.isdisjoint(self.columns or ())
 
     def coverage(self, trace: Trace, source_unit: str, method: str | None) -> list[Table]:
         """Return a table of each method that called delegates: how much of their time has a line.
@@ -163,6 +173,7 @@ class ViewOptions:
             "--select": self.select,
             "--sort": self.sort,
             "--limit": self.limit,
+            "--work": self.work or None,
         }
         other = next((name for name, value in given.items() if value is not None), None)
         if other is not None:
@@ -177,8 +188,11 @@ class ViewOptions:
         source_unit: str = "ns",
         method: str | None = None,
         findings: Findings | None = None,
+        *,
+        for_programs: bool = False,
     ) -> list[Table]:
-        """Return a table of each method that ran, or of `method` only, with all columns.
+        """Return a table of each method that ran, or of `method` only, with all columns; those of
+        the work if they are asked for, or `for_programs`.
 
         findings: tells what matters in a profile; asked for whole profiles only.
 
@@ -189,22 +203,37 @@ class ViewOptions:
             grouped_table,
             profile_table,
         )
-        from etscope.errors import UsageError
+        from etscope.analysis.work.columns import SORTED_BY
+        from etscope.analysis.work.profile_work import profile_work
+        from etscope.errors import MissingDataError, UsageError
         from etscope.model.table import with_same_columns
 
         chosen = _profiles(trace, method)
-        if self.by is not None and self.sort not in (None, "time"):
-            raise UsageError(f"--sort {self.sort} does not go with --by: groups are sorted by time")
+        sort = self.sort or "time"
+        if self.by is not None and sort.removeprefix("-") not in ("time", *SORTED_BY):
+            raise UsageError(
+                f"--sort {self.sort} does not go with --by: groups are sorted by time",
+                hint="or by their work: " + ", ".join(SORTED_BY),
+            )
         scale = time_scale(source_unit, self.unit)
         keep = row_filter(self.select)
         if self.by is not None:  # a column of a backend may be in one method alone
             of_one = [one for one in chosen if self.by in backend_columns(one.rows)]
             chosen = of_one or chosen
+        works = [
+            profile_work(trace, one) if self.shows_work or for_programs else None for one in chosen
+        ]
+        if self.shows_work and not any(works):
+            raise MissingDataError(
+                "the work of what ran is not known",
+                hint="it is told by the record or the program: add --etrecord or --program",
+            )
+        options: dict[str, Any] = {"sort": sort, "keep": keep, "limit": self.limit}
         tables = [
-            profile_table(profile, scale, sort=self.sort or "time", keep=keep, limit=self.limit)
+            profile_table(profile, scale, work=work, **options)
             if self.by is None
-            else grouped_table(profile, scale, self.by, keep=keep, limit=self.limit)
-            for profile in chosen
+            else grouped_table(profile, scale, self.by, work=work, **options)
+            for profile, work in zip(chosen, works, strict=True)
         ]
         tables = with_same_columns(tables)
         if findings is not None and self.by is None and self.select is None:

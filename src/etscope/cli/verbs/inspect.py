@@ -61,7 +61,10 @@ def command(
         output.write_tables(tables, view.columns, names)
         return
     placed = placed_files(trace, backend_files, files.source_unit)
-    tables = view.tables(trace, files.source_unit, method, files.findings(trace))
+    for_programs = not output.is_text
+    tables = view.tables(
+        trace, files.source_unit, method, files.findings(trace), for_programs=for_programs
+    )
     if not placed:
         output.write_tables(tables, view.columns, view.default_columns(tables))
         return
