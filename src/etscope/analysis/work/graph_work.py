@@ -213,14 +213,9 @@ class GraphWork:
 
     def _is_bound(self, node: Node) -> bool:
         graph = self.graph.graph_of(node)
-        specs = [value.tensor for value in node.outputs]
-        for name in node.inputs:
-            specs += [
-                value.tensor for value in graph.by_name[name].outputs if name in graph.by_name
-            ]
-        return self.sizes.is_bound and any(
-            isinstance(size, str) for spec in specs if spec is not None for size in spec.shape
-        )
+        around = [graph.by_name[name] for name in node.inputs if name in graph.by_name]
+        values = (value.tensor for one in (node, *around) for value in one.outputs)
+        return any(self.sizes.is_bound(tensor) for tensor in values if tensor is not None)
 
 
 _VIEWS_OF_WEIGHTS = frozenset({"view", "reshape", "t", "transpose", "permute", "detach", "alias"})

@@ -58,7 +58,7 @@ def run_sizes(
         sizes = Sizes(
             {**limits, **known},
             position=position if position >= 0 else None,
-            is_bound=bool(symbols.difference(known)),
+            bounds=frozenset(limits).difference(known),
         )
         made.append(RunSizes(sizes, mask))
     return made

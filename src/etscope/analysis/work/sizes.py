@@ -46,12 +46,12 @@ _FUNCTIONS: Mapping[str, Callable[..., _Number]] = {
 @dataclass(frozen=True)
 class Sizes:
     """The values of a graph's symbols in a run: "s6" -> 5. position: of the first token of a
-    language model's call in its context, None if not known. is_bound: they are the largest that the
-    program allows, and not those of a run."""
+    language model's call in its context, None if not known. bounds: the symbols whose values are
+    the largest that the program allows, as those of the run are not known."""
 
     symbols: Mapping[str, int] = field(default_factory=dict)
     position: int | None = None
-    is_bound: bool = False
+    bounds: frozenset[str] = frozenset()
 
     def size(self, size: int | str) -> int:
         """A size as a number. Raises `UnfitError` for a symbol without a value."""
@@ -71,10 +71,13 @@ class Sizes:
         """The sizes of a tensor. Raises `UnfitError` for a symbol without a value."""
         return tuple(map(self.size, spec.shape))
 
-    @property
-    def is_exact(self) -> bool:
-        """True if no symbol was needed, or all have the values of a run."""
-        return not self.is_bound
+    def is_bound(self, spec: TensorSpec) -> bool:
+        """True if a size of the tensor is no more than a bound."""
+        return any(
+            not self.bounds.isdisjoint(SYMBOL.findall(size))
+            for size in spec.shape
+            if isinstance(size, str)
+        )
 
 
 @lru_cache(maxsize=4096)
@@ -114,7 +117,7 @@ def symbols_of(graph: Graph) -> frozenset[str]:
 
 def largest(graph: Graph) -> Sizes:
     """The largest sizes that the program was exported for; symbols without a limit have none."""
-    return Sizes(dict(graph.limits), is_bound=True)
+    return Sizes(dict(graph.limits), bounds=frozenset(graph.limits))
 
 
 def solved(pairs: Iterable[tuple[TensorSpec, tuple[int, ...]]]) -> dict[str, int]:
