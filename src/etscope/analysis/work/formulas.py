@@ -73,7 +73,7 @@ def _part(operation: Operation) -> Traffic:
     """Of the first tensor as many elements are read as are written: those that are picked."""
     source, *others = operation.inputs or (operation.input,)
     picked = sum(output.elements for output in operation.outputs)
-    read = [(source, float(source.bytes_of(picked))), *every_tensor(others)]
+    read = [(source, source.bytes_of(picked)), *every_tensor(others)]
     return Traffic.of(read, every_tensor(operation.outputs))
 
 
@@ -110,7 +110,7 @@ def _update_cache(operation: Operation) -> Traffic:
 def _embedding(operation: Operation) -> Traffic:
     """The rows of a table that the indices name; of a quantised one the scales of these rows."""
     table = operation.tensor(0, "weight")
-    indices = operation.tensor(1 if operation.name == "aten.embedding" else 4, "indices")
+    indices = operation.tensor(1 if operation.name == "aten.embedding" else 5, "indices")
     rows = max(1, table.size(0))
     per_row = operation.output.elements / max(1, indices.elements)  # elements of the output
 
@@ -158,7 +158,7 @@ def _convolution(operation: Operation) -> float:
     weight = operation.tensor(1, "weight")
     is_transposed = "transpose" in operation.name or operation.argument(6, "transposed") is True
     around = operation.tensor(0, "input") if is_transposed else operation.output
-    return 2 * around.elements * weight.elements / max(1, weight.size(0))
+    return 2 * around.elements * weight.elements // max(1, weight.size(0))
 
 
 def _attention(operation: Operation) -> float:
@@ -168,7 +168,7 @@ def _attention(operation: Operation) -> float:
     """
     query, key = operation.tensor(0, "query"), operation.tensor(1, "key")
     value = operation.tensor(2, "value")
-    rows = query.elements / max(1, query.size(-1))
+    rows = query.elements // max(1, query.size(-1))
     return 2 * rows * key.size(-2) * (query.size(-1) + value.size(-1))
 
 
@@ -200,7 +200,7 @@ def _reads_all(operation: Operation) -> bool:
 
 def _custom_sdpa(operation: Operation) -> float:
     query, value = operation.tensor(0, "query"), operation.tensor(2, "value")
-    rows = query.elements / max(1, query.size(-1))
+    rows = query.elements // max(1, query.size(-1))
     return 2 * rows * _attended(operation) * (query.size(-1) + value.size(-1))
 
 
@@ -249,7 +249,7 @@ def _rms_norm(operation: Operation) -> float:
     """input * rsqrt(mean(input^2) + eps) * weight: squares, their sum, the product; for each row
     a division, an addition and a root."""
     has_weight = isinstance(operation.argument(2, "weight"), Operand)
-    rows = operation.input.elements / max(1, operation.input.size(-1))
+    rows = operation.input.elements // max(1, operation.input.size(-1))
     return (4 if has_weight else 3) * operation.input.elements + 3 * rows
 
 
@@ -377,7 +377,7 @@ _VIEWS = (
     "view reshape flatten unflatten unsqueeze squeeze transpose t permute movedim expand "
     "expand_as broadcast_to slice select narrow split split_with_sizes tensor_split chunk unbind "
     "detach alias as_strided diagonal unfold view_as contiguous dropout lift_fresh "
-    "view_as_real view_as_complex swapaxes numpy_T"
+    "view_as_real view_as_complex swapaxes"
 )
 _MOVEMENT = {
     _VIEWS: Rule(none, _moved_unless_view),

@@ -85,7 +85,7 @@ class GraphWork:
         except UnfitError:
             return sum_of([*works, unknown_work("the border of the call")])
         added = sum_of(works)
-        inner = max(0.0, added.traffic.activations - traffic.activations)
+        inner = max(0, added.traffic.activations - traffic.activations)
         return Work(added.flops, traffic, inner, added.unknown, added.is_bound)
 
     def operation(self, node: Node, *, is_view: bool = False) -> Operation:

@@ -128,7 +128,7 @@ class InstructionWork:
         return replace(
             added,
             traffic=replace(border, weights=found.traffic.weights),
-            inner=max(0.0, added.traffic.activations - border.activations - border.state),
+            inner=max(0, added.traffic.activations - border.activations - border.state),
             is_bound=added.is_bound or not nodes,
         )
 

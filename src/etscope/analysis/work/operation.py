@@ -22,6 +22,7 @@ WEIGHT, ACTIVATION, STATE = "weight", "activation", "state"
 _NAMED = re.compile(
     r"(?:executorch\.exir\.dialects\.(?:edge|backend)\.ops\.|torch\.ops\.)?(\w+)(?:\.|::)(\w+)"
 )
+_COPIES = frozenset({"index_copy"})  # not the copying form of a view
 _SUB_BYTE = re.compile(r"u?int([1-7])")
 
 
@@ -40,7 +41,8 @@ def operator_name(target: str) -> tuple[str, str]:
     found = _NAMED.match(target)
     if found is None:
         return target, target
-    return f"{found[1]}.{found[2].strip('_').removesuffix('_copy')}", found[2]
+    plain = found[2].strip("_")
+    return f"{found[1]}.{plain if plain in _COPIES else plain.removesuffix('_copy')}", found[2]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,9 +199,8 @@ class Traffic:
         cls, read: Iterable[tuple[Operand, float]], written: Iterable[tuple[Operand, float]]
     ) -> Traffic:
         """Return the sum of tensors, each with the bytes of it that are read or written."""
-        by_role = dict.fromkeys(
-            ((role, out) for role in (WEIGHT, ACTIVATION, STATE) for out in (False, True)), 0.0
-        )
+        places = ((role, out) for role in (WEIGHT, ACTIVATION, STATE) for out in (False, True))
+        by_role: dict[tuple[str, bool], float] = dict.fromkeys(places, 0)
         for is_output, tensors in ((False, read), (True, written)):
             for tensor, count in tensors:
                 by_role[tensor.role, is_output] += count
@@ -262,7 +263,9 @@ NO_WORK = Work()
 
 def sum_of(works: Iterable[Work]) -> Work:
     """Return the work of all together."""
-    flops, inner, traffic = 0.0, 0.0, NO_TRAFFIC
+    flops: float = 0
+    inner: float = 0
+    traffic = NO_TRAFFIC
     unknown: dict[str, None] = {}
     is_bound = False
     for work in works:

@@ -181,7 +181,7 @@ class ProgramWork:
         if not operators:
             return Work(traffic=border, unknown=(record.label,))
         added = sum_of(map(operator_work, operators))
-        inner = max(0.0, added.traffic.activations - border.activations - border.state)
+        inner = max(0, added.traffic.activations - border.activations - border.state)
         return Work(added.flops, border, inner, added.unknown)
 
     def _read_operators(self, record: InstructionRecord) -> tuple[XnnNode, ...]:
@@ -257,18 +257,18 @@ def _xnn_inner(operation: Operation) -> float:
 
 def _xnn_filter(operation: Operation, dimension: int, around: Operand) -> float:
     weight = operation.tensor(1, "filter")
-    return 2 * around.elements * weight.elements / max(1, weight.size(dimension))
+    return 2 * around.elements * weight.elements // max(1, weight.size(dimension))
 
 
 def _xnn_transposed(operation: Operation) -> float:
     """filter: [out, height, width, in / groups], for each element of the input."""
     weight, source = operation.tensor(1, "filter"), operation.input
-    return 2 * source.elements * weight.elements / max(1, source.size(-1))
+    return 2 * source.elements * weight.elements // max(1, source.size(-1))
 
 
 def _xnn_attention(operation: Operation) -> float:
     query, key, value = (operation.tensor(position, "") for position in range(3))
-    rows = query.elements / max(1, query.size(-1))
+    rows = query.elements // max(1, query.size(-1))
     return 2 * rows * key.size(-2) * (query.size(-1) + value.size(-1))
 
 
