@@ -220,7 +220,9 @@ def test_movement_has_bytes_and_no_flops(
 
 def test_weights_and_activations_are_told_apart() -> None:
     work = work_of(operation("aten::linear.out", [A, weight(8, 6), weight(8)], C))
-    assert work.traffic == Traffic(weights=4 * (48 + 8), activations_read=96, activations_written=128)
+    assert work.traffic == Traffic(
+        weights=4 * (48 + 8), activations_read=96, activations_written=128
+    )
     assert work.intensity == (2 * 4 * 8 * 6) / (224 + 96 + 128)
 
 
