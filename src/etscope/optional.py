@@ -40,8 +40,11 @@ _EXTRAS: dict[str, str | None] = {
     "prompt_toolkit": "debugger",
     "tensorboard": "tensorboard",
     "textual": "debugger",
+    "omegaconf": "llm",
     "tokenizers": "tokenizers",
     "torch": "torch",
+    "torchao": "llm",
+    "transformers": "llm",
     "tosa_serializer": "tosa",
     "werkzeug": "serve",
 }

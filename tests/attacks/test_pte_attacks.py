@@ -18,15 +18,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etscope.analysis.memory import debug_buffer_bytes, memory_plan
+from etscope.analysis.memory_owners import context_section, owners_section, program_memory
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.program import instructions
+from etscope.analysis.state import state_section
 from etscope.analysis.weights import file_parts
 from etscope.errors import EtscopeError, FormatError
 from etscope.formats.identify import identify
 from etscope.formats.program.bpte import read_bundled
 from etscope.formats.program.ptd import read_ptd, write_ptd
 from etscope.formats.program.pte import Program, read_pte
-from etscope.formats.program.pte_schema import JumpFalseCall, KernelCall, MoveCall, TensorValue
+from etscope.formats.program.pte_schema import (
+    JumpFalseCall,
+    KernelCall,
+    ListValue,
+    MoveCall,
+    TensorValue,
+    ValueKind,
+)
 from tests.attacks.mutations import cut_out, truncate
 from tests.support.artifacts import artifacts
 from tests.support.formats.handmade import (
@@ -132,6 +141,11 @@ def touch(program: Program) -> None:
         assert len(program.blob(entry.blob)) >= 0
     with suppress(EtscopeError):
         assert sum(part.size for part in file_parts(program)) == program.source.size
+    with suppress(EtscopeError):
+        memory = program_memory(program)
+        list(owners_section(memory).table.rows())
+        list(state_section(memory.state).table.rows())
+        list(context_section(memory, 4096).table.rows())
     for one in program.methods:
         for index, held in enumerate(one.values):
             str(held)
@@ -256,11 +270,32 @@ def with_everything() -> bytes:
     )
 
 
+def with_a_cache() -> bytes:
+    """Two methods with a cache that one of them writes at positions, and a context length."""
+    indices = ListValue(ValueKind.OPTIONAL_TENSOR_LIST, (-1, 1))
+    values = [
+        tensor(2, 16, at=(2, 0), name="k_cache"),
+        tensor(1, at=(1, 0)),
+        indices,
+        tensor(2, 16, at=(1, 64)),
+        integer(1),
+    ]
+    calls = [KernelCall(0, (0, 2, 1, 4, 3, 3)), KernelCall(1, (0, 3, 4, 0))]
+    operators = ["aten::index_put.out", "aten::copy_"]
+    made = [
+        method(
+            values, calls, name=name, inputs=[1], operators=operators, buffer_sizes=[0, 192, 128]
+        )
+        for name in ("prefill", "decode")
+    ]
+    return pte_file(*made, method([integer(16)], name="get_max_context_len", outputs=[0]))
+
+
 @pytest.mark.parametrize("count", [4000, pytest.param(40_000, marks=pytest.mark.slow)])
 def test_mutated_programs(count: int) -> None:
     names = ("bf16_fp16", "cond", "forward_and_extra", "int_outputs", "two_methods", "while_loop")
     attack(
-        [artifacts(name).pte.read_bytes() for name in names] + [with_everything()],
+        [artifacts(name).pte.read_bytes() for name in names] + [with_everything(), with_a_cache()],
         touch_pte,
         count,
     )

@@ -62,6 +62,7 @@ RECIPES: dict[str, str] = {
     "transformer_portable": "transformer",
     "deep_transformer": "deep_transformer",
     "llama_xnnpack": "llama",
+    "decoders": "decoders",
     "two_methods": "methods",
     "forward_and_extra": "methods",
     "cond": "control_flow",
@@ -92,7 +93,16 @@ RECIPES: dict[str, str] = {
     "large": "scale",
     "external_portable": "external",
     "external_xnnpack": "external",
+    "llama_shared_external": "caches",
+    "llama_rings": "caches",
+    "llama_quantized_cache": "caches",
     "llama_generate": "language_models",
+    "llama_generate_8da4w": "quantised_language_models",
+    "qwen_generate": "language_models",
+    "gemma_generate": "language_models",
+    "smollm_generate": "language_models",
+    "vlm_generate": "language_models",
+    "whisper_generate": "language_models",
 }
 
 # Minutes or gigabytes: for benchmarks and for tests marked slow.

@@ -22,13 +22,14 @@ import {
   selection,
   showMethod,
   showRun,
+  shownTabs,
   tab,
-  TABS,
   type TabName,
 } from "./store";
 import { theme, toggleTheme } from "./theme";
 import { Compare } from "./views/compare";
 import { Events } from "./views/events";
+import { Generation } from "./views/generation";
 import { Memory } from "./views/memory";
 import { Numerics } from "./views/numerics";
 import { Source } from "./views/source";
@@ -156,6 +157,7 @@ const TITLES: Record<TabName, string> = {
   events: "Events",
   modules: "Modules",
   timeline: "Timeline",
+  generation: "Generation",
   graph: "Graph",
   source: "Source",
   numerics: "Numerics",
@@ -166,7 +168,7 @@ const TITLES: Record<TabName, string> = {
 function Tabs({ now }: { now: Run }) {
   return (
     <nav class="tabs" role="tablist" aria-label="Views" onKeyDown={onTabKey}>
-      {TABS.map((name, at) => (
+      {shownTabs.value.map((name, at) => (
         <button
           key={name}
           role="tab"
@@ -175,7 +177,7 @@ function Tabs({ now }: { now: Run }) {
           aria-controls="view"
           class={holds(name, now) ? "tab" : "tab empty"}
           data-testid={`tab-${name}`}
-          title={`${TITLES[name]} (${at + 1})${holds(name, now) ? "" : ": nothing to show"}`}
+          title={`${TITLES[name]} (${(at + 1) % 10})${holds(name, now) ? "" : ": nothing to show"}`}
           onClick={() => (tab.value = name)}
         >
           {TITLES[name]}
@@ -187,15 +189,16 @@ function Tabs({ now }: { now: Run }) {
 
 /** Arrow keys, Home and End go from tab to tab, as in any list of tabs. */
 function onTabKey(event: KeyboardEvent): void {
-  const at = TABS.indexOf(tab.value);
+  const tabs = shownTabs.value;
+  const at = tabs.indexOf(tab.value);
   const to = {
-    ArrowLeft: (at + TABS.length - 1) % TABS.length,
-    ArrowRight: (at + 1) % TABS.length,
+    ArrowLeft: (at + tabs.length - 1) % tabs.length,
+    ArrowRight: (at + 1) % tabs.length,
     Home: 0,
-    End: TABS.length - 1,
+    End: tabs.length - 1,
   }[event.key];
   if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
-  tab.value = TABS[to]!;
+  tab.value = tabs[to]!;
   (event.currentTarget as HTMLElement).querySelectorAll("button")[to]!.focus();
   event.preventDefault();
 }
@@ -208,6 +211,8 @@ function holds(name: TabName, now: Run): boolean {
       return now.methods.length > 0;
     case "timeline":
       return now.timeline !== null;
+    case "generation":
+      return !!now.generation;
     case "graph":
       return now.graphs.length > 0;
     case "source":
@@ -217,9 +222,7 @@ function holds(name: TabName, now: Run): boolean {
     case "memory":
       return now.memory.length > 0;
     case "compare":
-      return (
-        doc.value.programs.length > 0 || doc.value.runs.reduce((sum, one) => sum + one.methods.length, 0) > 1
-      );
+      return doc.value.programs.length > 0 || doc.value.comparisons.length > 0;
     case "summary":
       return true;
   }
@@ -230,6 +233,7 @@ const VIEWS: Record<TabName, ComponentType<{ run: Run }>> = {
   events: Events,
   modules: Icicle,
   timeline: TimelineView,
+  generation: Generation,
   graph: GraphView,
   source: Source,
   numerics: Numerics,

@@ -103,6 +103,72 @@ export interface Run {
    */
   weights: TableDoc | null;
   timeline: Timeline | null;
+  /** null, or absent, of what is no language model. */
+  generation?: GenerationDoc | null;
+}
+
+/** The calls of a language model. */
+export interface GenerationDoc {
+  /** What is left out, or joined. */
+  note: string | null;
+  /** Names that `calls.phase` and `calls.method` are indices of. */
+  phases: string[];
+  methods: string[];
+  /** By phase and method, as `etscope inspect` has it. */
+  table: TableDoc;
+  /** Facts of the untraced pass: first token, time between tokens. */
+  pace: Section | null;
+  calls: GenerationCalls;
+  /** "op", "module", "source" -> what the time of each call is made of. */
+  groups: Record<string, GenerationGroups>;
+  untraced: UntracedCalls | null;
+}
+
+/** Parallel columns, one element a call of the dump, or a few neighbours: `joined`; times are their mean. */
+export interface GenerationCalls {
+  /** Of all executions in the dump, as `--call` counts; of the first. */
+  number: number[];
+  /** Index of the run in the dump. */
+  run: number[];
+  generation: number[];
+  phase: number[];
+  method: number[];
+  /** Counts the calls of a phase and method in a generation. */
+  step: number[];
+  /** Of the first token, -1 where it is not known. */
+  position: number[];
+  /** Of all that are joined; 0 where it is not known. */
+  tokens: number[];
+  joined: number[];
+  /** Chosen after the call; -1 for none. */
+  token: number[];
+  /** In the run's unit; of a call on the dump's clock, from the first one. */
+  start: number[];
+  time: number[];
+}
+
+/** times: [names][calls], which add up to the time of each call. */
+export interface GenerationGroups {
+  names: string[];
+  times: number[][];
+}
+
+/** The calls of the pass without tracing, as `GenerationCalls`; times by the host's clock. */
+export interface UntracedCalls {
+  phases: string[];
+  methods: string[];
+  generation: number[];
+  phase: number[];
+  method: number[];
+  position: number[];
+  tokens: number[];
+  joined: number[];
+  /** From the beginning of the generation; `end` of the last that is joined. */
+  start: number[];
+  end: number[];
+  /** Means: around the runtime's `execute`, and the choice of the next token. */
+  execute: number[];
+  sampling: number[];
 }
 
 /** A sentence with the number at stake, where it is seen, and the next command. */
@@ -128,7 +194,7 @@ export interface FindingQuantity {
 
 /** select: a filter of that tab; by and name: else a row of its groups; instruction: a row. */
 export interface FindingPlace {
-  view: "events" | "modules" | "timeline" | "numerics" | "memory" | "compare";
+  view: "events" | "modules" | "timeline" | "generation" | "numerics" | "memory" | "compare";
   select: string | null;
   by: string | null;
   name: string | null;
@@ -383,6 +449,8 @@ export interface ValueDoc {
 export interface Memory {
   method: string;
   summary: TableDoc;
+  /** Who needs the method's memory, and its KV cache by context length, if it has one. */
+  owners: TableDoc[];
   /** Planned bytes alive at each instruction, with its label. */
   live: number[];
   labels: string[];
@@ -403,6 +471,8 @@ export interface Timeline {
   /** Which runs are shown, and what is left out. */
   note: string | null;
   tracks: { name: string; parent: number | null; note: string | null }[];
+  /** Index in the dump of the run that each track is of. */
+  runs?: (number | null)[];
   names: string[];
   /** Parallel columns; times in the run's unit. */
   track: number[];

@@ -1,7 +1,7 @@
 // The keyboard: one list, the last one shown, moves with j and k.
 
 import { signal } from "@preact/signals";
-import { select, selection, tab, TABS } from "./store";
+import { select, selection, shownTabs, tab } from "./store";
 import { finderShown } from "./parts/finder";
 import { toggleTheme } from "./theme";
 
@@ -25,7 +25,7 @@ export function takeKeys(list: KeyList): () => void {
 export const helpShown = signal(false);
 
 export const KEY_HELP: readonly (readonly [string, string])[] = [
-  ["1 … 9", "go to a tab"],
+  ["1 … 9  0", "go to a tab"],
   ["j  k  ↓  ↑", "next, previous row"],
   ["g  G", "first, last row"],
   ["Ctrl+K  ⌘K", "find anything: operator, event, module, line, tensor, shape, handle, node"],
@@ -89,7 +89,7 @@ function actionOf(event: KeyboardEvent): (() => void) | undefined {
     case "Escape":
       return leave;
     default: {
-      const name = /^[1-9]$/.test(event.key) ? TABS[Number(event.key) - 1] : undefined;
+      const name = /^[0-9]$/.test(event.key) ? shownTabs.value[(Number(event.key) + 9) % 10] : undefined;
       return name && (() => (tab.value = name));
     }
   }

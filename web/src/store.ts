@@ -11,6 +11,7 @@ export const TABS = [
   "events",
   "modules",
   "timeline",
+  "generation",
   "graph",
   "source",
   "numerics",
@@ -18,6 +19,11 @@ export const TABS = [
   "compare",
 ] as const;
 export type TabName = (typeof TABS)[number];
+
+/** The tabs that are shown: that of language models only where there is one. */
+export const shownTabs = computed<readonly TabName[]>(() =>
+  TABS.filter((name) => name !== "generation" || doc.value.runs.some((one) => one.generation)),
+);
 
 /** What is selected; indices are those of the run looked at. */
 export type Selection =

@@ -18,6 +18,14 @@ const WORDS: Record<string, string> = {
   unit: "Unit of that number; estimated: not measured, but divided by costs that a compiler expects",
   derived: "Microseconds of cycles, where the accelerator's time is logged in both",
   share: "Part of Method::execute's mean time",
+  growth: "Time for each token of context before it, where that is certain",
+  growth_low: "Lower end of its interval",
+  growth_high: "Upper end of its interval",
+  phase: "Prefill, decode, or the name of an encoder",
+  tokens: "Tokens that the calls took",
+  call_mean: "Mean time of a call",
+  token_mean: "Time for each token",
+  rate_mean: "Tokens a second of the runtime alone",
   cumulative: "Shares of the rows shown added up to this one",
   op_types: "Operators of the graph that the event computes",
   module: "The innermost module that holds all of its nodes",
@@ -26,7 +34,8 @@ const WORDS: Record<string, string> = {
   sources: "All lines of Python behind it",
   operator: "Name of the kernel in the program",
   inputs: "Type and shape of what it reads; of a delegate's events in the delegate's own order of dimensions",
-  outputs: "Type and shape of what it computes; of a delegate's events in the delegate's own order of dimensions",
+  outputs:
+    "Type and shape of what it computes; of a delegate's events in the delegate's own order of dimensions",
   bytes_read: "Bytes of its tensor inputs",
   bytes_written: "Bytes of its tensor outputs",
   backend: "Backend of the delegate that ran it",
@@ -65,5 +74,9 @@ export const BOX_TIME =
   "A box's time is that of the nodes in it. A time of several nodes stands at the first of them: " +
   "the module tree counts it for the module that holds all of them, so that its sum may be another.";
 export const SHARED_TIME = "Σ: of several nodes, at the first of them";
+
+export const GROWTH_MEANING =
+  "Growth is the time for each token of context before it, with its 99 % interval; it is told only where " +
+  "that is certain, and at least 2 % of the time.";
 
 export const meaningOf = (name: string): string | undefined => WORDS[name];

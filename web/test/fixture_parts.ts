@@ -140,6 +140,12 @@ export function makeMemory(steps: Step[]): Memory {
       ["planned", "bytes", null, [peak + 8192]],
       ["peak_live", "bytes", null, [peak]],
     ]),
+    owners: [
+      table("Memory of forward by owner", [
+        ["owner", "text", null, ["KV cache", "activations"]],
+        ["size", "bytes", null, [8192, peak]],
+      ]),
+    ],
     live,
     labels: steps.map((one) => one.event),
     rows: steps.map((_, row) => row),

@@ -41,6 +41,43 @@ double parse_tolerance(const std::string& flag, const std::string& text) {
   return value;
 }
 
+double parse_real(const std::string& flag, const std::string& text, bool (*allowed)(double)) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !allowed(value)) {
+    wrong_flags(flag + " " + text + ": not a number that it may be");
+  }
+  return value;
+}
+
+/// "1,5,9"; -1 stands for what is no id.
+std::vector<int64_t> parse_ids(const std::string& flag, const std::string& text) {
+  std::vector<int64_t> ids;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) {
+    ids.push_back(part == "-1" ? -1 : parse_number<int64_t>(flag, part));
+  }
+  return ids;
+}
+
+std::pair<int64_t, int64_t> parse_range(const std::string& flag, const std::string& text) {
+  const auto dots = text.find("..");
+  if (dots == std::string::npos) {
+    wrong_flags(flag + " " + text + ": it is FIRST..LAST");
+  }
+  return {
+      parse_number<int64_t>(flag, text.substr(0, dots)),
+      parse_number<int64_t>(flag, text.substr(dots + 2))};
+}
+
+GenerationOptions::Kept parse_kept(const std::string& text) {
+  using Kept = GenerationOptions::Kept;
+  if (text == "none" || text == "generated" || text == "all") {
+    return text == "none" ? Kept::kNone : text == "all" ? Kept::kAll : Kept::kGenerated;
+  }
+  wrong_flags("--logits " + text + ": it is none, generated or all");
+}
+
 EventTracerDebugLogLevel parse_debug_level(const std::string& text) {
   if (text == "none") {
     return EventTracerDebugLogLevel::kNoLogging;
@@ -158,6 +195,132 @@ const std::vector<Group>& groups() {
          "answer with the outputs of the first execution; test cases always are",
          true,
          [](O&, C& c, S&) { c.fresh = true; }}}},
+      {"A generation: the calls of a prompt in order, then those with --decode for each token",
+       {{"--generate",
+         "",
+         "generate tokens; a call is then executed once, and its --input is also\n"
+         "tokens (its --tokens, or the latest one), position (of the first of them),\n"
+         "positions (of all), or output:METHOD:K (of the latest call of METHOD)",
+         false,
+         [](O& o, C&, S&) { o.generation.asked = true; }},
+        {"--context",
+         "IDS",
+         "the tokens of the whole prompt, 1,5,9; -1 for one that has no id",
+         false,
+         [](O& o, C&, S& v) { o.generation.context = parse_ids("--context", v); }},
+        {"--tokens",
+         "IDS",
+         "of a call: the tokens that it takes",
+         true,
+         [](O&, C& c, S& v) { c.tokens = parse_ids("--tokens", v); }},
+        {"--count",
+         "N",
+         "of a call: how many tokens it takes (default: those of --tokens)",
+         true,
+         [](O&, C& c, S& v) { c.count = parse_number<int64_t>("--count", v); }},
+        {"--position",
+         "P",
+         "of a call: the position of the first of them",
+         true,
+         [](O&, C& c, S& v) { c.position = parse_number<int64_t>("--position", v); }},
+        {"--length",
+         "N",
+         "of a call: the size of its tensors of tokens and positions, which are\n"
+         "filled up with 0 and with the next positions (default: --count; 1)",
+         true,
+         [](O&, C& c, S& v) { c.length = parse_number<int64_t>("--length", v); }},
+        {"--whole-context",
+         "",
+         "of a call with --decode: it takes all tokens so far; for models without a\n"
+         "cache. Without --length it takes any number",
+         true,
+         [](O&, C& c, S&) { c.whole_context = true; }},
+        {"--decode",
+         "",
+         "of a call: it is executed once for each token that is decoded",
+         true,
+         [](O&, C& c, S&) { c.decode = true; }},
+        {"--max-new-tokens",
+         "N",
+         "tokens to generate at most (default 1)",
+         false,
+         [](O& o, C&, S& v) {
+           o.generation.max_new_tokens = parse_number<int64_t>("--max-new-tokens", v, 1);
+         }},
+        {"--end-token",
+         "ID",
+         "ends a generation; repeatable",
+         false,
+         [](O& o, C&, S& v) {
+           o.generation.end_tokens.push_back(parse_number<int64_t>("--end-token", v));
+         }},
+        {"--last-position",
+         "P",
+         "the greatest position that the cache has room for",
+         false,
+         [](O& o, C&, S& v) {
+           o.generation.last_position =
+               v == "-1" ? -1 : parse_number<int64_t>("--last-position", v);
+         }},
+        {"--generations",
+         "N",
+         "do it so many times, each from position 0 (default 1)",
+         false,
+         [](O& o, C&, S& v) {
+           o.generation.generations = parse_number<int64_t>("--generations", v, 1);
+         }},
+        {"--temperature",
+         "X",
+         "0 (default) takes the first of the largest logits; else a token is drawn\n"
+         "from the softmax of logits / X",
+         false,
+         [](O& o, C&, S& v) {
+           o.generation.temperature =
+               parse_real("--temperature", v, [](double x) { return x >= 0 && !std::isinf(x); });
+         }},
+        {"--top-k",
+         "N",
+         "draw from the N likeliest only",
+         false,
+         [](O& o, C&, S& v) { o.generation.top_k = parse_number<int64_t>("--top-k", v, 1); }},
+        {"--top-p",
+         "X",
+         "and from the fewest of these that have the probability X together",
+         false,
+         [](O& o, C&, S& v) {
+           o.generation.top_p = parse_real("--top-p", v, [](double x) { return x > 0 && x <= 1; });
+         }},
+        {"--sampler-seed",
+         "N",
+         "of the draws (default 0)",
+         false,
+         [](O& o, C&, S& v) {
+           o.generation.sampler_seed = parse_number<uint64_t>("--sampler-seed", v);
+         }},
+        {"--force-tokens",
+         "IDS",
+         "take these tokens, whatever the logits",
+         false,
+         [](O& o, C&, S& v) { o.generation.forced = parse_ids("--force-tokens", v); }},
+        {"--logits-output",
+         "K",
+         "the output with the logits (default 0), of the last call of the prompt and\n"
+         "of the last one with --decode",
+         false,
+         [](O& o, C&, S& v) {
+           o.generation.logits_output = parse_number<size_t>("--logits-output", v);
+         }},
+        {"--logits",
+         "ROWS",
+         "keep logits of the last generation, in --outputs-dir: none (default), the\n"
+         "generated ones that a token was chosen from, or all",
+         false,
+         [](O& o, C&, S& v) { o.generation.kept = parse_kept(v); }},
+        {"--values-at",
+         "A..B",
+         "log values of these calls of each generation only, counted from 0",
+         false,
+         [](O& o, C&, S& v) { o.generation.values_at = parse_range("--values-at", v); }}}},
       {"What to record",
        {{"--etdump-out",
          "FILE",
@@ -306,9 +469,48 @@ void check_call(const Options& options, const CallOptions& call) {
   }
 }
 
+void check_generation(const Options& options) {
+  const GenerationOptions& generation = options.generation;
+  bool decodes = false;
+  bool prompts = false;
+  for (const CallOptions& call : options.calls) {
+    if (call.method.empty()) {
+      wrong_flags("--generate needs calls: --method");
+    }
+    decodes = decodes || call.decode;
+    prompts = prompts || !call.decode;
+    if (decodes && !call.decode) {
+      wrong_flags("the calls of the prompt come before those with --decode");
+    }
+    if (call.iterations != 1 || call.warmup != 0 || call.fresh || call.testset_index ||
+        call.all_cases) {
+      wrong_flags("a call of a generation takes no --iterations, --warmup, --fresh or test case");
+    }
+    if (call.length > 0 && static_cast<size_t>(call.length) < call.tokens.size()) {
+      wrong_flags("--length is less than the --tokens of a call");
+    }
+  }
+  if (!prompts || !decodes) {
+    wrong_flags("--generate needs a call for the prompt, and one with --decode");
+  }
+  if (options.verify || options.pools.method) {
+    wrong_flags("--generate excludes --verify and pools");
+  }
+  if (generation.kept != GenerationOptions::Kept::kNone && options.outputs_dir.empty()) {
+    wrong_flags("--logits needs --outputs-dir");
+  }
+  if (!generation.forced.empty() &&
+      static_cast<int64_t>(generation.forced.size()) < generation.max_new_tokens) {
+    wrong_flags("--max-new-tokens is more than there are --force-tokens");
+  }
+}
+
 void check_options(const Options& options) {
   if (options.program.empty()) {
     wrong_flags("--program is missing");
+  }
+  if (options.generation.asked) {
+    check_generation(options);
   }
   for (const CallOptions& call : options.calls) {
     check_call(options, call);

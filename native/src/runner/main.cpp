@@ -16,6 +16,7 @@
 #include "common/platform.h"
 #include "common/pool.h"
 #include "common/session.h"
+#include "runner/generation.h"
 #include "runner/name_filter.h"
 #include "runner/result.h"
 #include "runner/run.h"
@@ -85,7 +86,8 @@ int run(const Options& options) {
   if (!options.delegate_filters.empty()) {
     tracer->set_delegation_intermediate_output_filter(&filter);
   }
-  Record record = run_in_pools(session, options);
+  Record record =
+      options.generation.asked ? generate(session, options) : run_in_pools(session, options);
   record.resident_before = before.resident;
 
   if (debug) {

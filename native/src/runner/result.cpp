@@ -155,6 +155,36 @@ std::string describe_verdict(const Verdict& verdict) {
   return object.str();
 }
 
+std::string describe_generation(const GenerationRecord& record, const Options& options) {
+  std::vector<std::string> tokens;
+  for (const auto& ids : record.tokens) {
+    tokens.push_back(json::numbers(ids));
+  }
+  std::vector<std::string> reasons;
+  for (const std::string& reason : record.stopped_by) {
+    reasons.push_back(json::text(reason));
+  }
+  json::Object object;
+  object.add("tokens", json::array(tokens))
+      .add("stopped_by", json::array(reasons))
+      .add("run", json::numbers(record.run))
+      .add("start_ns", json::numbers(record.start_ns))
+      .add("execute_ns", json::numbers(record.execute_ns))
+      .add("sampling_ns", json::numbers(record.sampling_ns));
+  if (!record.logits_positions.empty()) {
+    const size_t rows = record.logits_positions.size();
+    HostTensor logits;
+    logits.sizes = {
+        static_cast<SizesType>(rows), static_cast<SizesType>(record.logits.size() / rows)};
+    logits.dim_order = default_dim_order(2);
+    const auto* bytes = reinterpret_cast<const uint8_t*>(record.logits.data());
+    logits.bytes.assign(bytes, bytes + record.logits.size() * sizeof(float));
+    object.add("logits", describe_tensor_file(logits, "output-0-0.raw", options))
+        .add("logits_positions", json::numbers(record.logits_positions));
+  }
+  return object.str();
+}
+
 } // namespace
 
 std::string write_outputs(const Record& record, const Options& options, Session& session) {
@@ -173,6 +203,9 @@ std::string write_outputs(const Record& record, const Options& options, Session&
       .add("peak_rss_bytes", describe_bytes(meter == nullptr ? memory_now().peak : meter->peak()))
       .add("load_ns", json::number(record.load_ns))
       .add("calls", json::array(calls));
+  if (record.generation) {
+    object.add("generation", describe_generation(*record.generation, options));
+  }
   if (meter != nullptr) {
     object.add("memory", describe_memory(*meter));
   }

@@ -249,22 +249,7 @@ def _of_process(
     measured: MeasuredMemory, owners: Sequence[MemoryOwner], planned: _Planned | None
 ) -> Iterator[Section]:
     """Yield the owners, then the reuse that the program plans, then the phases."""
-    growth = sum(owner.measured for owner in owners)
-    content = [
-        (one.name, one.planned, one.measured, one.measured / growth if growth else None)
-        for one in (*owners, MemoryOwner("growth of the process", None, growth))
-    ]
-    yield rows(
-        "memory_owners",
-        "Memory of the process, by owner",
-        (
-            Column("owner"),
-            Column("planned", Kind.BYTES, title="in the program"),
-            Column("measured", Kind.BYTES),
-            Column("share", Kind.SHARE),
-        ),
-        content,
-    )
+    yield owners_section(owners)
     if planned is not None:
         yield reuse_section(planned.plans)
     start = measured.phases[0].rss
@@ -292,6 +277,26 @@ def _of_process(
             )
             for phase in measured.phases
         ],
+    )
+
+
+def owners_section(owners: Sequence[MemoryOwner]) -> Section:
+    """Return a section with one row for each owner, and their sum."""
+    growth = sum(owner.measured for owner in owners)
+    content = [
+        (one.name, one.planned, one.measured, one.measured / growth if growth else None)
+        for one in (*owners, MemoryOwner("growth of the process", None, growth))
+    ]
+    return rows(
+        "memory_owners",
+        "Memory of the process, by owner",
+        (
+            Column("owner"),
+            Column("planned", Kind.BYTES, title="in the program"),
+            Column("measured", Kind.BYTES),
+            Column("share", Kind.SHARE),
+        ),
+        content,
     )
 
 

@@ -195,7 +195,7 @@ class MemoryPlan:
     entry. labels: of the instructions. constant_bytes: the method's weights in this file.
     external_bytes: those in a .ptd file. state_bytes: initial content of state. delegate_bytes:
     data of its delegates, each piece counted once. named_bytes: data that backends ask for by name,
-    of the whole program.
+    of the whole program; 0 for a method without delegates.
     """
 
     method: str
@@ -350,7 +350,7 @@ def memory_plan(program: Program, method: str) -> MemoryPlan:
         external_bytes=sum(t.nbytes or 0 for t in tensors if t.external),
         state_bytes=_data_bytes(t for t in tensors if not t.is_constant and t.has_data),
         delegate_bytes=_span_bytes(delegate.blob for delegate in found.delegates),
-        named_bytes=_span_bytes(entry.blob for entry in program.named_data),
+        named_bytes=_span_bytes(e.blob for e in program.named_data) if found.delegates else 0,
     )
 
 
@@ -360,20 +360,23 @@ def memory_plans(program: Program) -> dict[str, MemoryPlan]:
 
 
 def methods_sharing_state(program: Program, method: str) -> tuple[str, ...]:
-    """Return the other methods that have the mutable buffers of a method, as planned by
-    `MemoryPlanningPass(share_mutable_buffers=True)`.
+    """Return the other methods that have the mutable buffers of a method."""
+    group = next((group for group in groups_sharing_state(program) if method in group), ())
+    return tuple(name for name in group if name != method)
+
+
+def groups_sharing_state(program: Program) -> tuple[tuple[str, ...], ...]:
+    """Group methods that have the same mutable buffers, as planned by
+    `MemoryPlanningPass(share_mutable_buffers=True)`; each other method is alone.
 
     The file does not say how it was planned: the sign is a second planned buffer of one size.
     """
-    sizes = {one.name: tuple(one.buffer_sizes[1:]) for one in program.methods}
-    own = sizes.get(method, ())
-    if len(own) != 2 or not own[1]:
-        return ()
-    return tuple(
-        name
-        for name, other in sizes.items()
-        if name != method and len(other) == 2 and other[1] == own[1]
-    )
+    groups: dict[int | str, list[str]] = {}
+    for one in program.methods:
+        sizes = one.buffer_sizes[1:]
+        is_shared = len(sizes) == 2 and sizes[1] > 0
+        groups.setdefault(sizes[1] if is_shared else one.name, []).append(one.name)
+    return tuple(map(tuple, groups.values()))
 
 
 def debug_buffer_bytes(program: Program, method: str) -> int:

@@ -94,6 +94,7 @@ _VERBS = {
     "export": "Export a PyTorch model: .pte, ETRecord and .bpte in one go.",
     "profile": "Export a PyTorch model, run it, show its operators.",
     "run": "Run a program on the runtime: times, outputs, values.",
+    "generate": "Generate tokens with a language model, and show its pace.",
     "inspect": "Show what ran and how long it took.",
     "diff": "Show what got slower between two dumps.",
     "numerics": "Find the operator whose numbers go wrong, and its line.",
@@ -114,8 +115,9 @@ _VERBS = {
     "completion": "Print the shell completion script.",
 }
 
+_BESIDE_VERBS = ("lab", "completion")  # a package, and what is about the command line itself
 COMMANDS = {
-    verb: CommandSpec("etscope.cli.lab" if verb == "lab" else f"etscope.cli.verbs.{verb}", help)
+    verb: CommandSpec(f"etscope.cli.{'' if verb in _BESIDE_VERBS else 'verbs.'}{verb}", help)
     for verb, help in _VERBS.items()
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from etscope.analysis.numerics.runs import (
     check_values,
     chosen_run,
     edge_symbols,
+    has_values,
 )
 from etscope.analysis.profile.trace import Trace
 from etscope.delegates.inner import Inside
@@ -193,6 +194,20 @@ class PreparedNumerics:
             self._arithmetics[key] = arithmetic_of(self._runnable, backends, self._codes)
         return self._arithmetics[key]
 
+    def take_logged_state(self, trace: Trace, run: MethodRun, memory: Memory) -> None:
+        """Put what a run logged of its buffers into the device's state before it, of which the runs
+        before have logged nothing."""
+        from etscope.bridge.reference.state_updates import take_logged_state
+
+        logged = logged_run(trace, run.block, run.position, self.method)
+        device = device_values(logged, self._matcher.matched(trace, logged)[0])
+        take_logged_state(self._runnable, device, memory)
+
+    @property
+    def quantizes(self) -> bool:
+        """True if an operator of the graph quantises."""
+        return any("quantize" in one.op for one in self._matcher.graph.operators.values())
+
     def go_on(self, trace: Trace, run: MethodRun | None, inputs: Any, memory: Memory) -> None:
         """Take what a run leaves into `memory`, without a look at its numbers. Where nothing was
         logged, or there is no run in the dump, the device's state is taken for the reference's."""
@@ -201,7 +216,7 @@ class PreparedNumerics:
         if self._side is not None:
             self._side.run(inputs, memory)
         device: DeviceValues = lambda node, loop_pass: ()  # noqa: E731
-        if run is not None and any(key.debug for key in run.block.keys):
+        if run is not None and has_values(run):
             logged = logged_run(trace, run.block, run.position, self.method)
             device = device_values(logged, self._matcher.matched(trace, logged)[0])
         for _ in recompute(self._runnable, inputs, device, (), memory):
@@ -214,9 +229,11 @@ def numerics_of(
     *,
     values: str | None = None,
     costs: bool = True,
+    progress: Callable[[int, int | None], None] | None = None,
 ) -> Numerics:
     """See `Inspector.diagnose_numerics`. costs: tell what quantising each operator costs, which
-    takes several more runs; not of the outputs alone."""
+    takes several more runs; not of the outputs alone. progress: called with the number of the runs
+    before that are replayed for the state of a model, and how many these are."""
     kept = KeptValues(None if values is None else Selector(values))
     if asked.tolerance is not None and math.isnan(asked.tolerance):
         raise UsageError("a tolerance must be a number, not NaN")
@@ -243,13 +260,42 @@ def numerics_of(
     for doubt in before.doubts:
         warnings.warn(doubt, EtscopeWarning, stacklevel=3)
     others = {wanted: prepared}
-    for one in before.runs:
+    for done, one in enumerate(before.runs):
+        if progress is not None:
+            progress(done, len(before.runs))
         if one.method not in others:
             others[one.method] = PreparedNumerics(trace, one.method)
         others[one.method].go_on(trace, one.run, one.inputs, memory)
+    if any(one.run is None or not has_values(one.run) for one in before.runs):
+        prepared.take_logged_state(trace, chosen, memory)
+    state = {name: value.clone() for name, value in memory.reference.items()}
     found = prepared.diagnose(trace, chosen, given, memory, operators=costs)
     found = _not_accused(found, trace, chosen, inputs)
-    return replace(found, doubts=(*found.doubts, *before.doubts))
+    doubts = (*found.doubts, *before.doubts, *_doubts_of_state(prepared, state, memory))
+    return replace(found, doubts=doubts)
+
+
+# Where a buffer is further than this from the reference's before a run, in dB, a run before went
+# wrong: by rounding alone it would not be, whether the model quantises or not.
+_STATE_DB, _QUANTIZED_STATE_DB = 60.0, 20.0
+
+
+def _doubts_of_state(
+    prepared: PreparedNumerics, before: Mapping[str, Any], memory: Memory
+) -> tuple[str, ...]:
+    """Say that what goes wrong may have done so in a run before. before: the reference's state."""
+    from etscope.bridge.reference.state_updates import state_errors
+
+    limit = _QUANTIZED_STATE_DB if prepared.quantizes else _STATE_DB
+    off = {name: error for name, error in state_errors(before, memory).items() if error < limit}
+    if not off:
+        return ()
+    listed = [f"{name} {error:.3g} dB" for name, error in list(off.items())[:3]]
+    more = f" and {len(off) - 3} more" if len(off) > 3 else ""
+    return (
+        f"the state before this run is not the reference's ({', '.join(listed)}{more}): a run "
+        "before it went wrong, too; diagnose those from the first on (--call N, --run N)",
+    )
 
 
 def _not_accused(found: Numerics, trace: Trace, run: MethodRun, given: Any) -> Numerics:

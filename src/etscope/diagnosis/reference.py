@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 import numpy as np
 
 from etscope.analysis.graphs.linked_graph import method_of_graph
+from etscope.analysis.matching.logged_run import unfolded
 from etscope.analysis.matching.matching import parts_of
 from etscope.analysis.memory import methods_sharing_state
 from etscope.analysis.numerics.gap import Reference
@@ -30,6 +31,7 @@ from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError, Us
 from etscope.etrecord import as_etrecord
 from etscope.etrecord.loading import load_program, load_recorded, load_to_run
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordFile, RecordView
+from etscope.formats.generation_inputs import OutputOf
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.input_validation import (
     as_exported,
@@ -353,7 +355,10 @@ def _calls(trace: Trace, method: str) -> Callable[[MethodRun], SavedCall | None]
     if not trace.known_calls:
         return lambda _: None
     numbers = [one.number for one in runs_of(trace, method)]
-    return lambda run: call_of_run(trace.known_calls, method, bisect_left(numbers, run.number))
+    mine = [call for call in trace.known_calls if call.method == method]
+    if len(mine) == len(numbers) and all(call.runs == 1 for call in mine):  # of a generation
+        return lambda run: mine[bisect_left(numbers, run.number)]
+    return lambda run: call_of_run(mine, method, bisect_left(numbers, run.number))
 
 
 def _inputs_of_call(trace: Trace, method: str, call: SavedCall | None) -> Any:
@@ -362,12 +367,44 @@ def _inputs_of_call(trace: Trace, method: str, call: SavedCall | None) -> Any:
     if saved is not None:
         if saved.values is not None:
             return list(saved.values)
+        if saved.made_of is not None:
+            return [
+                _output_of_call(trace, value) if isinstance(value, OutputOf) else value
+                for value in saved.made_of
+            ]
         if saved.source != "record":
             raise NumericGapError(
                 f"the inputs of this run ({saved.source}) were not saved beside its dump",
                 hint="give them: --inputs FILE, inputs=",
             )
     return None if trace.record is None else recorded_inputs(trace.record, method)
+
+
+def _output_of_call(trace: Trace, wanted: OutputOf) -> Any:
+    """Return what a call of a generation gave to a later one: as it was logged, or as the record's
+    graph computes it, where the method keeps no state.
+
+    Raises `NumericGapError` where it is not known.
+    """
+    number = int(trace.calls_of_runs.run[wanted.call])
+    run = next((one for one in runs_of(trace, wanted.method) if one.number == number), None)
+    if run is not None and trace.debug_buffer is not None:
+        logged = unfolded(trace.values(run.block, run.position, run.block.outputs))
+        if wanted.output < len(logged) and logged[wanted.output] is not None:
+            return logged[wanted.output]
+    record = trace.record
+    if record is not None:
+        from etscope.bridge.reference.reference import arrays_of, keeps_state, run_outputs
+
+        name = _found_name(record, EDGE, wanted.method)
+        program = trace.once(("whole program", name), lambda: whole_program(record, name))
+        inputs = _inputs_of_call(trace, wanted.method, trace.known_calls[wanted.call])
+        if not keeps_state(program):
+            return arrays_of(run_outputs(program, inputs, {})[wanted.output])
+    raise NumericGapError(
+        f"an input is an output of call {wanted.call}, of {wanted.method!r}, which was not logged",
+        hint="record the values of all calls: etscope generate --debug-level intermediate_outputs",
+    )
 
 
 class EarlierRun(NamedTuple):

@@ -5,6 +5,13 @@ from etscope.evaluation import evaluate
 
 found = evaluate("model.etrecord", "samples/", labels="labels.txt")
 print(found.verdict)
+
+And a language model on a text: whether it still says what a reference says, token by token.
+
+from etscope.evaluation import evaluate_tokens
+
+found = evaluate_tokens("model.pte", "text.tokens", reference="model_fp32.pte")
+print(found.agreement.mean_kl, found.agreement.top1_agreement)
 """
 
 from __future__ import annotations
@@ -18,6 +25,8 @@ if TYPE_CHECKING:
     from etscope.evaluation._dataset import Dataset, Sample, open_dataset
     from etscope.evaluation._evaluate import evaluate, evaluate_dump
     from etscope.evaluation._results import Evaluation
+    from etscope.evaluation._token_results import TokenEvaluation
+    from etscope.evaluation._tokens import evaluate_tokens
 
 __all__ = [
     "Dataset",
@@ -25,8 +34,10 @@ __all__ = [
     "Labels",
     "Sample",
     "Task",
+    "TokenEvaluation",
     "evaluate",
     "evaluate_dump",
+    "evaluate_tokens",
     "open_dataset",
     "read_labels",
 ]
@@ -39,8 +50,10 @@ __getattr__, __dir__ = lazy_names(
         "Labels": "etscope.evaluation._classification",
         "Sample": "etscope.evaluation._dataset",
         "Task": "etscope.evaluation._classification",
+        "TokenEvaluation": "etscope.evaluation._token_results",
         "evaluate": "etscope.evaluation._evaluate",
         "evaluate_dump": "etscope.evaluation._evaluate",
+        "evaluate_tokens": "etscope.evaluation._tokens",
         "open_dataset": "etscope.evaluation._dataset",
         "read_labels": "etscope.evaluation._classification",
     },

@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +21,15 @@ from etscope.analysis.delegates.xnnpack import untaken_types
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.backends import chosen
 from etscope.errors import EtscopeError, EtscopeWarning, FormatError, MissingFileError, UsageError
-from etscope.export._language_model import LanguageModel, is_language_model
+from etscope.export._language_model import (
+    LanguageModel,
+    LlmConfigFile,
+    check_config,
+    config_file,
+    is_language_model,
+    is_llm_config,
+    load_config,
+)
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder, open_source
 from etscope.formats.exported_program.pt2 import is_pt2
 from etscope.formats.identify import describe
@@ -30,6 +38,7 @@ from etscope.formats.program.pte_schema import Method, ValueKind
 from etscope.optional import require
 
 if TYPE_CHECKING:
+    from etscope.bridge.lowering.export import ExportOptions
     from etscope.etrecord import ETRecord
     from etscope.formats.torch_files.tensor_files import TensorFile
 
@@ -43,11 +52,12 @@ PROGRAM, RECORD, BUNDLE = ".pte", ".etrecord", ".bpte"
 class Exported:
     """A program, its record, and the expected outputs for its example inputs.
 
-    program: the `ExecutorchProgramManager`.
+    program: the `ExecutorchProgramManager`; None of `export_llm`.
     record: the `ETRecord`, with the program's bytes in it.
     example_inputs, reference_outputs: by method, flat: the values in the order of the program's
         own lists; a text among the inputs is None, as the program takes it.
-    backend: the one that was asked for, or several, separated by commas.
+    backend: the one that was asked for, or several, separated by commas; that of `export_llm` is
+        not told.
     """
 
     program: Any
@@ -153,7 +163,9 @@ def export(
     *,
     backend: str = "portable",
     backend_options: Mapping[str, Any] | None = None,
-    quantize: bool = False,
+    quantize: bool | str = False,
+    quantize_embeddings: int | None = None,
+    group_size: int | None = None,
     dynamic_shapes: Any = None,
     strict: bool | None = None,
     calibration: Sequence[Any] | None = None,
@@ -172,8 +184,12 @@ def export(
         backend: a name in `etscope.backends.BACKENDS` or of an entry point `etscope.backends`; or
             several, separated by commas: each takes what those before it left.
         backend_options: options of the backends by name, or by "backend.name".
-        quantize: weights and activations as int8, by the quantizer of the first backend with one.
-            Outputs are then of the quantised graph; the record also has "float/<method>".
+        quantize: "int8" or True: weights and activations as int8, by the quantizer of the first
+            backend with one. "8da4w" or "8da8w", for XNNPACK: weights of linear layers in 4 or 8
+            bits and their inputs in 8, by torchao. Outputs are then of the quantised graph; the
+            record also has "float/<method>".
+        quantize_embeddings: bits of embeddings, 4 or 8.
+        group_size: columns of a row of weights of 4 bits that share a scale; by default 32.
         dynamic_shapes: as for `torch.export.export`; for a module only.
         strict: trace strictly, so that operators have the model's lines; None: where it works.
         calibration: inputs that set the ranges of activations, each like `inputs`; by default the
@@ -193,11 +209,14 @@ def export(
     from etscope.bridge.lowering.export import ExportOptions, export_model
     from etscope.etrecord import ETRecord
 
-    model = _with_methods(model, inputs)
+    if isinstance(model, LanguageModel) and is_language_model(float_model):
+        float_model = replace(model, model=float_model).methods()
     options = ExportOptions(
         backend=backend,
         backend_options=backend_options or {},
         quantize=quantize,
+        quantize_embeddings=quantize_embeddings,
+        group_size=group_size,
         dynamic_shapes=dynamic_shapes,
         strict=strict,
         calibration=calibration,
@@ -205,10 +224,34 @@ def export(
         taps=taps,
         float_model=float_model,
     )
+    if isinstance(model, LlmConfigFile):
+        return _exported_llm(model, options)
+    model = _with_methods(model, inputs)
     exported = Exported(*export_model(model, inputs, options, ETRecord), backend=backend)
     for text in exported.undelegated():
         warnings.warn(text, EtscopeWarning, stacklevel=2)
     return exported
+
+
+def _exported_llm(config: LlmConfigFile, options: ExportOptions) -> Exported:
+    """Export by `export_llm`, which takes no options beside its config."""
+    from etscope.bridge.language_models.export_llm import export_llm
+    from etscope.bridge.lowering.export import ExportOptions
+    from etscope.etrecord import ETRecord
+
+    default = ExportOptions()
+    given = [
+        field.name
+        for field in fields(options)
+        if field.name != "strict" and getattr(options, field.name) != getattr(default, field.name)
+    ]
+    if given:
+        raise UsageError(
+            f"{', '.join(given)} cannot be given for {config.path}: it says itself how its model "
+            "is exported",
+            hint="change it there",
+        )
+    return Exported(*export_llm(config.path, ETRecord))
 
 
 def _with_methods(model: Any, inputs: Any) -> Any:
@@ -252,6 +295,28 @@ class Source:
     def export(self, **options: Any) -> Exported:
         """Export it, with the options of `etscope.export.export`."""
         return export(self.model, self.inputs, dynamic_shapes=self.dynamic_shapes, **options)
+
+    def generating(
+        self,
+        context: int | None = None,
+        prompt: str | int | None = None,
+        logits: str | None = None,
+    ) -> Source:
+        """Return this model as a `LanguageModel` with these choices; itself without any.
+
+        Raises `UsageError` if there are any for a model that is not to generate text.
+        """
+        if context is None and prompt is None and logits is None:
+            return self
+        if self.inputs is not None or not is_language_model(self.model):
+            why = "has example inputs" if self.inputs is not None else "is none of transformers"
+            raise UsageError(
+                f"context, prompt and logits are for a language model, and {self.spec} {why}",
+                hint="leave them out, or give a config.json or a transformers model without inputs",
+            )
+        if isinstance(prompt, str) and prompt.isascii() and prompt.isdigit():
+            prompt = int(prompt)
+        return replace(self, model=LanguageModel(self.model, context, prompt, logits))
 
     def read_inputs(self, path: PathLike) -> Any:
         """Read example inputs for this model from a file of tensors (.npz, .npy, .safetensors,
@@ -298,7 +363,10 @@ def load_model(spec: str, *, inputs: PathLike | None = None, seed: int | None = 
     returns one of these, or `(module, example_inputs)` or `(module, example_inputs,
     dynamic_shapes)`. It may also be an object with `get_eager_model` and `get_example_inputs`.
 
-    "file.pt2" is a file of `torch.export.save`. No code of it is run.
+    "file.pt2" is a file of `torch.export.save`. No code of it is run. "config.json", or a folder
+    with one, is a language model of transformers, with the weights in files of safetensors beside
+    it, or else random ones of the seed. "llm.yaml" is a config of ExecuTorch's `export_llm`, which
+    then does the export.
 
     Args:
         inputs: a file of example inputs, instead of those that come with the model.
@@ -311,7 +379,12 @@ def load_model(spec: str, *, inputs: PathLike | None = None, seed: int | None = 
     check_model_name(spec)
     torch = require("torch", wanted_by="export")
     target, colon, path = spec.rpartition(":")
-    if not colon or Path(spec).is_file():
+    config = config_file(spec)
+    if config is not None:
+        source = Source(spec, *load_config(config, seed))
+    elif is_llm_config(spec):
+        source = Source(spec, Path(spec).stem, LlmConfigFile(Path(spec)))
+    elif not colon or Path(spec).is_file():
         from etscope.bridge.programs import load_pt2
 
         file = open_source(spec, "model")
@@ -327,8 +400,18 @@ def load_model(spec: str, *, inputs: PathLike | None = None, seed: int | None = 
 def check_model_name(spec: str) -> None:
     """Raise the errors of `load_model` that a name alone or a look into its file tells, without
     importing torch."""
+    config = config_file(spec)
+    if config is not None:
+        check_config(config)
+        return
+    if is_llm_config(spec):
+        return
     target, colon, attribute = spec.rpartition(":")
     path = Path(spec)
+    if path.is_dir():
+        raise UsageError(
+            f"the folder {path} has no config.json", hint="give the folder of a transformers model"
+        )
     if colon and not path.is_file():
         if not target or not attribute:
             raise UsageError(f"no model is named by {spec!r}", hint="give file.py:attribute")

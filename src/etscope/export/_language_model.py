@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etscope.errors import UsageError
+from etscope.errors import FormatError, UsageError
 from etscope.optional import require
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.export import ModelMethods
 
+CONFIG = "config.json"  # as transformers calls it
 DYNAMIC, ONE_TOKEN = "dynamic", "one-token"
 
 
@@ -71,3 +74,45 @@ class LanguageModel:
 def is_language_model(model: Any) -> bool:
     """Return whether a model is one of transformers that generates text."""
     return hasattr(model, "generate") and hasattr(model, "generation_config")
+
+
+def config_file(spec: str) -> Path | None:
+    """Return the config.json that a name is of: its own path, or that of its folder; None if it is
+    of none."""
+    path = Path(spec)
+    if path.is_dir() and (path / CONFIG).is_file():
+        return path / CONFIG
+    return path if path.suffix == ".json" and path.is_file() else None
+
+
+def check_config(path: Path) -> None:
+    """Raise `FormatError` for a file that is not a config of transformers, without importing it."""
+    hint = "give the config.json of a transformers model, or its folder"
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"not JSON: {error}", path=path, hint=hint) from error
+    if not isinstance(value, dict) or not isinstance(value.get("model_type"), str):
+        raise FormatError("not a config of transformers: no model_type", path=path, hint=hint)
+
+
+def load_config(path: Path, seed: int | None) -> tuple[str, Any]:
+    """Return a name for the language model of a config.json, and the model."""
+    require("transformers", wanted_by="exporting a language model")
+    from etscope.bridge.language_models.configs import model_of_config
+
+    model = model_of_config(path, seed)
+    name = path.resolve().parent.name if path.name == CONFIG else path.stem
+    return name, model
+
+
+@dataclass(frozen=True, slots=True)
+class LlmConfigFile:
+    """A config of ExecuTorch's `export_llm`: a YAML file."""
+
+    path: Path
+
+
+def is_llm_config(spec: str) -> bool:
+    """Return whether a name is that of a YAML file."""
+    return Path(spec).suffix in (".yaml", ".yml") and Path(spec).is_file()

@@ -50,12 +50,18 @@ _DIFFERENCES = ("start_ns", "duration_ns")
 
 class Field(NamedTuple):
     """A column. type: "text" (dictionary encoded), "string", "int32", "int64", "float64", "bool",
-    "time" (microseconds, UTC), "texts" or "ints" (lists), or "pairs" (text -> text)."""
+    "time" (microseconds, UTC), "texts" or "ints" (lists), or "pairs" (text -> text). missing: an
+    expression of SQL for the files of an earlier etscope, which did not write it."""
 
     name: str
     type: str
     about: str
     unit: str | None = None
+    missing: str = "NULL"
+
+
+# What an earlier etscope, which knew no phases, would have written.
+_PHASE = "CASE WHEN iteration IS NULL THEN 'load' ELSE 'execute' END"
 
 
 EVENT_FIELDS = (
@@ -68,6 +74,11 @@ EVENT_FIELDS = (
     Field("block", "text", "the runtime's name of the run: Default (loading), Execute"),
     Field("run", "int32", "index of the run in the dump"),
     Field("iteration", "int32", "of its method in the dump, 0 for the first; none of loading"),
+    Field(
+        "phase", "text", "of its call: prefill, decode, an encoder; load, execute", missing=_PHASE
+    ),
+    Field("position", "int32", "in the context, of the call's first token; none if not known"),
+    Field("tokens", "int32", "that the call takes; none if not known"),
     Field("kind", "text", "execute, load, call, kernel, delegate, delegated, control or other"),
     Field("name", "text", "of the event as the runtime logged it; a delegate's identifier"),
     Field("op", "text", "the operator; of a delegate call its backend"),
@@ -105,6 +116,19 @@ DUMP_FIELDS = (
     Field("load_ns", "int64", "all loading that was logged", "ns"),
     Field("execute_ns", "int64", "all executions", "ns"),
     Field("p50_ns", "float64", "of the executions", "ns"),
+    Field("prompt_tokens", "int64", "of a language model's generation"),
+    Field("generated_tokens", "int64", "by it"),
+    Field("first_token_ms", "float64", "median time to the first token, not traced", "ms"),
+    Field("prefill_tokens_per_s", "float64", "mean rate, not traced"),
+    Field("decode_tokens_per_s", "float64", "mean rate, not traced"),
+    Field("app_generations", "int64", "of a language model, that its app reported"),
+    Field("app_prompt_tokens", "int64", "of these"),
+    Field("app_generated_tokens", "int64", "of these, without the first of each"),
+    Field("app_load_ns", "float64", "loading, as the app timed it; the mean", "ns"),
+    Field("app_first_token_ns", "float64", "time to the first token; the mean", "ns"),
+    Field("app_total_ns", "float64", "of a generation by the app's clock; the mean", "ns"),
+    Field("app_prefill_rate", "float64", "tokens of the prompts a second"),
+    Field("app_decode_rate", "float64", "tokens a second after the prompts"),
     Field("runner", "string", "python, native, …"),
     Field("executorch", "string", "version"),
     Field("threads", "int64", "of the runtime's pool"),
@@ -292,6 +316,14 @@ def event_path(partition: tuple[str, str], batch: str, number: int) -> str:
     """The path of file `number` of a batch below `events`; partition: model and month."""
     model, month = (quote(value, safe=" ") for value in partition)
     return f"model={model}/month={month}/part-{batch}.{number}.parquet"
+
+
+def by_batch(paths: Iterable[Path]) -> dict[str, list[Path]]:
+    """Return files of a table by their batch: those of a batch have the same columns."""
+    found: dict[str, list[Path]] = {}
+    for path in paths:
+        found.setdefault(_batch(path), []).append(path)
+    return found
 
 
 def _batch(path: Path) -> str:

@@ -13,15 +13,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from etscope.analysis.generation.pace import Pace
+from etscope.analysis.generation.reconcile import decoder_calls, executions
+from etscope.analysis.profile.calls import RunCalls, noted_calls, told_calls
 from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.program import is_of_one_length
 from etscope.delegates.blocks import meanings
 from etscope.errors import FormatError
 from etscope.fleet._dataset import EVENT_FIELDS, EVENTS, WANTED_BY, arrow_schema, arrow_type
 from etscope.fleet._sources import Record, Source, is_url, matching_record, open_record, open_url
-from etscope.fleet.run_metadata import UNKNOWN, run_metadata
+from etscope.fleet.run_metadata import UNKNOWN, RunMetadata, run_metadata
+from etscope.formats.app_report import AppReport
 from etscope.formats.bytes.files import open_source
 from etscope.formats.etdump.reader import ETDump, EventKind, read_etdump
+from etscope.formats.generation import DECODE, PREFILL
 from etscope.model.event_table import (
     EXECUTE,
     KERNEL_PREFIX,
@@ -54,12 +60,15 @@ class Pattern:
     It is made once for all dumps that logged the same sequences with the same record.
 
     methods: of each block, None where it is not known. backends: of the delegates' events of each
-    block. texts: [K] dictionary arrays by column.
+    block. program_methods: all that the program has, as far as it is known; of_one_length: those
+    of which every call takes inputs of the same shapes. texts: [K] dictionary arrays by column.
     instruction: [K] int32 with nulls. handles: [K] lists of int32.
     """
 
     methods: tuple[str | None, ...]
     backends: tuple[Mapping[EventKey, str | None], ...]
+    program_methods: tuple[str, ...]
+    of_one_length: tuple[str, ...]
     texts: dict[str, Any]
     instruction: Any
     handles: Any
@@ -78,7 +87,10 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
         if (found := _patterns.get((fingerprint, record))) is not None:
             _patterns.move_to_end((fingerprint, record))
             return found
-    trace = Trace(dump, record=None if record is None else open_record(record))
+    # Phases are not those of events, but of a dump's runs.
+    runs = np.arange(dump.num_runs)
+    unknown = RunCalls(runs, (None,) * len(runs), np.full(len(runs), -1), np.zeros_like(runs))
+    trace = Trace(dump, record=None if record is None else open_record(record), chosen=unknown)
     trace.verify()
     pa = require("pyarrow", wanted_by=WANTED_BY)
     events, attributions = trace.events, trace.attributions
@@ -110,6 +122,12 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
             {block.keys[index]: backend(block.keys[index]) for index in trace.meanings(block)}
             for block in trace.blocks
             for backend in [trace.backend_of(block)]
+        ),
+        program_methods=tuple(trace.methods),
+        of_one_length=tuple(
+            method.name
+            for method in (() if trace.recorded_program is None else trace.recorded_program.methods)
+            if is_of_one_length(method)
         ),
         texts=texts,
         instruction=pa.array([event.key.instruction for event in events.events], pa.int32()),
@@ -202,7 +220,8 @@ def content_of(source: Source) -> tuple[Any, str]:
 
 
 def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
-    """The rows of a dump. Raises the errors of reading it, its run.json and its record."""
+    """The rows of a dump. Raises the errors of reading it, its run.json, its record and the log of
+    its app, and `MismatchError` if that is of another run."""
     dump = read_etdump(buffer)
     known = run_metadata(source, options.labels)
     blocks = find_blocks(dump)
@@ -221,6 +240,7 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
     decoded = tuple(meanings(block, backends.get) for block, backends in told)
     numbers = execution_numbers(dump, blocks, pattern.methods)
     table = EventTable(dump, blocks, pattern.methods, decoded, numbers)
+    calls = _calls_of_runs(table, pattern, known)
     program = known.program_sha256 or (None if record is None else record.program_sha256)
     constants = {
         "dump_id": dump_id,
@@ -229,7 +249,11 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
         "device": known.device,
         "program_sha256": program,
     }
-    events = _arrow_events(table, pattern, _NS[options.unit], constants)
+    if known.app is not None and known.app.token_counts is not None and not known.has_calls:
+        path = None if record is None else record.path
+        trace = Trace(dump, record=None if path is None else open_record(path))
+        decoder_calls(known.app, executions(trace))  # raises for the log of another run
+    events = _arrow_events(table, pattern, calls, _NS[options.unit], constants)
     row = {
         **constants,
         "model": known.model,
@@ -243,12 +267,45 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
         "marks": list(known.marks),
         "fingerprint": fingerprint,
         **_totals(table, _NS[options.unit]),
+        **_pace(known),
+        **_app_columns(known.app),
         "path": source.url,
         "bytes": dump.size,
         "etrecord": None if record is None else record.path,
         "events": len(table.row),
     }
     return Taken(events, row, (known.model, f"{known.recorded_at:%Y-%m}"))
+
+
+def _calls_of_runs(table: EventTable, pattern: Pattern, known: RunMetadata) -> RunCalls:
+    """The executions of a dump as calls of a language model: as they were noted, else told from the
+    app's report and the dump."""
+    noted = known.calls
+    blocks: dict[str | None, list[Block]] = {}
+    for block, method in zip(table.blocks, pattern.methods, strict=True):
+        if block.executions:
+            blocks.setdefault(method, []).append(block)
+    runs = [run for of_it in blocks.values() for block in of_it for run in block.runs.tolist()]
+    if noted is not None and len(noted) == len(runs):
+        return noted_calls(np.array(sorted(runs), np.int64), noted)
+    counts = None if known.app is None else known.app.token_counts
+    return told_calls(table.dump, blocks, pattern.program_methods, pattern.of_one_length, counts)
+
+
+def _app_columns(app: AppReport | None) -> dict[str, Any]:
+    """The columns of the app's report; null without one."""
+    if app is None or not app.generations:
+        return {}
+    return {
+        "app_generations": len(app.generations),
+        "app_prompt_tokens": app.prompt_tokens,
+        "app_generated_tokens": app.generated_tokens,
+        "app_load_ns": app.load_ns,
+        "app_first_token_ns": app.first_token_ns,
+        "app_total_ns": app.inference_ns,
+        "app_prefill_rate": app.prefill_rate,
+        "app_decode_rate": app.decode_rate,
+    }
 
 
 def _ns(ticks: npt.NDArray[Any], factor: int) -> Ints:
@@ -261,7 +318,11 @@ def _ns(ticks: npt.NDArray[Any], factor: int) -> Ints:
 
 
 def _arrow_events(
-    table: EventTable, pattern: Pattern, factor: int, constants: Mapping[str, Any]
+    table: EventTable,
+    pattern: Pattern,
+    calls: RunCalls,
+    factor: int,
+    constants: Mapping[str, Any],
 ) -> Any:
     """Return the rows of `events` as a `pyarrow.Table`. factor: ns of a tick of the dump."""
     pa = require("pyarrow", wanted_by=WANTED_BY)
@@ -277,6 +338,7 @@ def _arrow_events(
     columns |= {
         "run": pa.array(table.run, pa.int32()),
         "iteration": pa.array(call, pa.int32(), mask=call < 0),
+        **_phases(table, calls),
         "instruction_id": pattern.instruction.take(event),
         "debug_handles": pattern.handles.take(event),
         "own_clock": pa.array(own_clock[table.event]),
@@ -294,6 +356,32 @@ def _arrow_events(
                 columns[field.name] = constant(value, count)
     ordered = [columns[field.name] for field in EVENT_FIELDS]
     return pa.Table.from_arrays(ordered, schema=arrow_schema(EVENTS))
+
+
+def _phases(table: EventTable, calls: RunCalls) -> dict[str, Any]:
+    """Return the columns of the rows, [N], that a run's call of a language model tells."""
+    pa = require("pyarrow", wanted_by=WANTED_BY)
+    number = np.full(table.dump.num_runs, len(calls.run))  # of the run's call; the last is none
+    number[calls.run] = np.arange(len(calls.run))
+    of_row = number[table.run]
+    names = list(dict.fromkeys([*table.phases, *calls.phases]))
+    of_block = np.array([names.index(name) for name in table.phases], np.int32)
+    of_call = [-1 if name is None else names.index(name) for name in calls.phase]
+    phase = np.array([*of_call, -1], np.int32)[of_row]
+    phase = np.where(phase < 0, of_block[table.block[table.event]], phase)
+    position, tokens = (
+        np.append(column, none)[of_row]
+        for column, none in (
+            (calls.position, -1),
+            (calls.tokens, 0),
+        )
+    )
+    texts = pa.array([without_surrogates(name) for name in names], pa.string())
+    return {
+        "phase": pa.DictionaryArray.from_arrays(pa.array(phase), texts),
+        "position": pa.array(position, pa.int32(), mask=position < 0),
+        "tokens": pa.array(tokens, pa.int32(), mask=tokens == 0),
+    }
 
 
 def _told_by_backends(table: EventTable) -> dict[str, Any]:
@@ -332,4 +420,30 @@ def _totals(table: EventTable, factor: int) -> dict[str, Any]:
         "load_ns": int(load.sum()) if len(load) else None,
         "execute_ns": int(execute.sum()) if len(execute) else None,
         "p50_ns": statistic(execute, "p50") if len(execute) else None,
+    }
+
+
+def _pace(known: RunMetadata) -> dict[str, Any]:
+    """The tokens of a generation and its rates, of the untraced pass if there is one; else as the
+    app reported them; nothing of other runs."""
+    generation, app = known.generation, known.app
+    if generation is None or not generation.passes:
+        if app is None or not app.generations:
+            return {}
+        return {
+            "prompt_tokens": app.prompt_tokens,
+            "generated_tokens": app.generated_tokens,
+            "first_token_ms": None if app.first_token_ns is None else app.first_token_ns / 1e6,
+            "prefill_tokens_per_s": app.prefill_rate,
+            "decode_tokens_per_s": app.decode_rate,
+        }
+    pace = Pace.of(generation.of_pass(None) or generation.passes[0])
+    first = pace.first_token_ns
+    rates = {one.phase: one.mean_rate for one in pace.phases}
+    return {
+        "prompt_tokens": len(generation.prompt_tokens),
+        "generated_tokens": len(generation.generated_tokens),
+        "first_token_ms": float(np.median(first)) / 1e6 if len(first) else None,
+        "prefill_tokens_per_s": rates.get(PREFILL),
+        "decode_tokens_per_s": rates.get(DECODE),
     }

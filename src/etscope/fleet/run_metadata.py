@@ -13,12 +13,20 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from etscope.errors import reading
+from etscope.errors import MissingDataError, reading
 from etscope.fleet._sources import Source, is_url, open_url
+from etscope.formats.app_report import (
+    AppReport,
+    check_tokens,
+    parse_app_report,
+    read_app_report,
+)
 from etscope.formats.exported_program.exported_json import mapping
+from etscope.formats.generation import Generation, GenerationCalls
 from etscope.formats.run_json import (
     RUN_JSON,
     SavedRun,
+    generated_calls,
     parse_run_json,
     read_run_json,
     text_or_none,
@@ -26,12 +34,17 @@ from etscope.formats.run_json import (
 from etscope.optional import require
 
 UNKNOWN = "unknown"
+_APP_LOGS = ("app.log", "benchmark_results.json")  # the latter of ExecuTorch's benchmark
 _LONGEST = 180  # bytes of a name in a path; file systems take 255
 
 
 @dataclass(frozen=True, slots=True)
 class RunMetadata:
-    """Metadata of a run. device, model: UNKNOWN if not recorded. recorded_at: UTC, naive."""
+    """Metadata of a run. device, model: UNKNOWN if not recorded. recorded_at: UTC, naive.
+
+    app: the report of the app that ran a language model, from run.json or a log beside the dump.
+    generation, calls: as they were noted when it ran, and those of them that the dump has.
+    """
 
     device: str
     model: str
@@ -45,14 +58,25 @@ class RunMetadata:
     labels: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     marks: tuple[str, ...] = ()
+    app: AppReport | None = None
+    generation: Generation | None = None
+    calls: GenerationCalls | None = None
+
+    @property
+    def has_calls(self) -> bool:
+        """True if the calls of a generation were noted when they ran."""
+        return self.generation is not None and bool(self.generation.passes)
 
 
 def run_metadata(
     source: Source, labels: Mapping[str, str], etrecord: str | None = None
 ) -> RunMetadata:
     """The metadata of a dump's run. `labels` override those of the run; "device" and "model" among
-    them are the names of these. Raises `FormatError` for a damaged run.json."""
+    them are the names of these. Raises `FormatError` for a damaged run.json or log of an app, and
+    `MismatchError` for the log of another run."""
     saved = _saved_beside(source.url) if source.about is None else SavedRun(source.about)
+    app = _app_report(source, saved)
+    of_app = app or AppReport("")
     with reading(RUN_JSON, saved.path):
         environment = flattened(saved.content.get("environment") or {})
         device = saved.content.get("device")
@@ -68,8 +92,8 @@ def run_metadata(
             time = now if file_time is None else datetime.fromtimestamp(file_time, timezone.utc)
             recorded_at = time.replace(tzinfo=None)
         return RunMetadata(
-            device=name_of(given.get("device") or text_or_none(device, "device")),
-            model=name_of(model or _stem(etrecord)),
+            device=name_of(given.get("device") or text_or_none(device, "device") or of_app.device),
+            model=name_of(model or of_app.model or _stem(etrecord)),
             recorded_at=recorded_at,
             program_sha256=saved.text("program_sha256"),
             runner=saved.text("runner"),
@@ -80,6 +104,9 @@ def run_metadata(
             labels=given,
             environment=environment,
             marks=saved.marks,
+            app=app,
+            generation=saved.generation,
+            calls=generated_calls(saved, source.url.rpartition("/")[2]),
         )
 
 
@@ -109,6 +136,35 @@ def flattened(value: Any, above: str = "") -> dict[str, str]:
         elif item is not None:
             found[name] = str(item).lower() if isinstance(item, bool) else str(item)
     return {name: text for name, text in found.items() if text}
+
+
+def _app_report(source: Source, saved: SavedRun) -> AppReport | None:
+    """The report of the app: kept in run.json, or else in a log beside the dump, which may have no
+    such line."""
+    with reading(RUN_JSON, saved.path):
+        generation = saved.generation
+        if generation is not None and generation.app is not None:
+            return parse_app_report(generation.app)
+    path = app_log_beside(source.url)
+    if path is None:
+        return None
+    try:
+        report = read_app_report(path)
+    except MissingDataError:
+        return None
+    if generation is not None:
+        check_tokens(report, *generation.token_counts)
+    return report
+
+
+def app_log_beside(url: str) -> Path | None:
+    """The file beside a dump that may have the report of its app: of its name with the suffix .log,
+    else "app.log", else "benchmark_results.json". None without one, and for URLs."""
+    if is_url(url):
+        return None
+    dump = Path(url)
+    beside = (dump.with_suffix(".log"), *(dump.with_name(name) for name in _APP_LOGS))
+    return next((path for path in beside if path.is_file()), None)
 
 
 def _saved_beside(url: str) -> SavedRun:

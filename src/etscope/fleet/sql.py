@@ -33,7 +33,13 @@ from etscope.analysis.comparison.compare_samples import (
     locations,
     pooled_noise,
 )
-from etscope.errors import EtscopeError, FormatError, RuntimeFailure, UsageError
+from etscope.errors import (
+    EtscopeError,
+    FormatError,
+    MissingDataError,
+    RuntimeFailure,
+    UsageError,
+)
 from etscope.fleet._dataset import (
     DUMP_FIELDS,
     DUMPS,
@@ -42,6 +48,7 @@ from etscope.fleet._dataset import (
     PARTITIONS,
     Dataset,
     Field,
+    by_batch,
 )
 from etscope.model.table import Column, Kind, Table
 from etscope.optional import require
@@ -135,22 +142,27 @@ def query(
     sql: str,
     parameters: Mapping[str, Any] | None = None,
     *,
+    phase: str | None = None,
     limit: int | None = None,
     timeout: float | None = TIMEOUT,
 ) -> Table:
     """Run one SELECT on the views `events`, `leaves` and `dumps` of a dataset.
 
-    parameters: values of `$name` in the statement. limit: number of rows to take; the table's notes
-    say when there are more. timeout: seconds; None: no limit. Columns that end in _ns, _us, _ms,
-    _s, _bytes or share have that unit.
+    parameters: values of `$name` in the statement. phase: of a language model's calls; `events` and
+    `leaves` have these only. limit: number of rows to take; the table's notes say when there are
+    more. timeout: seconds; None: no limit. Columns that end in _ns, _us, _ms, _s, _bytes or share
+    have that unit.
 
-    Raises `UsageError` with DuckDB's message, and its position in the statement, for what it
-    rejects; the errors of `Dataset.open`; `FormatError` for damaged files; `RuntimeFailure` when
-    time or memory run out.
+    Raises `MissingDataError` for a phase that no call has; `UsageError` with DuckDB's message, and
+    its position in the statement, for what it rejects; the errors of `Dataset.open`; `FormatError`
+    for damaged files; `RuntimeFailure` when time or memory run out.
     """
     duckdb = require("duckdb", wanted_by="SQL on a dataset")
     opened = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
-    with _connection(duckdb, opened) as connection, _errors(duckdb, opened.folder, timeout):
+    with (
+        _connection(duckdb, opened, phase) as connection,
+        _errors(duckdb, opened.folder, timeout),
+    ):
         values = dict(parameters or {})
         _check(connection, sql, values)
         with _stopped_after(timeout, connection):
@@ -178,7 +190,7 @@ def query(
 
 
 @contextmanager
-def _connection(duckdb: Any, dataset: Dataset) -> Iterator[Any]:
+def _connection(duckdb: Any, dataset: Dataset, phase: str | None = None) -> Iterator[Any]:
     """A connection with the views, from which nothing else can be reached."""
     with ExitStack() as stack:
         spill = stack.enter_context(tempfile.TemporaryDirectory(prefix="etscope-sql-"))
@@ -190,7 +202,12 @@ def _connection(duckdb: Any, dataset: Dataset) -> Iterator[Any]:
         fields = (*EVENT_FIELDS, *(Field(name, "text", "") for name in PARTITIONS))
         with _errors(duckdb, folder, None):
             batches = dataset.batches()  # once: a collect may add some meanwhile
-            _view(connection, EVENTS, dataset.event_files(batches), fields)
+            every = EVENTS if phase is None else f"every_{EVENTS}"
+            _view(connection, every, dataset.event_files(batches), fields)
+            if phase is not None:
+                _check_phase(connection, every, phase)
+                of_it = f"SELECT * FROM {every} WHERE phase = {_quoted(phase)}"
+                connection.execute(f"CREATE VIEW {EVENTS} AS {of_it}")
             _view(connection, DUMPS, list(batches.values()), DUMP_FIELDS)
             connection.execute(_LEAVES)
             connection.create_function(
@@ -214,15 +231,45 @@ def _view(connection: Any, name: str, files: Sequence[Path], fields: Sequence[Fi
         columns = ", ".join(f'NULL::{_TYPES[f.type]} AS "{f.name}"' for f in fields)
         connection.execute(f"CREATE VIEW {name} AS SELECT {columns} WHERE false")
         return
-    listed = ", ".join(_quoted(str(path)) for path in files)
     hive = ""
-    if name == EVENTS:
+    if fields is not DUMP_FIELDS:
         types = ", ".join(f"'{partition}': VARCHAR" for partition in PARTITIONS)
         hive = f", hive_partitioning = true, hive_types = {{{types}}}"
-    columns = ", ".join(f'"{field.name}"' for field in fields)
-    connection.execute(
-        f"CREATE VIEW {name} AS SELECT {columns} FROM read_parquet([{listed}]{hive})"
-    )
+    parts = []
+    for found, alike in _by_columns(connection, files).items():
+        written = found | set(PARTITIONS)
+        selected = ", ".join(
+            f'"{f.name}"' if f.name in written else f'({f.missing})::{_TYPES[f.type]} AS "{f.name}"'
+            for f in fields
+        )
+        listed = ", ".join(_quoted(str(path)) for path in alike)
+        parts.append(f"SELECT {selected} FROM read_parquet([{listed}]{hive})")
+    connection.execute(f"CREATE VIEW {name} AS {' UNION ALL '.join(parts)}")
+
+
+def _check_phase(connection: Any, events: str, phase: str) -> None:
+    found = connection.execute(f"SELECT DISTINCT phase FROM {events} ORDER BY phase").fetchall()
+    phases = [name for (name,) in found if name is not None]
+    if phase not in phases:
+        raise MissingDataError(
+            f"no call of the dataset is known to be of the phase {phase!r}",
+            hint=f"phases are: {', '.join(phases) or 'none'}",
+        )
+
+
+def _by_columns(connection: Any, files: Sequence[Path]) -> dict[frozenset[str], list[Path]]:
+    """Return the files by the columns that they have, and the names inside of these: an earlier
+    etscope wrote fewer."""
+    batches = by_batch(files)
+    first = ", ".join(_quoted(str(paths[0])) for paths in batches.values())
+    found = connection.execute(
+        f"SELECT file_name, list(name) FROM parquet_schema([{first}]) GROUP BY file_name"
+    ).fetchall()
+    columns = {name: frozenset(names) for name, names in found}
+    alike: dict[frozenset[str], list[Path]] = {}
+    for paths in batches.values():
+        alike.setdefault(columns[str(paths[0])], []).extend(paths)
+    return alike
 
 
 _Samples = Sequence[Sequence[float]]  # of each dump of a side
@@ -360,7 +407,7 @@ def _column(name: str, types: set[type]) -> Column:
     if types == {bool}:
         return Column(name, Kind.BOOL)
     if types and types <= {int, float}:
-        if word in _UNITS and stem:
+        if word in _UNITS and stem and not stem.endswith(" per"):
             return Column(name, Kind.DURATION, word, title=stem)
         if word == "bytes":
             return Column(name, Kind.BYTES)

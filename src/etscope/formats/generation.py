@@ -24,9 +24,10 @@ around the runtime's `execute`; `sampling_ns` the choice of the next token after
 What a generation takes beyond these two is the host's. `inputs` says where the inputs of each
 method come from: "tokens" (int64 [1, n]), "position" (of the first of them, int64 [1]), "positions"
 (of all, int64 [n]), "given 0" (the first array that was given, "given_0" in the file of inputs), or
-"output 0 of vision_encoder" (of the latest call of that method); of a method of a fixed length the
-tokens are filled up with 0, and the positions go on. `cold_first_token_ns` is the time to the first
-token of the first generation after loading, which may be one to warm up. `traced` is that of run.json's latencies.
+"output 0 of token_embedding" (of the latest call of that method; where the prompt has -1 it is that
+of an encoder); of a method of a fixed length the tokens are filled up with 0, and the positions go
+on. `cold_first_token_ns` is the time to the first token of the first generation after loading,
+which may be one to warm up. `traced` is that of run.json's latencies.
 `app` is what the app that ran the model reported, as `etscope.formats.app_report` reads it.
 `stopped_by` is "length", "end token", "context" (the cache is full) or "interrupted".
 """
@@ -144,6 +145,11 @@ class Generation:
         """Return the pass in which that was recorded; None if there was none."""
         return next((one for one in self.passes if one.traced == traced), None)
 
+    @property
+    def token_counts(self) -> tuple[int | None, int | None]:
+        """The number of the prompt's tokens and of the generated ones; None where not known."""
+        return len(self.prompt_tokens) or None, len(self.generated_tokens) or None
+
     def to_json(self) -> dict[str, Any]:
         """Return the value of the key in run.json."""
         sampler = {name: getattr(self.sampler, name) for name in Sampler.__dataclass_fields__}
@@ -228,8 +234,11 @@ def _pass(value: Any) -> GenerationPass:
 
 def _integers(value: Any, what: str) -> Ints:
     numbers: Sequence[Any] = sequence(value, what)
+    if not set(map(type, numbers)) <= {int}:  # one call for each of 100,000 would be slow
+        for one in numbers:
+            integer(one, what)
     try:
-        return np.array([integer(one, what) for one in numbers], np.int64)
+        return np.array(numbers, np.int64)
     except OverflowError as error:
         raise FormatError(f"{what} has a number beyond 64 bits") from error
 

@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from functools import cached_property
@@ -54,11 +54,14 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from etscope.errors import FormatError, reading
-from etscope.formats.bytes.files import PathLike
+from etscope.errors import FormatError, UsageError, reading
+from etscope.formats.app_report import AppReport
+from etscope.formats.bytes.files import PathLike, atomic_write
 from etscope.formats.conditions import Conditions
 from etscope.formats.exported_program.exported_json import integer, mapping, parse_json, sequence
 from etscope.formats.generation import Generation, GenerationCalls, parse_generation
+from etscope.formats.generation_inputs import OutputOf, inputs_of_calls
+from etscope.formats.program.pte import Program
 
 RUN_JSON = "run.json"
 # The dumps beside it, and the logged values of the one that has values.
@@ -92,13 +95,15 @@ def parse_run_json(data: bytes, path: str | None = None) -> SavedRun:
 class SavedInputs:
     """The inputs of the runs of a method.
 
-    source: "given", "record", "case" or "seed N". values: flat, None if they were not saved.
-    sha256: their `inputs_sha256`, as it was noted.
+    source: "given", "record", "case", "seed N" or "generation". values: flat, None if they were not
+    saved. sha256: their `inputs_sha256`, as it was noted. made_of: of a generation's call that takes
+    another's output, its inputs with `OutputOf` in the place of these; `values` is None then.
     """
 
     source: str
     values: tuple[Any, ...] | None
     sha256: str | None = None
+    made_of: tuple[Any, ...] | None = None
 
     @property
     def fingerprint(self) -> str | None:
@@ -134,9 +139,14 @@ class SavedCall:
     inputs: SavedInputs | None
 
 
-def saved_calls(dump: PathLike | None) -> tuple[SavedCall, ...]:
+def saved_calls(
+    dump: PathLike | None, program: Callable[[], Program | None] = lambda: None
+) -> tuple[SavedCall, ...]:
     """Return the calls whose runs a dump has, in order; () for a dump that `etscope run --save` did
     not write.
+
+    program: returns the program that ran, which is asked for the inputs of a generation; see
+    `etscope.formats.generation_inputs`.
 
     Raises `FormatError` for damaged files, `MissingFileError` when the inputs are gone.
     """
@@ -145,10 +155,15 @@ def saved_calls(dump: PathLike | None) -> tuple[SavedCall, ...]:
         return ()
     saved = read_run_json(path)
     with reading(RUN_JSON, path):
-        generated = _generated_calls(saved, Path(dump).name)
-        if generated is not None:
+        generated = generated_calls(saved, Path(dump).name)
+        if generated is not None and saved.generation is not None:
             names = [generated.methods[index] for index in generated.method.tolist()]
-            return tuple(SavedCall(name, 1, 0, None) for name in names)
+            _, given = _read_inputs(saved, path)
+            sets = inputs_of_calls(saved.generation, generated, given, program())
+            return tuple(
+                SavedCall(name, 1, 0, _of_generation(values))
+                for name, values in zip(names, sets, strict=True)
+            )
         calls = [call for call in saved.calls if "method" in call]
         runs = _runs_of_calls(saved, path.with_name(Path(dump).name), len(calls))
         only_values = Path(dump).name == VALUES_ETDP
@@ -169,8 +184,8 @@ def _runs_of_calls(saved: SavedRun, dump: Path, calls: int) -> Sequence[int | No
     return counts if len(counts) == calls else [None] * calls
 
 
-def _generated_calls(saved: SavedRun, dump: str) -> GenerationCalls | None:
-    """The calls of a generation that the dump of that name has; None for another run."""
+def generated_calls(saved: SavedRun, dump: str) -> GenerationCalls | None:
+    """Return the calls of a generation that the dump of that name has; None for another run."""
     if saved.generation is None:
         return None
     found = saved.generation.of_pass("values" if dump == VALUES_ETDP else "times")
@@ -185,7 +200,7 @@ def saved_generation(dump: PathLike | None) -> tuple[Generation, GenerationCalls
         return None
     saved = read_run_json(path)
     with reading(RUN_JSON, path):
-        calls = _generated_calls(saved, Path(dump).name)
+        calls = generated_calls(saved, Path(dump).name)
         return None if saved.generation is None or calls is None else (saved.generation, calls)
 
 
@@ -200,7 +215,7 @@ def saved_executions(dump: PathLike | None) -> tuple[str, ...]:
         return ()
     saved = read_run_json(path)
     with reading(RUN_JSON, path):
-        generated = _generated_calls(saved, Path(dump).name)
+        generated = generated_calls(saved, Path(dump).name)
         if generated is not None:
             return tuple(generated.methods[index] for index in generated.method.tolist())
         methods = [str(call["method"]) for call in saved.calls if "method" in call]
@@ -215,23 +230,38 @@ def executions_of(calls: Iterable[SavedCall]) -> tuple[str, ...]:
     return tuple(call.method for call in calls for _ in range(call.runs or 0))
 
 
+def _of_generation(values: tuple[Any, ...] | None) -> SavedInputs | None:
+    if values is None:
+        return None
+    if any(isinstance(value, OutputOf) for value in values):
+        return SavedInputs("generation", None, made_of=values)
+    return SavedInputs("generation", values)
+
+
+def _read_inputs(saved: SavedRun, path: Path) -> tuple[Sequence[str | None], Sequence[Any]]:
+    """Return the names and the values in the file of inputs beside a run.json; none without one."""
+    name = saved.text("inputs")
+    if name is None:
+        return (), ()
+    from etscope.formats.torch_files.tensor_files import read_tensor_file
+
+    file = read_tensor_file(path.with_name(Path(name).name))
+    return file.names, file.values
+
+
 def _inputs_of_calls(
     saved: SavedRun, path: Path, calls: Sequence[Mapping[str, Any]]
 ) -> list[SavedInputs | None]:
-    file, name = None, saved.text("inputs")
-    if name is not None:
-        from etscope.formats.torch_files.tensor_files import read_tensor_file
-
-        file = read_tensor_file(path.with_name(Path(name).name))
+    names, values_of_file = _read_inputs(saved, path)
     found: list[SavedInputs | None] = []
     for number, call in enumerate(calls):
         source = text_or_none(call.get("inputs_from"), "inputs_from")
         prefix = f"{number}/input_" if len(calls) > 1 else "input_"
         values = None
-        if file is not None:
+        if saved.text("inputs") is not None:
             values = tuple(
                 value
-                for key, value in zip(file.names, file.values, strict=True)
+                for key, value in zip(names, values_of_file, strict=True)
                 if key is not None and key.startswith(prefix)
             )
         sha256 = text_or_none(call.get("inputs_sha256"), "inputs_sha256")
@@ -274,9 +304,27 @@ def saved_methods(dump: PathLike | None) -> tuple[str, ...]:
         return ()
     saved = read_run_json(path)
     with reading(RUN_JSON, path):
-        if saved.generation is not None:
+        if saved.generation is not None and saved.generation.passes:
             return tuple(dict.fromkeys(m for p in saved.generation.passes for m in p.calls.methods))
         return tuple(dict.fromkeys(str(call["method"]) for call in saved.calls if "method" in call))
+
+
+def keep_app_report(dump: PathLike, report: AppReport) -> Path:
+    """Write the report of the app that ran a model into the run.json beside its dump, and return
+    that path. Raises `UsageError` for a dump without one, `FormatError` for a damaged run.json."""
+    path = _beside(dump)
+    if path is None:
+        raise UsageError(
+            f"there is no {RUN_JSON} beside {dump} to keep the app's report in",
+            hint=f"name the dump {RUN_ETDP}, in a folder with a {RUN_JSON} of at least {{}}",
+        )
+    content = dict(read_run_json(path).content)
+    with reading(RUN_JSON, path):
+        generation = mapping(content.get("generation") or {}, "the generation")
+    content["generation"] = {**generation, "app": report.to_json()}
+    with atomic_write(path) as file:
+        file.write(encode_run_json(content))
+    return path
 
 
 def _beside(dump: PathLike | None) -> Path | None:

@@ -116,7 +116,7 @@ class Client:
     ) -> tuple[Job, bool]:
         """`submit`; True when the job is a new one."""
         files = {field: self._stored(ref) for field, ref in spec.files.items()}
-        known = spec.model_copy(update=files)
+        known = spec.with_files(files)
         answer = self._send(
             "POST",
             "/jobs",

@@ -86,7 +86,7 @@ class Lab:
     ) -> tuple[Job, bool]:
         """`submit`; True when the job is a new one."""
         files = {field: self._taken(ref) for field, ref in spec.files.items()}
-        known = spec.model_copy(update=files)
+        known = spec.with_files(files)
         job, new = self.database.add(known, submitter=submitter, again=again)
         if new and self.engine is not None:
             self.engine.wake()

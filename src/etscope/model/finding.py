@@ -35,7 +35,8 @@ class Quantity:
 class Place:
     """The place where a finding is seen.
 
-    view: the tab of a report ("events", "modules", "timeline", "numerics", "memory", "compare").
+    view: the tab of a report ("events", "modules", "timeline", "generation", "numerics", "memory",
+    "compare").
     select: a selector that picks what it is about, for `--select` and for the filter of that tab.
     by, name: else a row of a roll-up (`--by`). instruction: of one row.
     """
@@ -60,7 +61,7 @@ class Files:
         """The arguments of `etscope VERB` for these files. A file that it cannot do without, and
         that is not known, is named as its help does ("PROGRAM")."""
         record = ["-r", self.record] if self.record is not None else []
-        if verb in ("run", "info", "size"):
+        if verb in ("run", "generate", "info", "size"):
             return [self.program or _PROGRAM, *record]
         words = [self.dump or _DUMP, *record]
         if verb == "numerics":

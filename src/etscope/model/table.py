@@ -67,7 +67,8 @@ class Table:
     `values[name]` holds a column's values; None (or NaN in a float array) is a missing value.
     `depth` indents a row under the one above (delegated ops under their call). Views draw a line
     above the rows in `breaks` (totals). `notes` are sentences below the table; `findings` stand
-    before them, as `Finding.plain` gives them.
+    before them, as `Finding.plain` gives them. `phases`: of the calls of a language model, as plain
+    values by name with the unit; for programs, a text has them as a table of their own.
     """
 
     columns: tuple[Column, ...]
@@ -77,6 +78,7 @@ class Table:
     depth: Sequence[int] | None = None
     breaks: frozenset[int] = field(default_factory=frozenset)
     findings: tuple[Mapping[str, Any], ...] = ()
+    phases: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def of(

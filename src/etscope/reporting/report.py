@@ -13,6 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.comparison.programs import Side
 from etscope.analysis.delegates.backend_files import Given, PlacedFile, place_files
+from etscope.analysis.generation.pace import (
+    Pace,
+    generation_section,
+    pace_section,
+    phase_table,
+)
 from etscope.analysis.numerics.runs import OtherInputsError
 from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.trace import Trace
@@ -31,6 +37,7 @@ from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import RecordFile, RecordView, read_etrecord
 from etscope.formats.exported_program.exported_json import integer
+from etscope.formats.generation import Generation
 from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
 from etscope.formats.program.bpte import read_program_file
 from etscope.formats.program.ptd import match_external, read_ptd
@@ -74,9 +81,11 @@ _TRACED = {None: "untraced", "times": "traced: times", "values": "traced: values
 
 
 def saved_sections(saved: SavedRun) -> list[Section]:
-    """Return the sections "environment" and "latency"; `FormatError` for a damaged file."""
+    """Return the sections "environment" and "latency", of a generation its tokens and pace in place
+    of the latter; `FormatError` for a damaged file."""
     with reading(RUN_JSON, saved.path):
         calls, conditions, memory = saved.calls, saved.conditions, saved.memory
+        made = saved.generation
         environment = facts(
             "environment",
             "The run",
@@ -85,10 +94,12 @@ def saved_sections(saved: SavedRun) -> list[Section]:
                 (Column("executorch", title="ExecuTorch"), saved.text("executorch")),
                 (Column("threads", Kind.COUNT), saved.count("threads")),
                 (Column("program", Kind.PATH), saved.text("program")),
-                (Column("calls", Kind.COUNT), len(calls)),
+                (Column("calls", Kind.COUNT), None if made else len(calls)),
                 (
                     Column("iterations", Kind.COUNT),
-                    sum(integer(call["iterations"], "iterations") for call in calls),
+                    None
+                    if made
+                    else sum(integer(call["iterations"], "iterations") for call in calls),
                 ),
                 (Column("debug_level"), saved.text("debug_level")),
                 (Column("conditions"), conditions and conditions.in_words(None)),
@@ -96,6 +107,8 @@ def saved_sections(saved: SavedRun) -> list[Section]:
                 (Column("process", title="peak memory of"), memory and memory.in_words()),
             ),
         )
+        if made is not None:
+            return [environment, *_generation_sections(made)]
         names = ("avg", "p50", "p90", "min", "max")
         latencies = saved.latencies
         content = [
@@ -130,6 +143,17 @@ def saved_sections(saved: SavedRun) -> list[Section]:
             else (),
         )
     return [environment, latency_section]
+
+
+def _generation_sections(made: Generation) -> Iterator[Section]:
+    """Yield the facts of a generation, and the phases and the pace of its untraced pass."""
+    yield generation_section(made)
+    untraced = made.of_pass(None)
+    if untraced is not None and len(untraced.calls):
+        pace = Pace.of(untraced)
+        phases = phase_table(pace)
+        yield Section("phases", replace(phases, title=f"{phases.title}, without tracing"))
+        yield pace_section(pace)
 
 
 DEBUG_BUFFER = "debug buffer"

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from etscope.run._outcome import Latency, Run
     from etscope.run._run import Call, run
     from etscope.run._runner_host import Elsewhere, Place
-    from etscope.run.generation._generate import generate
-    from etscope.run.generation._outcome import GenerationRun
+    from etscope.run.generation.generate import generate
+    from etscope.run.generation.outcome import GenerationRun
 
 __all__ = ["Call", "Elsewhere", "GenerationRun", "Latency", "Place", "Run", "generate", "run"]
 
@@ -27,11 +27,11 @@ __getattr__, __dir__ = lazy_names(
     {
         "Call": "etscope.run._run",
         "Elsewhere": "etscope.run._runner_host",
-        "GenerationRun": "etscope.run.generation._outcome",
+        "GenerationRun": "etscope.run.generation.outcome",
         "Latency": "etscope.run._outcome",
         "Place": "etscope.run._runner_host",
         "Run": "etscope.run._outcome",
-        "generate": "etscope.run.generation._generate",
+        "generate": "etscope.run.generation.generate",
         "run": "etscope.run._run",
     },
 )

@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 
 import etscope.run.python as python
+from etscope.analysis.generation.plan import GenerationTask
 from etscope.errors import EtscopeWarning, RuntimeFailure, UsageError
 from etscope.formats.program.bpte import CaseValue
 from etscope.formats.program.scalar_type import dim_order_of, scalar_type_of
@@ -236,6 +237,8 @@ def native_command(
         words += ["--fresh"] if call.fresh else []
         for index, value in enumerate(call.inputs):
             words += ["--input", _input_flag(value, place / f"input-{number}-{index}.raw")]
+    if job.generation is not None:
+        words += _generation_flags(job.generation, place)
     for word in words:
         if "\n" in word:  # in the name of a method, for example: the rest would be more flags
             raise UsageError(f"the native runner takes no line break: {word!r:.200}")
@@ -244,8 +247,56 @@ def native_command(
             if isinstance(value, np.ndarray):
                 dense = np.ascontiguousarray(value.transpose(dim_order_of(value)))
                 (folder / f"input-{number}-{index}.raw").write_bytes(dense.tobytes())
+    for index, value in enumerate(() if job.generation is None else job.generation.given):
+        dense = np.ascontiguousarray(value.transpose(dim_order_of(value)))
+        (folder / f"given-{index}.raw").write_bytes(dense.tobytes())
     (folder / FLAGS).write_text("".join(f"{word}\n" for word in words))
     return [*(os.fspath(word) for word in runner), f"@{place / FLAGS}"]
+
+
+def _generation_flags(task: GenerationTask, place: PurePath) -> list[str]:
+    """Return the flags of a generation; the arrays that are given are in files in `place`."""
+
+    def ids(numbers: Sequence[int]) -> str:
+        return ",".join(map(str, numbers))
+
+    words = ["--generate", "--context", ids(task.context)]
+    words += ["--max-new-tokens", str(task.max_new_tokens)]
+    words += ["--generations", str(task.warmup + task.runs)]
+    words += ["--logits-output", str(task.logits_output), "--logits", task.logits]
+    for token in task.end_tokens:
+        words += ["--end-token", str(token)]
+    if task.last_position is not None:
+        words += ["--last-position", str(max(task.last_position, -1))]
+    sampler = task.sampler
+    words += ["--temperature", repr(float(sampler.temperature))]
+    words += ["--sampler-seed", str(sampler.seed & (1 << 64) - 1)]
+    words += [] if sampler.top_k is None else ["--top-k", str(sampler.top_k)]
+    words += [] if sampler.top_p is None else ["--top-p", repr(float(sampler.top_p))]
+    words += [] if task.forced is None else ["--force-tokens", ids(task.forced)]
+    if task.values_at is not None:
+        words += ["--values-at", "{}..{}".format(*task.values_at)]
+    planned = [(call, False) for call in task.prompt] + [(call, True) for call in task.decode]
+    for call, decodes in planned:
+        words += ["--method", call.method, "--count", str(call.count), "--length", str(call.length)]
+        words += ["--tokens", ids(call.tokens)] if call.tokens else []
+        words += ["--position", str(call.position)] if call.position >= 0 else []
+        words += ["--decode"] if decodes else []
+        words += ["--whole-context"] if call.whole else []
+        for source in call.inputs:
+            words += ["--input", _source_flag(source, task, place)]
+    return words
+
+
+def _source_flag(source: str, task: GenerationTask, place: PurePath) -> str:
+    """Return a source of an input as the runner reads it."""
+    word, _, rest = source.partition(" ")
+    if word == "given":
+        return _input_flag(task.given[int(rest)], place / f"given-{rest}.raw")
+    if word == "output":
+        output, _, method = rest.partition(" of ")
+        return f"output:{method}:{output}"
+    return source
 
 
 def _input_flag(value: CaseValue | None, file: PurePath) -> str:

@@ -152,6 +152,8 @@ def beyond_python(job: Job, program: Program) -> list[str]:
         found.append("allocation events")
     if job.memory:
         found.append("memory by owner")
+    if job.generation is not None and job.generation.values_at is not None:
+        found.append("values of some calls only")
     if job.delegate_filters and job.debug_level == INTERMEDIATE_OUTPUTS:
         found.append("filters of delegates' outputs")
     if job.debug_level == INTERMEDIATE_OUTPUTS:

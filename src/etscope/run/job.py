@@ -123,7 +123,7 @@ class Job:
 
     @property
     def executions(self) -> int:
-        """Executions of all calls, warm-up included; of a generation, the most that there may be."""
+        """Executions of all calls, warm-up included; of a generation, as many as may be."""
         if self.generation is not None:
             return (self.generation.warmup + self.generation.runs) * self.generation.calls
         return sum(call.executions for call in self.calls)

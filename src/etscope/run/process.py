@@ -84,9 +84,9 @@ def run_process(
         except subprocess.TimeoutExpired as error:
             raise timed_out(timeout, read_log(folder)) from error
         except KeyboardInterrupt:
-            code = _stopped(child) if stoppable else None
-            if code != 0:
+            if not (stoppable and _stopped(child) == 0):
                 raise
+            code = 0
             (folder / STOPPED).touch()
         finally:
             if child.poll() is None:

@@ -140,8 +140,10 @@ def test_no_growth_is_claimed_where_none_is(llama: Artifact, tmp_path: Path, see
     assert all(slope is None for slope, *_ in grown(trace).values())
 
 
-def test_an_ordinary_model_has_no_phases() -> None:
-    made = artifacts("cnn_xnnpack")
+@pytest.mark.parametrize("name", ["cnn_xnnpack", "two_methods"])
+def test_an_ordinary_model_has_no_phases(name: str) -> None:
+    """Also one whose methods are called encode and decode."""
+    made = artifacts(name)
     trace = Trace(
         read_etdump(made.etdump_timing),
         record=read_etrecord(made.etrecord),

@@ -178,7 +178,7 @@ def test_a_narrow_terminal_keeps_the_verdicts(
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
     assert out.splitlines()[1].endswith("verdict")
-    assert "columns not shown at 80 wide: method, low, high, p," in out
+    assert "columns not shown at 80 wide: method, phase, low, high, p," in out
     _, out, _ = run(capsys, "sql", dataset, "--saved", "changes", *sides, "-f", "csv")
     assert out.splitlines()[0].endswith("reason")
 

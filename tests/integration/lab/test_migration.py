@@ -18,8 +18,8 @@ from etscope.lab.jobs.records import Filter, State
 from tests.support.artifacts import ROOT
 from tests.support.lab_jobs import run_through, spec_of_number
 
-# Written by the code of version 1: tests/support/lab/old_database.py.
-OLD = ROOT / "tests/corpus/lab/version-1.sql"
+# Written by the code of that version: tests/support/lab/old_database.py.
+OLD = {number: ROOT / f"tests/corpus/lab/version-{number}.sql" for number in (1, 2)}
 OLD_RESULTS = """create table lab_results (
     job bigint primary key references lab_jobs (seq) on delete cascade, job_id varchar(32),
     at_us bigint, model varchar, method varchar, device varchar, backend varchar,
@@ -27,19 +27,25 @@ OLD_RESULTS = """create table lab_results (
     marked boolean, labels text)"""
 
 
+@pytest.fixture(scope="session", params=sorted(OLD))
+def version(request: pytest.FixtureRequest) -> int:
+    found: int = request.param
+    return found
+
+
 @pytest.fixture(scope="session")
-def old_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def old_sqlite(version: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("old") / "lab.db"
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(OLD.read_text())
+        connection.executescript(OLD[version].read_text())
         connection.execute("update lab_leases set until = '2026-01-01 00:00:00.000000'")
         connection.commit()
     return path
 
 
 @pytest.fixture
-def old(old_sqlite: Path, database_url: str, tmp_path: Path) -> str:
-    """The URL of a database of version 1, in turn of each kind."""
+def old(version: int, old_sqlite: Path, database_url: str, tmp_path: Path) -> str:
+    """The URL of a database of an earlier version, in turn of each kind."""
     if database_url.startswith("sqlite"):
         shutil.copy(old_sqlite, tmp_path / "lab.db")
         return database_url
@@ -49,7 +55,7 @@ def old(old_sqlite: Path, database_url: str, tmp_path: Path) -> str:
     with source.connect() as reading, target.begin() as writing:
         schema.results.drop(writing)
         writing.execute(text(OLD_RESULTS))
-        writing.execute(text("update etscope_lab set version = 1"))
+        writing.execute(text(f"update etscope_lab set version = {version}"))
         for table in schema.metadata.sorted_tables:
             if table not in (schema.results, schema.version):
                 rows = [row._asdict() for row in reading.execute(select(table))]
@@ -91,24 +97,27 @@ def test_unlike_jobs_are_in_different_series_after_a_migration(old: str) -> None
         new = run_through(database, spec_of_number(99, model_name="net.pte"), 1.0)
         assert new.id not in {job.id for job in everything.jobs}
         assert len(database.history()) == 7
+        assert {series.metric for series in database.history()} == {"execution"}
     with Database(old) as again:  # nothing is left to do
         assert len(again.history()) == 7
 
 
-def test_the_old_database_is_kept_beside_the_new_one(old_sqlite: Path, tmp_path: Path) -> None:
+def test_the_old_database_is_kept_beside_the_new_one(
+    version: int, old_sqlite: Path, tmp_path: Path
+) -> None:
     path = Path(shutil.copy(old_sqlite, tmp_path / "lab.db"))
     path.chmod(0o600)
     Database(f"sqlite:///{path}").close()
-    copy = tmp_path / "lab.db.version-1"
+    copy = tmp_path / f"lab.db.version-{version}"
     assert copy.stat().st_mode & 0o777 == 0o600
     with closing(sqlite3.connect(copy)) as kept:
-        assert kept.execute("select version from etscope_lab").fetchall() == [(1,)]
+        assert kept.execute("select version from etscope_lab").fetchall() == [(version,)]
         assert kept.execute("select count(*) from lab_results").fetchone() == (12,)
     assert not list(tmp_path.glob("*.part"))
 
 
 def test_a_database_that_an_earlier_etscope_works_on_is_left_alone(
-    old_sqlite: Path, tmp_path: Path
+    version: int, old_sqlite: Path, tmp_path: Path
 ) -> None:
     path = Path(shutil.copy(old_sqlite, tmp_path / "lab.db"))
     later = datetime.now(timezone.utc).replace(tzinfo=None) + timedelta(minutes=5)
@@ -117,12 +126,12 @@ def test_a_database_that_an_earlier_etscope_works_on_is_left_alone(
         connection.commit()
     with pytest.raises(LabError, match=r"an etscope of that version works on it \(engine\)"):
         Database(f"sqlite:///{path}")
-    check_old(path)
-    assert not (tmp_path / "lab.db.version-1").exists()
+    check_old(path, version)
+    assert not (tmp_path / f"lab.db.version-{version}").exists()
 
 
 def test_a_migration_that_fails_changes_nothing(
-    old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: int, old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(connection: object) -> None:
         raise VersionError("a job of another world")
@@ -132,22 +141,22 @@ def test_a_migration_that_fails_changes_nothing(
         with pytest.raises(VersionError):
             Database(old)
     if old.startswith("sqlite"):
-        check_old(tmp_path / "lab.db")
+        check_old(tmp_path / "lab.db", version)
     with Database(old) as database:
         assert len(database.history()) == 6
 
 
 def test_without_a_copy_nothing_is_changed(
-    old_sqlite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: int, old_sqlite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = Path(shutil.copy(old_sqlite, tmp_path / "lab.db"))
-    (tmp_path / "lab.db.version-1").mkdir()
+    (tmp_path / f"lab.db.version-{version}").mkdir()
     with pytest.raises(LabError, match=r"no copy of it can be written .* so it was not changed"):
         Database(f"sqlite:///{path}")
-    check_old(path)
+    check_old(path, version)
 
 
-def check_old(path: Path) -> None:
+def check_old(path: Path, version: int) -> None:
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("select version from etscope_lab").fetchall() == [(1,)]
+        assert connection.execute("select version from etscope_lab").fetchall() == [(version,)]
         assert connection.execute("select count(*) from lab_results").fetchone() == (12,)

@@ -12,7 +12,21 @@ from typing import Any
 import torch
 from executorch.extension.pybindings.portable_lib import _load_for_executorch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (
+    CLIPVisionConfig,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
+    WhisperConfig,
+    WhisperForConditionalGeneration,
+)
 
 from etscope.export import LanguageModel, export
 from tests.support.artifact_recipes.workbench import Call, Workbench, seeded
@@ -82,30 +96,52 @@ def save(bench: Workbench, model: LanguageModel, **options: Any) -> None:
     save_tokenizer(bench)
 
 
+class Session:
+    """A program that runs calls, one after the other, with the values of their nodes."""
+
+    def __init__(self, bench: Workbench, debug_bytes: int) -> None:
+        self.bench = bench
+        self.module = _load_for_executorch(
+            str(bench.pte), enable_etdump=True, debug_buffer_size=debug_bytes
+        )
+        self.calls: list[Call] = []
+        self.outputs: list[list[torch.Tensor]] = []
+
+    def run(self, method: str, *inputs: torch.Tensor) -> torch.Tensor:
+        """Run a call; return its first output."""
+        call = Call(tuple(one.contiguous() for one in inputs), method)
+        self.calls.append(call)
+        self.outputs.append([one.clone() for one in self.module.run_method(method, call.inputs)])
+        return self.outputs[-1][0]
+
+    def finish(self) -> None:
+        """Write the dump, one of times of the same calls, and the calls with their outputs."""
+        self.module.write_etdump_result_to_file(
+            str(self.bench.folder / "etdump.etdp"), str(self.bench.folder / "debug_output.bin")
+        )
+        self.bench.run(*self.calls, etdump="timing.etdp")
+        self.bench.keep(self.calls, self.outputs)
+
+
+def position(place: int) -> torch.Tensor:
+    """Return an input of that name."""
+    return torch.tensor([place])
+
+
+def likeliest(logits: torch.Tensor) -> torch.Tensor:
+    """Return the token after the last one, int64 [1, 1]."""
+    return logits[:, -1].argmax(dim=-1, keepdim=True)
+
+
 def generate(bench: Workbench, *, one_token: bool = False, debug_bytes: int = 8_000_000) -> None:
-    """Run a prompt and greedy decode steps of the method `forward`, with values and without; keep
-    the calls and their logits."""
-    module = _load_for_executorch(str(bench.pte), enable_etdump=True, debug_buffer_size=debug_bytes)
-    calls: list[Call] = []
-    logits: list[list[torch.Tensor]] = []
-
-    def step(tokens: torch.Tensor, position: int) -> torch.Tensor:
-        calls.append(Call((tokens, torch.tensor([position]))))
-        logits.append([one.clone() for one in module.run_method("forward", calls[-1].inputs)])
-        return logits[-1][0][:, -1].argmax(dim=-1, keepdim=True)
-
-    given = prompt()
-    position = 0
-    for piece in given.split(1 if one_token else PROMPT, dim=1):
-        drawn = step(piece.contiguous(), position)
-        position += piece.shape[1]
+    """Run a prompt and greedy decode steps of the method `forward`."""
+    session = Session(bench, debug_bytes)
+    for place in range(0, PROMPT, 1 if one_token else PROMPT):
+        piece = prompt()[:, place : place + 1] if one_token else prompt()
+        logits = session.run("forward", piece, position(place))
     for place in range(PROMPT, PROMPT + STEPS):
-        drawn = step(drawn, place)
-    module.write_etdump_result_to_file(
-        str(bench.folder / "etdump.etdp"), str(bench.folder / "debug_output.bin")
-    )
-    bench.run(*calls, etdump="timing.etdp")
-    bench.keep(calls, logits)
+        logits = session.run("forward", likeliest(logits), position(place))
+    session.finish()
 
 
 def llama() -> LlamaForCausalLM:
@@ -118,3 +154,120 @@ def llama_generate(bench: Workbench) -> None:
     """A prompt of any length; the logits of all tokens."""
     save(bench, LanguageModel(llama(), logits="all"))
     generate(bench)
+
+
+def llama_generate_8da4w(bench: Workbench) -> None:
+    """The same weights in 4 bits, those of the embedding in 8."""
+    save(bench, LanguageModel(llama(), logits="all"), quantize="8da4w", quantize_embeddings=8)
+    generate(bench)
+
+
+def qwen() -> Qwen3ForCausalLM:
+    """A Qwen 3, which normalises queries and keys, with tied embeddings."""
+    torch.manual_seed(1)
+    return Qwen3ForCausalLM(Qwen3Config(**SIZES, tie_word_embeddings=True)).eval()
+
+
+def qwen_generate(bench: Workbench) -> None:
+    """One token a call."""
+    save(bench, LanguageModel(qwen(), context=64, prompt="one-token"))
+    generate(bench, one_token=True)
+
+
+def gemma() -> Gemma3ForCausalLM:
+    """A Gemma 3, whose first layer sees 8 tokens back and whose second all."""
+    torch.manual_seed(2)
+    config = Gemma3TextConfig(
+        **SIZES, sliding_window=8, layer_types=["sliding_attention", "full_attention"]
+    )
+    return Gemma3ForCausalLM(config).eval()
+
+
+def gemma_generate(bench: Workbench) -> None:
+    """A prompt of any length; the logits of its last token."""
+    save(bench, LanguageModel(gemma()))
+    generate(bench)
+
+
+def smollm() -> SmolLM3ForCausalLM:
+    """A SmolLM 3, of which every second layer has no positions, with tied embeddings."""
+    torch.manual_seed(3)
+    config = SmolLM3Config(**SIZES, no_rope_layer_interval=2, tie_word_embeddings=True)
+    return SmolLM3ForCausalLM(config).eval()
+
+
+def smollm_generate(bench: Workbench) -> None:
+    """A method for prompts of 16 tokens and one for a token, with one cache."""
+    save(bench, LanguageModel(smollm(), context=64, prompt=16))
+    session = Session(bench, 8_000_000)
+    filled = torch.nn.functional.pad(prompt(), (0, 16 - PROMPT))
+    logits = session.run("prefill", filled, position(0))[:, :PROMPT]
+    for place in range(PROMPT, PROMPT + STEPS):
+        logits = session.run("decode", likeliest(logits), position(place))
+    session.finish()
+
+
+def llava() -> LlavaForConditionalGeneration:
+    """A LLaVA that makes 4 embeddings of an image of 28 x 28 pixels."""
+    torch.manual_seed(4)
+    vision = CLIPVisionConfig(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=28,
+        patch_size=14,
+    )
+    config = LlavaConfig(vision_config=vision, text_config=LlamaConfig(**SIZES), image_token_id=2)
+    return LlavaForConditionalGeneration(config).eval()
+
+
+def vlm_generate(bench: Workbench) -> None:
+    """An image, then a prompt."""
+    save(bench, LanguageModel(llava(), context=64))
+    session = Session(bench, 12_000_000)
+    image = session.run("vision_encoder", torch.rand(1, 3, 28, 28, generator=seeded(5)))
+    session.run("text_decoder", image, position(0))
+    tokens, place = prompt(), image.shape[1]
+    for _ in range(1 + STEPS):
+        embeddings = session.run("token_embedding", tokens)
+        logits = session.run("text_decoder", embeddings, position(place))
+        place += tokens.shape[1]
+        tokens = likeliest(logits)
+    session.finish()
+
+
+def whisper() -> WhisperForConditionalGeneration:
+    """A Whisper that hears 1 s: 100 frames of 16 bins."""
+    torch.manual_seed(6)
+    config = WhisperConfig(
+        vocab_size=VOCABULARY,
+        d_model=64,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=128,
+        decoder_ffn_dim=128,
+        num_mel_bins=16,
+        max_source_positions=50,
+        max_target_positions=64,
+        init_std=0.2,
+        decoder_start_token_id=BEGIN,
+        bos_token_id=BEGIN,
+        eos_token_id=END,
+        pad_token_id=END,
+    )
+    return WhisperForConditionalGeneration(config).eval()
+
+
+def whisper_generate(bench: Workbench) -> None:
+    """Sound, then tokens from the one that begins a text."""
+    save(bench, LanguageModel(whisper()))
+    session = Session(bench, 12_000_000)
+    hidden = session.run("encoder", torch.randn(1, 16, 100, generator=seeded(6)))
+    tokens = torch.tensor([[BEGIN]])
+    for place in range(1 + STEPS):
+        logits = session.run("text_decoder", tokens, hidden, position(place))
+        tokens = likeliest(logits)
+    session.finish()

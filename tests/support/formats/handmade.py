@@ -166,6 +166,7 @@ def _content_of(one: pte.Value) -> dict[int, Any]:
             5: Number("I", one.data_index),
             6: place and {0: Number("I", place.memory_id), 1: Number("I", place.offset)},
             8: Number("b", one.dynamism),
+            9: None if one.name is None else {1: one.name, 2: Number("b", one.external)},
         }
     if isinstance(one, pte.ListValue):
         code = {"IntList": "q", "DoubleList": "d", "BoolList": "?"}.get(one.kind.value, "i")

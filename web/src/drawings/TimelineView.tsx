@@ -7,7 +7,7 @@ import type { Run, Timeline } from "../document";
 import { cellFormat, visible } from "../format";
 import { rowsOf } from "../links";
 import { Nothing } from "../parts/nothing";
-import { control, select, selection } from "../store";
+import { control, indexControl, select, selection } from "../store";
 import { theme } from "../theme";
 import { PALETTES, tipPlace } from "./canvas";
 import { nameColours } from "./scale";
@@ -30,6 +30,8 @@ const NOTHING: Hover = { span: -1, x: 0, y: 0 };
 const NAME_LENGTH = 300;
 /** The part of time that is summed up: "0.25-1.5", in the run's unit. */
 const markedText = control("timeline.span", "");
+/** The run of the dump that is to be seen first. */
+export const runToShow = indexControl("timeline.run");
 
 export function TimelineView({ run }: { run: Run }) {
   if (run.timeline === null || run.timeline.start.length === 0) {
@@ -38,7 +40,19 @@ export function TimelineView({ run }: { run: Run }) {
   return <Tracks key={run.id} run={run} timeline={run.timeline} />;
 }
 
-function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
+interface TracksProps {
+  run: Run;
+  timeline: Timeline;
+  /** Its name for tests and control, where it is not the run's own. */
+  name?: string;
+  /** The name of a span, where it says more than that by which it has its colour. */
+  describe?: (span: number) => string;
+  /** A span was clicked, or chosen by the keyboard; -1 for none. */
+  onChoose?: (span: number) => void;
+}
+
+export function Tracks({ run, timeline, name = "timeline", describe, onChoose }: TracksProps) {
+  const own = name === "timeline"; // the dump's: with sums of what lies in a part of time
   const lanes = useMemo(() => lanesOf(timeline), [timeline]);
   const { tops, tracks, height } = useMemo(() => laneTops(timeline, lanes), [timeline, lanes]);
   const [hover, setHover] = useState<Hover>(NOTHING);
@@ -47,7 +61,7 @@ function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
   const [span, setSpan] = useState(-1);
   const canvas = useRef<HTMLCanvasElement>(null);
   const sel = selection.value;
-  const own = useRef(sel);
+  const chosenHere = useRef(sel);
   const write = useMemo(() => timeText(timeline, run.unit), [timeline, run.unit]);
   const chosen = useMemo(() => chosenSpans(run, timeline, sel), [run, timeline, sel]);
   const now = span >= 0 && (chosen.flags[span] || timeline.row[span] === null) ? span : chosen.first;
@@ -59,11 +73,14 @@ function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
   const choose = (next: number): void => {
     setSpan(next);
     const row = next < 0 ? null : timeline.row[next];
-    select(row ? { kind: "row", method: row[0], row: row[1] } : null);
-    own.current = selection.peek();
+    if (own) select(row ? { kind: "row", method: row[0], row: row[1] } : null);
+    chosenHere.current = selection.peek();
+    onChoose?.(next);
   };
-  const marked = useMemo(() => spanOfText(markedText.value), [markedText.value]);
+  const text = (at: number): string => visible((describe?.(at) ?? nameOf(timeline, at)).slice(0, NAME_LENGTH));
+  const marked = useMemo(() => (own ? spanOfText(markedText.value) : null), [markedText.value]);
   const mark = (from: number, to: number): void => {
+    if (!own) return;
     const [first, last] = [Math.max(from, lanes.from), Math.min(to, lanes.to)];
     if (last > first) markedText.value = `${Number(first.toPrecision(9))}-${Number(last.toPrecision(9))}`;
   };
@@ -86,7 +103,16 @@ function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
   );
   useEffect(() => stage.current?.show(scene, height), [scene, height]);
   useEffect(() => {
-    if (sel === null || sel === own.current) return;
+    const track = own && runToShow.value !== null ? (timeline.runs ?? []).indexOf(runToShow.value) : -1;
+    if (track < 0) return;
+    const shown = timeline.track.findIndex((one) => one === track || timeline.tracks[one]?.parent === track);
+    if (shown >= 0) {
+      choose(shown);
+      stage.current?.showTop(shown);
+    }
+  }, [timeline, runToShow.value]);
+  useEffect(() => {
+    if (sel === null || sel === chosenHere.current) return;
     setSpan(-1);
     if (chosen.first >= 0) stage.current?.reveal(chosen.first);
   }, [sel, chosen]);
@@ -112,7 +138,7 @@ function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
       const [start, end] = [timeline.start[now]!, timeline.start[now]! + timeline.duration[now]!];
       if (key === "[") mark(start, marked && marked.to > start ? marked.to : end);
       else mark(marked && marked.from < end ? marked.from : start, end);
-    } else if (key === "x") markedText.value = "";
+    } else if (own && key === "x") markedText.value = "";
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -125,8 +151,8 @@ function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
   };
 
   return (
-    <div class="view" data-testid="timeline">
-      <div class="toolbar" role="toolbar" aria-label="Timeline">
+    <div class="view" data-testid={name}>
+      <div class="toolbar" role="toolbar" aria-label={own ? "Timeline" : "Timeline of the generation"}>
         <span class="segments">
           <button aria-label="Zoom out" title="Zoom out (s)" onClick={() => stage.current?.zoomBy(1 / 1.8)}>
             −
@@ -134,7 +160,7 @@ function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
           <button aria-label="Zoom in" title="Zoom in (w)" onClick={() => stage.current?.zoomBy(1.8)}>
             +
           </button>
-          <button data-testid="timeline-fit" title="Show all (f)" onClick={() => stage.current?.fit()}>
+          <button data-testid={`${name}-fit`} title="Show all (f)" onClick={() => stage.current?.fit()}>
             Fit
           </button>
         </span>
@@ -146,17 +172,21 @@ function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
         >
           Zoom to selection
         </button>
-        <button
-          class="button"
-          data-testid="timeline-mark"
-          title="Sum up what lies in the time of the selected span, or in what is seen (m); [ and ] take its start or end"
-          onClick={markSpan}
-        >
-          Sum up
-        </button>
+        {own && (
+          <button
+            class="button"
+            data-testid="timeline-mark"
+            title="Sum up what lies in the time of the selected span, or in what is seen (m); [ and ] take its start or end"
+            onClick={markSpan}
+          >
+            Sum up
+          </button>
+        )}
         {timeline.note && <span class="muted" data-testid="timeline-note">{visible(timeline.note)}</span>}
         <span class="spacer" />
-        <span class="muted">Wheel or W S: zoom · drag or A D: move · Shift+drag or [ ]: sum up</span>
+        <span class="muted">
+          Wheel or W S: zoom · drag or A D: move{own && " · Shift+drag or [ ]: sum up"}
+        </span>
       </div>
       <div class="timeline">
         <TrackNames timeline={timeline} lanes={lanes} places={tracks} scroll={scroll} />
@@ -167,20 +197,26 @@ function Tracks({ run, timeline }: { run: Run; timeline: Timeline }) {
             tabIndex={0}
             role="application"
             aria-roledescription="timeline"
-            aria-label={`Timeline of ${timeline.start.length} spans. Arrow keys go from span to span, W and S zoom, A and D move, M sums up the selected span's time.`}
-            data-testid="timeline-canvas"
+            aria-label={`Timeline of ${timeline.start.length} spans. Arrow keys go from span to span, W and S zoom, A and D move${own ? ", M sums up the selected span's time" : ""}.`}
+            data-testid={`${name}-canvas`}
             data-spans={timeline.start.length}
             onKeyDown={onKey}
           />
           {hover.span >= 0 && stage.current && (
-            <SpanTip timeline={timeline} span={hover.span} place={tipPlace(hover.x, hover.y, stage.current.view)} write={write} />
+            <SpanTip
+              timeline={timeline}
+              span={hover.span}
+              text={text(hover.span)}
+              place={tipPlace(hover.x, hover.y, stage.current.view)}
+              write={write}
+            />
           )}
         </div>
       </div>
       {marked && (
         <SpanTable run={run} timeline={timeline} marked={marked} write={write} onClose={() => (markedText.value = "")} />
       )}
-      <SpanBar timeline={timeline} span={now} many={chosen.count} write={write} />
+      <SpanBar timeline={timeline} span={now} text={now < 0 ? "" : text(now)} own={own} many={chosen.count} write={write} />
     </div>
   );
 }
@@ -252,13 +288,14 @@ function TrackNames({ timeline, lanes, places, scroll }: TrackNamesProps) {
 
 interface SpanProps {
   timeline: Timeline;
+  text: string;
   write: (value: number) => string;
 }
 
-function SpanTip({ timeline, span, place, write }: SpanProps & { span: number; place: Record<string, string> }) {
+function SpanTip({ timeline, span, text, place, write }: SpanProps & { span: number; place: Record<string, string> }) {
   return (
     <div class="drawing-tip" role="presentation" data-testid="timeline-tooltip" style={place}>
-      <b>{nameOf(timeline, span)}</b>
+      <b>{text}</b>
       <div data-testid="timeline-tooltip-duration" data-value={timeline.duration[span]}>
         {write(timeline.duration[span]!)}
       </div>
@@ -267,15 +304,17 @@ function SpanTip({ timeline, span, place, write }: SpanProps & { span: number; p
   );
 }
 
-function SpanBar({ timeline, span, many, write }: SpanProps & { span: number; many: number }) {
+function SpanBar({ timeline, span, text, own, many, write }: SpanProps & { span: number; own: boolean; many: number }) {
   return (
     <div class="graph-bar" data-testid="timeline-card" aria-live="polite">
       {span < 0 ? (
-        <span class="muted">A click selects the row of a span in all views.</span>
+        <span class="muted">
+          {own ? "A click selects the row of a span in all views." : "A click tells what a span is."}
+        </span>
       ) : (
         <>
           <b>
-            <bdi dir="ltr">{nameOf(timeline, span)}</bdi>
+            <bdi dir="ltr">{text}</bdi>
           </b>
           <span class="figure" data-testid="timeline-duration" data-value={timeline.duration[span]} title={String(timeline.duration[span])}>
             {write(timeline.duration[span]!)}
@@ -295,7 +334,7 @@ function SpanBar({ timeline, span, many, write }: SpanProps & { span: number; ma
 }
 
 const nameOf = (timeline: Timeline, span: number): string =>
-  visible((timeline.names[timeline.name[span]!] ?? "").slice(0, NAME_LENGTH));
+  timeline.names[timeline.name[span]!] ?? "";
 
 function timeText(timeline: Timeline, unit: string): (value: number) => string {
   // Single spans, not the whole: their digits are what one looks for.

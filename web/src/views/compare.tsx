@@ -62,7 +62,7 @@ function Times({ choice }: { choice: ComponentChildren }) {
     const why = [
       "There is no profile in this report: it was made without a dump. Give two dumps to compare them",
       "There is one profile in this report. Give a second dump to compare them",
-      "The profiles in this report are of different methods. Give two dumps of one method to compare them",
+      "The profiles in this report are of different methods or phases. Give two dumps of one method to compare them",
     ][Math.min(sides.length, 2)]!;
     return <Nothing>{why}: etscope report A.etdp B.etdp …</Nothing>;
   }

@@ -1,5 +1,6 @@
 // The memory of the program: its plan (what is alive when, what makes the peak), or its file's weights.
 
+import { Fragment } from "preact";
 import { useMemo } from "preact/hooks";
 import uPlot from "uplot";
 import type { Memory as MemoryDoc } from "../document";
@@ -123,6 +124,12 @@ function Shown({ memory, plans }: { memory: MemoryDoc; plans: MemoryDoc[] }) {
           ))}
         </div>
         <div class="memory-facts">
+          {memory.owners.map((one) => (
+            <Fragment key={one.title}>
+              <h3>{visible(one.title)}</h3>
+              <SimpleTable table={one} testId="memory-owners" />
+            </Fragment>
+          ))}
           <h3>{visible(memory.summary.title)}</h3>
           <SimpleTable table={memory.summary} testId="memory-summary" />
           {table.notes.map((note) => (

@@ -152,10 +152,9 @@ class MethodDiff:
     notes: tuple[str, ...]
     beside: tuple[str, ...] = ()
 
-    @property
-    def title(self) -> str:
-        """The method with its phase."""
-        return with_phase(self.method or "method", self.sides.before.phase)
+    def title(self, unnamed: str = "method") -> str:
+        """Return the method with its phase; unnamed: as in `MethodProfile.title`."""
+        return with_phase(self.method or unnamed, self.sides.before.phase)
 
     @property
     def alignment(self) -> Alignment:
@@ -200,7 +199,7 @@ class Diff:
 def diff_title(diff: MethodDiff, scale: Scale, *, per_op: bool = False) -> str:
     """Return the title: "forward: regressed, +5.1% (+4.2% to +6.0%) · 1.20 → 1.26 ms"."""
     total, comparison = diff.total, diff.total.comparison
-    text = f"{diff.title}: {diff.verdict.value}"
+    text = f"{diff.title()}: {diff.verdict.value}"
     if comparison is not None and comparison.relative is not None and not comparison.is_unbounded:
         text += f", {percent(comparison.relative)} ({interval(comparison)})"
     times = [time_text(t, scale) for t in (total.before, total.after)]

@@ -305,7 +305,7 @@ def headline(
 
     sums: the change by "op" and "module", if they are added up already.
     """
-    name = diff.title if diff.method else "the method"
+    name = diff.title("the method")
     totals = [None if t is None else float(scale(t)) for t in (diff.total.before, diff.total.after)]
     decimals = duration_decimals(totals, scale.unit)
     times = format_durations(totals, scale.unit, decimals)

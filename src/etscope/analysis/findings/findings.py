@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from etscope.analysis.findings.generation import generation_findings
 from etscope.analysis.findings.steadiness import steadiness
 from etscope.analysis.findings.time import TimeFindings
 from etscope.analysis.profile.profile import MethodProfile
@@ -64,7 +65,12 @@ class Known:
 def findings_of(profile: MethodProfile, scale: Scale, known: Known) -> tuple[Finding, ...]:
     """Return the findings of a method's runs, what matters most first."""
     time = TimeFindings(profile, scale, known.program)
-    found = [*time.all(), *steadiness(time, known.conditions)]
+    run = None if known.saved is None else known.saved.generation
+    found = [*generation_findings(time, run), *time.all(), *steadiness(time, known.conditions)]
+    # These say as much, and whether it grows.
+    told = {"decode-line": "slowest-line", "decode-operator": "slowest-operator"}
+    said = {told.get(one.kind) for one in found}
+    found = [one for one in found if one.kind not in said]
     found += [*_memory(profile.method, profile, known), *_values(profile, known)]
     if known.nodes_of is None:
         found.append(
@@ -83,10 +89,22 @@ def findings_of(profile: MethodProfile, scale: Scale, known: Known) -> tuple[Fin
                 Severity.PROBLEM,
                 "Values were logged in these runs: their times hold the cost of that.",
                 profile.method,
-                command=("run",),
+                command=(_runner(profile),),
             )
         )
-    return ranked(found)
+    return tuple(_of_phase(one, profile.phase) for one in ranked(found))
+
+
+def _runner(profile: MethodProfile) -> str:
+    """The command that makes such runs."""
+    return "run" if profile.phase is None else "generate"
+
+
+def _of_phase(found: Finding, phase: str | None) -> Finding:
+    """Let the next command show the same phase."""
+    if phase is None or found.place is None or found.command[:1] != ("inspect",):
+        return found
+    return replace(found, command=("inspect", "--phase", phase, *found.command[1:]))
 
 
 def findings_of_program(method: str, known: Known) -> tuple[Finding, ...]:
@@ -125,7 +143,7 @@ def _values(profile: MethodProfile, known: Known) -> Iterator[Finding]:
         command: tuple[str, ...] = ("numerics",)
         if not known.has_values:
             sentence = "Whether an operator is wrong is not known: no values were logged."
-            command = ("run", "--debug-level", "intermediate_outputs", "--save", "ran")
+            command = (_runner(profile), "--debug-level", "intermediate_outputs", "--save", "ran")
         yield Finding("no-values", Severity.UNKNOWN, sentence, profile.method, command=command)
         return
     row = numerics.first or numerics.stray_nan

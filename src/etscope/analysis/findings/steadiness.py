@@ -20,11 +20,14 @@ from etscope.analysis.comparison.compare_samples import (
 )
 from etscope.analysis.findings import thresholds
 from etscope.analysis.findings.time import TimeFindings
+from etscope.analysis.generation.growth import growth, is_enough
+from etscope.analysis.profile.profile import MethodProfile
 from etscope.model.finding import Finding, Place, Quantity, Severity
 from etscope.units import TimeScale, scale_factor
 
 Floats = npt.NDArray[np.float64]
 _MORE_RUNS = ("run", "--warmup", "10", "--iterations", "100")
+_MORE_GENERATIONS = ("generate", "--profiled-iterations", "5", "--save", "ran")
 
 
 def steadiness(time: TimeFindings, conditions: str = "") -> Iterator[Finding]:
@@ -39,7 +42,7 @@ def steadiness(time: TimeFindings, conditions: str = "") -> Iterator[Finding]:
 
 
 def _unsteady(time: TimeFindings) -> Iterator[Finding]:
-    totals = time.profile.total.astype(np.float64)
+    totals = _without_growth(time.profile)
     if len(totals) == 1:
         yield _of(
             time,
@@ -61,6 +64,20 @@ def _unsteady(time: TimeFindings) -> Iterator[Finding]:
             return
 
 
+def _without_growth(profile: MethodProfile) -> Floats:
+    """The totals of the runs; of a language model's calls without what surely grows with their
+    position, which is the model's."""
+    totals = profile.total.astype(np.float64)
+    if profile.calls is None or not is_enough(profile.calls.position):
+        return totals
+    position = profile.calls.position
+    found = growth(position, profile.total[None])
+    if not found.grows[0]:
+        return totals
+    without: Floats = totals - found.slope[0] * (position - position.mean())
+    return without
+
+
 def _of(
     time: TimeFindings, kind: str, severity: Severity, sentence: str, ticks: float | None
 ) -> Finding:
@@ -68,7 +85,8 @@ def _of(
     if ticks is not None:
         quantity = Quantity(float(time.scale(ticks)), time.scale.unit, time.share(ticks))
     place = Place("timeline") if len(time.profile.runs) > 1 else None
-    return Finding(kind, severity, sentence, time.profile.method, quantity, place, _MORE_RUNS)
+    command = _MORE_RUNS if time.profile.phase is None else _MORE_GENERATIONS
+    return Finding(kind, severity, sentence, time.profile.method, quantity, place, command)
 
 
 def _first_run(time: TimeFindings, totals: Floats) -> Finding | None:

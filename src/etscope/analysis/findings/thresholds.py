@@ -10,6 +10,7 @@ LAYOUT_SHARE = 0.05  # of changes of layout and type: a few % are normal with an
 FRAMEWORK_SHARE = 0.10  # of what no instruction accounts for: tracing alone costs some %
 REST_SHARE = 0.10  # of what a delegate's events leave over: packing and threads cost some %
 OUTLIER_SHARE = 0.02  # of an average that one run makes
+BESIDE_SHARE = 0.10  # of what a token takes beside the runtime: its choice alone costs some %
 
 # -- Steadiness.
 

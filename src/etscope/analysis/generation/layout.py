@@ -2,9 +2,10 @@
 
 Names are those of ExecuTorch's own runners (extension/llm/runner/constants.h and
 extension/asr/runner of ExecuTorch 1.5; `prefill_forward` and `kv_forward` are Qualcomm's): one
-method for all; `prefill` with `decode`; `token_embedding` and `text_decoder` with encoders of images
-and sound; an `encoder` with its decoder. What an input is, its type and shape tell: integers [1, n]
-are tokens, integers [1] or [n] positions, floats [1, n, d] embeddings or an encoder's output.
+method for all; `prefill` with `decode`; `token_embedding` and `text_decoder` with encoders of
+images and sound; an `encoder` with its decoder. What an input is, its type and shape tell:
+integers [1, n] are tokens, integers [1] or [n] positions, floats [1, n, d] embeddings or an
+encoder's output.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from etscope.errors import UsageError
+from etscope.errors import MismatchError
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import (
     Method,
@@ -37,8 +38,8 @@ _ENCODERS = ("vision_encoder", "image_encoder", "audio_encoder")
 _ENCODER = "encoder"
 
 _LOOKS_LIKE = (
-    "a language model takes token ids, int64 [1, n], with a cache their position, int64 [1] or [n], "
-    "and gives logits [1, n, vocabulary], in one method or in prefill and decode, in "
+    "a language model takes token ids, int64 [1, n], with a cache their position, int64 [1] or "
+    "[n], and gives logits [1, n, vocabulary], in one method or in prefill and decode, in "
     "token_embedding, text_decoder and encoders, or in encoder and text_decoder; "
     "for other programs: etscope run"
 )
@@ -125,7 +126,8 @@ def constant(program: Program, name: str) -> tuple[Any, ...]:
 def layout_of(program: Program) -> Layout:
     """Find the roles of the methods of a language model.
 
-    Raises `UsageError` for a program that is none, or whose inputs are not known, with the reason.
+    Raises `MismatchError`, with the reason, for a program that is none, or whose inputs are not
+    known.
     """
     methods = {method.name: method for method in program.methods if method.inputs}
     prefill, decode = _decoders(methods)
@@ -170,7 +172,7 @@ def _decoders(methods: Mapping[str, Method]) -> tuple[Method, Method]:
     if len(methods) == 1:
         only = next(iter(methods.values()))
         return only, only
-    raise UsageError(
+    raise MismatchError(
         f"this program is no language model: of its methods ({', '.join(methods) or 'none'}) none "
         "is known to take tokens",
         hint=_LOOKS_LIKE,
@@ -281,8 +283,8 @@ def _integers(program: Program, name: str) -> tuple[int, ...]:
     return tuple(v for v in constant(program, name) if isinstance(v, int) and v is not True)
 
 
-def _unknown(method: str, why: str) -> UsageError:
-    return UsageError(
+def _unknown(method: str, why: str) -> MismatchError:
+    return MismatchError(
         f"the method {method!r} is not that of a language model as etscope knows them: {why}",
         hint=_LOOKS_LIKE,
     )

@@ -1,16 +1,24 @@
-"""The pace of a generation: time to first token, rates of prefill and decode, time between tokens."""
+"""The pace of a generation: time to first token, rates of the phases, time between tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.growth import CONFIDENCE, Growth, growth, is_enough
-from etscope.formats.generation import DECODE, GenerationCalls, GenerationPass
+from etscope.formats.generation import (
+    CONTEXT,
+    DECODE,
+    INTERRUPTED,
+    Generation,
+    GenerationCalls,
+    GenerationPass,
+)
 from etscope.model.report import Report, Section, facts
 from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
@@ -112,7 +120,7 @@ class Pace:
     @cached_property
     def wall_ns(self) -> Ints:
         """[calls]: from the start of each call to that of the next one of its generation."""
-        found = self._ends - self.calls.start_ns
+        found: Ints = self._ends - self.calls.start_ns
         same = np.diff(self.calls.run) == 0
         found[:-1][same] = np.diff(self.calls.start_ns)[same]
         return found
@@ -153,7 +161,7 @@ class Pace:
         decoder after it."""
         calls = self.calls
         place = np.maximum(calls.position, 0) + calls.tokens
-        found = calls.tokens.copy()
+        found: Ints = calls.tokens.copy()
         again = (np.diff(place) == 0) & (np.diff(calls.run) == 0) & (calls.tokens[1:] > 0)
         found[1:][again] = 0
         return found
@@ -161,22 +169,27 @@ class Pace:
 
 # -- tables
 
+PERCENTILES = ("p50", "p95")
+RATES = (
+    Column("rate_mean", Kind.FLOAT, "tokens/s", "mean"),
+    *(Column(f"rate_{name}", Kind.FLOAT, "tokens/s", name, priority=1) for name in PERCENTILES),
+)
+
+
+def rate(rates: Floats, name: str) -> float | None:
+    """Return a percentile of the times of tokens as a rate: that which this share of the tokens
+    reaches. rates: tokens a second; None without any."""
+    return 1 / statistic(1 / rates, name) if len(rates) else None
+
 
 def phase_table(pace: Pace) -> Table:
     """Return one row for each phase, of one generation: calls, tokens, time and rates."""
-
-    def rate(phase: PhasePace, name: str) -> float | None:
-        # A percentile of the time: the rate that this share of the tokens reaches.
-        return 1e9 / statistic(1e9 / phase.rates, name) if len(phase.rates) else None
-
     columns = (
         Column("phase"),
         Column("calls", Kind.COUNT),
         Column("tokens", Kind.COUNT),
         Column("time", Kind.DURATION, "ms"),
-        Column("rate_mean", Kind.FLOAT, "tokens/s", "mean"),
-        Column("rate_p50", Kind.FLOAT, "tokens/s", "p50", priority=1),
-        Column("rate_p95", Kind.FLOAT, "tokens/s", "p95", priority=1),
+        *RATES,
         Column("share", Kind.SHARE, priority=2),
     )
     total = sum(float(phase.wall_ns.sum()) for phase in pace.phases) or 1.0
@@ -187,8 +200,7 @@ def phase_table(pace: Pace) -> Table:
             round(phase.tokens) or None,
             float(phase.wall_ns.mean()) / _MS,
             phase.mean_rate,
-            rate(phase, "p50"),
-            rate(phase, "p95"),
+            *(rate(phase.rates, name) for name in PERCENTILES),
             float(phase.wall_ns.sum()) / total,
         )
         for phase in pace.phases
@@ -198,45 +210,58 @@ def phase_table(pace: Pace) -> Table:
 
 def pace_section(pace: Pace) -> Section:
     """Return the facts of a pace: first token, time between tokens, growth, shares."""
-    milliseconds = {"kind": Kind.DURATION, "unit": "ms"}
     first, between, fit = pace.first_token_ns, pace.inter_token_ns, pace.growth
-    some = len(between) > 0
-    warm = float(np.median(first)) / _MS if len(first) else None
     cold = pace.cold_first_token_ns
+
+    def time(name: str, title: str, ns: float | None) -> tuple[Column, Any]:
+        return Column(name, Kind.DURATION, "ms", title), None if ns is None else ns / _MS
+
+    def slope(name: str, title: str, values: str) -> tuple[Column, Any]:
+        column = Column(name, Kind.FLOAT, "ns/token", title)
+        return column, None if fit is None else float(getattr(fit, values)[0])
+
+    p50, p95 = (statistic(between, one) if len(between) else None for one in PERCENTILES)
     entries = [
-        (
-            Column("load", title="load the program and its methods", **milliseconds),
-            pace.load_ns / _MS,
+        time("load", "load the program and its methods", pace.load_ns),
+        time("first_token", "time to first token", float(np.median(first)) if len(first) else None),
+        time(
+            "first_token_with_load",
+            "the same, cold and with load",
+            None if cold is None else cold + pace.load_ns,
         ),
-        (Column("first_token", title="time to first token", **milliseconds), warm),
-        (
-            Column("first_token_with_load", title="the same, cold and with load", **milliseconds),
-            None if cold is None else (cold + pace.load_ns) / _MS,
-        ),
-        (
-            Column("inter_token_p50", title="between tokens, p50", **milliseconds),
-            statistic(between, "p50") / _MS if some else None,
-        ),
-        (
-            Column("inter_token_p95", title="between tokens, p95", **milliseconds),
-            statistic(between, "p95") / _MS if some else None,
-        ),
-        (
-            Column("slope", Kind.FLOAT, "ns/token", "growth over position"),
-            None if fit is None else float(fit.slope[0]),
-        ),
-        (
-            Column("slope_low", Kind.FLOAT, "ns/token", f"{CONFIDENCE:.0%} interval, from"),
-            None if fit is None else float(fit.low[0]),
-        ),
-        (
-            Column("slope_high", Kind.FLOAT, "ns/token", "to"),
-            None if fit is None else float(fit.high[0]),
-        ),
+        time("inter_token_p50", "between tokens, p50", p50),
+        time("inter_token_p95", "between tokens, p95", p95),
+        slope("slope", "growth over position", "slope"),
+        slope("slope_low", f"{CONFIDENCE:.0%} interval, from", "low"),
+        slope("slope_high", "to", "high"),
         (Column("sampling_share", Kind.SHARE, title="sampling"), pace.sampling_share),
         (Column("host_share", Kind.SHARE, title="host"), pace.host_share),
     ]
     return facts("pace", "Pace", entries, notes=tuple(growth_in_words(pace)))
+
+
+_REMARKS = {
+    INTERRUPTED: "It was interrupted: this is what was recorded until then.",
+    CONTEXT: "The cache is full: export the model with a larger one to generate more.",
+}
+
+
+def generation_section(found: Generation, more: Sequence[tuple[Column, Any]] = ()) -> Section:
+    """Return the facts of a generation: its tokens, what ended it, what the model takes. more:
+    facts of the run that made it."""
+    entries = [
+        (Column("text", is_sentence=True), found.text),
+        (Column("tokens"), ",".join(map(str, found.generated_tokens.tolist()))),
+        (Column("prompt_tokens", Kind.COUNT), len(found.prompt_tokens) or None),
+        (Column("generated_tokens", Kind.COUNT), len(found.generated_tokens) or None),
+        (Column("stopped_by"), found.stopped_by),
+        (Column("context_length", Kind.COUNT), found.context_length),
+        (Column("vocabulary_size", Kind.COUNT), found.vocabulary_size),
+        (Column("generations", Kind.COUNT), found.runs),
+        *more,
+    ]
+    remark = _REMARKS.get(found.stopped_by or "")
+    return facts("generation", "Generation", entries, notes=() if remark is None else (remark,))
 
 
 def growth_in_words(pace: Pace) -> Iterator[str]:

@@ -8,7 +8,7 @@ A source of an input is one of the words of `etscope.formats.generation`: "token
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ class GenerationTask:
     max_new_tokens: int = 1
     end_tokens: tuple[int, ...] = ()
     last_position: int | None = None
-    sampler: Sampler = Sampler()
+    sampler: Sampler = field(default_factory=Sampler)
     runs: int = 1
     warmup: int = 0
     forced: tuple[int, ...] | None = None
@@ -79,9 +79,9 @@ class GenerationTask:
 
     @property
     def inputs(self) -> dict[str, tuple[str, ...]]:
-        """The sources of the inputs of each method."""
-        calls = reversed((*self.prompt, *self.decode))
-        found = {call.method: call.inputs for call in calls}
+        """The sources of the inputs of each method; those of a decoded token where a method has
+        others in the prompt."""
+        found = {call.method: call.inputs for call in (*self.prompt, *self.decode)}
         return {method: found[method] for method in self.methods}
 
     def to_json(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def task_from_json(content: Mapping[str, Any], given: tuple[npt.NDArray[Any], ..
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GenerationResult:
-    """What a runner recorded of a task.
+    """The record of a task by a runner.
 
     tokens: of each generation, warm-up included. stopped_by: as in `etscope.formats.generation`.
     run, start_ns, execute_ns, sampling_ns: int64 [calls]. logits: float32 [rows, vocabulary] of the

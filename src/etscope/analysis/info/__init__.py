@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, identify
 from etscope.model.report import Report, Section
 
+if TYPE_CHECKING:
+    from etscope.formats.program.ptd import ExternalData
+    from etscope.formats.program.pte import Program
+
 SCHEMA = "etscope.info/1"
 
 
-def file_info(path: str | os.PathLike[str]) -> Report:
+def file_info(
+    path: str | os.PathLike[str],
+    programs: Sequence[Program] = (),
+    data: Sequence[ExternalData] = (),
+) -> Report:
     """Summarise the file at `path`. Its kind is found by its content, not by its name.
 
-    `about` has "file" (the path) and "kind": "etdump", "etrecord", "pte", "bpte" or
-    "ptd". Raises
+    programs: that tell who asks for the keys of a .ptd. data: the .ptd files that tell the sizes of
+    what a program has there.
+
+    `about` has "file" (the path) and "kind": "etdump", "etrecord", "pte", "bpte" or "ptd". Raises
     `FormatError` for a file of another kind or a damaged one, `MissingFileError` if there is none.
     """
     name = os.fspath(path)
@@ -35,15 +47,15 @@ def file_info(path: str | os.PathLike[str]) -> Report:
         from etscope.analysis.info.program_info import bundled_sections
         from etscope.formats.program.bpte import read_bundled
 
-        sections = bundled_sections(read_bundled(name))
+        sections = bundled_sections(read_bundled(name), data)
     elif kind == PTD:
         from etscope.analysis.info.program_info import external_sections
         from etscope.formats.program.ptd import read_ptd
 
-        sections = external_sections(read_ptd(name))
+        sections = external_sections(read_ptd(name), programs)
     else:
         from etscope.analysis.info.program_info import program_sections
         from etscope.formats.program.pte import read_pte
 
-        sections = program_sections(read_pte(name))
+        sections = program_sections(read_pte(name), data=data)
     return Report({"file": name, "kind": kind}, sections)

@@ -37,11 +37,13 @@ _KINDS = {
 
 
 def program_sections(
-    program: Program, plans: Mapping[str, MemoryPlan] | None = None
+    program: Program,
+    plans: Mapping[str, MemoryPlan] | None = None,
+    data: Sequence[ExternalData] = (),
 ) -> tuple[Section, ...]:
     """The sections "file", "methods", "signature", "operators", "delegates", "memory",
-    "memory_peak" and "named_data"; one without rows is left out. `plans` are the methods', if
-    they are known already."""
+    "memory_peak", "named_data" and "external_keys"; one without rows is left out. `plans` are the
+    methods', if they are known already; data: the program's .ptd files, for sizes."""
     if plans is None:
         plans = memory_plans(program)
     named_data = rows(
@@ -60,13 +62,14 @@ def program_sections(
         summary_section(plans),
         peak_section(plans),
         named_data,
+        _external_keys(program, data),
     )
     return tuple(section for section in found if len(section.table))
 
 
-def bundled_sections(bundle: BundledFile) -> tuple[Section, ...]:
+def bundled_sections(bundle: BundledFile, data: Sequence[ExternalData] = ()) -> tuple[Section, ...]:
     """The sections "file" and "cases" of the bundle, then those of the program in it, whose names
-    begin with "program_" ("program_methods")."""
+    begin with "program_" ("program_methods"). data: the program's .ptd files."""
     program = bundle.program_span.size
     head = facts(
         "file",
@@ -103,14 +106,21 @@ def bundled_sections(bundle: BundledFile) -> tuple[Section, ...]:
     if program:
         sections += [
             replace(section, name="program" if section.is_facts else f"program_{section.name}")
-            for section in program_sections(bundle.program())
+            for section in program_sections(bundle.program(), data=data)
         ]
     return tuple(section for section in sections if len(section.table))
 
 
-def external_sections(data: ExternalData) -> tuple[Section, ...]:
-    """The sections "file" and "external_data" (the entries, the largest first)."""
+def external_sections(data: ExternalData, programs: Sequence[Program] = ()) -> tuple[Section, ...]:
+    """The sections "file" and "external_data" (the entries, the largest first). programs: those
+    that may ask for its keys."""
+    from etscope.formats.program.ptd import external_readers
+
     entries = sorted(data.entries.values(), key=lambda entry: -entry.blob.size)
+    asked: dict[str, list[str]] = {}
+    for program in programs:
+        for key, readers in external_readers(program).items():
+            asked.setdefault(key, []).extend(readers)
     head = facts(
         "file",
         f"{data.source.name}: external tensors of a program",
@@ -124,10 +134,54 @@ def external_sections(data: ExternalData) -> tuple[Section, ...]:
     listed = rows(
         "external_data",
         "External data, the largest first",
-        (Column("key"), Column("tensor"), Column("bytes", Kind.BYTES)),
-        [(entry.key, str(entry) or None, entry.blob.size) for entry in entries],
+        (Column("key"), Column("tensor"), Column("bytes", Kind.BYTES), _ASKED_BY),
+        [
+            (entry.key, str(entry) or None, entry.blob.size, asked.get(entry.key))
+            for entry in entries
+        ],
     )
     return tuple(section for section in (head, listed) if len(section.table))
+
+
+_ASKED_BY = Column("asked_by", Kind.LIST, title="asked for by", priority=1)
+
+
+def _external_keys(program: Program, data: Sequence[ExternalData]) -> Section:
+    """A section with one row for each key that a program asks for, as far as this is known."""
+    tensors = {
+        value.name: value
+        for method in program.methods
+        for value in method.values
+        if isinstance(value, TensorValue) and value.external
+    }
+    readers_of: Mapping[str, Sequence[str]] = {}
+    if tensors or data:  # what XNNPACK asks for is not worth reading all of its data else
+        from etscope.formats.program.ptd import external_readers
+
+        readers_of = external_readers(program)
+    content = []
+    for key, readers in readers_of.items():
+        file = next((one for one in data if key in one.entries), None)
+        tensor = tensors.get(key)
+        size = None if tensor is None else tensor.nbytes
+        if file is not None:
+            size = file.entries[key].blob.size
+        shown = None if tensor is None else str(tensor)
+        content.append(
+            (key, shown, size, list(readers), None if file is None else file.source.name)
+        )
+    return rows(
+        "external_keys",
+        "Data that the program asks for in .ptd files, the largest first",
+        (
+            Column("key"),
+            Column("tensor"),
+            Column("bytes", Kind.BYTES),
+            _ASKED_BY,
+            Column("file", Kind.PATH, title="found in"),
+        ),
+        sorted(content, key=lambda row: -(row[2] or 0)),
+    )
 
 
 def _facts(program: Program, plans: Mapping[str, MemoryPlan]) -> Section:

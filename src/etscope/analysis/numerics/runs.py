@@ -13,6 +13,7 @@ import numpy as np
 
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run
 from etscope.analysis.matching.matching import Coverage, Matching, Pair, Unpaired, match
+from etscope.analysis.profile.calls import RunCalls
 from etscope.analysis.profile.correlate import EDGE_GRAPH, MethodSymbols, method_symbols
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MismatchError, NumericGapError, UsageError
@@ -44,6 +45,11 @@ class MethodRun(NamedTuple):
     block: Block
     position: int
     number: int
+
+
+def has_values(run: MethodRun) -> bool:
+    """Return whether a run logged values of operators."""
+    return any(key.debug for key in run.block.keys)
 
 
 def runs_of(trace: Trace, method: str) -> list[MethodRun]:
@@ -91,9 +97,38 @@ def chosen_run(trace: Trace, method: str, run: int | MethodRun | None) -> Method
         raise UsageError(f"the method {method!r} ran {times}: there is no run {run}")
     wanted = [runs[run]] if isinstance(run, int) else runs
     for candidate in wanted:
-        if any(key.debug for key in candidate.block.keys):
+        if has_values(candidate):
             return candidate
     raise NumericGapError("the ETDump has no values of operators", hint=RECORD_HINT)
+
+
+def run_of_call(trace: Trace, chosen: RunCalls) -> tuple[str, MethodRun]:
+    """Return the first of some calls of a trace that logged values: its method, and its run.
+
+    Raises `NumericGapError` when none of them did.
+    """
+    methods = {trace.method_of(block) for block in trace.blocks if block.executions}
+    every = {
+        run.number: (method, run)
+        for method in sorted(str(name) for name in methods if name is not None)
+        for run in runs_of(trace, method)
+    }
+    for number in chosen.run.tolist():
+        if number in every and has_values(every[number][1]):
+            return every[number]
+    have = [
+        call
+        for call, number in enumerate(trace.calls_of_runs.run.tolist())
+        if number in every and has_values(every[number][1])
+    ]
+    numbers = ", ".join(map(str, have[:6])) + (", …" if len(have) > 6 else "")
+    raise NumericGapError(
+        "the ETDump has no values of operators of "
+        + ("this call" if len(chosen.run) == 1 else "these calls"),
+        hint=f"there are values of the calls {numbers}; generate with --values-at A..B for others"
+        if have
+        else RECORD_HINT,
+    )
 
 
 def check_values(trace: Trace) -> None:

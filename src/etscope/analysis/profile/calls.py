@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from etscope.analysis.generation.counted_calls import counted_calls
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etdump.debug_values import TensorRef
 from etscope.formats.etdump.reader import ETDump
@@ -32,7 +33,14 @@ _PHASES = {
 }
 _ENCODERS = ("vision_encoder", "audio_encoder", "encoder")
 _EMBEDDING = "token_embedding"
-# Methods that only programs of language models have: what a runner asks them for before it runs.
+# Other models have an encoder or a decoder, too: of a language model there is one of these pairs,
+_PAIRS = (
+    {"prefill", "decode"},
+    {"prefill_forward", "kv_forward"},
+    {"token_embedding", "text_decoder"},
+    {"encoder", "text_decoder"},
+)
+# or methods that only programs of language models have: what a runner asks them for before it runs.
 _FACTS = frozenset(
     {"get_max_seq_len", "get_max_context_len", "get_vocab_size", "use_kv_cache", "get_eos_ids"}
 )
@@ -62,6 +70,13 @@ class RunCalls:
     def phases(self) -> tuple[str, ...]:
         """The phases, in order of appearance; () if none is known."""
         return tuple(dict.fromkeys(phase for phase in self.phase if phase is not None))
+
+    @property
+    def note(self) -> str | None:
+        """A sentence for the reader of phases that were told from the dump; None for noted ones."""
+        if self.inferred is None:
+            return None
+        return f"Phases were not noted when it ran: they are told {self.inferred}."
 
     def chosen(self, phase: str | None, calls: range | None) -> RunCalls:
         """Return the calls of a phase, and of those the ones with these numbers in the dump.
@@ -118,15 +133,24 @@ def told_calls(
     blocks: Mapping[str | None, Sequence[Block]],
     methods: Collection[str],
     of_one_length: Collection[str] = (),
-    counts: tuple[int, int] | None = None,
+    counts: Sequence[tuple[int, int]] | None = None,
 ) -> RunCalls:
     """Return the executions in a dump with what can be told of them; of a program that is no
     language model nothing is.
 
     blocks: those that executed a method, by method. methods: all that the program has;
     of_one_length: those of which every call takes as many tokens as the others. counts: of the
-    prompt's tokens and the generated ones, if they are known from elsewhere.
+    prompt's tokens and those generated after the first, of each generation, if an app tells them.
     """
+    every = [block for of_it in blocks.values() for block in of_it]
+    working = {
+        id(block) for block in every if any(key.instruction is not None for key in block.keys)
+    }
+    # Runners also execute methods that only return a constant, such as get_max_seq_len.
+    blocks = {
+        method: [block for block in of_it if not working or id(block) in working]
+        for method, of_it in blocks.items()
+    }
     method_of = {
         run: method
         for method, of_it in blocks.items()
@@ -138,19 +162,23 @@ def told_calls(
     phase: list[str | None] = [None] * len(runs)
     tokens = np.zeros(len(runs), np.int64)
     how: dict[str, None] = {}
-    is_language_model = not _FACTS.isdisjoint(methods) or any(
-        text.startswith(_KERNELS) for text in dump.strings
+    is_language_model = (
+        counts is not None
+        or not _FACTS.isdisjoint(methods)
+        or any(text.startswith(_KERNELS) for text in dump.strings)
+        or any(pair <= set(methods) for pair in _PAIRS)
     )
-    decoder_apart = any(name in methods for name in ("text_decoder", _EMBEDDING))
     number = {run: index for index, run in enumerate(runs.tolist())}
-    for method, of_it in blocks.items():
+    for method, of_it in blocks.items() if is_language_model else ():
+        if not of_it:
+            continue
         mine = [number[run] for block in of_it for run in block.runs.tolist()]
         known = _PHASES.get(method or "")
-        if known is not None or (method in _ENCODERS and (is_language_model or decoder_apart)):
+        if known is not None or method in _ENCODERS:
             how["by the methods' names"] = None
             for index in mine:
                 phase[index] = known or method
-        elif method != _EMBEDDING and (is_language_model or decoder_apart):
+        elif method != _EMBEDDING:
             found = _by_counts(len(mine), counts)
             if found is None and method not in of_one_length:
                 found = _by_values(dump, of_it) or _by_length(of_it)
@@ -159,8 +187,8 @@ def told_calls(
                 for index, count in zip(sorted(mine), found.tokens.tolist(), strict=True):
                     phase[index] = DECODE if count == 1 else PREFILL
                     tokens[index] = max(count, 0)
-                for index in sorted(mine)[: found.prompt_calls]:
-                    phase[index] = PREFILL
+                for index, of_prompt in zip(sorted(mine), found.of_prompt, strict=False):
+                    phase[index] = PREFILL if of_prompt else DECODE
     # An embedding is made for the call of the decoder that comes next.
     after: str | None = None
     for index in reversed(range(len(runs))):
@@ -175,26 +203,22 @@ def told_calls(
 @dataclass(frozen=True, slots=True)
 class _Told:
     """How many tokens each execution of a method took, in order; -1 for several, nobody knows how
-    many. prompt_calls: how many at the beginning took the prompt. how: in words."""
+    many. of_prompt: whether each took a part of the prompt, () where its tokens tell. how: in
+    words."""
 
     tokens: Ints
     how: str
-    prompt_calls: int = 0
+    of_prompt: tuple[bool, ...] = ()
 
 
-def _by_counts(calls: int, counts: tuple[int, int] | None) -> _Told | None:
-    """Tell calls from the number of tokens: the prompt took one call, or one for each token, and
-    gave the first of those that were generated."""
-    if counts is None:
+def _by_counts(calls: int, counts: Sequence[tuple[int, int]] | None) -> _Told | None:
+    """Tell calls from the numbers of tokens of the generations."""
+    told = None if counts is None else counted_calls(counts, calls)
+    if told is None:
         return None
-    prompt, generated = counts
-    tokens = np.ones(calls, np.int64)
-    if prompt > 0 and calls == generated and calls > 0:
-        tokens[0] = prompt
-        return _Told(tokens, "by the number of tokens", 1)
-    if prompt > 0 and calls == prompt + generated - 1:
-        return _Told(tokens, "by the number of tokens", prompt)
-    return None
+    tokens = np.array([call.tokens for call in told], np.int64)
+    of_prompt = tuple(call.phase == PREFILL for call in told)
+    return _Told(tokens, "by the app's numbers of tokens", of_prompt)
 
 
 def _by_values(dump: ETDump, blocks: Sequence[Block]) -> _Told | None:

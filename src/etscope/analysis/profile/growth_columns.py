@@ -29,16 +29,16 @@ def growth_columns(
     if position is None:
         return {}
     # With all of the method's rows, so that the same is said of a row whatever is shown beside it.
-    every = [row.ticks for row in profile.rows if not row.own_clock]
-    found = growth(position, np.stack([*every, *(one for one in times if one is not None)]))
+    every = {id(row.ticks): row.ticks for row in profile.rows if not row.own_clock}
+    shown = {id(one): one for one in times if one is not None}
+    looked_at = {**every, **shown}
+    found = growth(position, np.stack(list(looked_at.values())))
+    number = dict(zip(looked_at, range(len(looked_at)), strict=True))
     is_clock = scale.source is TimeScale.CYCLES
     in_unit = scale if is_clock else Scale(scale.source, TimeScale.NS)
-    slope, low, high = (
-        in_unit(one)[len(every) :].tolist() for one in (found.slope, found.low, found.high)
-    )
+    slope, low, high = (in_unit(one).tolist() for one in (found.slope, found.low, found.high))
     sure = [
-        value if grows else None
-        for value, grows in zip(slope, found.grows[len(every) :], strict=True)
+        value if grows else None for value, grows in zip(slope, found.grows.tolist(), strict=True)
     ]
     unit = "cycles/token" if is_clock else "ns/token"
     columns = {}
@@ -47,8 +47,7 @@ def growth_columns(
         ("growth_low", 8, low),
         ("growth_high", 8, high),
     ):
-        of_rows = iter(values)
-        cells = [None if one is None else next(of_rows) for one in times]
+        cells = [None if one is None else values[number[id(one)]] for one in times]
         columns[Column(name, Kind.FLOAT, unit, priority=priority)] = cells
     return columns
 

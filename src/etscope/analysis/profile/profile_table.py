@@ -327,8 +327,8 @@ def _notes(profile: MethodProfile, rows: Sequence[Row]) -> Iterator[str]:
         )
     if lacks_program(profile):
         yield LACKS_PROGRAM
-    if profile.calls is not None and profile.calls.inferred is not None:
-        yield f"Phases were not noted when it ran: they are told {profile.calls.inferred}."
+    if profile.calls is not None and profile.calls.note is not None:
+        yield profile.calls.note
     yield from growth_note(profile)
     unlined = [
         row

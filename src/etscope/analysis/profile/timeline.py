@@ -35,7 +35,8 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
 
     `start` and `end` are the dump's own ticks, of unit `scale.source`; `elapsed` is in
     `scale.target`. What is no time of the dump's clock has its number in `value`, with its unit;
-    estimated times are there, in ticks. `backend_columns` is JSON. Nothing is aggregated.
+    estimated times are there, in ticks. `backend_columns` is JSON. Of a language model there are
+    `phase`, `position` and `tokens` of the call that a run is. Nothing is aggregated.
     """
     table, dump = trace.events, trace.dump
     keys, attributions = [event.key for event in table.events], trace.attributions
@@ -66,6 +67,7 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
     # numpy's arrays are sequences in all but name.
     content: dict[Column, Any] = {
         Column("run", Kind.INT): table.run,
+        **_calls(trace),
         **{column: object_column(cells)[table.event] for column, cells in shared.items()},
         Column("start", Kind.INT, unit): table.start,
         Column("end", Kind.INT, unit): dump.end[table.row],
@@ -73,6 +75,33 @@ def event_rows(trace: Trace, scale: Scale) -> Table:
         Column("value", Kind.FLOAT): np.where(is_time, np.nan, table.ticks),
     }
     return Table.of(content, title=f"events of {dump.path or 'the dump'}")
+
+
+def _calls(trace: Trace) -> dict[Column, Any]:
+    """Return the columns of the calls of a language model, for each row of `trace.events`; {} if no
+    phase is known."""
+    table, calls = trace.events, trace.calls_of_runs
+    if not calls.phases:
+        return {}
+    known: dict[int, tuple[str | None, int | None, int | None]] = {
+        run: (phase, None if position < 0 else position, tokens or None)
+        for run, phase, position, tokens in zip(
+            calls.run.tolist(),
+            calls.phase,
+            calls.position.tolist(),
+            calls.tokens.tolist(),
+            strict=True,
+        )
+    }
+    rows = [known.get(run, (None, None, None)) for run in range(table.dump.num_runs)]
+    phase, position, tokens = (
+        object_column(column)[table.run] for column in zip(*rows, strict=True)
+    )
+    return {
+        Column("phase"): phase,
+        Column("position", Kind.INT): position,
+        Column("tokens", Kind.INT): tokens,
+    }
 
 
 _RUNTIME = "runtime"

@@ -45,6 +45,7 @@ from etscope.analysis.program.compatibility import (
 from etscope.analysis.program.program import InstructionRecord, is_of_one_length
 from etscope.delegates.blocks import meanings
 from etscope.errors import EtscopeWarning, FormatError, MismatchError, MissingDataError
+from etscope.formats.app_report import AppReport, parse_app_report
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import (
     DebugValue,
@@ -140,7 +141,8 @@ class Trace:
 
     `forced`: take the runs for the record's even if they contradict it. `calls`: those that the
     dump has the runs of, in order; by default those that `etscope run --save` noted beside it.
-    `chosen`: the executions that are looked at, of those in the dump; see `only`.
+    `chosen`: the executions that are looked at, of those in the dump; see `only`. `app`: the report
+    of the app that ran it; by default the one that run.json keeps.
     """
 
     dump: ETDump
@@ -151,6 +153,7 @@ class Trace:
     forced: bool = False
     calls: tuple[SavedCall, ...] = ()
     chosen: RunCalls | None = None
+    app: AppReport | None = None
 
     def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
         """Return what `make` returns, made once for each key: the files do not change."""
@@ -213,7 +216,17 @@ class Trace:
                 by_method.setdefault(self.method_of(block), []).append(block)
         program = self.recorded_program
         fixed = [] if program is None else [m.name for m in program.methods if is_of_one_length(m)]
-        return told_calls(self.dump, by_method, self.methods, fixed)
+        counts = None if self.app_report is None else self.app_report.token_counts
+        return told_calls(self.dump, by_method, self.methods, fixed, counts)
+
+    @cached_property
+    def app_report(self) -> AppReport | None:
+        """The report of the app that ran it; None without one. Raises `FormatError` for a damaged
+        one in run.json."""
+        generation = None if self.saved_run is None else self.saved_run.generation
+        if self.app is not None or generation is None or generation.app is None:
+            return self.app
+        return parse_app_report(generation.app)
 
     @cached_property
     def run_phases(self) -> Mapping[int, str]:
@@ -242,7 +255,7 @@ class Trace:
     def known_calls(self) -> tuple[SavedCall, ...]:
         """`calls`, or those that `etscope run --save` noted beside the dump, with their inputs.
         Raises as `saved_calls`."""
-        return self.calls or saved_calls(self.dump.path)
+        return self.calls or saved_calls(self.dump.path, lambda: self.recorded_program)
 
     @cached_property
     def _known_methods(self) -> Mapping[int, str]:
@@ -340,7 +353,8 @@ class Trace:
         found: dict[int, tuple[str, ...]] = {}
         for block in self._all_blocks:
             known = self._known_methods.get(int(block.runs[0]))
-            fits = (known,) if known in fitting[block.keys] else fitting[block.keys]
+            is_told = known is not None and (known in fitting[block.keys] or not self.methods)
+            fits = (known,) if known is not None and is_told else fitting[block.keys]
             found.update(dict.fromkeys(block.runs.tolist(), fits))
         return found
 
@@ -467,8 +481,8 @@ class Trace:
             symbols = self.symbols(method)
         except MissingDataError:
             symbols = MethodSymbols(method, None)
-        labels: Sequence[str] = self.labels.get(method, ())
-        if not labels:
+        labels: Sequence[str] | None = self.labels.get(method)
+        if labels is None:  # a method that returns a constant has none
             ran = {
                 key.instruction: key.name.removeprefix(KERNEL_PREFIX)
                 for block in self.blocks
@@ -505,6 +519,9 @@ class Trace:
         Runs of an unknown method are taken for one method's as long as no instruction ran
         different things in them.
         """
+        return self.once("profiles", self._profiles)
+
+    def _profiles(self) -> list[MethodProfile]:
         named: dict[tuple[str | None, str | None], list[Block]] = {}
         for block in self.blocks:
             if block.executions:

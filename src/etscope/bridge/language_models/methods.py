@@ -44,6 +44,12 @@ def language_model_methods(model: Any, choices: Choices) -> ModelMethods:
     if hasattr(model, "get_image_features"):
         return _vision_language(model, text, context, choices)
     if model.config.is_encoder_decoder:
+        if not (hasattr(model.config, "num_mel_bins") and hasattr(text, "max_source_positions")):
+            raise UsageError(
+                f"cannot export a {model.config.model_type} as a language model: of models with an "
+                "encoder only those that read spectrograms can, such as Whisper",
+                hint="export its parts with example inputs: file.py:attribute",
+            )
         return _speech(model, text, context, choices)
     return _text(model, text, context, choices)
 

@@ -29,6 +29,11 @@ from torch.utils import _pytree as pytree
 from etscope.backends import Chosen, check_options, chosen, quantizing
 from etscope.bridge.failures import innermost, own_frame
 from etscope.bridge.lowering.partition import keeping_partition
+from etscope.bridge.lowering.weight_quantization import (
+    SCHEMES,
+    WeightQuantization,
+    quantized_copy,
+)
 from etscope.bridge.taps import tapped_programs, with_handles
 from etscope.bridge.tensors import torch_value
 from etscope.errors import (
@@ -41,6 +46,8 @@ from etscope.errors import (
 from etscope.formats.etrecord.own_members import MethodTaps
 from etscope.formats.program.input_validation import as_exported
 from etscope.model.selector import Selector
+
+INT8 = "int8"  # by the backend's quantizer
 
 Flat = dict[str, tuple[Any, ...]]
 Programs = Mapping[str, ExportedProgram]
@@ -112,7 +119,9 @@ class ExportOptions:
 
     backend: str = "portable"
     backend_options: Mapping[str, Any] = field(default_factory=dict)
-    quantize: bool = False
+    quantize: bool | str = False
+    quantize_embeddings: int | None = None
+    group_size: int | None = None
     dynamic_shapes: Any = None
     strict: bool | None = None
     calibration: Sequence[Any] | None = None
@@ -120,15 +129,29 @@ class ExportOptions:
     taps: str | Sequence[str] = ()
     float_model: Any = None
 
+    @property
+    def by_backend(self) -> bool:
+        """Whether the backend's quantizer quantises the model."""
+        return self.quantize in (True, INT8)
+
+    @property
+    def weights(self) -> WeightQuantization | None:
+        """How torchao quantises weights; None: not at all."""
+        scheme = None if isinstance(self.quantize, bool) or self.by_backend else self.quantize
+        if scheme is None and self.quantize_embeddings is None and self.group_size is None:
+            return None
+        return WeightQuantization(scheme, self.quantize_embeddings, self.group_size)
+
     def check(self) -> None:
         """Raise `UsageError` for options that contradict each other."""
         found = chosen(self.backend, self.backend_options)
-        check_options(found, self.quantize)
-        if self.calibration is not None and not self.quantize:
+        check_options(found, self.by_backend)
+        self._check_weights(found)
+        if self.calibration is not None and not self.by_backend:
             raise UsageError(
-                "calibration inputs are for quantization only", hint="give quantize too"
+                "calibration inputs are for quantization to int8 only", hint="give quantize too"
             )
-        if self.keep_float and not self.quantize:
+        if self.keep_float and not self.by_backend:
             raise UsageError(
                 "keep_float is for a quantised model; this one is float throughout",
                 hint="give quantize too",
@@ -139,18 +162,36 @@ class ExportOptions:
                 "the nodes itself",
                 hint="leave keep_float out",
             )
-        if self.float_model is not None and self.quantize:
+        if self.float_model is not None and (self.by_backend or self.weights is not None):
             raise UsageError(
                 "float_model is for a model that is quantised already; with quantize, the model "
                 "itself is the one in float",
                 hint="leave one of them out",
             )
 
+    def _check_weights(self, backends: Sequence[Chosen]) -> None:
+        weights = self.weights
+        if weights is None:
+            return
+        weights.check()
+        if self.by_backend:
+            raise UsageError(
+                f"embeddings and groups are for {' and '.join(SCHEMES)}; for int8 the backend's "
+                "quantizer chooses",
+                hint=f"give quantize={SCHEMES[0]!r}",
+            )
+        if weights.scheme is not None and "xnnpack" not in {one.name for one in backends}:
+            raise UsageError(
+                f"{weights.scheme} is for XNNPACK: no kernel of {self.backend!r} takes it",
+                hint="give the backend xnnpack",
+            )
+
 
 class Parts(NamedTuple):
-    """The result of an export. Inputs and outputs are flat, by method."""
+    """The result of an export. Inputs and outputs are flat, by method. program: an
+    `ExecutorchProgramManager`, None of one that is kept as bytes only."""
 
-    program: ExecutorchProgramManager
+    program: Any
     record: Any
     example_inputs: Flat
     reference_outputs: Flat
@@ -176,7 +217,8 @@ def export_model(
     methods, taps = _with_taps(found, options.taps)
     programs = {name: method.program for name, method in methods.items()}
     backends = chosen(options.backend, options.backend_options)
-    lowering = Lowering(quantize=bool(options.quantize))
+    embeddings = options.quantize_embeddings is not None
+    lowering = Lowering(quantize=bool(options.quantize), fuse_embeddings=embeddings)
     if isinstance(model, ModelMethods):
         lowering = replace(lowering, constants=model.constants, shared_state=model.shared_state)
     program = lowered(programs, backends, new_record, lowering)
@@ -198,10 +240,12 @@ def export_model(
 def methods_of(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Method]:
     """Export and quantise the methods of a model; they are not lowered yet."""
     options.check()
+    if options.weights is not None:
+        return _with_quantized_weights(model, inputs, options, options.weights)
     given = [options.keep_float] if isinstance(options.keep_float, str) else options.keep_float
     selectors = [Selector(text) for text in dict.fromkeys(given)]
     methods = _exported_methods(model, inputs, options)
-    if not options.quantize:
+    if not options.by_backend:
         return methods
     calibration = options.calibration
     rounds = None if calibration is None else [inputs_of(one) for one in calibration]
@@ -212,13 +256,32 @@ def methods_of(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Met
         from etscope.bridge.lowering.keep_float import KeepFloat
 
         quantizer = KeepFloat(quantizer, selectors)
+    shapes = dict.fromkeys(methods, options.dynamic_shapes)
+    if isinstance(model, ModelMethods):
+        shapes = {name: one.dynamic_shapes for name, one in model.methods.items()}
     found = {
-        name: quantized(method, quantizer, rounds, options.dynamic_shapes, fold=fold)
+        name: quantized(method, quantizer, rounds, shapes[name], fold=fold)
         for name, method in methods.items()
     }
     if selectors:
         quantizer.check()
     return found
+
+
+def _with_quantized_weights(
+    model: Any, inputs: Any, options: ExportOptions, weights: WeightQuantization
+) -> dict[str, Method]:
+    if not isinstance(model, (torch.nn.Module, ModelMethods)):
+        raise UsageError(
+            "the weights of an exported program cannot be quantised",
+            hint="give the torch.nn.Module",
+        )
+    with torch.no_grad():
+        found = _exported_methods(quantized_copy(model, weights), inputs, options)
+    floats = _exported_methods(model, inputs, options)
+    return {
+        name: method._replace(unquantized=floats[name].program) for name, method in found.items()
+    }
 
 
 def _with_float(
@@ -273,7 +336,7 @@ def _exported_methods(model: Any, inputs: Any, options: ExportOptions) -> dict[s
     if options.dynamic_shapes is not None:
         raise UsageError("dynamic_shapes are for a torch.nn.Module; this model is exported already")
     if isinstance(model, ExportedProgram):
-        return {"forward": _from_program("forward", model, inputs_of(inputs))}
+        return {"forward": program_method("forward", model, inputs_of(inputs))}
     if not (
         isinstance(model, Mapping)
         and model
@@ -291,7 +354,7 @@ def _exported_methods(model: Any, inputs: Any, options: ExportOptions) -> dict[s
             hint=f"give a dict with the keys {', '.join(model)}",
         )
     return {
-        name: _from_program(name, program, inputs_of(by_method.get(name)))
+        name: program_method(name, program, inputs_of(by_method.get(name)))
         for name, program in model.items()
     }
 
@@ -303,7 +366,11 @@ def _from_module(method: ModuleMethod, strict: bool | None) -> Method:
     return Method(program, method.inputs, outputs)
 
 
-def _from_program(name: str, program: ExportedProgram, inputs: Inputs | None) -> Method:
+def program_method(name: str, program: ExportedProgram, inputs: Inputs | None) -> Method:
+    """Return a program as a method, with its own example inputs unless others are given.
+
+    Raises `UsageError` if there are none, and `ExportFailure` if it fails on them.
+    """
     if inputs is None:
         if program.example_inputs is None:
             raise UsageError(f"the method {name!r} has no example inputs", hint=_NO_INPUTS_HINT)
@@ -471,10 +538,12 @@ def _with_taps(
 class Lowering:
     """What a lowering takes beside the programs and the backends.
 
-    quantize: the programs were quantised. constants, shared_state: see `ModelMethods`.
+    quantize: the programs were quantised. fuse_embeddings: so were embeddings, for which there is
+        a kernel. constants, shared_state: see `ModelMethods`.
     """
 
     quantize: bool = False
+    fuse_embeddings: bool = False
     constants: Mapping[str, Any] = field(default_factory=dict)
     shared_state: bool = False
 
@@ -542,12 +611,12 @@ def edge_programs(
 
 
 def _executorch_config(edge: EdgeProgramManager, lowering: Lowering) -> ExecutorchBackendConfig:
-    if not lowering.shared_state:
-        return with_initial_state(edge)
-    # One place in memory, which the first call that writes to it begins.
-    return ExecutorchBackendConfig(
-        memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True)
-    )
+    config = with_initial_state(edge)
+    if lowering.shared_state:
+        # One place in memory, which no method may set when it is loaded.
+        planning = MemoryPlanningPass(share_mutable_buffers=True)
+        config = ExecutorchBackendConfig(memory_planning_pass=planning)
+    return replace(config, do_quant_fusion_and_const_prop=lowering.fuse_embeddings)
 
 
 _SMALL_STATE = 1 << 20  # bytes

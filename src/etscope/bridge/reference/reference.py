@@ -260,6 +260,18 @@ def run_reference(
     return results
 
 
+def run_outputs(
+    program: ExportedProgram, inputs: Any, state: dict[str, torch.Tensor] | None = None
+) -> list[Any]:
+    """Run as `run_reference`, and return the program's outputs, flat."""
+    run = run_reference(program, inputs, state)
+    while True:
+        try:
+            next(run)
+        except StopIteration as end:
+            return list(end.value)
+
+
 def reference_arrays(
     program: ExportedProgram, inputs: Any, state: dict[str, torch.Tensor] | None = None
 ) -> Iterator[tuple[str, Any]]:

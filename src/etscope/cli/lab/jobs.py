@@ -26,7 +26,7 @@ _STATES = (
     "queued", "claimed", "running", "done", "failed", "user_error", "timeout", "cancelled",
     "device_lost", "invalid",
 )  # fmt: skip
-_KINDS = ("benchmark", "accuracy", "ab")
+_KINDS = ("benchmark", "generate", "accuracy", "ab")
 _DEFAULT = ("id", "created", "state", "title", "device", "p50", "marks")
 _PAGE = 500  # jobs of one request
 _POLL_SECONDS = 0.5
@@ -68,8 +68,8 @@ def list_jobs(
 ) -> None:
     """List the jobs of the lab, the newest first.
 
-    Times are UTC; p50 is the median of the steady runs. Exit code 0, also for an empty list; 5: the
-    lab cannot be reached.
+    Times are UTC; p50 is the median of the steady runs, of a generate job from token to token. Exit
+    code 0, also for an empty list; 5: the lab cannot be reached.
     """
     with where.open() as lab:
         from etscope.lab.jobs.records import Filter, State
@@ -85,6 +85,7 @@ def list_jobs(
 
 
 def _jobs_table(jobs: list[Job], total: int) -> Table:
+    from etscope.lab.jobs.job_tables import findings_of
     from etscope.model.table import Column, Kind, Table
 
     latencies = [job.summary.get("latency") or {} for job in jobs]
@@ -103,6 +104,7 @@ def _jobs_table(jobs: list[Job], total: int) -> Table:
         Column("p50", Kind.DURATION, "ms"): [latency.get("p50_ms") for latency in latencies],
         Column("p90", Kind.DURATION, "ms", priority=6): [one.get("p90_ms") for one in latencies],
         Column("marks", Kind.COUNT, priority=5): [len(job.marks) for job in jobs],
+        Column("findings", Kind.COUNT, priority=6): [len(findings_of(job)) for job in jobs],
         Column("submitter", priority=6): [job.submitter for job in jobs],
         Column("labels", Kind.LIST, priority=6): [
             [f"{key}={value}" for key, value in sorted(job.spec.labels.items())] for job in jobs

@@ -168,22 +168,30 @@ def job_page(lab: Lab | Client, job: Job) -> str | None:
 
 
 def _with_operators(report: Report, lab: Lab | Client, job: Job, spec: JobSpec) -> Report:
-    """Add the slowest operators of the job's dump after the section "summary"."""
+    """Add the slowest operators of the job's dump after the section "summary"; of a language model
+    those of each phase."""
     from etscope.formats.identify import identify
     from etscope.model.report import Section
 
     view = ViewOptions(limit=_OPERATORS)
     with tempfile.TemporaryDirectory() as name:
-        [dump] = lab.fetch(job.id, Path(name), ["run.etdp"])
+        names = [file for file in ("run.etdp", "run.json") if file in job.artifacts]
+        dump = lab.fetch(job.id, Path(name), names)[0]
         model = spec.model.path
         record = None if spec.etrecord is None else spec.etrecord.path
         if record is None and model is not None and identify(model) == "etrecord":
             model, record = None, model
         trace = open_trace(str(dump), record, program=None if record else model)
         tables = view.tables(trace, method=job.spec.method)
-        [table, *_] = select_columns(tables, None, view.default_columns(tables))
-        operators = Section("operators", table)
+        shown = select_columns(tables, None, view.default_columns(tables))
+        if job.spec.generation is None:
+            shown = shown[:1]
+        operators = [
+            Section("operators" if number == 0 else f"operators_{number}", table)
+            for number, table in enumerate(shown)
+        ]
     sections = list(report.sections)
     names = [section.name for section in sections]
-    sections.insert(names.index("summary") + 1 if "summary" in names else len(names), operators)
+    place = names.index("summary") + 1 if "summary" in names else len(names)
+    sections[place:place] = operators
     return replace(report, sections=tuple(sections))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,15 @@ if TYPE_CHECKING:
     from etscope.lab.jobs.spec import JobSpec
     from etscope.lab.lab import Lab
 
-_FILES = ("model", "etrecord", "data", "baseline", "inputs")
+_FILES = ("model", "etrecord", "data", "baseline", "inputs", "prompts")
+_FILES_OF_QUALITY = ("reference", "tokens")
+_GENERATION = ("lengths", "new_tokens", "cold", "warm")  # options that are fields of `generation`
+_QUALITY = {
+    "quality_reference": "reference",
+    "quality_tokens": "tokens",
+    "max_kl": "max_kl",
+    "min_agreement": "min_agreement",
+}
 _LIMIT = 1 << 20  # bytes of a specification
 _POLL = 0.5  # seconds
 _PATIENCE = 5.0  # seconds in the queue before the reason for waiting is shown
@@ -60,7 +68,39 @@ _STOP = 10.0  # seconds that an interrupted job has to end
 @file_option("--inputs", "-i", help="Inputs of the method.")
 @click.option("--method", "-m", metavar="NAME", help="Method to run.")
 @file_option("--baseline", help="Run an A/B job: compare MODEL with this model.")
-@click.option("--kind", type=click.Choice(("benchmark", "accuracy", "ab")), help="Kind of the job.")
+@click.option(
+    "--kind",
+    type=click.Choice(("benchmark", "generate", "accuracy", "ab")),
+    help="Kind of the job; generate: tokens of a language model.",
+)
+@click.option(
+    "--prompt-length", "lengths", type=int, multiple=True, metavar="N",
+    help="Generate from a prompt of N tokens, drawn from the job's seed. Repeatable. Default: 128.",
+)  # fmt: skip
+@file_option("--prompts", help="Generate from the prompts in this file: a line of ids each.")
+@click.option(
+    "--new-tokens", type=int, metavar="N", help="Number of tokens to generate. Default: 128."
+)
+@click.option(
+    "--cold", type=int, metavar="N",
+    help="New processes that generate once, for each prompt. Default: 2.",
+)  # fmt: skip
+@click.option(
+    "--warm", type=int, metavar="N",
+    help="Timed generations in one process, for each prompt. Default: 3.",
+)  # fmt: skip
+@file_option(
+    "--quality-reference",
+    help="Compare the logits with this program's or ETRecord's, at each of --quality-tokens.",
+)
+@file_option("--quality-tokens", help="Ids of a text that both are given.")
+@click.option(
+    "--max-kl", type=float, metavar="NATS", help="Gate: the largest mean divergence of the logits."
+)
+@click.option(
+    "--min-agreement", type=float, metavar="SHARE",
+    help="Gate: the smallest share of tokens with the reference's likeliest one.",
+)  # fmt: skip
 @click.option(
     "--iterations", type=int, metavar="N", help="Number of timed executions. Default: 50."
 )
@@ -117,10 +157,13 @@ def command(
     for that folder, or is named with --server, it runs the job instead. The same job is not run
     twice: its result is shown again, and conditions that did not hold are named.
 
+    --kind generate, or one of its options, measures the tokens of a language model: to the first
+    one, cold and warm, and from one to the next. With --baseline an A/B job compares these times.
+
     Exit codes: 0 done; 1 done, with a finding: values differ from the reference, outputs of a test
-    case differ, the model is slower than its baseline; 3 user_error (what was submitted cannot
-    run); 4 invalid (a limit was exceeded) or cancelled; 5 failed, timeout or device_lost; 130
-    interrupted, which cancels a job that this process runs.
+    case differ, the model is slower than its baseline, a quality gate failed; 3 user_error (what
+    was submitted cannot run); 4 invalid (a limit was exceeded) or cancelled; 5 failed, timeout or
+    device_lost; 130 interrupted, which cancels a job that this process runs.
     """
     need_lab_packages()
     spec = _job_spec(model, spec_file, options)
@@ -172,6 +215,16 @@ def _job_spec(model: str | None, file: str | None, options: dict[str, Any]) -> J
     for name, found in (("limits", limits), ("labels", options.pop("labels"))):
         if found:
             plain[name] = {**plain.get(name, {}), **found}
+    generation = {name: options.pop(name) for name in _GENERATION}
+    generation = {name: value for name, value in generation.items() if value not in (None, ())}
+    quality = {field: options.pop(name) for name, field in _QUALITY.items()}
+    quality = {field: value for field, value in quality.items() if value is not None}
+    kind = options["kind"] or plain.get("kind")
+    if kind is None and (generation or quality or options["prompts"]):
+        plain["kind"] = "ab" if options["baseline"] else "generate"
+    for name, found in (("generation", generation), ("quality", quality)):
+        if found:
+            plain[name] = {**(plain.get(name) or {}), **found}
     renamed = {"cool_down": "cool_down_seconds", "timeout": "timeout_seconds"}
     for name, value in options.items():
         if value is not None:
@@ -203,13 +256,20 @@ def read_spec(path: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise UsageError(f"{path} holds no job specification", hint="etscope lab schema")
     folder = Path(path).parent
-    for field in _FILES:
-        value = found.get(field)
-        if isinstance(value, str) and not value.startswith("sha256:"):
-            found[field] = str(folder / Path(value).expanduser())
-        elif isinstance(value, dict) and isinstance(value.get("path"), str):
-            found[field] = {**value, "path": str(folder / Path(value["path"]).expanduser())}
+    _locate(found, _FILES, folder)
+    if isinstance(found.get("quality"), dict):
+        _locate(found["quality"], _FILES_OF_QUALITY, folder)
     return found
+
+
+def _locate(fields: dict[str, Any], names: Sequence[str], folder: Path) -> None:
+    """Make the paths of files relative to the current folder, not to `folder`."""
+    for field in names:
+        value = fields.get(field)
+        if isinstance(value, str) and not value.startswith("sha256:"):
+            fields[field] = str(folder / Path(value).expanduser())
+        elif isinstance(value, dict) and isinstance(value.get("path"), str):
+            fields[field] = {**value, "path": str(folder / Path(value["path"]).expanduser())}
 
 
 def _wait(lab: Lab | Client, job: Job) -> Job:

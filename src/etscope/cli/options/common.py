@@ -402,12 +402,28 @@ class ChosenCalls:
     def of(self, trace: Trace) -> Trace:
         """Return the trace of these calls; the same one if all are wanted. Raises as
         `Trace.only`."""
-        if self.phase is None and self.call is None:
-            return trace
+        return trace.only(self.phase, self._range(trace)) if self.is_given else trace
+
+    @property
+    def is_given(self) -> bool:
+        """True if not all calls are wanted."""
+        return self.phase is not None or self.call is not None
+
+    def run_of(self, trace: Trace) -> dict[str, Any]:
+        """Return the arguments `method` and `run` of a diagnosis of the first of these calls that
+        logged values; none if no call is chosen. Raises as `Trace.only` and `run_of_call`."""
+        if not self.is_given:
+            return {}
+        from etscope.analysis.numerics.runs import run_of_call
+
+        chosen = trace.calls_of_runs.chosen(self.phase, self._range(trace))
+        return dict(zip(("method", "run"), run_of_call(trace, chosen), strict=True))
+
+    def _range(self, trace: Trace) -> range | None:
         calls = self.call
         if calls is not None and calls.stop == ALL_CALLS:
-            calls = range(calls.start, len(trace.calls_of_runs.run))
-        return trace.only(self.phase, calls)
+            return range(calls.start, len(trace.calls_of_runs.run))
+        return calls
 
 
 # The end of A.. : all calls from there.

@@ -160,6 +160,7 @@ def numerics_of_model(
 
 
 def stages_of_files(
+    trace: Trace,
     files: TraceOptions,
     inputs: str | None,
     errors: ErrorOptions,
@@ -174,7 +175,6 @@ def stages_of_files(
     from etscope.formats.program.bpte import read_program_file
     from etscope.quiet import quiet
 
-    trace = files.open(with_values=True)
     eager = None
     if staging.model is not None:
         from etscope.diagnosis.stages import EagerModel

@@ -57,17 +57,28 @@ class OutputOptions:
         tables: Sequence[Table],
         columns: Sequence[str] | None = None,
         default: Sequence[str] | None = None,
+        below: Sequence[Table] = (),
+        phases: Table | None = None,
     ) -> None:
         """Write tables of the same columns: one below the other as text, joined for programs.
 
-        columns: to show. default: columns of a text without `columns`; programs get all.
+        columns: to show. default: columns of a text without `columns`; programs get all. below:
+        tables of other columns that stand below them in a text. phases: of a language model's
+        calls, a table before the others; in JSON, a member.
         """
         from etscope.model.table import joined
+        from etscope.views.tables.cells import plain_rows
 
         tables = select_columns(tables, columns, default if self.is_text else None)
         if not self.is_text:
-            tables = [joined(tables)]
-        self._write(tables)
+            tables, below = [joined(tables)], ()
+        if phases is not None and self.is_text:
+            tables = [phases, *tables]
+        elif phases is not None:
+            keys = [column.key for column in phases.columns]
+            rows = tuple(dict(zip(keys, row, strict=True)) for row in plain_rows(phases))
+            tables = [replace(tables[0], phases=rows)]
+        self._write([*tables, *below])
 
     def _write(self, tables: Sequence[Table]) -> None:
         from etscope.views import TABLE_VIEWS, write_table
@@ -81,11 +92,16 @@ class OutputOptions:
                 write_table(table, chosen, out, color=_COLOR[self.color])
 
     def write_with_files(
-        self, tables: Sequence[Table], placed: Sequence[PlacedFile], view: ViewOptions
+        self,
+        tables: Sequence[Table],
+        placed: Sequence[PlacedFile],
+        view: ViewOptions,
+        below: Sequence[Table] = (),
     ) -> None:
         """Write tables of profiles, then those of files beside them; one for programs.
 
-        Of the columns that are asked for, each table of a text shows those that it has.
+        Of the columns that are asked for, each table of a text shows those that it has. below: as
+        for `write_tables`.
         """
         from etscope.analysis.delegates.imported_tables import (
             file_table,
@@ -105,7 +121,7 @@ class OutputOptions:
         for table in files:
             (named,) = _with_columns([table], columns, ())
             shown.append(for_readers(table) if named is table else named)
-        self._write(shown)
+        self._write([*shown, *below])
 
     def write_reports(
         self,
@@ -257,6 +273,16 @@ class ViewOptions:
                 profile_table(profile, scale, keep=collected)
             raise nothing_matches(self.select, map(fields_of_row, rows))
         return matched or tables
+
+    def phases(self, trace: Trace, source_unit: str, method: str | None) -> Table | None:
+        """Return the table of the phases of a language model's calls; None for other dumps, and
+        beside rows or columns that were asked for."""
+        from etscope.analysis.generation.phases import phase_table, phase_times
+
+        found = phase_times(_profiles(trace, method))
+        if not found or self.select is not None or self.columns is not None:
+            return None
+        return phase_table(found, time_scale(source_unit, self.unit))
 
 
 def _profiles(trace: Trace, method: str | None) -> list[MethodProfile]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _FOLDER = click.Path(file_okay=False)
 _FORMATS = ("table", "json", "jsonl", "csv", "tsv", "md")
-_DUMP, _CONDITIONS = "run.etdp", "conditions.json"
+_DUMP, _RUN, _CONDITIONS = "run.etdp", "run.json", "conditions.json"
 _PAGE = 200
 
 
@@ -217,19 +217,19 @@ def _folder_sources(lab: Lab) -> Iterator[Source]:
                 with contextlib.suppress(EtscopeError):
                     if identify(path_in_store(sha256)) == ETRECORD:
                         record = path_in_store(sha256)
-        dump = job.artifacts[_DUMP]
-        yield _source(lab, job, path_in_store(dump.sha256), dump, record)
+        for number, dump in _dumps_of(job):
+            yield _source(lab, job, number, path_in_store(dump.sha256), record)
 
 
 def _server_sources(lab: LabApi, folder: Path, known: set[str]) -> Iterator[Source]:
     for job in _jobs_with_dumps(lab):
-        dump = job.artifacts[_DUMP]
-        target = folder / f"{dump.sha256}.etdp"
-        if dump.sha256 not in known and not target.exists():
-            with target.open("wb") as out:
-                for piece in lab.read(job.id, _DUMP):
-                    out.write(piece)
-        yield _source(lab, job, str(target), dump, None)
+        for number, dump in _dumps_of(job):
+            target = folder / f"{dump.sha256}.etdp"
+            if dump.sha256 not in known and not target.exists():
+                with target.open("wb") as out:
+                    for piece in lab.read(job.id, dump.name):
+                        out.write(piece)
+            yield _source(lab, job, number, str(target), None)
 
 
 def _jobs_with_dumps(lab: LabApi) -> Iterator[Job]:
@@ -244,11 +244,30 @@ def _jobs_with_dumps(lab: LabApi) -> Iterator[Job]:
         cursor = page.next
 
 
-def _source(lab: LabApi, job: Job, url: str, dump: Artifact, etrecord: str | None) -> Source:
-    readings: Any = []
-    if _CONDITIONS in job.artifacts:
+def _dumps_of(job: Job) -> Iterator[tuple[int, Artifact]]:
+    """The dumps of a job: one, or one for each prompt of a generate job, with its number."""
+    from etscope.lab.jobs.generations import prompt_file
+
+    number = 0
+    while (found := job.artifacts.get(prompt_file(number, _DUMP))) is not None:
+        yield number, found
+        number += 1
+
+
+def _read_json(lab: LabApi, job: Job, name: str) -> Any:
+    """A JSON file of a job; None if there is none, or it is damaged."""
+    if name in job.artifacts:
         with contextlib.suppress(EtscopeError, ValueError):
-            readings = json.loads(b"".join(lab.read(job.id, _CONDITIONS)))
+            return json.loads(b"".join(lab.read(job.id, name)))
+    return None
+
+
+def _source(lab: LabApi, job: Job, number: int, url: str, etrecord: str | None) -> Source:
+    """A dump of a job. number: of its prompt."""
+    from etscope.lab.jobs.generations import prompt_file
+
+    dump = job.artifacts[prompt_file(number, _DUMP)]
+    readings = _read_json(lab, job, _CONDITIONS) or []
     readings = [reading for reading in readings if isinstance(reading, dict)]
     conditions = {"before": readings[0], "after": readings[-1]} if readings else {}
     environment = dict(job.environment)
@@ -261,8 +280,11 @@ def _source(lab: LabApi, job: Job, url: str, dump: Artifact, etrecord: str | Non
         "recorded_at": None if job.finished_at is None else job.finished_at.isoformat(),
         "labels": dict(job.spec.labels),
         "marks": list(job.marks),
-        "calls": [{"warmup": job.spec.warmup}],
+        "calls": [{"warmup": job.spec.warmup}] if job.spec.generation is None else [],
         "environment": {**environment, "conditions": conditions, "untraced": untraced},
         **{n: environment.get(n) for n in ("program_sha256", "runner", "executorch", "threads")},
     }
+    if job.spec.generation is not None:
+        run = _read_json(lab, job, prompt_file(number, _RUN))
+        metadata["generation"] = run.get("generation") if isinstance(run, dict) else None
     return Source(url, dump.size, None, metadata, etrecord, dump.sha256)

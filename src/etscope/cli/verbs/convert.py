@@ -44,7 +44,8 @@ def command(
     .speedscope.json   flame graph (speedscope.app)
     .parquet .csv .tsv .jsonl   the event table, one row for each event of each run
 
-    A trace has a track for each file of --with whose times can be drawn.
+    A trace has a track for each file of --with whose times can be drawn. Of a language model's run
+    a Perfetto or Chrome trace has the phases and tokens on a track above the others.
     """
     from etscope.cli.output.progress import progress
     from etscope.units import TimeScale
@@ -64,9 +65,13 @@ def command(
     with progress(f"writing {output}"):
         if chosen in TRACES:
             from etscope.analysis.delegates.imported_timeline import with_files
+            from etscope.analysis.generation.spans import with_generation
             from etscope.analysis.profile.timeline import timeline
 
-            save_timeline(with_files(timeline(trace, unit), placed, unit), output, chosen)
+            spans = with_files(timeline(trace, unit), placed, unit)
+            if chosen != "speedscope":  # which adds up what stands on all tracks
+                spans = with_generation(spans, trace)
+            save_timeline(spans, output, chosen)
         else:
             from etscope.analysis.profile.scale import Scale
             from etscope.analysis.profile.timeline import event_rows

@@ -414,7 +414,7 @@ def _write(
     several = len(diffs) > 1
     if output.format == _JUNIT or (output.format is None and output.path.endswith(".xml")):
         methods = [
-            replace(one, method=f"{one.title}: {name}") if several else one
+            replace(one, method=f"{one.method or 'method'}: {name}") if several else one
             for name, diff in zip(names[1:], diffs, strict=True)
             for one in diff.methods
         ]
@@ -424,7 +424,7 @@ def _write(
     keep = row_filter(view.select)
     rows: dict[str, Any] = {"sort": view.sort, "limit": view.limit}
     if several:
-        by_method = [{one.sides.before.title: one for one in diff.methods} for diff in diffs]
+        by_method = [{one.sides.before.title(): one for one in diff.methods} for diff in diffs]
         methods_ran = dict.fromkeys(name for found in by_method for name in found)
         tables = [
             several_table(

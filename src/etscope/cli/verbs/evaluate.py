@@ -1,7 +1,10 @@
-"""`etscope evaluate`: run a dataset on the runtime and compare it with the reference."""
+"""`etscope evaluate`: run a dataset, or a language model on a text, on the runtime and compare it
+with the reference."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import click
 
 from etscope.cli.options.common import (
     FILE,
+    GRAPHS,
     SECONDS,
     ErrorOptions,
     as_view,
@@ -26,13 +30,21 @@ from etscope.cli.options.common import (
     threads_option,
 )
 from etscope.cli.options.evaluation import DatasetOptions, dataset_options, save_plot
+from etscope.cli.options.token_evaluation import TokenOptions, token_options
 from etscope.cli.output.tables import OutputOptions, ViewOptions
+
+# What the samples of a dataset have and a text has not.
+_OF_SAMPLES = (
+    *("samples", "labels", "top", "scores", "max_flips", "keep_going", "show", "worst"),
+    *("method", "metric", "tolerance", "state", "plot"),
+)
 
 
 @click.command()
 @click.argument("program", type=FILE)
 @etrecord_option
-@dataset_options
+@functools.partial(dataset_options, required=False)
+@token_options
 @click.option("--method", "-m", metavar="NAME", help="The method. Default: forward.")
 @error_options
 @choice_option(
@@ -69,6 +81,7 @@ def command(
     program: str,
     etrecord: str | None,
     dataset_options: DatasetOptions,
+    token_options: TokenOptions,
     errors: ErrorOptions,
     force: bool,
     plot: Path | None,
@@ -82,23 +95,44 @@ def command(
     Shows the errors of each operator over the samples, the worst samples, and for a classifier the
     samples that get another class (--top, --labels).
 
+    With --tokens PROGRAM is a language model: it and the --reference are given the same text, and
+    their logits are compared at each token: KL divergence, flips of the likeliest token,
+    perplexity. A long text is cut into windows of the context; each token but the first is
+    predicted once. With --save the call of the first token that differs is recorded.
+
     The reference is computed from the ETRecord: that of --etrecord, or PROGRAM.
 
     Exit code 1 when an operator is wrong in a sample, or in all of them together, or more samples
     than --max-flips get another class; 3 when samples were skipped; 4 when none could be compared.
+    With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN.
     """
     from etscope.cli.output.progress import counting
-    from etscope.evaluation import evaluate
+    from etscope.evaluation import evaluate, evaluate_tokens
     from etscope.quiet import quiet
 
+    token_options.check(dataset_options.dataset, _given(_OF_SAMPLES))
+    options |= {"etrecord": etrecord, "verify": not force}
+    if token_options.tokens is not None:
+        graph = GRAPHS[errors.graph] if _given(["graph"]) else None
+        reference = token_options.opened_reference()
+        dropped = {"method", "state"}
+        with counting(f"evaluating {program}") as progress, quiet():
+            agreement = evaluate_tokens(
+                program,
+                token_options.tokens,
+                reference=reference,
+                reference_graph=graph,
+                progress=progress,
+                **{name: value for name, value in options.items() if name not in dropped},
+                **token_options.arguments(),
+            )
+        return token_options.write(agreement, output, view)
     dataset_options.check(output)
     check_plot(plot)
     with counting(f"evaluating {program}") as progress, quiet():
         found = evaluate(
             program,
             dataset_options.dataset,
-            etrecord=etrecord,
-            verify=not force,
             progress=progress,
             **options,
             **errors.arguments(),
@@ -107,3 +141,13 @@ def command(
     if plot is not None:
         save_plot(found, plot)
     return dataset_options.write(found, output, view)
+
+
+def _given(names: Sequence[str]) -> list[str]:
+    """Return the options of these names that are on the command line."""
+    context = click.get_current_context()
+    return [
+        f"--{name.replace('_', '-')}"
+        for name in names
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    ]

@@ -93,6 +93,27 @@ quantize_option = click.option(
     is_flag=True,
     help="Quantise to int8, as the backend's quantizer does.",
 )
+quantisation_option = click.option(
+    "--quantize",
+    "-q",
+    is_flag=False,
+    flag_value="int8",
+    metavar="[SCHEME]",
+    help="Quantise: int8, as the backend's quantizer does, which is meant without SCHEME; for "
+    "XNNPACK 8da4w or 8da8w, linear layers with weights in 4 or 8 bits.",
+)
+embeddings_option = click.option(
+    "--quantize-embeddings",
+    type=click.Choice(("4", "8")),
+    callback=lambda ctx, param, value: value and int(value),
+    help="Bits of the weights of embeddings.",
+)
+group_size_option = click.option(
+    "--group-size",
+    type=int,
+    metavar="N",
+    help="Columns of a row of weights of 4 bits that share a scale. Default: 32.",
+)
 keep_float_option = click.option(
     "--keep-float",
     metavar="SELECTOR",
@@ -113,12 +134,55 @@ float_model_option = click.option(
 )
 
 
+class ExportCommand(click.Command):
+    """A command with `--quantize`, whose value may be left out before MODEL too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put int8 after a `--quantize` that something follows which is no name of a scheme."""
+        given: list[str] = []
+        for index, word in enumerate(args):
+            given.append(word)
+            following = args[index + 1 : index + 2]
+            if word in ("-q", "--quantize") and not (following and _is_scheme(following[0])):
+                given.append("int8")
+        return super().parse_args(ctx, given)
+
+
+def _is_scheme(word: str) -> bool:
+    """Return whether a word can be a scheme of quantisation rather than a MODEL."""
+    return word.isalnum() and not Path(word).exists()
+
+
+language_model_options = (
+    click.option(
+        "--context",
+        type=int,
+        metavar="N",
+        help="Length of a language model's cache in tokens. Default: its own, at most 2048.",
+    ),
+    click.option(
+        "--prompt",
+        metavar="dynamic|one-token|N",
+        help="Tokens that a call of a language model takes: any number; one; or N, in a method "
+        "prefill beside decode. Default: dynamic; one-token for speech.",
+    ),
+    click.option(
+        "--logits",
+        type=click.Choice(("last", "all")),
+        help="Tokens of a call that a language model gives logits of. Default: last; all for N.",
+    ),
+)
+
+
 def export_options(function: Function) -> Function:
     """Add the options of an export: parameters of `exported` by their names; `--tap` is `taps`."""
     options = (
         backends_option("portable", "Backend of the operators.", "-b"),
         backend_options_option,
-        quantize_option,
+        quantisation_option,
+        embeddings_option,
+        group_size_option,
+        *language_model_options,
         click.option(
             "--tap",
             "taps",
@@ -158,7 +222,7 @@ def exported(
     **options: Any,
 ) -> tuple[Source, Exported]:
     """Load the model of that name and export it; `options` go to `Source.export`, those of the
-    backends among them."""
+    backends among them, and `context`, `prompt` and `logits` to `LanguageModel`."""
     import logging
     import sys
     from contextlib import redirect_stdout
@@ -170,7 +234,9 @@ def exported(
     for name in filter(None, (model, float_model)):
         check_model_name(name)
     backends = chosen(backend, options.get("backend_options") or {})
-    check_options(backends, bool(options.get("quantize")))
+    options["quantize"] = options.get("quantize") or False
+    check_options(backends, options["quantize"] == "int8")
+    generation = {name: options.pop(name) for name in ("context", "prompt", "logits")}
     load_torch("export")
     with progress(f"loading {backend}"), quiet():
         for one in backends:
@@ -179,7 +245,7 @@ def exported(
     # torchao registers enums that other packages have registered already, and logs each.
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
     with progress(f"loading {model}"), redirect_stdout(sys.stderr):
-        source = load_model(model, inputs=inputs, seed=seed)
+        source = load_model(model, inputs=inputs, seed=seed).generating(**generation)
         sets = [source.read_inputs(file) for file in calibration] or None
         if float_model is not None:
             options["float_model"] = load_model(float_model, inputs=inputs, seed=seed).model
@@ -187,7 +253,7 @@ def exported(
         return source, source.export(calibration=sets, **options)
 
 
-@click.command()
+@click.command(cls=ExportCommand)
 @click.argument("model", metavar="MODEL")
 @export_options
 @path_option(
@@ -210,9 +276,13 @@ def command(
 ) -> None:
     """Export MODEL to ExecuTorch: write NAME.pte, NAME.etrecord and NAME.bpte to a folder.
 
-    MODEL is package.module:attribute, path/to/file.py:attribute or a .pt2 file of
-    torch.export.save. The attribute is a torch.nn.Module or a class of one, an ExportedProgram, or
-    a function without arguments that returns one of these or (module, example_inputs).
+    MODEL is package.module:attribute, path/to/file.py:attribute, a .pt2 file of
+    torch.export.save, or a config.json of a language model of transformers, or its folder. The
+    attribute is a torch.nn.Module or a class of one, an ExportedProgram, or a function without
+    arguments that returns one of these or (module, example_inputs).
+
+    A model of transformers that generates text, without example inputs, becomes a program with a
+    KV cache for ExecuTorch's runners and etscope generate.
 
     Python code that MODEL names is run. A .pt2 file is only read; one that could run code is
     rejected.

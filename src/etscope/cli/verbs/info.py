@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,9 @@ from etscope.errors import EtscopeError
 
 if TYPE_CHECKING:
     from etscope.formats.etrecord.reader import RecordFile
+    from etscope.formats.program.ptd import ExternalData
+    from etscope.formats.program.pte import Program
+    from etscope.formats.run_json import SavedRun
     from etscope.model.report import Report
 
 _ROWS = 30
@@ -31,8 +35,15 @@ _ROWS = 30
 @click.option(
     "--memory",
     is_flag=True,
-    help="Show the memory plan of a .pte or .bpte: where and when each tensor is placed. Of a run "
-    "saved with --memory: who took its memory.",
+    help="Show who needs memory in a .pte or .bpte, by method: weights, KV cache, activations; and "
+    "its memory plan: where and when each tensor is placed. Of a run saved with --memory: who took "
+    "its memory.",
+)
+@click.option(
+    "--context",
+    type=POSITIVE,
+    metavar="N",
+    help="With --memory: show how the KV cache grows with the context length, up to N.",
 )
 @etrecord_option
 @force_option
@@ -40,6 +51,7 @@ _ROWS = 30
 def command(
     files: tuple[str, ...],
     memory: bool,
+    context: int | None,
     limit: int | None,
     etrecord: str | None,
     force: bool,
@@ -49,29 +61,41 @@ def command(
     or a .ptd.
 
     The kind of a file is found from its content. --format json writes one document with all
-    sections; csv, tsv, jsonl and parquet a flat table with one value in each row. With --memory, an
+    sections; csv, tsv, jsonl and parquet a flat table with one value in each row. With a program,
+    its .ptd files tell who asks for each key. With --memory they tell the sizes of weights, an
     --etrecord tells the module and line of each tensor (that of another program is an error), and a
     FILE may be the folder of a run that etscope run --memory --save wrote. Given with its program,
     or with a record that holds it, the measured bytes are beside the planned ones. etscope size
     shows what the bytes of a file are.
     """
-    from etscope.analysis.info import SCHEMA, file_info
+    from etscope.analysis.info import SCHEMA
     from etscope.errors import UsageError
 
     if etrecord is not None and not memory:
         raise UsageError("--etrecord goes with --memory", hint="or give the record as a FILE")
+    if context is not None and not memory:
+        raise UsageError("--context goes with --memory", hint="add --memory")
     record = None
     if etrecord is not None:
         from etscope.formats.etrecord.reader import read_etrecord
 
         record = read_etrecord(etrecord)
+    beside = _Beside.of(files, memory=memory)
+    if memory and beside.programs and beside.data:
+        from etscope.formats.program.ptd import match_external
+
+        match_external(list(beside.programs.values()), list(beside.data.values()))
     reports, errors = [], []
     for file in files:
+        if memory and file in beside.data and beside.programs:
+            continue  # its bytes are those of the program
         try:
             reports.append(
-                _memory_report(file, files, record, force=force) if memory else file_info(file)
+                beside.memory_report(file, record, context=context, force=force)
+                if memory
+                else beside.report(file)
             )
-        except EtscopeError as error:  # noqa: PERF203 - the other files are shown all the same
+        except EtscopeError as error:  # the other files are shown all the same
             errors.append(error)
     if reports:
         output.write_reports(reports, SCHEMA, limit=limit, text_limit=_ROWS)
@@ -81,32 +105,87 @@ def command(
         raise errors[-1]
 
 
-def _memory_report(
-    file: str, files: Sequence[str], record: RecordFile | None, *, force: bool
-) -> Report:
-    """The report on the memory plan of a program, or on what a run measured; files: all that were
-    given, among which the program of the run may be."""
-    from etscope.analysis.measured_memory import measured_report
-    from etscope.analysis.memory import memory_report
-    from etscope.errors import UsageError
-    from etscope.formats.identify import BPTE, PTE, identify
-    from etscope.formats.program.bpte import read_program_file
-    from etscope.formats.run_json import run_at
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """The files that tell of each other: programs, their .ptd files, and saved runs, by name."""
 
-    saved = run_at(file)
-    if saved is not None:
-        others = [other for other in files if run_at(other) is None]
-        programs = [read_program_file(other)[0] for other in others]
-        about = {"file": file, "kind": "run"}
-        report = measured_report(saved, about, programs, record, force=force)
-        # The report on the program that was given has it too.
-        kept = (one for one in report.sections if not programs or one.name != "memory_reuse")
-        return replace(report, sections=tuple(kept))
-    kind = identify(file)
-    if kind not in (PTE, BPTE):
-        raise UsageError(
-            f"{file} is neither a program, which has a memory plan, nor a saved run",
-            hint="--memory works on .pte and .bpte files, and on folders of etscope run --save",
+    programs: dict[str, Program]
+    data: dict[str, ExternalData]
+    runs: dict[str, SavedRun]
+
+    @classmethod
+    def of(cls, files: Sequence[str], *, memory: bool) -> _Beside:
+        """Open them. What is wrong with a file is said by its own report. Without `memory`, only
+        programs with a .ptd tell of another file."""
+        from etscope.formats.identify import BPTE, PTD, PTE, identify
+
+        found = cls({}, {}, {})
+        kinds: dict[str, str] = {}
+        for file in files:
+            with suppress(EtscopeError):
+                if memory:
+                    from etscope.formats.run_json import run_at
+
+                    saved = run_at(file)
+                    if saved is not None:
+                        found.runs[file] = saved
+                        continue
+                kinds[file] = identify(file)
+        if not memory and PTD not in kinds.values():
+            return found
+        from etscope.formats.program.bpte import read_program_file
+        from etscope.formats.program.ptd import read_ptd
+
+        for file, kind in kinds.items():
+            with suppress(EtscopeError):
+                if kind in (PTE, BPTE):
+                    found.programs[file] = read_program_file(file)[0]
+                elif kind == PTD:
+                    found.data[file] = read_ptd(file)
+        return found
+
+    def report(self, file: str) -> Report:
+        """What a file is and holds."""
+        from etscope.analysis.info import file_info
+
+        return file_info(file, list(self.programs.values()), list(self.data.values()))
+
+    def memory_report(
+        self, file: str, record: RecordFile | None, *, context: int | None, force: bool
+    ) -> Report:
+        """Who needs the memory of a program, or who took that of a run."""
+        from etscope.analysis.measured_memory import measured_report
+        from etscope.analysis.memory import memory_report
+        from etscope.analysis.memory_owners import program_memory, with_owners
+        from etscope.errors import UsageError
+        from etscope.formats.identify import BPTE, PTE, identify
+        from etscope.formats.program.bpte import read_program_file
+        from etscope.formats.program.pte import program_fingerprint
+        from etscope.formats.run_json import run_at
+
+        saved = run_at(file)
+        if saved is not None:
+            programs = list(self.programs.values())
+            report = measured_report(
+                saved, {"file": file, "kind": "run"}, programs, record, force=force
+            )
+            # The report on the program that was given has it too.
+            kept = (one for one in report.sections if not programs or one.name != "memory_reuse")
+            return replace(report, sections=tuple(kept))
+        kind = identify(file)
+        if kind not in (PTE, BPTE):
+            raise UsageError(
+                f"{file} is neither a program, which has a memory plan, nor a saved run",
+                hint="--memory works on .pte and .bpte files, and on folders of etscope run --save",
+            )
+        program = self.programs.get(file) or read_program_file(file)[0]
+        fingerprint = program_fingerprint(program.source.buffer) if self.runs else None
+        measured = (
+            run.memory.measured
+            for run in self.runs.values()
+            if run.memory is not None and run.text("program_sha256") in (None, fingerprint)
         )
-    program = read_program_file(file)[0]
-    return memory_report(program, {"file": file, "kind": kind}, record, force=force)
+        report = memory_report(program, {"file": file, "kind": kind}, record, force=force)
+        data = list(self.data.values())
+        memory = program_memory(program, data, record, next(measured, None))
+        return with_owners(report, memory, context)

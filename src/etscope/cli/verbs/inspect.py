@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from etscope.cli.options.app_log import AppLogOptions, app_log_options
 from etscope.cli.options.common import (
     ChosenCalls,
     TraceOptions,
@@ -29,6 +30,7 @@ from etscope.model.report import filled_columns
     help="Show for each backend how much of its time has a line of Python, and why not all.",
 )
 @with_option
+@app_log_options
 @view_options
 @output_options
 def command(
@@ -37,6 +39,7 @@ def command(
     calls: ChosenCalls,
     coverage: bool,
     backend_files: tuple[str, ...],
+    app_log: AppLogOptions,
     view: ViewOptions,
     output: OutputOptions,
 ) -> None:
@@ -46,14 +49,25 @@ def command(
     Method::execute: time outside the instructions has a row of its own, and so have the rows that
     are not shown: it is over all runs. The other statistics are over the runs in which a row ran,
     so that in a branch the average may be less than the median. Events inside a delegate stand
-    below its call. The calls of a language model have a table for each phase.
+    below its call. The calls of a language model have a table for each phase, after one of all
+    phases.
 
     Below the table stands what matters, in sentences, each with the command that shows more. Files
     of --with have a table each below it; their numbers are part of no sum.
+
+    With --app-log, a table below all others has the time of a language model's app by phase, the
+    runtime's, and what is left: sampling, tokenizer and host. It is shown as well where run.json
+    has such times. In a format for programs, --app-log writes that table alone.
     """
     if coverage and backend_files:
         raise UsageError("--with does not go with --coverage")
-    trace = calls.of(files.open())
+    if coverage and app_log.app_log is not None:
+        raise UsageError("--app-log does not go with --coverage")
+    ran = app_log.read_beside(files.open())
+    if app_log.app_log is not None and not output.is_text:
+        output.write_tables(app_log.tables(ran, files, view.unit)[-1:], view.columns)
+        return
+    trace = calls.of(ran)
     if coverage:
         tables = view.coverage(trace, files.source_unit, method)
         filled = dict.fromkeys(name for table in tables for name in filled_columns(table))
@@ -65,11 +79,13 @@ def command(
     tables = view.tables(
         trace, files.source_unit, method, files.findings(trace), for_programs=for_programs
     )
+    below = [] if for_programs else app_log.tables(ran, files, view.unit)
     if not placed:
-        output.write_tables(tables, view.columns, view.default_columns(tables))
+        phases = view.phases(trace, files.source_unit, method)
+        output.write_tables(tables, view.columns, view.default_columns(tables), below, phases)
         return
     chosen = [one for one in placed if method in (None, one.calls[0].method)]
     if not chosen:
         others = ", ".join(dict.fromkeys(str(one.calls[0].method) for one in placed))
         raise UsageError(f"no file of --with is of the method {method!r}: they are of {others}")
-    output.write_with_files(tables, chosen, view)
+    output.write_with_files(tables, chosen, view, below)

@@ -11,9 +11,11 @@ import click
 
 from etscope.cli.options.common import (
     COUNT,
+    ChosenCalls,
     ErrorOptions,
     TraceOptions,
     as_view,
+    calls_options,
     check_plot,
     choice_option,
     columns_option,
@@ -45,7 +47,7 @@ from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.errors import MismatchError, MissingDataError, NumericGapError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from etscope.analysis.numerics.rows import Numerics
     from etscope.analysis.profile.trace import Trace
@@ -69,6 +71,7 @@ _QUANTIZATION_COLUMNS = (
 @error_options
 @click.option("--method", "-m", metavar="NAME", help="The method. Default: all that ran.")
 @click.option("--run", type=COUNT, metavar="N", help="Index of the run, from 0.")
+@calls_options
 @choice_option("--sort", ("run", "error"), "Order of execution, or the worst first.")
 @limit_option
 @click.option("--coverage", is_flag=True, help="Show the values that were not compared, and why.")
@@ -96,6 +99,7 @@ def command(
     errors: ErrorOptions,
     method: str | None,
     run: int | None,
+    calls: ChosenCalls,
     coverage: bool,
     quantization: bool,
     values: str | None,
@@ -124,12 +128,15 @@ def command(
     exported, quantised, edge, device. In place of DUMP, a MODEL as for `etscope export` is
     exported, run here, and compared in this way; a wrong delegate call is narrowed down to a line.
 
+    Of a language model, --call (or --phase) chooses the call to diagnose: the first of them that has
+    values. The calls before it are replayed in PyTorch, for the state of the cache.
+
     Where several methods ran, each is diagnosed, the first of its runs that has values. With
     --inputs, --run, --dataset, --values and --plot it is forward, or the one that --method names.
 
     Exit code 1 when an operator is wrong, or has NaN where the reference has none.
     """
-    from etscope.cli.output.progress import progress
+    from etscope.cli.output.progress import counting, progress
     from etscope.quiet import quiet
 
     dataset_options.check(output)
@@ -137,18 +144,24 @@ def command(
     alone: dict[str, Any] = {"--coverage": coverage, "--values": values, "--plot": plot}
     alone["--quantization"] = quantization
     chosen: dict[str, Any] = {"method": method, "run": run}
+    of_call = {"--call": calls.call, "--phase": calls.phase}
+    if calls.is_given:
+        name = "--call" if calls.call is not None else "--phase"
+        refuse(name, {"--run": run, "--method": method, "--dataset": dataset_options.dataset})
     if names_model(files.dump):
         alone |= {"--etrecord": files.etrecord, "--debug-buffer": files.debug_buffer}
-        refuse("a MODEL", {**alone, "--program": files.program, "--run": run})
+        refuse("a MODEL", {**alone, **of_call, "--program": files.program, "--run": run})
         built = numerics_of_model(files.dump, inputs, dataset_options, errors, staging, method)
         return write_stages(built, output, view)
     staging.check_files()
     if staging.stages:
         refuse("--stages", {**alone, "--dataset": dataset_options.dataset})
-        compared = stages_of_files(files, inputs, errors, staging, chosen)
+        trace = files.open(with_values=True)
+        chosen |= calls.run_of(trace)
+        compared = stages_of_files(trace, files, inputs, errors, staging, chosen)
         return write_stages(compared, output, view)
     trace = files.open(with_values=True)
-    chosen |= errors.arguments()
+    chosen |= errors.arguments() | calls.run_of(trace)
     if dataset_options.dataset is not None:
         given = {
             "--inputs": inputs,
@@ -162,7 +175,7 @@ def command(
         if plot is not None:
             save_plot(evaluation, plot)
         return dataset_options.write(evaluation, output, view)
-    of_one = any(x is not None for x in (method, inputs, run, values, plot))
+    of_one = calls.is_given or any(x is not None for x in (method, inputs, run, values, plot))
     if not (of_one or quantization or staging.narrow):
         several = _several(trace, files.program, chosen)
         if several:
@@ -170,9 +183,13 @@ def command(
             names = () if coverage else ("method", *_COLUMNS)
             output.write_tables(tables, view.columns, _filled(tables, names))
             return 0 if all(one.is_fine for one in several) else 1
-    with progress("computing the reference"), quiet():
-        # The reports of --values are without the notes, which tell the costs.
-        found = _numerics(trace, files.program, inputs, chosen, values)
+    # The reports of --values are without the notes, which tell the costs.
+    if calls.is_given:
+        with counting("replaying the calls before") as count, quiet():
+            found = _numerics(trace, files.program, inputs, chosen, values, count)
+    else:
+        with progress("computing the reference"), quiet():
+            found = _numerics(trace, files.program, inputs, chosen, values)
     if values is not None:
         _write_values(found, output, view, plot)
         return 0 if found.is_fine else 1
@@ -307,6 +324,7 @@ def _numerics(
     inputs: str | None,
     chosen: dict[str, Any],
     values: str | None = None,
+    count: Callable[[int, int | None], None] | None = None,
 ) -> Numerics:
     from etscope.diagnosis.numeric_gap import method_that_ran
     from etscope.diagnosis.numerics import RunToCompare, numerics_of
@@ -317,4 +335,4 @@ def _numerics(
         given = read_inputs(trace, method_that_ran(trace, chosen["method"]), inputs)
     bundle = None if program is None else read_program_file(program)[1]
     asked = RunToCompare(inputs=given, bundle=bundle, **chosen)
-    return numerics_of(trace, asked, values=values, costs=values is None)
+    return numerics_of(trace, asked, values=values, costs=values is None, progress=count)

@@ -13,10 +13,10 @@ import click
 from etscope.cli.options.common import output_options, view_options
 from etscope.cli.options.run import VERIFICATION, RunArguments, run_options
 from etscope.cli.output.tables import OutputOptions, ViewOptions
-from etscope.cli.verbs.export import export_options, exported
+from etscope.cli.verbs.export import ExportCommand, export_options, exported
 
 
-@click.command()
+@click.command(cls=ExportCommand)
 @click.argument("model", metavar="MODEL")
 @export_options
 @run_options(inputs=False)

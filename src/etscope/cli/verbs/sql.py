@@ -29,6 +29,9 @@ _TEXT_ROWS = 100
     "--param", "parameters", metavar="NAME=VALUE", help="Set the parameter $NAME. Repeatable."
 )
 @click.option(
+    "--phase", metavar="NAME", help="Query the calls of this phase only: prefill, decode, …"
+)
+@click.option(
     "--limit",
     "-n",
     type=COUNT,
@@ -46,6 +49,7 @@ def command(
     list_saved: bool,
     show_saved: str | None,
     parameters: dict[str, str],
+    phase: str | None,
     limit: int | None,
     timeout: float,
     output: OutputOptions,
@@ -57,6 +61,9 @@ def command(
     columns. A query can read these and nothing else. Columns of the result whose names end in _ns,
     _us, _ms, _s, _bytes or share are shown in that unit. compare(before, after), of two lists of
     times, gives the verdict of etscope diff. If SQL is -, it is read from standard input.
+
+    The calls of a language model have the columns phase, position and tokens: "where position
+    between 100 and 199" chooses calls.
 
     \b
     etscope sql dataset "select op, sum(duration_ns) as total_ns from events
@@ -87,7 +94,7 @@ def command(
         known = saved_query(saved)
         sql, values = known.sql, known.values(given)
     with progress(f"querying {dataset}"):
-        table = query(dataset, sql, values, limit=limit, timeout=timeout)
+        table = query(dataset, sql, values, phase=phase, limit=limit, timeout=timeout)
     if saved is not None:
         if not len(table):
             raise MissingDataError(

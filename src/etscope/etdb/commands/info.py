@@ -193,7 +193,18 @@ def _runs(debugger: Debugger, rest: str) -> Output:
         )
         for run in target.runs
     ]
-    return Output().table(Table.of_rows(columns, rows))
+    table = Table.of_rows(columns, rows)
+    if not any(run.call is not None for run in target.runs):
+        return Output().table(table)
+    of_calls = {
+        Column("call", Kind.INT): [run.call for run in target.runs],
+        Column("phase"): [run.phase for run in target.runs],
+        Column("position", Kind.INT): [run.token_position for run in target.runs],
+        Column("tokens", Kind.COUNT): [run.tokens for run in target.runs],
+    }
+    values = {**table.values, **{column.name: cells for column, cells in of_calls.items()}}
+    shown = (*columns[:3], *of_calls, *columns[3:])
+    return Output().table(Table(shown, values))
 
 
 def _source(debugger: Debugger, rest: str) -> Output:

@@ -36,18 +36,26 @@ _WATCHED = {WATCH_NAN: Condition.NAN, WATCH_INF: Condition.INF}
 Reason = Callable[[Stop], str | None]
 
 
-@command("run [RUN|--keep [FILE]]", group=GROUP, aliases=("r",), words=("--keep", "file"))
+@command(
+    "run [RUN|--call N|--keep [FILE]]",
+    group=GROUP,
+    aliases=("r",),
+    words=("--call", "--keep", "file"),
+)
 def run(debugger: Debugger, rest: str) -> Output:
     """Begin a run, and go on to the first breakpoint or to its end.
 
     RUN is its number (info runs); by default the one that was chosen last. A live run, and one on
     the runtime, begins anew, without the values that were set; the runs before it, from which a
     model has its state, are executed first.
+    --call: the run of that call of a recorded language model, from 0 (info runs).
     --keep: a further run, in the state that the current one leaves, on the inputs of FILE or on the
     same ones. At the end of a run, `continue` goes on with the next one.
     """
     word, _, path = rest.partition(" ")
-    if word == "--keep":
+    if word == "--call":
+        _begin(debugger, _run_of_call(debugger, path.strip()))
+    elif word == "--keep":
         target = debugger.some_target()
         _start_of(debugger, BACKWARD)  # raises before a run has begun
         if path or target.next_run is None:
@@ -65,6 +73,21 @@ def run(debugger: Debugger, rest: str) -> Output:
     else:
         _begin(debugger, rest)
     return _go(debugger, -1, FORWARD)
+
+
+def _run_of_call(debugger: Debugger, number: str) -> str:
+    """Return the number of the run that a call of a language model is."""
+    runs = debugger.some_target().runs
+    for run in runs:
+        if run.call is not None and str(run.call) == number:
+            return str(run.number)
+    known = [run.call for run in runs if run.call is not None]
+    raise UsageError(
+        f"there is no call {number}",
+        hint=f"calls are {known[0]} to {known[-1]}: info runs"
+        if known
+        else "calls are known of recorded runs of a language model",
+    )
 
 
 @command("start [RUN]", group=GROUP)

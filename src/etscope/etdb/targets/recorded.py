@@ -81,7 +81,26 @@ class RecordedRuns(LocalTarget):
             total = sum(spans) if spans else None
             stops = len(_events_by_call(block))
             infos.append(RunInfo(run.number, self._method_of(block), stops, total))
-        return infos
+        calls = self._trace.calls_of_runs
+        if not calls.phases:
+            return infos
+        columns = zip(
+            calls.run.tolist(),
+            calls.phase,
+            calls.position.tolist(),
+            calls.tokens.tolist(),
+            strict=True,
+        )
+        known = {
+            run: {
+                "call": number,
+                "phase": phase,
+                "token_position": position if position >= 0 else None,
+                "tokens": tokens or None,
+            }
+            for number, (run, phase, position, tokens) in enumerate(columns)
+        }
+        return [replace(info, **known.get(info.number, {})) for info in infos]
 
     @property
     def run(self) -> int:

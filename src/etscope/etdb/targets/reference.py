@@ -22,7 +22,6 @@ from etscope.etdb.files import Files
 from etscope.etdb.targets.target import LocalTarget, RunInfo, Stop, Watch
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.bpte import BundledFile
-from etscope.formats.run_json import saved_calls
 from etscope.model.graph import Node, source_lines
 from etscope.optional import require
 from etscope.quiet import quiet
@@ -163,7 +162,7 @@ def sets_of(inputs: Any) -> tuple[Any, ...]:
 def inputs_of(files: Files, method: str) -> tuple[Any, ...]:
     """Inputs of each call of a method: those of the recorded runs; else, of one call, the record's
     or those of the bundled program's first case. Empty if there are none."""
-    calls = () if files.trace is None else saved_calls(files.trace.dump.path)
+    calls = () if files.trace is None else files.trace.known_calls
     saved = [call.inputs for call in calls if call.method == method]
     known = [list(one.values) for one in saved if one is not None and one.values is not None]
     if known and len(known) == len(saved):

@@ -104,12 +104,18 @@ def stop_of_event(
 @dataclass(frozen=True, slots=True)
 class RunInfo:
     """A run that a target can walk. number: what `run N` takes. total: duration in ticks of the
-    dump's clock; None if it was not measured."""
+    dump's clock; None if it was not measured. call: its number among the calls of a language model,
+    with their phase, the position of the first token and the number of tokens; None if it is not
+    known to be one."""
 
     number: int
     method: str
     stops: int
     total: int | None = None
+    call: int | None = None
+    phase: str | None = None
+    token_position: int | None = None
+    tokens: int | None = None
 
 
 class Watch(NamedTuple):

@@ -10,6 +10,7 @@
 -- column model: what ran; before → after, if that is what differs
 -- column device: where it ran; before → after, if that is what differs
 -- detail method: of the model, where a record tells
+-- detail phase: of a language model: prefill, decode, …; execute where it is not known
 -- column op: the operator, a delegate's backend where its call cannot be divided, or "(execute)"
 -- column before_ms: of an execution, all calls of the operator together: trimmed mean
 -- column after_ms: of an execution, all calls of the operator together: trimmed mean
@@ -18,7 +19,7 @@
 -- detail low: the change is at least this, at the confidence
 -- detail high: the change is at most this, at the confidence
 -- column verdict: regressed, improved, no difference or cannot tell; none where one side has it not
--- detail p: of no change, corrected for the operators of the model, device and method
+-- detail p: of no change, corrected for the operators of the model, device, method and phase
 -- detail before_runs: executions in which it ran
 -- detail after_runs: executions in which it ran
 -- detail before_dumps: of this side
@@ -56,6 +57,7 @@ WITH
             model,
             device,
             method,
+            phase,
             is_after,
             CASE kind WHEN 'delegated' THEN delegate END AS clock,
             list_reduce(list(DISTINCT duration_ns), lambda a, b: gcd(a, b)) AS step_ns
@@ -79,6 +81,7 @@ WITH
             leaf.model,
             leaf.device,
             leaf.method,
+            leaf.phase,
             CASE kind WHEN 'execute' THEN '(execute)' ELSE coalesce(op, name) END AS op,
             leaf.is_after,
             recorded_at,
@@ -91,6 +94,7 @@ WITH
             AND leaf.model = clocks.model
             AND leaf.device = clocks.device
             AND leaf.method IS NOT DISTINCT FROM clocks.method
+            AND leaf.phase = clocks.phase
             AND leaf.is_after = clocks.is_after
             AND leaf.clock IS NOT DISTINCT FROM clocks.clock
         GROUP BY ALL
@@ -108,6 +112,7 @@ WITH
             model,
             device,
             method,
+            phase,
             op,
             list(ns ORDER BY recorded_at, dump_id) FILTER (NOT is_after) AS before,
             list(ns ORDER BY recorded_at, dump_id) FILTER (is_after) AS after,
@@ -123,6 +128,7 @@ WITH
             model,
             device,
             method,
+            phase,
             list({
                 op: op,
                 before_dumps: coalesce(len(before), 0),
@@ -134,12 +140,13 @@ WITH
             list(after ORDER BY op) AS after,
             list(steps ORDER BY op) AS steps
         FROM operators
-        GROUP BY model, device, method, op = '(execute)'
+        GROUP BY model, device, method, phase, op = '(execute)'
     )
 SELECT
     model,
     device,
     method,
+    phase,
     about.op AS op,
     answer.before / 1e6 AS before_ms,
     answer.after / 1e6 AS after_ms,
@@ -159,10 +166,11 @@ FROM (
         model,
         device,
         method,
+        phase,
         unnest(about) AS about,
         unnest(compare_all(
             before, after, steps := steps, min_effect := $min_effect, confidence := $confidence
         )) AS answer
     FROM families
 )
-ORDER BY abs(delta_ms) DESC, model, device, method, op
+ORDER BY abs(delta_ms) DESC, model, device, method, phase, op

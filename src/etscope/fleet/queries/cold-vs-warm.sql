@@ -4,6 +4,7 @@
 -- column model: what ran
 -- column device: where it ran
 -- column method: of the model, where a record tells
+-- column phase: of a language model: prefill, decode, …; execute where it is not known
 -- column dumps: with executions
 -- column load_ms: median of the dumps that logged loading; of all methods that a dump loads
 -- column cold_ms: median of first executions; none of dumps that leave out executions to warm up
@@ -14,6 +15,7 @@ WITH times AS (
         events.model,
         events.device,
         method,
+        phase,
         dump_id,
         any_value(dumps.load_ns) AS load_ns,
         median(duration_ns) FILTER (iteration = 0 AND coalesce(warmup, 0) = 0) AS cold_ns,
@@ -26,6 +28,7 @@ SELECT
     model,
     device,
     method,
+    phase,
     count(*) AS dumps,
     median(load_ns) / 1e6 AS load_ms,
     median(cold_ns) / 1e6 AS cold_ms,
@@ -33,4 +36,4 @@ SELECT
     cold_ms / warm_ms AS ratio
 FROM times
 GROUP BY ALL
-ORDER BY ratio DESC NULLS LAST, model, device, method
+ORDER BY ratio DESC NULLS LAST, model, device, method, phase

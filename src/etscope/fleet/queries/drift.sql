@@ -5,6 +5,7 @@
 -- column model: what ran
 -- column device: where it ran
 -- column method: of the model, where a record tells
+-- column phase: of a language model: prefill, decode, …; execute where it is not known
 -- column since: begin of the day (or what $per says), UTC
 -- column dumps: recorded in it
 -- column executions: in these dumps
@@ -17,6 +18,7 @@ WITH times AS (
         model,
         device,
         method,
+        phase,
         date_trunc($per, recorded_at)::TIMESTAMP AS since,
         count(DISTINCT dump_id) AS dumps,
         count(*) AS executions,
@@ -29,6 +31,7 @@ SELECT
     model,
     device,
     method,
+    phase,
     since,
     dumps,
     executions,
@@ -37,5 +40,5 @@ SELECT
     q[1] / lag(q[1]) OVER series - 1 AS change,
     q[1] / first_value(q[1]) OVER series - 1 AS change_in_all
 FROM times
-WINDOW series AS (PARTITION BY model, device, method ORDER BY since)
-ORDER BY model, device, method, since
+WINDOW series AS (PARTITION BY model, device, method, phase ORDER BY since)
+ORDER BY model, device, method, phase, since

@@ -4,6 +4,7 @@
 -- param devices int = 3: fewest devices of a model that are compared
 -- column model: what ran
 -- column method: of the model, where a record tells
+-- column phase: of a language model: prefill, decode, …; execute where it is not known
 -- column device: the device
 -- column dumps: of it
 -- column p50_ms: of its executions
@@ -14,17 +15,18 @@
 WITH
     own AS (
         SELECT
-            model, method, device, count(DISTINCT dump_id) AS dumps, median(duration_ns) AS ns
+            model, method, phase, device, count(DISTINCT dump_id) AS dumps, median(duration_ns) AS ns
         FROM events WHERE kind = 'execute' AND model GLOB $model
         GROUP BY ALL
     ),
     fleet AS (
-        SELECT model, method, count(*) AS devices, median(ns) AS ns, mad(ns) AS distance
+        SELECT model, method, phase, count(*) AS devices, median(ns) AS ns, mad(ns) AS distance
         FROM own GROUP BY ALL
     )
 SELECT
     own.model,
     own.method,
+    own.phase,
     own.device,
     own.dumps,
     own.ns / 1e6 AS p50_ms,
@@ -33,5 +35,8 @@ SELECT
     (own.ns - fleet.ns) / nullif(1.4826 * fleet.distance, 0) AS score,
     CASE WHEN fleet.devices >= $devices THEN coalesce(abs(score) > $threshold, own.ns != fleet.ns)
     END AS outlier
-FROM own JOIN fleet ON own.model = fleet.model AND own.method IS NOT DISTINCT FROM fleet.method
-ORDER BY outlier DESC NULLS LAST, abs(score) DESC NULLS LAST, own.model, own.device
+FROM own JOIN fleet
+    ON own.model = fleet.model
+    AND own.method IS NOT DISTINCT FROM fleet.method
+    AND own.phase = fleet.phase
+ORDER BY outlier DESC NULLS LAST, abs(score) DESC NULLS LAST, own.model, own.device, own.phase

@@ -1,9 +1,10 @@
 -- question: Which operators take the most time on each device?
 -- param model text = *: shell pattern of models
 -- param device text = *: shell pattern of devices
--- param top int = 10: operators of each device and model
+-- param top int = 10: operators of each device, model and phase
 -- column device: where it ran
 -- column model: what ran
+-- column phase: of a language model: prefill, decode, …; execute where it is not known
 -- column op: the operator; a delegate's backend where its call cannot be divided
 -- column kind: kernel, delegated (inside a delegate), rest (of a delegate's call), control, or delegate
 -- column calls: over all runs
@@ -11,10 +12,10 @@
 -- column mean_us: of a call
 -- column p50_us: of a call
 -- column p90_us: of a call
--- column share: of the time of all executions of that model on that device
+-- column share: of the time of all executions of that model on that device in that phase
 WITH
     whole AS (
-        SELECT device, model, sum(duration_ns) AS ns
+        SELECT device, model, phase, sum(duration_ns) AS ns
         FROM events
         WHERE kind = 'execute' AND model GLOB $model AND device GLOB $device
         GROUP BY ALL
@@ -23,6 +24,7 @@ WITH
         SELECT
             device,
             model,
+            phase,
             coalesce(op, name) AS op,
             kind,
             count(*) AS calls,
@@ -35,6 +37,7 @@ WITH
 SELECT
     device,
     model,
+    phase,
     op,
     kind,
     calls,
@@ -43,6 +46,6 @@ SELECT
     q[1] / 1e3 AS p50_us,
     q[2] / 1e3 AS p90_us,
     ops.ns / whole.ns AS share
-FROM ops LEFT JOIN whole USING (device, model)
-QUALIFY row_number() OVER (PARTITION BY device, model ORDER BY ops.ns DESC, op) <= $top
-ORDER BY device, model, total_ms DESC, op
+FROM ops LEFT JOIN whole USING (device, model, phase)
+QUALIFY row_number() OVER (PARTITION BY device, model, phase ORDER BY ops.ns DESC, op) <= $top
+ORDER BY device, model, phase, total_ms DESC, op

@@ -171,24 +171,38 @@ class FlatBufferColumns:
     def strings(self, positions: IntArray) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
         """An id for each position (-1: absent) and the strings, in order of first appearance."""
         ids = np.full(len(positions), -1, np.int32)
-        present = np.flatnonzero(positions >= 0)
-        if len(present) == 0:
-            return ids, ()
-        starts, lengths = self.vectors(positions[present], 1)
-        if int(lengths.sum()) > self.end - self.start:  # some are referred to many times
-            self.refuse_overlap(starts, lengths, "strings")
-            _, one, which = np.unique(starts, return_index=True, return_inverse=True)
-            found, texts = self._distinct_strings(starts[one], lengths[one])
-            found = found[which]
-        else:
-            found, texts = self._distinct_strings(starts, lengths)
-        first = np.zeros(len(texts), np.int64)
-        first[found[::-1]] = np.arange(len(found) - 1, -1, -1)  # the last write is the first use
-        order = np.argsort(first)
-        rank = np.empty(len(texts), np.int32)
-        rank[order] = np.arange(len(texts), dtype=np.int32)
-        ids[present] = rank[found]
-        return ids, tuple(texts[i] for i in order)
+        known: dict[str, int] = {}
+        ranks = np.zeros(0, np.int32)  # of each known text among those that appeared
+        room = self.end - self.start
+        for part in chunks(len(positions)):
+            present = np.flatnonzero(positions[part] >= 0)
+            if not len(present):
+                continue
+            starts, lengths = self.vectors(positions[part][present], 1)
+            room -= int(lengths.sum())
+            if room < 0:  # some are referred to many times
+                return self._shared_strings(positions)
+            found = self._known_strings(starts, lengths, known)
+            if len(known) > len(ranks):
+                new, first = np.unique(found, return_index=True)
+                is_new = new >= len(ranks)
+                ordered = new[is_new][np.argsort(first[is_new])]
+                count, ranks = len(ranks), np.resize(ranks, len(known))
+                ranks[ordered] = np.arange(count, len(known), dtype=np.int32)
+            ids[part][present] = ranks[found]
+        texts = dict(zip(ranks.tolist(), known, strict=True))
+        return ids, tuple(texts[rank] for rank in range(len(texts)))
+
+    def _shared_strings(self, positions: IntArray) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
+        """As `strings`, of strings that are together longer than the file: each is read once."""
+        one, index, which = np.unique(positions, return_index=True, return_inverse=True)
+        starts, lengths = self.vectors(one[one >= 0], 1)
+        self.refuse_overlap(starts, lengths, "strings")
+        in_order = np.argsort(index, kind="stable")
+        ids, texts = self.strings(one[in_order])
+        rank = np.empty(len(one), np.int64)
+        rank[in_order] = np.arange(len(one))
+        return ids[rank[which]], texts
 
     def _check(self, positions: IntArray, width: int) -> None:
         """Raise `FormatError` if `width` bytes from one of `positions` (not empty) lie outside the
@@ -207,30 +221,28 @@ class FlatBufferColumns:
         if int(np.maximum(lengths[one], 0).sum()) > self.end - self.start:
             raise FormatError(f"{what} overlap: together they are longer than the file")
 
-    def _distinct_strings(
-        self, starts: IntArray, lengths: IntArray
-    ) -> tuple[npt.NDArray[np.int32], list[str]]:
-        """An id for each string and the distinct strings, one length after the other."""
+    def _known_strings(
+        self, starts: IntArray, lengths: IntArray, known: dict[str, int]
+    ) -> npt.NDArray[np.int32]:
+        """An id for each string: its number in `known`, to which new ones are added."""
         ids = np.zeros(len(starts), np.int32)
-        known: dict[str, int] = {}
-        for part in chunks(len(starts)):
-            sizes, which = _distinct(lengths[part])
-            for size, members in zip(sizes.tolist(), _groups(which, len(sizes)), strict=True):
-                of_size = starts[part][members]
-                rows = self._rows(of_size, size)
-                one, same = unique_rows(rows)
-                kinds = []
-                for i in one:
-                    try:
-                        text = rows[i].tobytes().decode()
-                    except UnicodeDecodeError as error:
-                        raise FormatError(
-                            f"a string is not UTF-8: {error.reason}",
-                            offset=int(of_size[i]) + error.start,
-                        ) from error
-                    kinds.append(known.setdefault(text, len(known)))
-                ids[part][members] = np.array(kinds, np.int32)[same]
-        return ids, list(known)
+        sizes, which = _distinct(lengths)
+        for size, members in zip(sizes.tolist(), _groups(which, len(sizes)), strict=True):
+            of_size = starts[members]
+            rows = self._rows(of_size, size)
+            one, same = unique_rows(rows)
+            kinds = []
+            for i in one:
+                try:
+                    text = rows[i].tobytes().decode()
+                except UnicodeDecodeError as error:
+                    raise FormatError(
+                        f"a string is not UTF-8: {error.reason}",
+                        offset=int(of_size[i]) + error.start,
+                    ) from error
+                kinds.append(known.setdefault(text, len(known)))
+            ids[members] = np.array(kinds, np.int32)[same]
+        return ids
 
     def _vtables(self, positions: IntArray, fields: int) -> npt.NDArray[np.uint16]:
         """One row per vtable: the table's size, then the offset of each field (0: absent)."""

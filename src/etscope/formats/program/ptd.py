@@ -176,7 +176,12 @@ def _read_entries(root: FlatTable, segments: list[Span], is_old: bool) -> Iterat
     for table in root.tables(2) if is_old else ():
         segment = _segment(table, table.integer(4, UINT32), segments)
         start = table.integer(5, UINT64)
-        blob = Span(segment.offset + start, max(segment.size - start, 0))
+        if start > segment.size:
+            raise FormatError(
+                f"an entry begins at byte {start:,} of a segment of {segment.size:,}",
+                offset=table.position,
+            )
+        blob = Span(segment.offset + start, segment.size - start)
         yield _tensor(table.string(0) or "", blob, table, 1)
 
 
@@ -209,17 +214,23 @@ def _tensor(key: str, blob: Span, layout: FlatTable, slot: int) -> ExternalEntry
 
 
 def external_keys(program: Program) -> Mapping[str, str]:
-    """Return the keys that a program asks of a .ptd file, with what asks for each: tensors of its
-    methods ("forward"), and weights of delegates ("XnnpackBackend, delegate 0 of forward").
+    """Return the keys that a program asks of a .ptd file, with the first that asks for each of
+    those that `external_readers` has."""
+    return {key: readers[0] for key, readers in external_readers(program).items()}
+
+
+def external_readers(program: Program) -> Mapping[str, tuple[str, ...]]:
+    """Return the keys that a program asks of a .ptd file, with all that ask for each: tensors of
+    its methods ("forward"), and weights of delegates ("XnnpackBackend, delegate 0 of forward").
 
     Known are the keys in the data of XNNPACK and Vulkan: that of other backends is opaque.
     """
     named = {entry.key for entry in program.named_data}
-    found: dict[str, str] = {}
+    found: dict[str, dict[str, None]] = {}
     for method in program.methods:
         for value in method.values:
             if isinstance(value, TensorValue) and value.external:
-                found.setdefault(value.name or "", method.name)
+                found.setdefault(value.name or "", {})[method.name] = None
         for number, delegate in enumerate(method.delegates):
             asks = f"{delegate.backend_id}, delegate {number} of {method.name}"
             blob = program.blob(delegate.blob)
@@ -227,8 +238,8 @@ def external_keys(program: Program) -> Mapping[str, str]:
             keys = [part.key for part in parts if part.key is not None]
             for key in (*_xnnpack_keys(blob), *keys):
                 if key not in named:
-                    found.setdefault(key, asks)
-    return found
+                    found.setdefault(key, {})[asks] = None
+    return {key: tuple(readers) for key, readers in found.items()}
 
 
 def _xnnpack_keys(data: memoryview) -> Iterator[str]:

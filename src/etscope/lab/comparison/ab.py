@@ -25,6 +25,9 @@ the noise looks like: no assumption is made of its distribution, only that it do
 order. As the draw is balanced, the signs are slightly dependent: the variance of the sum of ranks
 is at most R / (R - 1) times that of the test, 1.05 times with 20 rounds.
 
+*Several times.* Processes of language models tell several: from token to token, and to the first
+one, of each prompt. Each is tested, all at the confidence of the job together (`judge_family`).
+
 *It never stops early.* A look at the verdict between the rounds would be one more chance of a false
 alarm; the number of rounds is that of the job. A round with a failed process is reported and left
 out; a side that fails in its first process, or in more than a quarter of the rounds, fails the job.
@@ -33,8 +36,8 @@ out; a side that fails in its first process, or in more than a quarter of the ro
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil, expm1, inf, isfinite, log1p, pi, sqrt
 from typing import Any
 
@@ -225,6 +228,33 @@ def judge(rounds: Sequence[Round], policy: Policy) -> AbResult:
         rounds_needed=needed,
         reason=reason,
     )
+
+
+def judge_family(rounds: Mapping[str, Sequence[Round]], policy: Policy) -> dict[str, AbResult]:
+    """Judge several times of the same processes, by name. Each is judged at the confidence that all
+    together have the policy's (C. E. Bonferroni's correction). Raises as `judge`."""
+    alpha = (1 - policy.confidence) / max(len(rounds), 1)
+    strict = replace(policy, confidence=1 - alpha)
+    return {name: judge(one, strict) for name, one in rounds.items()}
+
+
+def family_summary(found: Mapping[str, AbResult]) -> dict[str, Any]:
+    """Return `summary` of the first time, or of the one that regressed most, with its name under
+    "metric"; and under "metrics" the verdict of each."""
+    worst = [name for name, one in found.items() if one.verdict is Verdict.REGRESSED]
+    main = max(worst, key=lambda name: found[name].relative) if worst else next(iter(found))
+    shown = (
+        "verdict", "reason", "relative", "low", "high", "p", "noise_floor", "rounds_needed",
+    )  # fmt: skip
+    summaries = {name: one.summary() for name, one in found.items()}
+    metrics = {
+        name: {
+            **{key: one[key] for key in shown},
+            **{f"{side}_ms": one["sides"][side]["location_ms"] for side in SIDES},
+        }
+        for name, one in summaries.items()
+    }
+    return {**summaries[main], "metric": main, "metrics": metrics}
 
 
 def _quartiles(processes: Sequence[Sequence[int]]) -> Floats:

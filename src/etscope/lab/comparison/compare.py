@@ -14,6 +14,10 @@ The result is plain JSON, times in ms:
     noise_floor     the largest change that noise between jobs alone explains, None when not known
     noise           {source, jobs, spread}: that noise, see `DeviceNoise`
     min_effect, confidence
+    metrics         of two generate jobs [{name, verdict, reason, relative, low, high, p,
+                    noise_floor, first_ms, second_ms}]: each time of the prompts that both have, at
+                    `confidence` together; the verdict above is that of `metric`, the first time,
+                    or the one that regressed most. [] of other jobs
     environment     [{name, first, second}]: facts of the environments that differ; `spec`: fields
                     of the specifications that differ
     operators       [{name, module, source, status, first_ms, second_ms, change_ms, relative,
@@ -24,9 +28,10 @@ The result is plain JSON, times in ms:
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +53,7 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.identify import ETRECORD, identify
 from etscope.formats.program.bpte import read_program_file
-from etscope.formats.run_json import RUN_ETDP, RUN_JSON, SavedRun, parse_run_json
+from etscope.formats.run_json import RUN_ETDP, RUN_JSON, parse_run_json
 from etscope.lab.comparison.history import (
     IDENTICAL,
     NONE,
@@ -57,7 +62,10 @@ from etscope.lab.comparison.history import (
     environment_facts,
     work_of,
 )
+from etscope.lab.jobs.generations import EXECUTION, prompt_file, prompt_of
+from etscope.lab.jobs.generations import samples_of as generation_samples
 from etscope.lab.jobs.records import Filter, Job, State
+from etscope.lab.jobs.spec import MOST_PROMPTS, set_files
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:
@@ -128,10 +136,11 @@ def _ms(ticks: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A done job and its samples. run: its run.json. dump: of its traced runs, if any."""
+    """A done job and its samples, ns, by the name of the time: "execution", or of generations
+    "token of PROMPT" and so on, in order. dump: of its traced runs, if any."""
 
     job: Job
-    run: SavedRun
+    samples: Mapping[str, Sequence[int]]
     dump: Dump | None = None
 
 
@@ -164,37 +173,56 @@ def compare(
             known |= {one.id: one for one in lab.jobs(wanted, limit=_HISTORY).jobs}
     history = [one for name, one in known.items() if name not in {job.id for job in jobs}]
 
-    def location_ms(job: Job) -> float | None:
-        """The time of a job that the verdict compares; None for one without samples."""
-        with suppress(EtscopeError):
-            if RUN_JSON in job.artifacts:
-                centre = locations([_samples(Side(job, _run_of(lab, job)))]).centre[0]
-                return float(centre) / 1e6 if np.isfinite(centre) and centre > 0 else None
-        return None
+    read = cache(partial(_samples_of, lab))
 
-    noise = device_noise(history, jobs, time_of=location_ms)
+    def noise_of(name: str) -> DeviceNoise:
+        def location_ms(job_id: str) -> float | None:
+            """The time of a job that the verdict compares; None for one without samples."""
+            with suppress(EtscopeError):
+                samples = read(job_id).get(name)
+                if samples:
+                    centre = locations([samples]).centre[0]
+                    return float(centre) / 1e6 if np.isfinite(centre) and centre > 0 else None
+            return None
+
+        return device_noise(history, jobs, time_of=lambda job: location_ms(job.id))
+
     with tempfile.TemporaryDirectory(prefix="etscope-compare-") as folder:
         files = Path(folder)
         sides, repeats = [], []
         for number, job in enumerate(jobs):
             dump = _dump(lab, job, files / str(number), store)
-            sides.append(Side(job, _run_of(lab, job), dump))
+            sides.append(Side(job, read(job.id), dump))
         if all(side.dump is not None for side in sides):
             same = [job for job in history if work_of(job) == work_of(jobs[0])]
             for number, job in enumerate(same[:_NOISE_DUMPS]):
                 repeats.append(_dump(lab, job, files / f"noise{number}", store))
         known_repeats = [dump for dump in repeats if dump is not None]
-        return compare_sides(sides[0], sides[1], noise, known_repeats)
+        return compare_sides(sides[0], sides[1], noise_of, known_repeats)
 
 
 def compare_sides(
-    first: Side, second: Side, noise: DeviceNoise, repeats: Sequence[Dump]
+    first: Side,
+    second: Side,
+    noise_of: Callable[[str], DeviceNoise],
+    repeats: Sequence[Dump],
 ) -> dict[str, Any]:
-    """Compare two jobs whose files have been read; see `compare`. noise: between jobs on their
-    device. repeats: dumps of jobs that were identical with the first."""
+    """Compare two jobs whose files have been read; see `compare`. noise_of: between jobs on their
+    device, of a time. repeats: dumps of jobs that were identical with the first. Raises
+    `MissingDataError` for jobs that have no time in common."""
     policy = Policy()
     jobs = first.job, second.job
-    found = _verdict(first, second, noise, policy)
+    names = [name for name in first.samples if name in second.samples]
+    if not names:
+        raise MissingDataError(
+            f"jobs {jobs[0].id} and {jobs[1].id} have no time in common: "
+            f"{', '.join(first.samples) or 'none'}; {', '.join(second.samples) or 'none'}"
+        )
+    strict = replace(policy, confidence=1 - (1 - policy.confidence) / len(names))
+    metrics = {name: _Metric.of(name, first, second, noise_of(name), strict) for name in names}
+    worst = [name for name in names if metrics[name].found.verdict is Verdict.REGRESSED]
+    main = max(worst, key=lambda name: metrics[name].found.relative or 0.0) if worst else names[0]
+    found, noise = metrics[main].found, metrics[main].noise
     rows: list[dict[str, Any]] = []
     notes = []
     if noise.source == IDENTICAL:
@@ -225,6 +253,8 @@ def compare_sides(
         "p": found.p,
         "noise_floor": noise.floor(policy),
         "noise": noise.plain(),
+        "metric": main,
+        "metrics": [] if names == [EXECUTION] else [one.plain() for one in metrics.values()],
         "min_effect": policy.min_effect,
         "confidence": policy.confidence,
         "environment": _differences(*(environment_facts(job.environment) for job in jobs)),
@@ -237,8 +267,37 @@ def compare_sides(
 # -- the verdict
 
 
-def _verdict(first: Side, second: Side, noise: DeviceNoise, policy: Policy) -> Comparison:
-    samples = _samples(first), _samples(second)
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    """The verdict on one time of two jobs, and the noise that it takes into account."""
+
+    name: str
+    found: Comparison
+    noise: DeviceNoise
+    policy: Policy
+
+    @classmethod
+    def of(
+        cls, name: str, first: Side, second: Side, noise: DeviceNoise, policy: Policy
+    ) -> _Metric:
+        return cls(name, _verdict(name, first, second, noise, policy), noise, policy)
+
+    def plain(self) -> dict[str, Any]:
+        found = self.found
+        return {
+            "name": self.name,
+            "verdict": found.verdict.value,
+            **{key: getattr(found, key) for key in ("reason", "relative", "low", "high", "p")},
+            "noise_floor": self.noise.floor(self.policy),
+            "first_ms": _ms(found.before),
+            "second_ms": _ms(found.after),
+        }
+
+
+def _verdict(
+    name: str, first: Side, second: Side, noise: DeviceNoise, policy: Policy
+) -> Comparison:
+    samples = first.samples[name], second.samples[name]
     known = noise.noise
     found = compare_samples(
         *samples, policy if known is not None else _wider(policy), noise=known, step=1.0
@@ -289,8 +348,11 @@ def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[di
 def _asked(job: Job) -> dict[str, Any]:
     """The fields of a specification, nested ones as "device.name", files by name and content."""
     plain = job.spec.model_dump(mode="json", exclude={"version", "priority", "timeout_seconds"})
-    for field, ref in job.spec.files.items():
-        plain[field] = f"{ref.name or ref.path or 'file'} ({(ref.sha256 or '')[:12]})"
+    names = {
+        field: f"{ref.name or ref.path or 'file'} ({(ref.sha256 or '')[:12]})"
+        for field, ref in job.spec.files.items()
+    }
+    set_files(plain, names)
     facts: dict[str, Any] = {}
     for name, value in plain.items():
         if isinstance(value, dict):
@@ -315,19 +377,24 @@ def _shown(job: Job) -> dict[str, Any]:
 # -- reading
 
 
-def _run_of(lab: LabApi, job: Job) -> SavedRun:
-    with reading("run.json of a job", job.id):
-        return parse_run_json(b"".join(lab.read(job.id, RUN_JSON)))
-
-
-def _samples(side: Side) -> list[int]:
-    """The samples of the untraced runs, in ns."""
-    with reading("run.json of a job", side.job.id):
-        for latency in side.run.latencies:
-            if latency.traced is None and len(latency.samples_ns):
-                samples: list[int] = latency.samples_ns.tolist()
-                return samples
-    raise MissingDataError(f"job {side.job.id} has no untraced samples")
+def _samples_of(lab: LabApi, job_id: str) -> dict[str, list[int]]:
+    """The samples of a job's untraced runs, in ns, by the name of the time. Raises
+    `MissingDataError` when there are none."""
+    found: dict[str, list[int]] = {}
+    artifacts = lab.job(job_id).artifacts
+    for number in range(MOST_PROMPTS):
+        if (name := prompt_file(number, RUN_JSON)) not in artifacts:
+            break
+        with reading("run.json of a job", job_id):
+            run = parse_run_json(b"".join(lab.read(job_id, name)))
+            for latency in run.latencies:
+                if latency.traced is None and len(latency.samples_ns):
+                    found.setdefault(EXECUTION, latency.samples_ns.tolist())
+            for metric, samples in generation_samples(run).items():
+                found[f"{metric} of {prompt_of(run)}"] = samples.tolist()
+    if not found:
+        raise MissingDataError(f"job {job_id} has no untraced samples")
+    return found
 
 
 def _dump(lab: LabApi, job: Job, folder: Path, store: Store | None) -> Dump | None:
@@ -336,7 +403,8 @@ def _dump(lab: LabApi, job: Job, folder: Path, store: Store | None) -> Dump | No
     if RUN_ETDP not in job.artifacts:
         return None
     folder.mkdir()
-    path = lab.fetch(job.id, folder, [RUN_ETDP])[0]
+    names = [name for name in (RUN_ETDP, RUN_JSON) if name in job.artifacts]
+    path = lab.fetch(job.id, folder, names)[0]  # run.json beside it tells the phases of its calls
     explains = []
     for field in ("etrecord", "model"):
         ref = job.spec.files.get(field)

@@ -59,7 +59,7 @@ from etscope.analysis.comparison.compare_samples import (
     pooled_noise,
 )
 from etscope.lab.jobs.records import Job, Point, Series, State
-from etscope.lab.jobs.spec import JobSpec
+from etscope.lab.jobs.spec import JobSpec, set_files
 
 IDENTICAL = "identical jobs"
 SAME_DEVICE = "other jobs of the device"
@@ -72,7 +72,7 @@ MOST_FLOOR = 1.0  # twice the time
 _NO_INFLUENCE = frozenset(
     {
         "version", "name", "labels", "etrecord", "traced_iterations", "debug_level",
-        "timeout_seconds", "metrics", "device", "limits", "attempts", "priority",
+        "timeout_seconds", "metrics", "device", "limits", "attempts", "priority", "quality",
     }
 )  # fmt: skip
 # Facts of an environment that differ from job to job on the same device.
@@ -206,9 +206,8 @@ def work_of(job: Job) -> str:
 def spec_facts(spec: JobSpec) -> dict[str, Any]:
     """The fields of a specification with influence on the time of a run; files by content."""
     plain = spec.model_dump(mode="json", exclude=set(_NO_INFLUENCE))
-    for field, ref in spec.files.items():
-        if field in plain:
-            plain[field] = ref.sha256 or ref.path
+    files = {field: ref.sha256 or ref.path for field, ref in spec.files.items()}
+    set_files(plain, {field: one for field, one in files.items() if field in plain})
     if spec.kind != "ab":
         for field in ("rounds", "min_effect", "confidence"):
             del plain[field]

@@ -394,7 +394,7 @@ def _prepare(connection: Connection, _: bool) -> None:
         connection.execute(schema.version.insert().values(version=schema.VERSION))
         return
     found = connection.execute(select(schema.version.c.version)).scalar()
-    if found == 1:
+    if found in (1, 2):
         _migrate(connection, found)
     elif found != schema.VERSION:
         later = isinstance(found, int) and found > schema.VERSION
@@ -419,7 +419,8 @@ def _migrate(connection: Connection, found: int) -> None:
             "after 30 s",
         )
     copy = _back_up(connection, found)
-    # 1 to 2: results know the runner, the threads, the inputs and the software of their jobs.
+    # 1 to 2: results know the runner, the threads, the inputs and the software of their jobs; 2 to
+    # 3: a job may have several, each of a metric.
     schema.results.drop(connection)
     schema.results.create(connection)
     jobs.fill_history(connection)

@@ -24,6 +24,7 @@ from sqlalchemy.engine import Connection, Row
 from etscope.errors import LabError, MissingDataError, UsageError, VersionError
 from etscope.lab.database import schema
 from etscope.lab.database.connection import now
+from etscope.lab.jobs.generations import EXECUTION, drawn_prompt, rows_of, times_of
 from etscope.lab.jobs.records import (
     Artifact,
     Filter,
@@ -36,7 +37,7 @@ from etscope.lab.jobs.records import (
     State,
     may_follow,
 )
-from etscope.lab.jobs.spec import JobSpec
+from etscope.lab.jobs.spec import GenerationSpec, JobSpec
 from etscope.lab.worker.conditions import is_lasting
 
 # Jobs that are returned in place of a new one of the same content.
@@ -201,9 +202,9 @@ def finish(connection: Connection, unsure: bool, outcome: Outcome) -> bool:
         )
     _note(connection, row, at, state, outcome.error)
     if state is State.DONE:
-        result = _result(row.seq, _job_by_id(connection, outcome.job_id))
-        if result is not None:
-            connection.execute(schema.results.insert().values(result))
+        results = _results_of(row.seq, _job_by_id(connection, outcome.job_id))
+        if results:
+            connection.execute(schema.results.insert(), results)
     return True
 
 
@@ -497,7 +498,7 @@ def history(
     if limit < 1:
         raise UsageError(f"a history of {limit} points", hint="limit is 1 or more")
     age = func.row_number().over(partition_by=schema.SERIES, order_by=_results.job.desc())
-    query = select(_results.job, age.label("age"))
+    query = select(_results.job, _results.number, age.label("age"))
     if model is not None:
         query = query.where(_results.model == schema.clean(model))
     if device is not None:
@@ -505,7 +506,7 @@ def history(
     newest = query.subquery()
     rows = connection.execute(
         select(*schema.SERIES, *_POINT, _jobs.marks, type_coerce(_results.labels, Text))
-        .join(newest, newest.c.job == _results.job)
+        .join(newest, and_(newest.c.job == _results.job, newest.c.number == _results.number))
         .outerjoin(schema.jobs, and_(_jobs.seq == _results.job, _results.marked))
         .where(newest.c.age <= limit)
         .order_by(_results.job)
@@ -528,30 +529,43 @@ def history(
 
 def fill_history(connection: Connection) -> None:
     """Add all done jobs to the series, which are empty."""
-    done = _select().where(_jobs.state == State.DONE, _jobs.kind == "benchmark").order_by(_jobs.seq)
+    kinds = _jobs.kind.in_(("benchmark", "generate"))
+    done = _select().where(_jobs.state == State.DONE, kinds).order_by(_jobs.seq)
     last = 0
     while rows := connection.execute(done.where(_jobs.seq > last).limit(_AT_ONCE)).all():
-        found = [result for row in rows if (result := _result(row.seq, _job(row, {})))]
+        found = [result for row in rows for result in _results_of(row.seq, _job(row, {}))]
         if found:
             connection.execute(schema.results.insert(), found)
         last = rows[-1].seq
 
 
-def _result(seq: int, job: Job) -> dict[str, Any] | None:
-    """A done job's row of `results`; None when it is not a benchmark with finite times."""
-    latency = job.summary.get("latency")
-    if job.spec.kind != "benchmark" or not isinstance(latency, Mapping):
-        return None
-    times = {name: latency.get(name) for name in _TIMES}
-    for ms in times.values():
-        if isinstance(ms, bool) or not isinstance(ms, int | float) or not math.isfinite(ms):
-            return None
+def _results_of(seq: int, job: Job) -> list[dict[str, Any]]:
+    """A done job's rows of `results`: of a benchmark one, of generations one for each prompt and
+    time; none of other jobs. Times that are not finite have none."""
     if job.finished_at is None:
         raise LabError("a done job has no time at which it ended")
-    facts, inputs = job.environment, job.spec.inputs
+    latency = job.summary.get("latency")
+    latency = latency if isinstance(latency, Mapping) else {}
+    found: list[tuple[str, str, Mapping[str, Any]]] = []  # inputs, metric, times
+    if job.spec.kind == "benchmark":
+        file = job.spec.inputs
+        inputs = f"seed {job.spec.seed}" if file is None else f"sha256:{file.sha256}"
+        found.append((inputs, EXECUTION, latency))
+    elif job.spec.kind == "generate":
+        for row in rows_of(job.summary):
+            cold = row.get("cold_first_token_p50_ms")
+            once = {
+                "load_ms": row.get("load_ms"),
+                "first_ms": row.get("first_token_p50_ms") if cold is None else cold,
+            }
+            found += [
+                (_inputs_of(job.spec, row), metric, {**once, **times})
+                for metric, times in times_of(row).items()
+            ]
+    facts = job.environment
     threads = facts.get("threads")
     software = (("ExecuTorch", facts.get("executorch")), ("etscope", facts.get("etscope")))
-    return {
+    shared = {
         "job": seq,
         "job_id": job.id,
         "at_us": (job.finished_at - _EPOCH) // timedelta(microseconds=1),
@@ -562,12 +576,41 @@ def _result(seq: int, job: Job) -> dict[str, Any] | None:
         # The ones that ran; those that were asked for, if the job does not tell.
         "runner": schema.clean(str(facts.get("runner") or job.spec.runner)),
         "threads": threads if isinstance(threads, int) else job.spec.threads,
-        "inputs": f"seed {job.spec.seed}" if inputs is None else f"sha256:{inputs.sha256}",
         "software": schema.clean(
             ", ".join(f"{name} {version}" for name, version in software if version)
         ),
         "model_sha256": job.spec.model.sha256,
         "marked": not all(map(is_lasting, job.marks)),
         "labels": dict(job.spec.labels),
-        **times,
     }
+    return [
+        {
+            **shared,
+            "number": number,
+            "inputs": schema.clean(inputs),
+            "metric": metric,
+            **{name: times[name] for name in _TIMES},
+        }
+        for number, (inputs, metric, times) in enumerate(found)
+        if all(_is_finite(times.get(name)) for name in _TIMES)
+    ]
+
+
+def _is_finite(ms: Any) -> bool:
+    is_number = isinstance(ms, int | float) and not isinstance(ms, bool)
+    return is_number and math.isfinite(ms)
+
+
+def _inputs_of(spec: JobSpec, row: Mapping[str, Any]) -> str:
+    """The prompt of a generation, by its content, and the number of tokens asked for."""
+    given = spec.generation or GenerationSpec()
+    prompt, ids = row.get("prompt"), str(row.get("prompt_sha256") or "")
+    is_drawn = prompt in {drawn_prompt(length, spec.seed) for length in spec.lengths}
+    # The content, not the line: other lines of the file may come and go.
+    name = str(prompt) if is_drawn else f"prompt {ids[:12]} of {row.get('prompt_tokens')} tokens"
+    name += f", {given.new_tokens} new"
+    if given.temperature:
+        name += f", temperature {given.temperature:g}"
+        name += "" if given.top_k is None else f", top_k {given.top_k}"
+        name += "" if given.top_p is None else f", top_p {given.top_p:g}"
+    return name

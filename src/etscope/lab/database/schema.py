@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeDecorator
 
-VERSION = 2
+VERSION = 3
 
 
 class Instant(TypeDecorator[datetime]):
@@ -188,13 +188,14 @@ events = Table(
 )
 Index("lab_events_of_job", events.c.job, events.c.seq)
 
-# The numbers of done benchmarks, for histories: narrow rows, as thousands are read at once. All of
-# them follow from the jobs (`jobs.fill_history`). at_us: microseconds since 1970. runner, threads,
-# inputs, software: see `Series`.
+# The numbers of done benchmarks and generations, for histories: narrow rows, as thousands are read
+# at once. All of them follow from the jobs (`jobs.fill_history`). number: from 0, of the times of
+# a job. at_us: microseconds since 1970. metric, runner, threads, inputs, software: see `Series`.
 results = Table(
     "lab_results",
     metadata,
     _job_column(primary_key=True),
+    Column("number", Integer, primary_key=True),
     Column("job_id", _Id, nullable=False),
     Column("at_us", BigInteger, nullable=False),
     Column("model", Words, nullable=False),
@@ -204,6 +205,7 @@ results = Table(
     Column("runner", Words, nullable=False),
     Column("threads", Integer),
     Column("inputs", Words, nullable=False),
+    Column("metric", String(32), nullable=False),
     Column("software", Words, nullable=False),
     Column("model_sha256", _Sha256, nullable=False),
     Column("p50_ms", Float, nullable=False),
@@ -216,7 +218,7 @@ results = Table(
 SERIES = tuple(
     results.c[name]
     for name in (
-        "model", "method", "device", "backend", "runner", "threads", "inputs", "software"
+        "model", "method", "device", "backend", "runner", "threads", "inputs", "metric", "software"
     )
 )  # fmt: skip
 Index("lab_results_series", *SERIES, results.c.job.desc())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from etscope.lab.jobs.generations import COLUMNS as GENERATION
+from etscope.lab.jobs.generations import PHASES, rows_of
 from etscope.lab.jobs.records import LATENCY, Device, Job
 from etscope.model.report import Report, Section, facts, rows
 from etscope.model.table import Column, Kind
@@ -18,18 +20,29 @@ _TITLES = {"relative": "change", "low": "at least", "high": "at most"}  # of an 
 def job_report(job: Job, link: str | None = None) -> Report:
     """A report on a job with its result. link: the address of its page.
 
-    Sections: "job"; with a result also "ab" and "sides", "latency", "numerics", "verification",
-    and "summary" for other results; "marks". Empty sections are left out.
+    Sections: "job"; with a result also "ab", "metrics" and "sides", "generation" and "phases",
+    "quality", "latency", "numerics", "verification", and "summary" for other results; "marks".
+    Empty sections are left out.
     """
     summary = dict(job.summary)
     latency = summary.pop("latency", None) or {}
     ab = summary.pop("ab", None) or {}
+    quality = summary.pop("quality", None) or {}
+    generated = rows_of(summary)
+    summary.pop("generation", None)
+    of_tokens = job.spec.generation is not None
     numerics = summary.pop("numerics", None) or {}
     verification = summary.pop("verification", None) or {}
     found = [
         _job(job, link),
         *(_ab(ab) if ab else ()),
-        facts("latency", "latency", ((c, latency.get(c.name)) for c in LATENCY)),
+        *generation_sections(generated),
+        facts("quality", "quality", _flat(quality), _long(quality.get("verdict"))),
+        facts(
+            "latency",
+            "latency, from token to token" if of_tokens else "latency",
+            ((c, latency.get(c.name)) for c in LATENCY),
+        ),
         facts("numerics", "numerics", _flat(numerics), _long(numerics.get("verdict"))),
         facts("verification", "expected outputs, cases", _flat(verification)),
         facts("summary", "result", _flat(summary)),
@@ -45,7 +58,7 @@ def job_report(job: Job, link: str | None = None) -> Report:
 
 def findings_of(job: Job) -> tuple[str, ...]:
     """Defects that a job found in its model: values that are not the reference's, unexpected
-    outputs of a bundle's cases, more time than the baseline."""
+    outputs of a bundle's cases, more time than the baseline, a quality gate that failed."""
     found = []
     numerics, verification, ab = (
         job.summary.get(name) or {} for name in ("numerics", "verification", "ab")
@@ -56,7 +69,11 @@ def findings_of(job: Job) -> tuple[str, ...]:
         cases = failed + verification.get("passed", 0)
         found.append(f"outputs of {failed} of {cases} test cases are not as expected")
     if ab.get("verdict") == "regressed":
-        found.append(f"the model is slower than the baseline, by {ab['relative']:.1%}")
+        of = f" ({ab['metric']})" if "metric" in ab else ""
+        found.append(f"the model is slower than the baseline, by {ab['relative']:.1%}{of}")
+    quality = job.summary.get("quality") or {}
+    if quality.get("fine") is False:
+        found.append(f"the quality gate failed: {quality.get('verdict', '')}")
     return tuple(found)
 
 
@@ -149,11 +166,40 @@ def _ab(ab: Mapping[str, Any]) -> Iterable[Section]:
         ],
         (*([f"No verdict: {reason}."] if reason else []), *failed),
     )
+    metrics: Mapping[str, Mapping[str, Any]] = ab.get("metrics") or {}
+    columns = (
+        Column("metric"),
+        Column("verdict"),
+        *(Column(n, Kind.SHARE, title=_TITLES.get(n, "")) for n in ("relative", "low", "high")),
+        *(Column(f"{side}_ms", Kind.DURATION, "ms", side) for side in ("baseline", "model")),
+        Column("p", Kind.FLOAT, priority=1),
+        Column("reason", priority=2),
+    )
+    yield rows(
+        "metrics",
+        "verdicts by time",
+        columns,
+        ([name, *(one.get(c.name) for c in columns[1:])] for name, one in metrics.items()),
+    )
     sides: Mapping[str, Mapping[str, Any]] = ab.get("sides") or {}
     names = list(dict.fromkeys(name for side in sides.values() for name in side))
-    columns = [column for column, _ in _flat(dict.fromkeys(names, 0.0))]
+    heads = [column for column, _ in _flat(dict.fromkeys(names, 0.0))]
     content = ([side, *map(found.get, names)] for side, found in sides.items())
-    yield rows("sides", "sides", (Column("side"), *columns), content)
+    yield rows("sides", "sides", (Column("side"), *heads), content)
+
+
+def generation_sections(found: Sequence[Mapping[str, Any]]) -> Iterable[Section]:
+    """The prompts of a job, and the phases of each; nothing without prompts."""
+    if not found:
+        return
+    content = ([row.get(column.name) for column in GENERATION] for row in found)
+    yield rows("generation", "generation, by prompt", GENERATION, content)
+    phases = [
+        [row.get("prompt"), *(phase.get(column.name) for column in PHASES)]
+        for row in found
+        for phase in row.get("phases") or ()
+    ]
+    yield rows("phases", "phases of a generation", (Column("prompt"), *PHASES), phases)
 
 
 def _long(text: str | None) -> tuple[str, ...]:

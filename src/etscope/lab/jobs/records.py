@@ -88,6 +88,10 @@ def may_follow(before: State, after: State) -> bool:
 #     numerics          {metric, worst, worst_op, fine, compared}: when requested and possible
 #     verification      {passed, failed}: of a bundle's expected outputs
 #     ab                of an A/B job, see `etscope.lab.comparison.ab`
+#     generation        [row] of a generate job, a prompt each: see `etscope.lab.jobs.generations`.
+#                       Its `latency` is then of the tokens of the first prompt: from one to the
+#                       next, and `first_ms` to the first one in a new process
+#     quality           of a gate, see `etscope.lab.worker.quality`
 
 
 _MS = 1e6  # ns
@@ -330,10 +334,12 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The results of one model (by its name), measured in one way, oldest first.
+    """One time of one model (by its name), measured in one way in each job, oldest first.
 
-    runner, threads: that ran; threads is None when it is not known. inputs: "seed N" of generated
-    ones, or "sha256:…" of the file. software: versions, "ExecuTorch 1.5.1, etscope 0.1.0".
+    metric: what is timed: "execution" of a method; of a language model "token", "first token" or
+    "cold first token". runner, threads: that ran; threads is None when it is not known. inputs:
+    "seed N" of generated ones, or "sha256:…" of the file; the prompt. software: versions,
+    "ExecuTorch 1.5.1, etscope 0.1.0".
     unjudged: why none of the points can be judged, and what to do; "" when some can.
     """
 
@@ -347,6 +353,7 @@ class Series:
     software: str
     points: tuple[Point, ...]
     unjudged: str = ""
+    metric: str = "execution"
 
 
 class LabApi(Protocol):

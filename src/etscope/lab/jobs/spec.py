@@ -23,6 +23,8 @@ from pydantic_core import CoreSchema
 
 from etscope.errors import UsageError
 
+MOST_PROMPTS = 64  # of a job
+_LENGTH = 128  # of the prompt of a job that says nothing of it
 SHA256 = r"^[0-9a-f]{64}$"
 # Without control characters: PostgreSQL takes no NUL, and a terminal none of them.
 TEXT = r"^[^\x00-\x1f\x7f]*$"
@@ -197,20 +199,122 @@ class Limits(_Strict):
     strict: _Bool = Field(False, description="A limit that cannot be checked does not hold.")
 
 
-_BASELINE: dict[str, Any] = {
-    "if": {"properties": {"kind": {"const": "ab"}}, "required": ["kind"]},
-    "then": {"required": ["baseline"], "properties": {"baseline": {"not": {"type": "null"}}}},
-    "else": {"properties": {"baseline": {"type": "null"}}},
+_GREEDY: dict[str, Any] = {
+    "if": {"properties": {"temperature": {"const": 0}}},  # also without one
+    "then": {"properties": {"top_k": {"type": "null"}, "top_p": {"type": "null"}}},
+}
+
+
+class GenerationSpec(_Strict):
+    """The generations of a language model that a job measures.
+
+    Each prompt is a row of the result: those of `prompts`, and one drawn from the job's seed for
+    each of `lengths`. For each of them `cold` processes load the program and generate once; then
+    one process generates `warmup` + `warm` times.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_GREEDY)
+
+    lengths: tuple[Annotated[int, Strict(), Field(ge=1, le=1 << 20)], ...] = Field(
+        (),
+        max_length=MOST_PROMPTS,
+        description="Tokens of prompts drawn from seed; 128 when there are no prompts.",
+    )
+    new_tokens: _Int = Field(128, ge=1, le=1 << 20, description="Tokens to generate.")
+    stop_at_end: _Bool = Field(
+        False, description="End at the model's end token; else there are always new_tokens."
+    )
+    temperature: _Float = Field(0.0, ge=0, le=1000, description="0: the likeliest token.")
+    top_k: _Int | None = Field(None, ge=1, le=1 << 31)
+    top_p: _Float | None = Field(None, gt=0, le=1)
+    cold: _Int = Field(2, ge=0, le=1000, description="Processes of one generation each.")
+    warm: _Int = Field(3, ge=1, le=10_000, description="Timed generations in one process.")
+    warmup: _Int = Field(1, ge=0, le=1000, description="Generations before those, not counted.")
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> GenerationSpec:
+        if self.temperature == 0 and (self.top_k is not None or self.top_p is not None):
+            raise ValueError("top_k and top_p need a temperature above 0")
+        return self
+
+
+_ONE_LIMIT: dict[str, Any] = {
+    "anyOf": [
+        {"required": [name], "properties": {name: {"type": "number"}}}
+        for name in ("max_kl", "min_agreement")
+    ]
+}
+
+
+class Quality(_Strict):
+    """A gate beside the speed of a language model: how far the logits may be from a reference's,
+    which is given the same tokens."""
+
+    model_config = ConfigDict(json_schema_extra=_ONE_LIMIT)
+
+    reference: FileRef = Field(
+        description="The program (.pte) or the ETRecord whose logits are right."
+    )
+    tokens: FileRef = Field(description="Ids, as text or .npy, a text that the model continues.")
+    max_kl: _Float | None = Field(
+        None, gt=0, description="Of the mean over the tokens, in nats: KL of the reference."
+    )
+    min_agreement: _Float | None = Field(
+        None, gt=0, le=1, description="Share of the tokens with the reference's likeliest one."
+    )
+
+    @model_validator(mode="after")
+    def _has_a_limit(self) -> Quality:
+        if self.max_kl is None and self.min_agreement is None:
+            raise ValueError("a gate has a limit: max_kl, min_agreement or both")
+        return self
+
+
+_NULL, _GIVEN = {"type": "null"}, {"not": {"type": "null"}}
+
+
+def _of_kinds(*kinds: str) -> dict[str, Any]:
+    return {"properties": {"kind": {"enum": list(kinds)}}, "required": ["kind"]}
+
+
+_GOES_TOGETHER: dict[str, Any] = {
+    "allOf": [
+        {
+            "if": _of_kinds("ab"),
+            "then": {"required": ["baseline"], "properties": {"baseline": _GIVEN}},
+            "else": {"properties": {"baseline": _NULL}},
+        },
+        {
+            "if": _of_kinds("generate"),
+            "then": {"properties": {"generation": _GIVEN}},
+            "else": {"properties": {"quality": _NULL}},
+        },
+        {
+            "if": _of_kinds("generate", "ab"),
+            "else": {"properties": {"generation": _NULL}},
+        },
+        {
+            "if": {
+                "anyOf": [
+                    _of_kinds("generate"),
+                    {"required": ["generation"], "properties": {"generation": _GIVEN}},
+                ]
+            },
+            "else": {"properties": {"prompts": _NULL}},
+        },
+    ]
 }
 
 
 class JobSpec(_Strict):
-    """One benchmark, accuracy or A/B job."""
+    """One benchmark, generation, accuracy or A/B job."""
 
-    model_config = ConfigDict(json_schema_extra=_BASELINE)
+    model_config = ConfigDict(json_schema_extra=_GOES_TOGETHER)
 
     version: Literal[1] = 1
-    kind: Literal["benchmark", "accuracy", "ab"] = "benchmark"
+    kind: Literal["benchmark", "generate", "accuracy", "ab"] = Field(
+        "benchmark", description="generate: tokens of a language model."
+    )
     name: _Text = Field("", description="To display; the model's name if empty.")
     labels: Mapping[_Name, _Value] = Field(
         default_factory=dict,
@@ -228,6 +332,13 @@ class JobSpec(_Strict):
         None, description=".npz, .npy, .safetensors or .pt; else a bundle's cases, else of seed."
     )
     seed: _Int = Field(0, ge=0, lt=2**53, description="Of generated inputs.")
+    generation: GenerationSpec | None = Field(
+        None, description="Of a generate job, and of an A/B job of two language models."
+    )
+    prompts: FileRef | None = Field(
+        None, description="Of generations: ids, a prompt on each line; or .npy."
+    )
+    quality: Quality | None = Field(None, description="A gate of a generate job.")
     iterations: _Int = Field(50, ge=1, le=1_000_000, description="Timed executions.")
     warmup: _Int = Field(5, ge=0, le=1_000_000, description="Executions before, not counted.")
     traced_iterations: _Int = Field(
@@ -249,20 +360,51 @@ class JobSpec(_Strict):
     attempts: _Int = Field(3, ge=1, le=100, description="Devices that may be lost before it fails.")
     priority: _Int = Field(0, ge=-1000, le=1000, description="Larger goes first.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _generates(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and value.get("kind") == "generate":
+            return {"generation": {}, **value}
+        return value
+
     @model_validator(mode="after")
     def _goes_together(self) -> JobSpec:
         if (self.kind == "ab") != (self.baseline is not None):
             raise ValueError("an A/B job (kind: ab) has a baseline, and no other kind has one")
+        if self.kind == "generate" and self.generation is None:
+            raise ValueError("a generate job says what to generate: generation: {lengths: [128]}")
+        if self.generation is not None and self.kind not in ("generate", "ab"):
+            raise ValueError("generation goes with the kinds generate and ab")
+        if self.generation is None and self.prompts is not None:
+            raise ValueError("prompts go with a generation")
+        if self.quality is not None and self.kind != "generate":
+            raise ValueError("quality goes with the kind generate")
         return self
 
     @property
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths of the prompts that are drawn from the seed."""
+        if self.generation is None:
+            return ()
+        return self.generation.lengths or (() if self.prompts is not None else (_LENGTH,))
+
+    @property
     def files(self) -> dict[str, FileRef]:
-        """Its files by field."""
-        named = {
-            field: getattr(self, field)
-            for field in ("model", "etrecord", "data", "baseline", "inputs")
-        }
+        """Its files by field; "quality.tokens" is the field tokens of quality."""
+        named = {field: getattr(self, field) for field in _FILES}
+        if self.quality is not None:
+            named |= {
+                f"quality.{field}": getattr(self.quality, field) for field in _FILES_OF_QUALITY
+            }
         return {field: ref for field, ref in named.items() if ref is not None}
+
+    def with_files(self, files: Mapping[str, FileRef]) -> JobSpec:
+        """Return the specification with these files in the place of its own, by field."""
+        own = {field: ref for field, ref in files.items() if "." not in field}
+        inner = {field.partition(".")[2]: ref for field, ref in files.items() if "." in field}
+        if self.quality is not None:
+            own["quality"] = self.quality.model_copy(update=inner)  # type: ignore[assignment]
+        return self.model_copy(update=own)
 
     @property
     def title(self) -> str:
@@ -278,10 +420,26 @@ class JobSpec(_Strict):
         if paths:
             raise UsageError(f"files of this job are not in the lab yet: {', '.join(paths)}")
         plain = self.model_dump(mode="json", exclude={"name", "priority"})
-        for field in self.files:
-            plain[field] = self.files[field].sha256
+        # The hashes of jobs from before there were these fields stay.
+        plain = {key: one for key, one in plain.items() if one is not None or key not in _LATER}
+        set_files(plain, {field: ref.sha256 for field, ref in self.files.items()})
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+_FILES = ("model", "etrecord", "data", "baseline", "inputs", "prompts")
+_FILES_OF_QUALITY = ("reference", "tokens")
+_LATER = frozenset({"generation", "prompts", "quality"})
+
+
+def set_files(plain: dict[str, Any], files: Mapping[str, Any]) -> None:
+    """Put a value in the place of each file, by its field, into a specification of plain values."""
+    for field, value in files.items():
+        name, _, inner = field.partition(".")
+        if inner:
+            plain[name] = {**plain[name], inner: value}
+        else:
+            plain[name] = value
 
 
 def base_name(path: str) -> str:

@@ -80,7 +80,7 @@ def _operators(source: Path, target: Path, options: Mapping[str, Any]) -> None:
             scale = _scale(profile.total)
             table = profile_table(profile, scale, limit=_MOST_ROWS)
             told = findings_of(profile, scale, known)
-            plain = _plain(table, _OPERATORS, profile.title(""))
+            plain = plain_table(table, _OPERATORS, profile.title(""))
             plain["findings"] = [
                 {
                     "severity": one.severity.value,
@@ -120,7 +120,7 @@ def _differences(source: Path, target: Path, options: Mapping[str, Any]) -> None
     names = shown_columns(tables)
     found = []
     for method, table in zip(diff.methods, tables, strict=True):
-        plain = _plain(table, names, method.title if method.method else "")
+        plain = plain_table(table, names, method.title(""))
         # Titles and closing rows of a diff judge the method by the one traced process of each side:
         # the verdict of the job is that of all its rounds.
         closing = [row for row in plain["rows"] if row["closing"]]
@@ -256,7 +256,7 @@ def _scale(total: Sequence[float] | npt.NDArray[Any]) -> Scale:
     return Scale(TimeScale.NS, TimeScale.US if is_short else TimeScale.MS)
 
 
-def _plain(table: Table, names: Sequence[str], title: str) -> dict[str, Any]:
+def plain_table(table: Table, names: Sequence[str], title: str) -> dict[str, Any]:
     """Return a table as plain JSON: the text of each cell, and the value that it is sorted by."""
     from etscope.views.tables.cells import is_number, plain_rows, table_texts
 

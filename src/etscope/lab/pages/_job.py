@@ -11,11 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from etscope.analysis.generation.pace import Pace
 from etscope.errors import EtscopeError
+from etscope.formats.generation import parse_generation
 from etscope.formats.run_json import DEBUG_BIN, RUN_ETDP, RUN_JSON, VALUES_ETDP
 from etscope.lab.comparison.history import AbHistory, ab_history
+from etscope.lab.jobs.generations import PROMPT, prompt_file, rows_of
+from etscope.lab.jobs.job_tables import findings_of, generation_sections
 from etscope.lab.jobs.records import LATENCY, Filter, Job, State
 from etscope.lab.lab import Lab
+from etscope.lab.pages._artifact_builders import plain_table
 from etscope.lab.pages._artifact_cache import ArtifactCache
 from etscope.lab.pages._artifact_pages import (
     cached_tables,
@@ -39,6 +44,7 @@ _HELP = {
 _MS = 1e6  # ns
 _MOST_POINTS = 2000  # of a chart; of more samples, the extremes of each stretch
 _MOST_BYTES = 32 << 20  # of a file that a page reads
+_DIGEST = "tokens_sha256"  # too long for the page's table
 _CACHED = 256  # charts and conditions
 _BAD = frozenset({State.FAILED, State.USER_ERROR, State.TIMEOUT, State.DEVICE_LOST, State.INVALID})
 _DESCRIPTIONS = {
@@ -84,6 +90,12 @@ def context(lab: Lab, cache: ArtifactCache, job_id: str) -> dict[str, Any]:
         "repeats": _repeats(lab, job),
         "sides": sides_recipe(job) is not None,
         "chart": chart(lab, job) if job.summary else None,
+        "generation": [
+            plain_table(section.table, [n for n in section.table.names if n != _DIGEST], "")
+            for section in generation_sections(rows_of(job.summary))
+        ],
+        "tokens": token_charts(lab, job),
+        "findings": findings_of(job) if job.state is State.DONE else (),
         "operators": cached_tables(cache, operators_recipe(job)) if has_dump(job) else None,
         "has_dump": has_dump(job),
         "files": [
@@ -137,6 +149,20 @@ def chart(lab: Lab, job: Job) -> Mapping[str, Any] | None:
     return _read_json(lab.store, artifact.sha256, read)
 
 
+def token_charts(lab: Lab, job: Job) -> list[Mapping[str, Any]]:
+    """Return a chart for each prompt of a generate job: {prompt, series: [{name, x, y}], count, x},
+    the time from one token to the next, in ms, by position."""
+    found = []
+    for number in range(len(rows_of(job.summary))):
+        artifact = job.artifacts.get(prompt_file(number, RUN_JSON))
+        if artifact is None or artifact.size > _MOST_BYTES:
+            continue
+        chart = _read_json(lab.store, artifact.sha256, _token_chart)
+        if chart is not None:
+            found.append(chart)
+    return found
+
+
 def conditions(lab: Lab, job: Job) -> Sequence[Mapping[str, Any]]:
     """Return the readings of the device's conditions, in order; none if they were not stored."""
     artifact = job.artifacts.get("conditions.json")
@@ -187,6 +213,25 @@ def _execution_chart(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
     ]
     count = sum(len(one["samples_ns"]) for one in untraced)
     return {"series": series, "count": count, "x": "execution"} if series else None
+
+
+def _token_chart(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    untraced = parse_generation(content["generation"]).of_pass(None)
+    pace = None if untraced is None else Pace.of(untraced)
+    if pace is None or not len(pace.positions):
+        return None
+    positions, place = np.unique(pace.positions, return_inverse=True)
+    times = pace.inter_token_ns / _MS
+    each = [times[place == index] for index in range(len(positions))]
+    lines = {"median of the generations": [float(np.median(one)) for one in each]}
+    if max(map(len, each)) > 1:
+        lines["slowest"] = [float(one.max()) for one in each]
+    return {
+        "prompt": str(content.get(PROMPT) or ""),
+        "series": [{"name": n, "x": positions.tolist(), "y": y} for n, y in lines.items()],
+        "count": len(positions),
+        "x": "position",
+    }
 
 
 def _series(name: str, samples_ns: Sequence[int]) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
@@ -14,13 +14,14 @@ from etscope.analysis.comparison.compare_samples import Policy
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.key_values import key_values
 from etscope.lab.comparison.history import changes_of, device_noise, judge_series
+from etscope.lab.jobs.generations import EXECUTION, PROMPT, rows_of, times_of
 from etscope.lab.jobs.records import FINAL, LATENCY, Device, Filter, Job, Series, State
 from etscope.lab.lab import Lab
 from etscope.lab.pages._site import NOTHING, share, size
 from etscope.lab.server.errors import status_of
 from etscope.model.table import Kind
 
-KINDS = ("benchmark", "accuracy", "ab")
+KINDS = ("benchmark", "generate", "accuracy", "ab")
 _PAGE_SIZE = 50
 _UNFINISHED = tuple(state for state in State if state not in FINAL)
 
@@ -122,6 +123,7 @@ def _series(series: Series) -> Mapping[str, Any]:
     return {
         "model": series.model,
         "method": series.method,
+        "metric": "" if series.metric == EXECUTION else series.metric,
         "device": series.device,
         "backend": series.backend,
         "setup": _setup(series),
@@ -168,7 +170,26 @@ def compare(lab: Lab, query: QueryParams) -> dict[str, Any]:
             before, after = (latency.get(one.name) for latency in latencies)
             change = after / before - 1 if before and after is not None else None
             rows.append({"name": one.title, "first": before, "second": after, "relative": change})
+        rows += _of_prompts(first, second)
     return {"first": first, "second": second, "text": text, "choices": choices, "rows": rows}
+
+
+def _of_prompts(first: Job, second: Job) -> Iterator[Mapping[str, Any]]:
+    """Yield the times of generations of the same prompts, in ms, with their change."""
+    before, after = (
+        {row.get(PROMPT): row for row in rows_of(job.summary)} for job in (first, second)
+    )
+    for prompt in before.keys() & after.keys():
+        for metric, times in times_of(before[prompt]).items():
+            other = times_of(after[prompt]).get(metric)
+            if other is not None:
+                own, now = times["p50_ms"], other["p50_ms"]
+                yield {
+                    "name": f"{metric} of {prompt}, p50",
+                    "first": own,
+                    "second": now,
+                    "relative": now / own - 1 if own else None,
+                }
 
 
 def _named(lab: Lab, name: str) -> Job:

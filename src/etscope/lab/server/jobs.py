@@ -53,7 +53,7 @@ _EVENTS: dict[int | str, Any] = {200: {"content": {"text/event-stream": {"schema
 _Label = Annotated[str, Query(pattern=r"^[^\x00-\x1f\x7f=]+=[^\x00-\x1f\x7f]*$", max_length=701)]
 _Cursor = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_.:|+=-]+$", max_length=200)]
 _ModelHash = Annotated[str, StringConstraints(pattern=SHA256)]
-_Kind = Literal["benchmark", "accuracy", "ab"]
+_Kind = Literal["benchmark", "generate", "accuracy", "ab"]
 
 
 async def _event_stream(app: Starlette, job_id: str, seen: int) -> AsyncIterator[str]:

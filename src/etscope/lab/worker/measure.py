@@ -10,7 +10,10 @@ and files that it leaves there:
     answer.json       {state, summary, environment, marks, error, error_slug, interruption}: see
                       `Outcome`
     out/…             files of the job: run.etdp, values.etdp, debug.bin, inputs.npz, outputs.npz,
-                      run.json, conditions.json; of an A/B job also ab.json, and baseline.run.etdp
+                      run.json, conditions.json; of an A/B job also ab.json, and baseline.run.etdp;
+                      of generations for several prompts also prompt-1.run.json, …
+    partial.json      {summary, environment, marks} so far, of a job that goes on: what is left of
+                      it when it is stopped
 
 Its log, with the messages of the runtime, goes to stderr. Its exit code is 0 whenever there is an
 answer, whatever became of the job, and `os.EX_IOERR` when the answer cannot be written.
@@ -55,7 +58,14 @@ from etscope.lab.jobs.records import (
 )
 from etscope.lab.jobs.spec import JobSpec, spec_of
 from etscope.lab.worker.conditions import cool_down, judged, read_conditions
-from etscope.run import Elsewhere, Run, run
+from etscope.lab.worker.generations import (
+    GenerationMeasurement,
+    GenerationSides,
+    check_language_models,
+    save_whole,
+)
+from etscope.lab.worker.quality import check_gate, quality_of
+from etscope.run import Elsewhere, GenerationRun, Run, run
 from etscope.run.job import INTERMEDIATE_OUTPUTS, NONE, Job
 from etscope.run.process import LOG
 from etscope.run.program import Opened, open_program
@@ -64,7 +74,7 @@ if TYPE_CHECKING:
     from etscope.lab.comparison.ab import Round
 
 
-ORDER, ANSWER, OUT = "order.json", "answer.json", "out"
+ORDER, ANSWER, PARTIAL, OUT = "order.json", "answer.json", "partial.json", "out"
 BASELINE = "baseline."  # begins the names of the baseline's files
 METRIC = "sqnr"
 
@@ -120,6 +130,7 @@ def answer_to(folder: Path) -> dict[str, Any]:
         if done.broken:
             state, message = State.INVALID, "; ".join(done.broken)
     except Exception as error:
+        done = partial_result(folder)
         state, slug = state_of(error), RuntimeFailure.slug
         if isinstance(error, EtscopeError):
             print(f"error: {error}", file=sys.stderr)
@@ -147,6 +158,16 @@ def answer_to(folder: Path) -> dict[str, Any]:
         "error_slug": slug,
         "interruption": interruption,
     }
+
+
+def partial_result(folder: Path) -> Measured:
+    """Return what a job had measured when it was ended; nothing if it kept nothing."""
+    try:
+        found = json.loads((folder / PARTIAL).read_bytes())
+        marks = tuple(map(str, found["marks"]))
+        return Measured(dict(found["summary"]), dict(found["environment"]), marks)
+    except (OSError, ValueError, KeyError, TypeError):
+        return Measured({}, {})
 
 
 def state_of(error: Exception) -> State:
@@ -232,9 +253,11 @@ class _WatchedHost:
         left = self.left()
         if left <= 0:
             raise self.time_up()
-        executions = sum(call.executions for call in job.calls)
+        count, unit = sum(call.executions for call in job.calls), "executions"
+        if job.generation is not None:
+            count, unit = job.generation.warmup + job.generation.runs, "generations"
         what = "values" if job.debug_level != NONE else "times" if job.trace else "nothing"
-        say(f"run: {executions} executions on the {runner} runner, recording {what}")
+        say(f"run: {count} {unit} on the {runner} runner, recording {what}")
         try:
             self.host.execute(job, folder, runner, left)
         except EtscopeError as error:
@@ -281,16 +304,19 @@ class _Measurement:
         self._opened = {"model": open_program(files["model"], files.get("etrecord"))}
         if "baseline" in files:
             self._opened["baseline"] = open_program(files["baseline"])
-        self._method = self._opened["model"].method_name(spec.method)
+        model = self._opened["model"]
+        if spec.generation is None:
+            self._methods: tuple[str, ...] = (model.method_name(spec.method),)
+        else:
+            self._methods = check_language_models(spec, self._opened.values(), files)
+        if spec.quality is not None:
+            check_gate(model, files)
         if spec.kind == "accuracy":
-            check_comparable(self._opened["model"])
+            check_comparable(model)
 
     def run(self) -> Measured:
         spec, host = self._spec, self._host
-        summary: dict[str, Any] = {
-            "method": self._method,
-            "backend": backend_of(self._opened["model"], self._method),
-        }
+        summary = self._about()
         left = max(host.left(), 0)
         seconds = min(spec.cool_down_seconds, left)
         if seconds:
@@ -301,7 +327,13 @@ class _Measurement:
         if before.broken:  # measuring would be in vain
             self._write("conditions.json", [asdict(one) for one in host.readings])
             return Measured(summary, self._environment({}), before.marks, before.broken)
-        facts, found = self._measure_ab() if spec.kind == "ab" else self._measure_one()
+        measure = self._measure_one
+        if spec.generation is not None:
+            is_ab = spec.kind == "ab"
+            measure = self._measure_generations_ab if is_ab else self._measure_generations
+        elif spec.kind == "ab":
+            measure = self._measure_ab
+        facts, found = measure()
         host.look()
         self._write("conditions.json", [asdict(one) for one in host.readings])
         cv = found.get("latency", {}).get("cv")
@@ -311,6 +343,12 @@ class _Measurement:
             say(f"note: {word}")
         environment = self._environment(facts)
         return Measured({**summary, **found}, environment, marks, judgement.broken)
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "method": "+".join(self._methods),
+            "backend": backends_of(self._opened["model"], self._methods),
+        }
 
     # -- one model
 
@@ -371,6 +409,36 @@ class _Measurement:
             self._marks.append(f"no numerics: {error.message}")
             return {}
 
+    # -- generations
+
+    def _measure_generations(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        def keep(rows: list[dict[str, Any]]) -> None:
+            summary = {**self._about(), "generation": rows}
+            environment = self._environment({})
+            content = {"summary": summary, "environment": environment, "marks": self._marks}
+            part = self._out.with_name(f"{PARTIAL}.part")
+            part.write_text(json.dumps(content))
+            part.replace(part.with_name(PARTIAL))
+
+        measurement = GenerationMeasurement(
+            self._spec, self._opened["model"], self._files, self._out, self._host, self._facts, keep
+        )
+        with self._answers():
+            done = measurement.run()
+        self._marks += done.marks
+        found: dict[str, Any] = {"generation": done.rows}
+        if self._spec.quality is not None:
+            say("comparing the logits with the reference's")
+            with self._answers():
+                found["quality"] = quality_of(
+                    self._spec, self._opened["model"], self._files, self._host, self._host.left()
+                )
+        if "latency" in self._spec.metrics and done.latency is not None:
+            found["latency"] = done.latency
+        if "memory" in self._spec.metrics and done.memory is not None:
+            found["memory"] = done.memory
+        return done.facts, found
+
     # -- two models
 
     def _measure_ab(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -413,12 +481,67 @@ class _Measurement:
             (self._out / f"{prefix}{RUN_JSON}").write_bytes(encode_run_json(facts[side]))
         return facts["model"], found
 
+    def _measure_generations_ab(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        from etscope.analysis.comparison.compare_samples import Policy
+        from etscope.lab.comparison.ab import family_summary, judge_family, measure_ab
+
+        spec = self._spec
+        self._host.pause = _CONDITION_SECONDS
+        sides = GenerationSides(spec, self._opened, self._files, self._host)
+
+        def run_side(side: str, number: int) -> Sequence[int]:
+            say(f"round {number}: {side}")
+            with self._answers():
+                return sides.run(side, number)
+
+        def on_round(done: Round) -> None:
+            if done.error:
+                say(f"round {done.number}: {done.error}")
+
+        rounds = measure_ab(spec, run_side, on_round).rounds
+        results = judge_family(sides.rounds(rounds), Policy(spec.min_effect, spec.confidence))
+        summary = family_summary(results)
+        raw = {name: one.raw()["runs"] for name, one in results.items()}
+        main = results[summary["metric"]]
+        self._write("ab.json", {**summary, "runs": main.raw()["runs"], "runs_by_metric": raw})
+        found: dict[str, Any] = {"ab": summary}
+        facts = {side: self._facts(done) for side, done in sides.first.items()}
+        first_of = next(iter(results.values()))  # from token to token
+        samples = [one for each in first_of.rounds for one in each.samples_ns.get("model", ())]
+        if "latency" in spec.metrics:
+            pace = sides.first["model"].pace
+            first = pace.cold_first_token_ns or 0
+            found["latency"] = statistics_of(samples, pace.load_ns, first)
+        memory = facts["model"].get("memory")
+        if "memory" in spec.metrics and memory is not None:
+            found["memory"] = memory
+        for side, prefix in (("model", ""), ("baseline", BASELINE)):
+            if spec.traced_iterations:
+                with self._answers(), sides.trace(side) as done:
+                    kept = (RUN_ETDP, RUN_JSON)
+                    name_of = prefix.__add__
+                    save_whole(done, self._out, self._facts(done), name_of, kept)
+            else:
+                (self._out / f"{prefix}{RUN_JSON}").write_bytes(encode_run_json(facts[side]))
+        return facts["model"], found
+
     # -- a run
+
+    @contextmanager
+    def _answers(self) -> Iterator[None]:
+        """Raise `RuntimeFailure` for files that the device left damaged."""
+        ran = self._host.ran
+        try:
+            yield
+        except FormatError as error:
+            if self._host.ran == ran:
+                raise
+            raise RuntimeFailure(f"the device's answer is damaged: {error.message}") from error
 
     @contextmanager
     def _ran(self, side: str, **more: Any) -> Iterator[Run]:
         """Run a side's program with the job's inputs; the run's files are removed at the end."""
-        spec, ran = self._spec, self._host.ran
+        spec = self._spec
         options: dict[str, Any] = {
             "data": self._files.get("data"),
             "method": spec.method,
@@ -430,18 +553,14 @@ class _Measurement:
             "place": self._host,
             **more,
         }
-        try:
+        with self._answers():
             done = run(self._opened[side], self._files.get("inputs"), **options)
-        except FormatError as error:
-            if self._host.ran == ran:
-                raise
-            raise RuntimeFailure(f"the device's answer is damaged: {error.message}") from error
         with done:
             yield done
 
     # -- files
 
-    def _facts(self, done: Run) -> dict[str, Any]:
+    def _facts(self, done: Run | GenerationRun) -> dict[str, Any]:
         """The facts of a run, for run.json, with the name of the program as it was submitted."""
         names = {self._opened[side]: self._spec.files[side].name for side in self._opened}
         return {
@@ -451,7 +570,9 @@ class _Measurement:
         }
 
     def _write(self, name: str, content: Any) -> None:
-        (self._out / name).write_text(json.dumps(content, indent=1) + "\n")
+        part = self._out.with_name(f"{name}.part")  # the job may be ended at any time
+        part.write_text(json.dumps(content, indent=1) + "\n")
+        part.replace(self._out / name)
 
     def _environment(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -464,9 +585,10 @@ class _Measurement:
         }
 
 
-def backend_of(opened: Opened, method: str) -> str:
-    """The backends of a method's delegates: "XnnpackBackend", "A+B", or "portable" for none."""
-    names = {delegate.backend_id for delegate in opened.program.method(method).delegates}
+def backends_of(opened: Opened, methods: Sequence[str]) -> str:
+    """The backends of the methods' delegates: "XnnpackBackend", "A+B", or "portable" for none."""
+    delegates = [one for name in methods for one in opened.program.method(name).delegates]
+    names = {delegate.backend_id for delegate in delegates}
     return "+".join(sorted(names)) or "portable"
 
 

@@ -40,6 +40,8 @@ fcntl = require("fcntl", wanted_by="a worker of the lab")  # locks of files
 MEASURE = "etscope.lab.worker.measure"
 PROBE = "etscope.lab.worker.conditions"
 
+PARTIAL = "partial.json"  # of `etscope.lab.worker.measure`
+
 _LIVE_LIMIT = 1 << 20  # characters of a log that are sent while the job runs
 _ANSWER_LIMIT = 64 << 20  # bytes
 _PREFIX = "etscope-job-"
@@ -171,7 +173,9 @@ def _attempt(order: Order, folder: Path, stop: Stop, send: Tell, lock: Sequence[
     limit = spec.timeout_seconds
     end = run_child(MEASURE, [str(folder)], folder, timeout=limit, stop=stop, hear=hear, keep=lock)
     outcome = _outcome(order, limit, folder, end)
-    files = [] if end.reason else sorted((folder / "out").iterdir())
+    # Of a job that was ended only what it kept itself is whole.
+    whole = not end.reason or _answer(folder, PARTIAL) is not None
+    files = sorted((folder / "out").iterdir()) if whole else []
     log = folder / "log.txt"
     log.touch()
     kept = []
@@ -184,6 +188,9 @@ def _attempt(order: Order, folder: Path, stop: Stop, send: Tell, lock: Sequence[
 def _outcome(order: Order, timeout: float, folder: Path, end: End) -> Outcome:
     """The outcome of a job whose child process ended."""
     plain = Outcome(order.job_id, order.token, State.FAILED, error_slug="runtime-failure")
+    if end.reason and (kept := _answer(folder, PARTIAL)) is not None:
+        summary, environment = (dict(kept.get(name) or {}) for name in ("summary", "environment"))
+        plain = replace(plain, summary=summary, environment=environment)
     if end.reason == "stopped":
         return replace(plain, state=State.CANCELLED, error="stopped on request", error_slug="")
     if end.reason == "timeout":
@@ -216,9 +223,9 @@ def _outcome(order: Order, timeout: float, folder: Path, end: End) -> Outcome:
         return replace(plain, error=f"the process that measures gave no usable answer: {error}")
 
 
-def _answer(folder: Path) -> dict[str, Any] | None:
+def _answer(folder: Path, name: str = "answer.json") -> dict[str, Any] | None:
     """The child's answer; None when there is none."""
-    path = folder / "answer.json"
+    path = folder / name
     try:
         if path.stat().st_size > _ANSWER_LIMIT:
             return None

@@ -1,1 +1,3 @@
-"""Generate tokens with a language model: its methods, the plan of its calls, and the results."""
+"""Generate tokens with a language model: the prompt, the runs, and their result."""
+
+SCHEMA = "etscope.generation/1"

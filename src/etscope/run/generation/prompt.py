@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from etscope.analysis.generation.feeding import PLACE, Encoded
 from etscope.analysis.generation.layout import Encoder, Layout
 from etscope.analysis.generation.sampler import uniform
 from etscope.errors import (
+    EtscopeError,
     FormatError,
     MismatchError,
     MissingFileError,
@@ -90,16 +92,16 @@ def check_tokenizer(tokenizer: Tokenizer, layout: Layout) -> None:
 
 
 def tokens_from(given: str | PathLike | Sequence[int] | npt.NDArray[Any]) -> list[int]:
-    """Return ids from a sequence, from text ("1,5,9"), or from a file: text of that kind, or a
-    .npy. -1 stands for the next image or sound.
+    """Return ids from a sequence, from text ("1,5,9"), or from a file: text of that kind, a .npy,
+    or a .npz with one array or one named "tokens". -1 stands for the next image or sound.
 
     Raises `UsageError` for text that is no ids, `MissingFileError` for a file that is not there.
     """
     if isinstance(given, (str, os.PathLike)):
         text = os.fspath(given)
-        if not re.fullmatch(r"[\s\d,-]*", text):
-            return _ids_of_file(Path(text))
-        return _ids_of_text(text, "the tokens")
+        if "," in text or re.fullmatch(r"\s*-?\d+\s*", text):
+            return _ids_of_text(text, "the tokens")
+        return _ids_of_file(Path(text))
     array = np.asarray(given)
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise UsageError(f"tokens are whole numbers, not {array.dtype}")
@@ -113,10 +115,21 @@ def _ids_of_file(path: Path) -> list[int]:
         )
     if path.stat().st_size > _MOST_BYTES:
         raise FormatError(f"more than {_MOST_BYTES:,} bytes of tokens", path=path)
-    if path.suffix == ".npy":
+    if path.suffix in (".npy", ".npz"):
         try:
-            return tokens_from(np.load(path, allow_pickle=False))
-        except ValueError as error:
+            found = np.load(path, allow_pickle=False)
+            if isinstance(found, np.ndarray):
+                return tokens_from(found)
+            with found:
+                name = found.files[0] if len(found.files) == 1 else "tokens"
+                if name not in found.files:
+                    raise FormatError(
+                        f"none of its {len(found.files)} arrays is called tokens", path=path
+                    )
+                return tokens_from(found[name])
+        except (ValueError, OSError, BadZipFile) as error:
+            if isinstance(error, EtscopeError):
+                raise
             raise FormatError(f"not a file of numpy: {error}", path=path) from error
     return _ids_of_text(path.read_text(errors="replace"), str(path))
 
@@ -189,6 +202,13 @@ def encoder_inputs(
         arrays += [as_program_input(one, want) for one, want in zip(offered, expected, strict=True)]
         rows = 0 if encoder is layout.source else _rows(encoder)
         parts.append(Encoded(encoder, indices, rows))
+    if layout.source is not None and not values:
+        method = program.method(layout.source.method)
+        takes = ", ".join(str(method.values[index]) for index in method.inputs)
+        raise MismatchError(
+            f"{layout.source.method} needs its input, {takes}, and none is given",
+            hint="give it: inputs= (--inputs); or a seed, for numbers from it (seed=, --seed)",
+        )
     if len(arrays) < len(values) or (layout.source is not None and not parts):
         names = ", ".join(encoder.method for encoder in encoders) or "none"
         raise MismatchError(

@@ -85,8 +85,9 @@ _Of = TypeVar("_Of")
 
 
 def _pairs(methods: Sequence[Sequence[ShownMethod]]) -> Iterator[tuple[_Place, _Place]]:
-    """Yield the profiles to compare: of one method in two runs; methods of one run if it is the
-    only one; those of two runs that share none if each has one."""
+    """Yield the profiles to compare: of one method and phase in two runs; methods of one run if it
+    is the only one, but no phases, which do different things; those of two runs that share none if
+    each has one."""
     names = [
         {
             (shown.profile.method, shown.profile.phase): (run, number)
@@ -96,7 +97,8 @@ def _pairs(methods: Sequence[Sequence[ShownMethod]]) -> Iterator[tuple[_Place, _
     ]
     ran = [run for run, found in enumerate(names) if found]
     if len(ran) == 1:
-        yield from _few(list(names[ran[0]].values()))
+        alone = [place for (_, phase), place in names[ran[0]].items() if phase is None]
+        yield from _few(alone)
         return
     for one, other in _few(ran):
         common = [name for name in names[one] if name in names[other]]

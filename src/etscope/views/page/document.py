@@ -26,6 +26,7 @@ from etscope.analysis.info.etrecord_info import etrecord_sections
 from etscope.analysis.info.program_info import program_sections
 from etscope.analysis.matching.run_nodes import program_nodes
 from etscope.analysis.memory import MemoryPlan, memory_plans
+from etscope.analysis.memory_owners import program_memory
 from etscope.analysis.numerics.rows import WRONG, Numerics, NumericsRow, described
 from etscope.analysis.numerics.value_report import LOCAL, TOTAL, value_sections
 from etscope.analysis.numerics.values import ValueComparison
@@ -58,6 +59,7 @@ from etscope.views.page.comparison import (
     program_documents,
 )
 from etscope.views.page.elements import Json, Lines, section_document, table_document
+from etscope.views.page.generation import generation_document
 from etscope.views.page.graphs import ShownGraph, add_changes, graph_document
 from etscope.views.page.method import (
     ShownMethod,
@@ -246,6 +248,11 @@ def _run(
         saved=None if trace is None else trace.saved_run,
         data=found.data,
     )
+    saved_memory = None if known.saved is None else known.saved.memory
+    memory = None
+    if program is not None:
+        measured = None if saved_memory is None else saved_memory.measured
+        memory = program_memory(program, found.data, record, measured, plans)
     named = () if record is None else record.graph_names
     views = [shown.view for shown in graphs]
     recorded = {view.linked.name: view.graph for view in views if view.linked.name in named}
@@ -267,8 +274,9 @@ def _run(
         "graphs": _graph_documents(found, graphs, program, lines),
         "numerics": numerics and numerics_document(numerics, methods, graphs, lines),
         "numericsNote": found.numerics_note,
-        "memory": memory_documents(plans, methods, run_nodes),
+        "memory": memory_documents(plans, methods, run_nodes, memory),
         "weights": None if program is None else table_document(part_by_part(known.files).table),
+        "generation": generation_document(trace, methods, found.scale),
         "timeline": None
         if trace is None
         else timeline_document(trace, methods, found.scale, found.backend_files),
@@ -629,18 +637,22 @@ class _TimelineColumns:
     def __init__(self, scale: Scale) -> None:
         self._scale = scale
         self._tracks: list[Json] = []
+        self._runs: dict[int, int] = {}  # by the number of their track
         self._names: dict[str, int] = {}
         names = ("track", "start", "duration", "name", "level", "row")
         self._columns: dict[str, list[Any]] = {name: [] for name in names}
 
     def document(self) -> Json:
-        return {"tracks": self._tracks, "names": list(self._names), **self._columns}
+        runs = [self._runs.get(number) for number in range(len(self._tracks))]
+        names = list(self._names)
+        return {"tracks": self._tracks, "runs": runs, "names": names, **self._columns}
 
     def add_whole(self, one: _TimelineRun, method: ShownMethod) -> None:
         """Add a run of a method as one span."""
         total = float(self._scale(method.profile.total[one.position]))
         name = self._names.setdefault(EXECUTE, len(self._names))
         row = [method.index, len(method.rows) - 1]
+        self._runs[len(self._tracks)] = one.run
         self._extend(
             track=[len(self._tracks)],
             start=[0.0],
@@ -654,6 +666,7 @@ class _TimelineColumns:
     def add(self, one: _TimelineRun, spans: RunSpans) -> int:
         """Add the spans of a run; return its track."""
         parent = len(self._tracks)
+        self._runs[parent] = one.run
         self._tracks.append({"name": one.title, "parent": None, "note": None})
         self._tracks += (
             {"name": name, "parent": parent, "note": note} for name, note in spans.tracks

@@ -12,6 +12,7 @@ import numpy as np
 
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.memory import MemoryPlan
+from etscope.analysis.memory_owners import ProgramMemory, owner_tables
 from etscope.analysis.profile.correlate import Attribution
 from etscope.analysis.profile.module_times import ModuleTime, module_times, row_modules
 from etscope.analysis.profile.profile import MethodProfile, Row
@@ -152,16 +153,20 @@ def memory_documents(
     plans: Mapping[str, MemoryPlan],
     methods: Sequence[ShownMethod],
     run_nodes: Mapping[str, RunNodes],
+    memory: ProgramMemory | None,
 ) -> list[Json]:
     """The `Memory` of each method; its instructions point at the rows of the runs, if it ran.
 
-    run_nodes: of each method of the plans.
+    run_nodes: of each method of the plans. memory: of their program.
     """
     ran = {shown.profile.method: shown for shown in methods}
     return [
         {
             "method": plan.method,
             "summary": table_document(plan.summary()),
+            "owners": []
+            if memory is None
+            else [table_document(table) for table in owner_tables(memory, name)],
             "live": list(plan.live_bytes),
             "labels": list(plan.labels),
             "rows": [

@@ -37,7 +37,7 @@ def write(
     del counts["skipped"]
     out.write(f"<testsuites{_attributes(name='etscope diff', **counts)}>\n")
     for method, mine in zip(diff.methods, cases, strict=True):
-        name = method.title
+        name = method.title()
         out.write(f"  <testsuite{_attributes(name=name, **_counts(mine))}>\n")
         properties = {
             "verdict": method.verdict.value,
@@ -60,7 +60,7 @@ _Case = tuple[str, str]  # the outcome of the case, and its XML
 
 
 def _cases(method: MethodDiff, scale: Scale, per_op: bool, strict: bool) -> Iterator[_Case]:
-    suite = method.title
+    suite = method.title()
     seen: dict[str, int] = {}
     for change in (method.total, *method.operators):
         name = change.name

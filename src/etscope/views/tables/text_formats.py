@@ -71,6 +71,8 @@ class _LineEnds:
 #      "depth": [0, 1, …],   the level of each row, only if there are several
 #      "breaks": [25],       rows with a line above them, only if there are any
 #      "findings": [{"kind": "slowest-line", "sentence": "…", …}],   only of a whole profile
+#      "phases": [{"phase": "decode", "method": "forward", "calls": 99, "time_ms": 63.1, …}, …],
+#                            only of a language model's calls
 #      "notes": ["…"]}
 #
 # `kind` is a value of `etscope.model.table.Kind`. NaN and missing values are null, infinities the
@@ -96,6 +98,8 @@ def write_json(table: Table, out: TextIO) -> None:
         tail["breaks"] = sorted(table.breaks)
     if table.findings:
         tail["findings"] = [dict(finding) for finding in table.findings]
+    if table.phases:
+        tail["phases"] = [dict(phase) for phase in table.phases]
     tail["notes"] = list(table.notes)
     out.write("{\n" + _members(head) + ',\n"rows": [' + ("\n" if len(table) else ""))
     write_joined(out, _objects(table, table.names), ",\n")

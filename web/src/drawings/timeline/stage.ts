@@ -122,6 +122,14 @@ export class TimelineStage {
     if (top < this.view.scroll || top + LANE_HEIGHT > this.view.scroll + room) this.scrollTo(top - room / 2);
   }
 
+  /** Scroll to the lane of a span. */
+  showTop(span: number): void {
+    if (!this.scene) return;
+    const { timeline, lanes, tops } = this.scene;
+    const lane = lanes.lanes.findIndex((one) => one.track === timeline.track[span]);
+    this.scrollTo((tops[lane] ?? 0) - 2 * LANE_HEIGHT);
+  }
+
   private resize(): void {
     const { width, height } = this.canvas.getBoundingClientRect();
     this.view.width = Math.max(1, width);

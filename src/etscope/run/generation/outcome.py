@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.layout import Layout
-from etscope.analysis.generation.pace import Pace, pace_section, phase_table
+from etscope.analysis.generation.pace import Pace, generation_section, pace_section, phase_table
 from etscope.analysis.generation.plan import GenerationResult, GenerationTask, calls_of
+from etscope.analysis.measured_memory import memory_owners, owners_section
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.formats.conditions import Conditions
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.generation import (
-    DECODE,
     INTERRUPTED,
     Generation,
     GenerationCalls,
@@ -42,7 +42,7 @@ from etscope.formats.run_json import (
     inputs_sha256,
 )
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
-from etscope.model.report import Report, Section, facts
+from etscope.model.report import Report, Section
 from etscope.model.table import Column, Kind
 from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES
 from etscope.run.execute import Executed, Folder
@@ -200,29 +200,20 @@ class GenerationRun:
     def report(self) -> Report:
         """Return the phases, the pace, and the facts of the generation."""
         done = self.passes[LATENCY].result
-        generated = len(self.tokens)
-        entries = [
-            (Column("prompt_tokens", Kind.COUNT), len(self.task.context)),
-            (Column("generated_tokens", Kind.COUNT), generated),
-            (Column("stopped_by"), _STOPPED[self.generation.stopped_by or ""]),
-            (Column("context_length", Kind.COUNT), self.layout.context_length),
-            (Column("vocabulary_size", Kind.COUNT), self.layout.vocabulary_size),
-            (Column("generations", Kind.COUNT), self.task.runs),
+        peak = None if self.memory is None else self.memory.peak_rss
+        of_run = [
             (Column("runner"), done.runner),
             (Column("threads", Kind.COUNT), done.threads),
-            (
-                Column("peak_memory", Kind.BYTES),
-                None if self.memory is None else self.memory.peak_rss,
-            ),
-            (Column("tokens"), ",".join(map(str, self.tokens.tolist()))),
-            (Column("text", is_sentence=True), self.text),
+            (Column("peak_memory", Kind.BYTES), peak),
         ]
         had = "" if self.conditions is None else self.conditions.in_words(done.threads)
         phases = phase_table(self.pace)
         phases = replace(phases, title=f"{phases.title} · {had}") if had else phases
-        sections = [facts("generation", "Generation", entries), Section("phases", phases)]
-        if self.calls.in_phase(DECODE).any() or len(self.pace.first_token_ns):
+        sections = [generation_section(self.generation, of_run), Section("phases", phases)]
+        if len(self.pace.first_token_ns):
             sections.append(pace_section(self.pace))
+        if self._measured is not None:
+            sections.append(owners_section(memory_owners(self._measured)))
         return Report({"program": self.opened.given or "the program"}, tuple(sections))
 
     # -- traces
@@ -314,7 +305,10 @@ class GenerationRun:
         if LOGITS in self.passes and _result(self.passes[LOGITS]).logits is not None:
             outputs |= {"logits": self.logits, "logits_positions": self.logits_positions}
         given = {f"given_{index}": array for index, array in enumerate(self.task.given)}
-        tensors = {"outputs": outputs, **({"inputs": given} if given else {})}
+        tensors: dict[str, dict[str, Any]] = {
+            "outputs": outputs,
+            **({"inputs": given} if given else {}),
+        }
         names = {stem: stem + _suffix(named) for stem, named in tensors.items()}
         sources = {name: self._files / name for name in (RUN_ETDP, VALUES_ETDP, DEBUG_BIN)}
         sources = {name: path for name, path in sources.items() if path.exists()}
@@ -336,7 +330,7 @@ class GenerationRun:
     def save_logits(self, path: PathLike) -> None:
         """Write a .npz with `logits` (float32 [rows, vocabulary]), `positions` (int64 [rows]) and
         `tokens` (int64 [tokens], the generated ones)."""
-        arrays = [self.logits, self.logits_positions, self.tokens]
+        arrays: list[Any] = [self.logits, self.logits_positions, self.tokens]
         write_tensor_file(Path(path), arrays, ["logits", "positions", "tokens"])
 
     def facts(self) -> dict[str, Any]:
@@ -365,15 +359,6 @@ class GenerationRun:
             "given_sha256": inputs_sha256(self.task.given) if self.task.given else None,
             "generation": self.generation.to_json(),
         }
-
-
-_STOPPED = {
-    "length": "the number of tokens that was asked for",
-    "end token": "an end token",
-    "context": "the cache: it is full",
-    "interrupted": "the user (interrupted)",
-    "": "",
-}
 
 
 def _result(done: Executed) -> GenerationResult:

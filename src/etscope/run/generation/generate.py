@@ -34,7 +34,7 @@ from etscope.run.execute import (
     chosen_runner,
     execute,
 )
-from etscope.run.generation._outcome import LOGITS, GenerationRun, Prompt
+from etscope.run.generation.outcome import LOGITS, GenerationRun, Prompt
 from etscope.run.generation.prompt import (
     Tokenizer,
     arranged,
@@ -222,9 +222,9 @@ def generate(
     SIGINT (Ctrl-C) ends it after the call that runs; the result has what was recorded until then,
     and `is_interrupted`.
 
-    Raises `UsageError` for a program that is no language model, `MismatchError` for a prompt that
-    is longer than the cache, tokens that the model does not have and a tokenizer of another model,
-    and what `etscope.run.run` raises.
+    Raises `MismatchError` for a program that is no language model, a prompt that is longer than the
+    cache, tokens that the model does not have and a tokenizer of another model, and what
+    `etscope.run.run` raises.
     """
     options = GenerateOptions(
         prompt=prompt,
@@ -368,6 +368,11 @@ def _jobs(task: GenerationTask, options: GenerateOptions, opened: Opened) -> dic
         libraries=tuple(Path(path).resolve() for path in options.libraries),
         generation=task,
     )
+    if options.values_at is not None and options.values_at[0] >= task.calls:
+        raise UsageError(
+            f"there is no call {options.values_at[0]} to record values of: a generation has at "
+            f"most {task.calls:,}, counted from 0"
+        )
     once = replace(task, runs=1, warmup=0)
     jobs = {LATENCY: untraced}
     if options.trace:

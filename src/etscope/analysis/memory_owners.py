@@ -1,0 +1,533 @@
+"""Memory that methods of a program need, by owner, and how it grows with the context length.
+
+Owners of a method sum to what it needs when it is loaded alone; of all methods together, what they
+share (weights, mutable buffers planned to be shared) counts once. Planned memory is split at the
+instruction where most of it is alive.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from etscope.analysis.memory import MemoryPlan, PlannedValue, memory_plans
+from etscope.analysis.state import (
+    KV_CACHE,
+    OTHER_STATE,
+    ProgramState,
+    StateTensor,
+    program_state,
+    state_section,
+)
+from etscope.analysis.weights import STATE, WEIGHTS, StoredTensor, stored_tensors
+from etscope.errors import MissingDataError
+from etscope.formats.etrecord.reader import RecordView
+from etscope.formats.program.ptd import ExternalData
+from etscope.formats.program.pte import Program
+from etscope.formats.program.pte_schema import Method, ShapeDynamism, TensorValue
+from etscope.formats.run_json import MeasuredMemory
+from etscope.model.report import Report, Section, rows
+from etscope.model.table import Column, Kind, Table
+from etscope.units import format_bytes
+
+WEIGHTS_IN_PROGRAM = "weights in the program"
+WEIGHTS_IN_PTD = "weights in .ptd files"
+WEIGHTS_IN_DELEGATES = "weights in delegates' data"
+DELEGATES = "delegates' data without weights"
+INITIAL = "initial state"
+PACKED = "packed copies of delegates"
+STATE_IN_DELEGATES = "state inside delegates"
+ACTIVATIONS = "activations"
+INPUTS = "inputs and outputs"
+CALLERS = "inputs and outputs that the caller gives"
+FRAGMENTS = "planned, not alive at the peak"
+_OWNERS = (
+    *(WEIGHTS_IN_PROGRAM, WEIGHTS_IN_PTD, WEIGHTS_IN_DELEGATES, DELEGATES, INITIAL, PACKED),
+    *(STATE_IN_DELEGATES, KV_CACHE, OTHER_STATE, ACTIVATIONS, INPUTS, FRAGMENTS, CALLERS),
+)
+FILE, PLAN, ESTIMATE, MEASURED, UNKNOWN = "the file", "the plan", "estimate", "a run", "not known"
+ALL_METHODS, TOTAL = "all methods", "total"
+
+_PACKING = "XnnpackBackend"  # which packs its weights, and keeps no state of a model
+_LENGTHS = 8  # powers of two in the table by context length
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedMemory:
+    """Bytes of an owner. size: None where it is not known; known_by: "the file", "the plan",
+    "estimate" (as many bytes as the weights that are packed), "a run" or "not known"."""
+
+    owner: str
+    size: int | None
+    known_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramMemory:
+    """The memory of a program's methods, those that have any, and of all of them together.
+
+    plans, state: of the same program.
+    """
+
+    methods: Mapping[str, tuple[OwnedMemory, ...]]
+    together: tuple[OwnedMemory, ...]
+    plans: Mapping[str, MemoryPlan]
+    state: ProgramState
+
+
+def program_memory(
+    program: Program,
+    data: Sequence[ExternalData] = (),
+    record: RecordView | None = None,
+    measured: MeasuredMemory | None = None,
+    plans: Mapping[str, MemoryPlan] | None = None,
+) -> ProgramMemory:
+    """Find who needs the memory of each method, and of all methods together.
+
+    data: the .ptd files, for the sizes of what delegates have there. record: of the program, for
+    names of mutable buffers. measured: of a run of the program, for the copies that delegates made.
+    plans: of the methods, if they are known.
+    """
+    if plans is None:
+        plans = memory_plans(program)
+    state = program_state(program, plans, record)
+    stored: dict[str, list[StoredTensor]] = {}
+    for tensor in stored_tensors(program):
+        stored.setdefault(tensor.method, []).append(tensor)
+    needs = {
+        name: _Needs.of(
+            program.method(name),
+            plan,
+            state.methods.get(name, ()),
+            stored.get(name, ()),
+            data,
+            measured,
+        )
+        for name, plan in plans.items()
+    }
+    needs = {name: one for name, one in needs.items() if one.owners()}
+    buffers = [one for group in state.groups for one in state.group(group)]
+    together = _Needs.together(program, list(needs.values()), buffers)
+    methods = {name: one.owners() for name, one in needs.items()}
+    return ProgramMemory(methods, together.owners(), plans, state)
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """What methods need: bytes by their place, which tells what is shared; others by owner.
+
+    places: owner -> place -> bytes, None where the size is not known.
+    """
+
+    places: Mapping[str, Mapping[object, int | None]]
+    sizes: Mapping[str, int]
+    packed_by: str = ESTIMATE
+
+    @classmethod
+    def of(
+        cls,
+        method: Method,
+        plan: MemoryPlan,
+        state: Sequence[StateTensor],
+        stored: Sequence[StoredTensor],
+        data: Sequence[ExternalData],
+        measured: MeasuredMemory | None,
+    ) -> _Needs:
+        name = method.name
+        own = [one for one in stored if one.kind == WEIGHTS]
+        initial = [one for one in stored if one.kind == STATE]
+        kernels = [one for one in own if one.value is not None and one.key is None]
+        inside = [one for one in own if one.value is None and one.key is None]
+        blobs: dict[object, int | None] = {one.blob: one.blob.size for one in method.delegates}
+        begins = sorted({one.blob for one in method.delegates}, key=lambda blob: blob.offset)
+        for span in {one.span for one in inside}:
+            number = bisect_right(begins, span.offset, key=lambda blob: blob.offset) - 1
+            if number >= 0 and span.offset < begins[number].offset + begins[number].size:
+                blobs[begins[number]] = (blobs[begins[number]] or 0) - span.size
+        grown = [one.growth for one in measured.delegates if one.method == name] if measured else []
+        is_measured = bool(grown) and all(growth is not None for growth in grown)
+        unknown = {one.backend_id: None for one in method.delegates if one.backend_id != _PACKING}
+        packed: dict[object, int | None] = {
+            (name, one.instruction, one.key or one.span): _size(one, data)
+            for one in own
+            if one.value is None and _backend(method, one) == _PACKING
+        }
+        packed |= {(name, backend): None for backend in unknown}
+        if is_measured:
+            packed = {(name, "measured"): sum(growth or 0 for growth in grown)}
+        return cls(
+            places={
+                WEIGHTS_IN_PROGRAM: {one.span: one.span.size for one in kernels},
+                WEIGHTS_IN_PTD: {
+                    _place(one, data): _size(one, data) for one in own if one.key is not None
+                },
+                WEIGHTS_IN_DELEGATES: {one.span: one.span.size for one in inside},
+                DELEGATES: blobs,
+                INITIAL: {one.span: one.span.size for one in initial},
+                PACKED: packed,
+                STATE_IN_DELEGATES: {(name, backend): None for backend in unknown},
+            },
+            sizes={**_state_sizes(state), **_planned_sizes(method, plan)},
+            packed_by=MEASURED if is_measured else ESTIMATE,
+        )
+
+    @classmethod
+    def together(
+        cls, program: Program, parts: Sequence[_Needs], buffers: Sequence[StateTensor]
+    ) -> _Needs:
+        """What all methods need when they are loaded together."""
+        places: dict[str, dict[object, int | None]] = {}
+        sizes: dict[str, int] = {}
+        for one in parts:
+            for owner, own in one.places.items():
+                places.setdefault(owner, {}).update(own)
+            for owner, size in one.sizes.items():
+                sizes[owner] = sizes.get(owner, 0) + size
+        named = {entry.blob: entry.blob.size for entry in program.named_data}
+        known = {place for own in places.values() for place in own}
+        places.setdefault(DELEGATES, {}).update(
+            {blob: size for blob, size in named.items() if blob not in known}
+        )
+        packed_by = {one.packed_by for one in parts if one.places[PACKED]}
+        return cls(
+            places,
+            {**sizes, **_state_sizes(buffers)},
+            MEASURED if packed_by == {MEASURED} else ESTIMATE,
+        )
+
+    def owners(self) -> tuple[OwnedMemory, ...]:
+        """The owners that have any bytes, in the order of `_OWNERS`."""
+        found = []
+        for owner in _OWNERS:
+            places = self.places.get(owner, {})
+            known = [size for size in places.values() if size is not None]
+            if owner in self.sizes:
+                if self.sizes[owner]:
+                    found.append(OwnedMemory(owner, self.sizes[owner], PLAN))
+            elif places and not known:
+                found.append(OwnedMemory(owner, None, UNKNOWN))
+            elif sum(known):
+                is_part = len(known) < len(places)
+                known_by = self.packed_by if owner == PACKED else FILE
+                found.append(OwnedMemory(owner, sum(known), known_by))
+                if is_part:
+                    found.append(OwnedMemory(f"{owner}, others", None, UNKNOWN))
+        return tuple(found)
+
+
+def _backend(method: Method, one: StoredTensor) -> str | None:
+    if one.instruction is None:
+        return None
+    return method.operator_of(method.instructions[one.instruction])
+
+
+def _place(one: StoredTensor, data: Sequence[ExternalData]) -> object:
+    """Where the data of a key is: keys may share their bytes."""
+    for number, file in enumerate(data):
+        if one.key in file.entries:
+            return number, file.entries[one.key or ""].blob
+    return one.key
+
+
+def _size(one: StoredTensor, data: Sequence[ExternalData]) -> int | None:
+    if one.key is None:
+        return one.span.size
+    for file in data:
+        if one.key in file.entries:
+            return file.entries[one.key].blob.size
+    return None if one.value is None else one.value.nbytes
+
+
+def _state_sizes(state: Iterable[StateTensor]) -> dict[str, int]:
+    sizes = {KV_CACHE: 0, OTHER_STATE: 0}
+    for one in state:
+        sizes[one.kind] += one.nbytes
+    return sizes
+
+
+def _planned_sizes(method: Method, plan: MemoryPlan) -> dict[str, int]:
+    """Split the planned memory that is not state at the instruction with most bytes alive, so that
+    the parts sum to it; and the inputs and outputs that are not planned."""
+    at = plan.peak_instructions[0] if plan.peak_instructions else 0
+    alive = plan.live_at(at) if plan.peak_bytes else ()
+    kept = _bytes_of(value for value in alive if value.role == "state")
+    around = _bytes_of(value for value in alive if value.role in ("input", "output"))
+    values = (method.values[index] for index in {*method.inputs, *method.outputs})
+    given = [
+        value.nbytes or 0
+        for value in values
+        if isinstance(value, TensorValue) and value.allocation is None and not value.is_constant
+    ]
+    return {
+        ACTIVATIONS: plan.peak_bytes - kept - around,
+        INPUTS: around,
+        FRAGMENTS: plan.planned_bytes - plan.peak_bytes,
+        CALLERS: sum(given),
+    }
+
+
+def _bytes_of(values: Iterable[PlannedValue]) -> int:
+    """Bytes of values that are alive together; those at one place count once."""
+    sizes: dict[object, int] = {}
+    for value in values:
+        sizes[value.place] = max(sizes.get(value.place, 0), value.nbytes)
+    return sum(sizes.values())
+
+
+# -- with the context length
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAtLength:
+    """The state of methods in a program for a context of `context` tokens.
+
+    per_token: bytes that the next token adds. full_windows: bytes of the caches that do not grow
+    any more. activations: of the method that needs most, None where that is not known. is_own: the
+    program was exported for this length.
+    """
+
+    context: int
+    kv_cache: int
+    other_state: int
+    per_token: int
+    full_windows: int
+    activations: int | None
+    is_own: bool
+
+
+def memory_by_context(
+    memory: ProgramMemory, methods: Sequence[str], lengths: Sequence[int]
+) -> tuple[MemoryAtLength, ...]:
+    """Compute the state of methods that share it (a group of `ProgramState`) by context length.
+
+    Shapes of activations have the context length as a number like others: what they take is known
+    for the length that the program was exported for only.
+
+    Raises `MissingDataError` if the context length of the program is not known, or if none of its
+    buffers grows with it.
+    """
+    state = memory.state
+    tensors = state.group(methods) if methods else ()
+    if state.context is None or not any(one.grows for one in tensors):
+        raise MissingDataError(
+            "no buffer of this program is known to grow with the context length",
+            hint="a program with a KV cache says its context length in a constant method "
+            "get_max_context_len or get_max_seq_len; --etrecord tells the buffers' names",
+        )
+    activations = max(
+        one.size or 0
+        for name in methods
+        for one in memory.methods[name]
+        if one.owner == ACTIVATIONS
+    )
+    found = []
+    for length in lengths:
+        sizes = {KV_CACHE: 0, OTHER_STATE: 0}
+        more, full = 0, 0
+        for one in tensors:
+            size = one.nbytes_at(length, state.context)
+            sizes[one.kind] += size
+            more += one.nbytes_at(length + 1, state.context) - size
+            if one.kind == KV_CACHE and one.grows is False and length >= (one.length or 0):
+                full += size
+        is_own = length == state.context
+        found.append(
+            MemoryAtLength(
+                length,
+                sizes[KV_CACHE],
+                sizes[OTHER_STATE],
+                more,
+                full,
+                activations if is_own else None,
+                is_own,
+            )
+        )
+    return tuple(found)
+
+
+def lengths_up_to(context: int, own: int | None = None) -> tuple[int, ...]:
+    """The last powers of two up to a context length, that length, and the program's own."""
+    powers = [1 << bit for bit in range(context.bit_length())][-_LENGTHS:]
+    return tuple(sorted({*powers, context, *([] if own is None else [own])}))
+
+
+# -- as tables
+
+
+def owners_section(memory: ProgramMemory) -> Section:
+    """A section with one row for each owner of memory of each method, then of all together."""
+    parts = list(memory.methods.items())
+    if len(parts) > 1:
+        parts.append((ALL_METHODS, memory.together))
+    return rows(
+        "memory_by_owner",
+        "Memory by method and owner",
+        (Column("method"), *_OWNER_COLUMNS),
+        [(method, *row) for method, owners in parts for row in _owner_rows(owners)],
+        tuple(_notes(memory)),
+    )
+
+
+_OWNER_COLUMNS = (
+    Column("owner"),
+    Column("size", Kind.BYTES),
+    Column("known_by", title="known by", priority=1),
+    Column("share", Kind.SHARE),
+)
+
+
+def _owner_rows(
+    owners: Sequence[OwnedMemory],
+) -> Iterator[tuple[str, int | None, str | None, float | None]]:
+    total = sum(one.size or 0 for one in owners)
+    for one in owners:
+        yield one.owner, one.size, one.known_by, _share(one.size, total)
+    yield TOTAL, total, None, _share(total, total)
+
+
+def owner_tables(memory: ProgramMemory, method: str) -> tuple[Table, ...]:
+    """Narrow tables of one method: who needs its memory, and, if a cache grows with the context
+    length, the cache by length, up to 8 times the program's own."""
+    owners = memory.methods.get(method, ())
+    if not owners:
+        return ()
+    content = [
+        (f"{owner} ({known_by})" if known_by in (ESTIMATE, MEASURED) else owner, size, share)
+        for owner, size, known_by, share in _owner_rows(owners)
+    ]
+    columns = [column for column in _OWNER_COLUMNS if column.name != "known_by"]
+    found = [Table.of_rows(columns, content, title=f"Memory of {method} by owner")]
+    own = memory.state.context
+    group = next((group for group in memory.state.groups if method in group), ())
+    if own is not None and any(one.grows for one in memory.state.group(group)):
+        shown = [row[:3] for row in _context_rows(memory, group, 8 * own)]
+        title = f"KV cache by context length, {own:,} as exported"
+        found.append(Table.of_rows(_CONTEXT_COLUMNS[:3], shown, title=title))
+    return tuple(found)
+
+
+def _share(size: int | None, total: int) -> float | None:
+    return size / total if size is not None and total else None
+
+
+def _notes(memory: ProgramMemory) -> Iterator[str]:
+    owners = [one for owned in memory.methods.values() for one in owned]
+    if any(one.owner == PACKED and one.known_by == ESTIMATE for one in owners):
+        yield (
+            "XNNPACK packs its weights into copies of its own, here as many bytes as the weights "
+            "have; etscope run --memory measures them."
+        )
+    copied = {name: _copied_caches(memory, name) for name in memory.state.methods}
+    if any(copied.values()):
+        sizes = " and ".join(
+            f"{format_bytes(size)} of {name}" for name, size in copied.items() if size
+        )
+        yield (
+            f"Activations have copies of caches, which grow as the caches do: {sizes}. Operators "
+            "such as index_put write them; ExecutorchBackendConfig(run_reinplace_pass=True) writes "
+            "in place."
+        )
+    unknown = sorted({one.owner for one in owners if one.size is None})
+    if unknown:
+        yield f"Not known, and not in the totals: {', '.join(unknown)}."
+    if len(memory.methods) > 1:
+        shared = sum(one.size or 0 for one in owners) - sum(
+            one.size or 0 for one in memory.together
+        )
+        yield f"Methods share {format_bytes(max(shared, 0))}: in all methods it counts once."
+
+
+def _copied_caches(memory: ProgramMemory, method: str) -> int:
+    """Bytes of the activations at a method's peak that are changed copies of whole caches."""
+    plan = memory.plans[method]
+    caches = (one for one in memory.state.methods[method] if one.kind == KV_CACHE)
+    copies = {value for one in caches for value in one.copies}
+    at = plan.peak_instructions[0] if plan.peak_instructions else 0
+    return _bytes_of(value for value in plan.live_at(at) if value.value in copies)
+
+
+def context_section(memory: ProgramMemory, context: int) -> Section:
+    """A section with one row for each context length up to `context`, for each group of methods
+    that share their state. Raises `MissingDataError` as `memory_by_context` does."""
+    own = memory.state.context
+    groups = [
+        group
+        for group in memory.state.groups
+        if any(one.grows for one in memory.state.group(group))
+    ] or [()]
+    content, unsure = [], 0
+    for group in groups:
+        tensors = memory.state.group(group) if group else ()
+        unsure += sum(one.kind == KV_CACHE and one.grows is None for one in tensors)
+        name = " and ".join(group)
+        content += [(name, *row) for row in _context_rows(memory, group, context)]
+    notes = [
+        f"The program was exported for a context of {own:,} ({memory.state.context_from}). Its "
+        "activations at another length are not known: their shapes have the length as a number."
+    ]
+    bounds = [
+        f"{value.tensor} of {name}"
+        for group in groups
+        for name in group
+        for value in memory.plans[name].values
+        if value.role == "input" and value.tensor.dynamism is ShapeDynamism.DYNAMIC_BOUND
+    ]
+    if bounds:
+        notes.append(f"Activations are planned for inputs of any size up to {', '.join(bounds)}.")
+    if unsure:
+        notes.append(
+            f"{unsure:,} caches are taken to stay as they are: their dimension of "
+            "positions is not known."
+        )
+    return rows(
+        "memory_by_context",
+        "Memory by context length",
+        (Column("method"), *_CONTEXT_COLUMNS),
+        content,
+        tuple(notes),
+    )
+
+
+_CONTEXT_COLUMNS = (
+    Column("context", Kind.COUNT),
+    Column("kv_cache", Kind.BYTES, title="KV cache"),
+    Column("per_token", Kind.BYTES, title="next token"),
+    Column("full_windows", Kind.BYTES, title="of it full windows", priority=1),
+    Column("other_state", Kind.BYTES, title="other state", priority=2),
+    Column("activations", Kind.BYTES, priority=1),
+    Column("is_own", Kind.BOOL, title="as exported", priority=2),
+)
+
+
+def _context_rows(
+    memory: ProgramMemory, methods: Sequence[str], context: int
+) -> Iterator[tuple[int | bool | None, ...]]:
+    lengths = lengths_up_to(context, memory.state.context)
+    for one in memory_by_context(memory, methods, lengths):
+        yield (
+            one.context,
+            one.kv_cache,
+            one.per_token,
+            one.full_windows,
+            one.other_state,
+            one.activations,
+            one.is_own,
+        )
+
+
+# -- all of it as a report
+
+
+def with_owners(report: Report, memory: ProgramMemory, context: int | None = None) -> Report:
+    """Return the `memory_report` of a program with the sections "memory_by_owner",
+    "memory_by_context" (up to a `context`, if one is given) and "memory_state" before its own.
+
+    Raises with a context what `memory_by_context` raises.
+    """
+    sections = [owners_section(memory)]
+    if context is not None:
+        sections.append(context_section(memory, context))
+    sections.append(state_section(memory.state))
+    shown = tuple(section for section in sections if len(section.table))
+    return replace(report, sections=(*shown, *report.sections))

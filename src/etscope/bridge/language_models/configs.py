@@ -1,0 +1,83 @@
+"""Models of transformers from a folder with a config.json, with its weights or random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers.models.auto import modeling_auto
+
+from etscope.bridge.failures import innermost
+from etscope.errors import UsageError
+
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+_NAMES = 3  # of weights, in a message
+
+
+def model_of_config(config_file: Path, seed: int | None) -> Any:
+    """Return the language model of a config.json, in float32: with the weights in files of
+    safetensors beside it, else with random ones of that seed.
+
+    No code that the folder may hold is run, and nothing is downloaded. Raises `UsageError` for a
+    config of no language model, and for weights that are damaged or of another model.
+    """
+    folder = config_file.parent
+    with _blaming(f"cannot read the config {config_file}"):
+        config = transformers.AutoConfig.from_pretrained(
+            config_file, local_files_only=True, trust_remote_code=False
+        )
+    loader = _loader(config, config_file)
+    if any((folder / name).is_file() for name in WEIGHTS):
+        with _blaming(f"cannot load the weights in {folder}"):
+            model, loading = loader.from_pretrained(
+                folder,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                local_files_only=True,
+                output_loading_info=True,
+            )
+        missing = sorted(loading["missing_keys"])
+        if missing:
+            raise UsageError(
+                f"the weights in {folder} lack {len(missing):,} of the model's, such as "
+                f"{', '.join(missing[:_NAMES])}",
+                hint=f"they are of another model than that of {config_file}, or a file is missing",
+            )
+        return model.eval()
+    if seed is not None:
+        torch.manual_seed(seed)
+    with _blaming(f"transformers cannot make the model of {config_file}"):
+        return loader.from_config(config, dtype=torch.float32).eval()
+
+
+def _loader(config: Any, config_file: Path) -> Any:
+    """Return the class of transformers that makes the language model of a config."""
+    kind = config.model_type
+    if kind in modeling_auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES:
+        return transformers.AutoModelForSpeechSeq2Seq
+    if kind in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
+        return transformers.AutoModelForImageTextToText
+    # Models that fill gaps in a text are among those of causal ones, as they can be made to be one.
+    fills_gaps = kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    if kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and (
+        not fills_gaps or getattr(config, "is_decoder", False)
+    ):
+        return transformers.AutoModelForCausalLM
+    raise UsageError(
+        f"{config_file} describes a model of the type {kind!r}, which is no language model that "
+        "generates text",
+        hint="give file.py:function, which returns the model and example inputs",
+    )
+
+
+@contextmanager
+def _blaming(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise UsageError(f"{what}: {innermost(error)}") from error

@@ -1,0 +1,251 @@
+"""`etscope generate`: generate tokens with a language model's program, and show its pace."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from etscope.cli.options.common import (
+    COUNT,
+    FILE,
+    POSITIVE,
+    SECONDS,
+    as_one_parameter,
+    choice_option,
+    data_option,
+    etrecord_option,
+    file_option,
+    library_option,
+    output_options,
+    path_option,
+    runner_option,
+    threads_option,
+)
+from etscope.cli.output.tables import OutputOptions
+
+if TYPE_CHECKING:
+    from etscope.run import GenerationRun
+
+INTERRUPTED = 130
+DEBUG_LEVELS = ("none", "program_outputs", "intermediate_outputs")
+
+
+def _range(
+    ctx: click.Context, option: click.Parameter, value: str | None
+) -> tuple[int, int] | None:
+    """Read two numbers, A..B, or one."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?", value)
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    if last < first:
+        raise click.BadParameter(f"{value!r} is not A..B, two numbers of calls", ctx, option)
+    return first, last
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateArguments:
+    """Values of the options of `etscope generate`, by their names."""
+
+    prompt: str | None
+    tokenizer: str | None
+    tokens: str | None
+    prompt_length: int | None
+    seed: int | None
+    inputs: tuple[str, ...]
+    max_new_tokens: int
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    end_token: tuple[int, ...]
+    ignore_end: bool
+    force_tokens: str | None
+    iterations: int
+    warmup: int
+    profiled_iterations: int
+    debug_level: str
+    values_at: tuple[int, int] | None
+    profiling_level: str
+    memory: bool
+    threads: int | None
+    libraries: tuple[str, ...]
+    runner: str
+    timeout: float | None
+    logits_out: Path | None
+    save: Path | None
+
+    def check(self) -> None:
+        """Raise `UsageError` for options that contradict each other, before anything runs."""
+        from etscope.errors import UsageError
+
+        kept = {
+            "--debug-level": self.debug_level != "none",
+            "--memory": self.memory,
+            "--profiling-level": self.profiling_level != "all",
+        }
+        for name, is_given in kept.items():
+            if is_given and self.save is None:
+                raise UsageError(f"{name} is kept in the files of the run", hint="add --save DIR")
+        if self.end_token and self.ignore_end:
+            raise UsageError("--end-token and --ignore-end exclude each other")
+        if self.logits_out is not None and self.logits_out.suffix != ".npz":
+            raise UsageError(f"logits are written as .npz, not {self.logits_out}")
+        if self.logits_out is not None and not self.logits_out.parent.is_dir():
+            raise UsageError(f"cannot write {self.logits_out}: there is no such folder")
+
+    def run(self, program: str, **more: Any) -> GenerationRun:
+        """Generate. `more` goes to `etscope.run.generate`."""
+        from etscope.run import generate
+
+        other = {"end_token", "ignore_end", "logits_out", "save"}
+        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in other}
+        ends = () if self.ignore_end else self.end_token or None
+        return generate(
+            program,
+            given.pop("prompt"),
+            **given,
+            end_tokens=ends,
+            logits=self.logits_out is not None,
+            trace=self.save is not None,
+            **more,
+        )
+
+
+_OPTIONS = (
+    click.option("--prompt", metavar="TEXT", help="The prompt, as text; needs --tokenizer."),
+    file_option("--tokenizer", help="The model's tokenizer.json, of the tokenizers library."),
+    click.option(
+        "--tokens",
+        metavar="IDS",
+        help="The prompt, as ids: 1,5,9, or a file of such text or .npy. -1: the place of the next "
+        "of --inputs.",
+    ),
+    click.option(
+        "--prompt-length", type=POSITIVE, metavar="N", help="A prompt of N ids drawn from --seed."
+    ),
+    click.option("--seed", type=COUNT, help="Of --prompt-length and of the sampler. Default: 0."),
+    file_option(
+        "--inputs",
+        "-i",
+        multiple=True,
+        help="Images and sound for the encoders, in their order: .npz, .npy, .safetensors, .pt. "
+        "Repeatable.",
+    ),
+    click.option(
+        "--max-new-tokens", type=POSITIVE, metavar="N", default=128, help="Tokens to generate."
+    ),
+    click.option(
+        "--temperature",
+        type=click.FloatRange(min=0),
+        metavar="X",
+        default=0.0,
+        help="0: take the likeliest token; else draw from softmax(logits / X).",
+    ),
+    click.option("--top-k", type=POSITIVE, metavar="N", help="Draw from the N likeliest."),
+    click.option(
+        "--top-p",
+        type=click.FloatRange(min=0, min_open=True, max=1),
+        metavar="X",
+        help="Draw from the likeliest that have the probability X together.",
+    ),
+    click.option(
+        "--end-token",
+        type=COUNT,
+        multiple=True,
+        metavar="ID",
+        help="Stop after this id. Repeatable. Default: the program's own.",
+    ),
+    click.option("--ignore-end", is_flag=True, help="Do not stop at end tokens."),
+    click.option(
+        "--force-tokens",
+        metavar="IDS",
+        help="Take these ids, whatever the logits are (teacher forcing); as --tokens.",
+    ),
+    click.option("--iterations", type=POSITIVE, default=3, help="Number of timed generations."),
+    click.option(
+        "--warmup", type=COUNT, default=1, help="Number of untimed generations before them."
+    ),
+    click.option(
+        "--profiled-iterations",
+        type=POSITIVE,
+        default=1,
+        help="Generations in the run that records the times of operators.",
+    ),
+    choice_option(
+        "--debug-level", DEBUG_LEVELS, "Values to record, of one generation, in a run of its own."
+    ),
+    click.option(
+        "--values-at",
+        callback=_range,
+        metavar="A..B",
+        help="Record values of these calls only, from 0. Native runner.",
+    ),
+    choice_option(
+        "--profiling-level", ("all", "method"), "Time each event, or whole methods only."
+    ),
+    click.option(
+        "--memory",
+        is_flag=True,
+        help="Measure who takes the process's memory, in a run of its own; with --save.",
+    ),
+    threads_option,
+    library_option,
+    runner_option,
+    click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Time limit of each run."),
+    path_option("--logits-out", help="Write the logits: .npz."),
+    path_option(
+        "--save", metavar="DIR", help="Write all files of the run, and run.json, into DIR."
+    ),
+)
+
+
+def _options(function: Any) -> Any:
+    names = {field.name for field in fields(GenerateArguments)}
+    return as_one_parameter(function, "options", GenerateArguments, _OPTIONS, names)
+
+
+@click.command()
+@click.argument("program", type=FILE)
+@_options
+@data_option
+@etrecord_option
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Continue although program and record, or program and tokenizer, do not match.",
+)
+@output_options
+def command(
+    program: str,
+    options: GenerateArguments,
+    data: str | None,
+    etrecord: str | None,
+    force: bool,
+    output: OutputOptions,
+) -> int:
+    """Generate tokens with PROGRAM, a language model, and show its pace: time to first token,
+    prefill and decode in tokens a second, time between tokens and its growth over the position.
+
+    The prompt is --prompt with --tokenizer, --tokens, or --prompt-length; without any, the model's
+    first token. Times are of a run without tracing; with --save, runs of their own record the
+    times of operators, and values. Ctrl-C ends it after the current call, and what was recorded
+    stays (exit code 130).
+    """
+    from etscope.cli.output.progress import progress
+    from etscope.run.generation import SCHEMA
+
+    options.check()
+    with progress(f"generating with {program}"):
+        run = options.run(program, data=data, etrecord=etrecord, verify=not force)
+    written = [] if options.save is None else list(run.save(options.save))
+    if options.logits_out is not None and not run.is_interrupted:
+        run.save_logits(options.logits_out)
+        written.append(options.logits_out)
+    for path in written:
+        click.echo(f"wrote {path}", err=True)
+    output.write_reports([run.report()], SCHEMA)
+    return INTERRUPTED if run.is_interrupted else 0

@@ -1,0 +1,248 @@
+"""Results of a language model on a text, and their tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.generation.agreement import Agreement
+from etscope.model.report import Report, Section, facts
+from etscope.model.table import Column, Kind, Table
+from etscope.run.generation.prompt import Tokenizer
+
+if TYPE_CHECKING:
+    from etscope.evaluation._tokens import Window
+
+Ints = npt.NDArray[np.int64]
+_COLUMN_NAMES = ("index", "window", "position", "call")
+SORTS = ("run", "error")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenPlaces:
+    """The places of predicted tokens, as columns int64 [tokens].
+
+    index: of the token in the text. window: its number. position: in the context of that window, of
+    the last token that it is predicted from. call: the number of the call that gave its logits, in
+    the window's run. phase: of that call, a text for each token.
+    """
+
+    index: Ints
+    window: Ints
+    position: Ints
+    call: Ints
+    phase: tuple[str, ...]
+
+    @classmethod
+    def joined(cls, parts: Sequence[TokenPlaces]) -> TokenPlaces:
+        """Return the places of all parts."""
+        columns = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMN_NAMES
+        }
+        return cls(**columns, phase=tuple(phase for part in parts for phase in part.phase))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TokenEvaluation:
+    """A language model beside its reference on a text.
+
+    program, reference: what they are called. agreement: at each predicted token; places: of these.
+    context, stride, windows: how the text was cut. text_tokens: of the whole text. saved: the
+    folder in which the call of the first token that differs was recorded. record: the file of the
+    program's record, if it is one.
+    """
+
+    program: str
+    reference: str
+    agreement: Agreement
+    places: TokenPlaces
+    windows: tuple[Window, ...]
+    context: int
+    stride: int
+    text_tokens: int
+    tokenizer: Tokenizer | None = None
+    record: str | None = None
+    saved: Path | None = None
+
+    @property
+    def divergence(self) -> int | None:
+        """The row of the first token at which the program does not say the same, ties apart; None
+        without one."""
+        return self.agreement.first_divergence
+
+    @property
+    def is_finding(self) -> bool:
+        """True if the program has NaN in logits where the reference has none."""
+        return bool(self.agreement.non_finite.any())
+
+    def is_within(self, max_kl: float | None = None, min_agreement: float | None = None) -> bool:
+        """Return whether the mean KL divergence is at most `max_kl`, nats, and the share of the
+        tokens without a flip at least `min_agreement`. NaN is within nothing."""
+        kl, top1 = self.agreement.mean_kl, self.agreement.top1_agreement
+        return (max_kl is None or kl <= max_kl) and (min_agreement is None or top1 >= min_agreement)
+
+    # -- in words
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The result in sentences."""
+        return tuple(self._notes())
+
+    def _notes(self) -> Iterator[str]:
+        found = self.agreement
+        flips, ties = int(found.flips.sum()), int(found.ties.sum())
+        if not flips:
+            where = "the token" if len(found) == 1 else f"all {len(found):,} tokens"
+            yield f"the likeliest token is the reference's at {where}"
+        else:
+            of_ties = f", {ties:,} of them ties" if ties else ""
+            yield (
+                f"another token than the reference's is the likeliest at {flips:,} of "
+                f"{len(found):,} tokens{of_ties}"
+            )
+        nan = int(found.non_finite.sum())
+        if nan:
+            yield f"the program's logits have NaN at {nan:,} tokens, the reference's have not"
+        yield from self._divergence_notes()
+        missing = self.text_tokens - 1 - len(found)
+        if missing:
+            yield (
+                f"{missing:,} tokens were not compared: the program gives logits of the last token "
+                "of a call alone (--prompt-length 1 compares them)"
+            )
+        if len(self.windows) > 1:
+            yield (
+                f"{len(self.windows):,} windows: each token is predicted once, from up to "
+                f"{self.context:,} tokens before it; a window predicts {self.stride:,} of them"
+            )
+
+    def _divergence_notes(self) -> Iterator[str]:
+        at = self.divergence
+        if at is None:
+            if self.agreement.first_flip is not None:
+                yield "no token differs by more than rounding: the flips are ties"
+            return
+        found, places = self.agreement, self.places
+        index, call = int(places.index[at]), int(places.call[at])
+        window = f" of window {places.window[at]}" if len(self.windows) > 1 else ""
+        position = f"{places.phase[at]} at position {places.position[at]}"
+        yield (
+            f"first diverging token: {index} (call {call}{window}, {position}): "
+            f"{self._named(int(found.top[at]))} in place of "
+            f"{self._named(int(found.reference_top[at]))}, which the reference has "
+            f"{found.gap[at]:.3g} above it"
+        )
+        record = "RECORD" if self.record is None else quote(self.record)
+        if self.saved is not None:
+            folder = quote(str(self.saved))
+            yield f"which operator: etscope numerics {folder} -r {record} --call {call}"
+        else:
+            yield (
+                "which operator: add --save DIR, which records that call, then "
+                f"etscope numerics DIR -r {record} --call {call}"
+            )
+
+    def _named(self, token: int) -> str:
+        text = self._text(token)
+        return f"token {token}" if text is None else f"{text!r} ({token})"
+
+    def _text(self, token: int) -> str | None:
+        if self.tokenizer is None:
+            return None
+        return str(self.tokenizer.library.decode([token], skip_special_tokens=False))
+
+    # -- tables
+
+    def report(self, *, by_token: bool = False, sort: str | None = None) -> Report:
+        """Return the summary, and with `by_token` the table of the tokens."""
+        found = self.agreement
+        nats: dict[str, Any] = {"kind": Kind.FLOAT, "unit": "nats"}
+        metrics = found.metrics
+        entries = [
+            (Column("reference"), self.reference),
+            (Column("tokens", Kind.COUNT, title="tokens compared"), len(found)),
+            (Column("text_tokens", Kind.COUNT, title="tokens of the text"), self.text_tokens),
+            (Column("windows", Kind.COUNT), len(self.windows)),
+            (Column("context", Kind.COUNT), self.context),
+            (Column("stride", Kind.COUNT), self.stride if len(self.windows) > 1 else None),
+            (Column("top1_agreement", Kind.SHARE, title="top-1 agreement"), found.top1_agreement),
+            (Column("flips", Kind.COUNT), metrics["flips"]),
+            (Column("ties", Kind.COUNT, title="flips that are ties"), metrics["ties"]),
+            (Column("mean_kl", title="KL divergence, mean", **nats), _plain(found.mean_kl)),
+            (Column("p50_kl", title="p50", **nats), _plain(metrics["p50_kl"])),
+            (Column("p99_kl", title="p99", **nats), _plain(metrics["p99_kl"])),
+            (Column("max_kl", title="max", **nats), _plain(metrics["max_kl"])),
+            (Column("perplexity", Kind.FLOAT), _plain(found.perplexity)),
+            (
+                Column("reference_perplexity", Kind.FLOAT, title="perplexity of the reference"),
+                _plain(found.reference_perplexity),
+            ),
+            (
+                Column("log_likelihood_difference", title="difference of ln p, mean", **nats),
+                _plain(found.log_likelihood_difference),
+            ),
+            (
+                Column("standard_error", title="its standard error", **nats),
+                _plain(found.standard_error),
+            ),
+            (Column("non_finite", Kind.COUNT, title="tokens with NaN"), metrics["non_finite"]),
+        ]
+        sections = [facts("agreement", "Agreement with the reference", entries)]
+        if by_token:
+            sections.append(Section("tokens", self.token_table(sort)))
+        at = self.divergence
+        about = {"program": self.program}
+        if at is not None:
+            about |= {
+                "first_diverging_token": str(int(self.places.index[at])),
+                "first_diverging_call": str(int(self.places.call[at])),
+            }
+        return Report(about, tuple(sections), summary=self.notes)
+
+    def token_table(self, sort: str | None = None) -> Table:
+        """Return a row for each predicted token. sort: "run", the order of the text, or "error",
+        the largest divergence first."""
+        found, places = self.agreement, self.places
+        with np.errstate(invalid="ignore"):
+            p, reference_p = np.exp(found.log_p), np.exp(found.reference_log_p)
+        texts = [self._text(token) for token in found.token.tolist()]
+        flip = np.where(found.ties, "tie", np.where(found.flips, "flip", ""))
+        several = len(self.windows) > 1
+        columns: dict[Column, Any] = {
+            Column("index", Kind.INT, title="token"): places.index,
+            **({Column("window", Kind.INT, priority=3): places.window} if several else {}),
+            Column("call", Kind.INT, priority=1): places.call,
+            Column("phase", priority=2): list(places.phase),
+            Column("position", Kind.INT, priority=3): places.position,
+            Column("id", Kind.INT, priority=1): found.token,
+            **({Column("text", priority=1): texts} if self.tokenizer is not None else {}),
+            Column("kl", Kind.FLOAT, "nats", "KL"): found.kl,
+            Column("flip"): [text or None for text in flip.tolist()],
+            Column("top", Kind.INT, title="program's"): found.top,
+            Column("reference_top", Kind.INT, title="reference's"): found.reference_top,
+            Column("rank", Kind.INT, title="its rank", priority=1): found.rank,
+            Column("margin", Kind.FLOAT, priority=2): found.margin,
+            Column("p", Kind.FLOAT, title="p", priority=2): p,
+            Column("reference_p", Kind.FLOAT, title="p of the reference", priority=2): reference_p,
+        }
+        order = np.arange(len(found))
+        if sort == "error":
+            order = np.argsort(-np.where(np.isnan(found.kl), math.inf, found.kl), kind="stable")
+        content = {
+            column: [values[index] for index in order.tolist()]
+            if isinstance(values, list)
+            else values[order].tolist()
+            for column, values in columns.items()
+        }
+        return Table.of(content, title="Tokens")
+
+
+def _plain(value: float | int | None) -> float | int | None:
+    return None if value is None or math.isnan(value) else value

@@ -1,0 +1,410 @@
+"""A language model on a text: whether it still says what its reference says, at each token.
+
+A long text is cut into windows of the context. Each token but the first of the text is predicted
+once: the first window predicts all of its tokens, each later one the next `stride` of them, from as
+many tokens before it as the context has room for. With the stride of a whole context these are the
+disjoint windows of lm-evaluation-harness (`loglikelihood_rolling`), with a shorter one the sliding
+windows of transformers' page on perplexity. Perplexity is over all of the predicted tokens.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.generation.agreement import Agreement
+from etscope.analysis.generation.layout import layout_of
+from etscope.analysis.memory import debug_buffer_bytes
+from etscope.errors import (
+    EtscopeError,
+    MismatchError,
+    MissingDataError,
+    MissingFileError,
+    NumericGapError,
+    UsageError,
+)
+from etscope.etrecord import as_record
+from etscope.evaluation._token_results import TokenEvaluation, TokenPlaces
+from etscope.evaluation._token_sources import (
+    LogitsSource,
+    ModuleLogits,
+    ProgramLogits,
+    Rows,
+    graph_logits,
+    teacher_task,
+)
+from etscope.formats.bytes.files import PathLike
+from etscope.formats.identify import ETRECORD, identify
+from etscope.optional import require
+from etscope.run import Place, generate
+from etscope.run.execute import AUTO
+from etscope.run.generation.prompt import (
+    Tokenizer,
+    check_tokenizer,
+    check_tokens,
+    open_tokenizer,
+    tokens_from,
+)
+from etscope.run.job import INTERMEDIATE_OUTPUTS
+from etscope.run.program import Opened, open_program
+
+Progress = Callable[[int, int | None], None]
+
+_DEFAULT_CONTEXT = 2048  # of a program that does not say what it takes
+# Values of all calls up to the one that is looked at are kept if they are no more than this: the
+# state of the cache is known from them then, and not computed again.
+_MOST_BYTES = 1 << 30
+_MOST_TEXT = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Tokens [begin, end) of a text, of which those from `first` on are predicted."""
+
+    begin: int
+    first: int
+    end: int
+
+
+def windows(count: int, context: int, stride: int) -> Iterator[Window]:
+    """Cut a text of `count` tokens: a window gives a model up to `context` tokens, and predicts
+    the one after each."""
+    first = 1
+    while first < count:
+        end = min(first + (context if first == 1 else stride), count)
+        yield Window(max(0, end - 1 - context), first, end)
+        first = end
+
+
+def evaluate_tokens(
+    program: Any,
+    tokens: Any,
+    *,
+    reference: Any = None,
+    etrecord: Any = None,
+    reference_graph: str | None = None,
+    tokenizer: PathLike | None = None,
+    context: int | None = None,
+    stride: int | None = None,
+    prompt_length: int | None = None,
+    save: PathLike | None = None,
+    data: PathLike | None = None,
+    libraries: PathLike | Sequence[PathLike] = (),
+    threads: int | None = None,
+    runner: str = "auto",
+    isolate: bool = True,
+    timeout: float | None = None,
+    verify: bool = True,
+    place: Place | None = None,
+    progress: Progress | None = None,
+) -> TokenEvaluation:
+    """Give a text to the program of a language model and to a reference, and compare their logits
+    at each token (teacher forcing).
+
+    program: as for `etscope.run.generate`. tokens: ids in a sequence, in text ("1,5,9"), or in a
+        file (text, .npy, .npz with `tokens`); with `tokenizer`, a tokenizer.json, a file of text.
+    reference: another program of the same vocabulary (such as the float32 export), an ETRecord
+        whose graphs are run in PyTorch, or a `torch.nn.Module` that takes tokens, int64 [1, n], and
+        returns logits [1, n, vocabulary], as those of transformers do. By default the program's
+        own record. etrecord: that record, when it does not come with the program.
+    reference_graph: the graph of the record, "exported_program" or "edge_dialect_exported_program";
+        by default the graph before it was quantised if the record has it, else the exported one.
+    context: tokens that a window gives to the models at most; by default what the program takes.
+        stride: tokens that each window but the first predicts; by default the context.
+    prompt_length: tokens at the beginning of each window that the program gets in one call, the
+        others follow one by one; by default the whole window if the program gives logits of each
+        token of a prompt, else one.
+    save: a folder to record the call in, with its values, at which the program first takes another
+        token: what `etscope numerics FOLDER --call N` looks at.
+    data, libraries, threads, runner, isolate, timeout, verify: as for `etscope.run.run`; the
+        timeout is for each window.
+    place: the machine that the program runs on; a reference always runs on this one.
+    progress: called with the number of windows that are done, and how many there are.
+
+    Raises `UsageError` for less than two tokens and a program that is no language model,
+    `MismatchError` for tokens that are not in the vocabulary, a reference of another one and a
+    context that the program does not have, and what `etscope.run.generate` raises.
+    """
+    opened = open_program(program, etrecord)
+    if verify:
+        opened.check_record()
+    opened.check_weights(data)
+    layout = layout_of(opened.program)
+    known = None if tokenizer is None else open_tokenizer(tokenizer)
+    if known is not None and verify:
+        check_tokenizer(known, layout)
+    ids = read_tokens(tokens, known)
+    if len(ids) < 2:
+        raise UsageError(
+            f"a text of {len(ids)} token{'s' if len(ids) != 1 else ''} has none to predict",
+            hint="give at least two: the first one is predicted from nothing",
+        )
+    check_tokens(ids, layout, "the text")
+    own = ProgramLogits(
+        opened=opened,
+        name=_name_of(opened.given, "the program"),
+        layout=layout,
+        prompt=_at_least("prompt_length", prompt_length, None),
+        data=None if data is None else Path(data).resolve(),
+        libraries=_files(libraries),
+        threads=threads,
+        runner=runner,
+        isolate=isolate,
+        timeout=timeout,
+        place=place,
+    )
+    other = _reference(own, reference, reference_graph)
+    size = _context(own, other, context)
+    step = _at_least("stride", stride, size)
+    assert step is not None
+    if step > size:
+        raise UsageError(f"a stride of {step:,} tokens is more than the context of {size:,}")
+    found = _compared(own, other, ids, list(windows(len(ids), size, step)), progress)
+    evaluation = TokenEvaluation(
+        program=own.name,
+        reference=other.name,
+        context=size,
+        stride=step,
+        text_tokens=len(ids),
+        tokenizer=known,
+        record=_record_name(opened, etrecord),
+        **found,
+    )
+    if save is None or evaluation.divergence is None:
+        return evaluation
+    saved = _save(evaluation, own, ids, save, verify=verify)
+    return replace(evaluation, saved=saved)
+
+
+def _at_least(name: str, given: int | None, default: int | None) -> int | None:
+    if given is not None and given < 1:
+        raise UsageError(f"{name} must be at least 1, not {given}")
+    return default if given is None else given
+
+
+def _files(paths: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
+    listed = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    for path in listed:
+        if not Path(path).is_file():
+            raise MissingFileError(f"file not found: {os.fspath(path)}")
+    return tuple(Path(path).resolve() for path in listed)
+
+
+def _name_of(given: str | None, default: str) -> str:
+    return default if given is None else Path(given).name
+
+
+def _record_name(opened: Opened, etrecord: Any) -> str | None:
+    """Return the file of the program's record, for a command; None if it is not in one."""
+    if isinstance(etrecord, (str, os.PathLike)):
+        return os.fspath(etrecord)
+    return opened.given if etrecord is None and opened.record is not None else None
+
+
+def read_tokens(given: Any, tokenizer: Tokenizer | None = None) -> list[int]:
+    """Return the ids of a text: see `evaluate_tokens`.
+
+    Raises `UsageError` for a file of text without a tokenizer.
+    """
+    if tokenizer is None or not isinstance(given, (str, os.PathLike)):
+        return tokens_from(given)
+    path = Path(given)
+    if not path.is_file():
+        raise MissingFileError(f"no file of text: {path}", hint="give a file, or ids: 1,5,9")
+    if path.suffix in (".npy", ".npz"):
+        return tokens_from(path)
+    if path.stat().st_size > _MOST_TEXT:
+        raise UsageError(f"{path}: more than {_MOST_TEXT:,} bytes of text")
+    return tokenizer.ids(path.read_text(errors="replace"))
+
+
+# -- the reference
+
+
+def _reference(own: ProgramLogits, given: Any, graph: str | None) -> LogitsSource:
+    """Open the reference. Raises as `evaluate_tokens`."""
+    if given is None:
+        record = own.opened.record
+        if record is None:
+            raise NumericGapError(
+                "logits are compared with a reference, and there is none",
+                hint="give another program or an ETRecord (reference=, --reference), or the "
+                "program's record (etrecord=, --etrecord)",
+            )
+        return graph_logits(own.opened, record, graph)
+    is_file = isinstance(given, (str, os.PathLike))
+    if (is_file and identify(os.fspath(given)) == ETRECORD) or _is_record(given):
+        record = as_record(given)
+        opened = own.opened if record.program_view() is None else open_program(given)
+        return graph_logits(opened, record, graph)
+    if graph is not None:
+        raise UsageError("a graph is chosen of an ETRecord, and the reference is none")
+    if callable(given):
+        require("torch", wanted_by="a reference in PyTorch")
+        return ModuleLogits(given, f"{_title(given)}, in PyTorch")
+    opened = open_program(given)
+    opened.check_weights(None)
+    try:
+        layout = layout_of(opened.program)
+    except UsageError as error:
+        raise UsageError(f"the reference: {error.message}", hint=error.hint) from error
+    if layout.vocabulary_size != own.layout.vocabulary_size:
+        raise _other_vocabulary(layout.vocabulary_size, own.layout.vocabulary_size)
+    return replace(
+        own,
+        opened=opened,
+        name=_name_of(opened.given, "the reference"),
+        layout=layout,
+        prompt=None,
+        data=None,
+        runner=own.runner if own.place is None else AUTO,
+        place=None,
+    )
+
+
+def _is_record(given: Any) -> bool:
+    return hasattr(given, "graph_names") or hasattr(given, "edge_dialect_program")
+
+
+def _title(module: Any) -> str:
+    return getattr(module, "__name__", None) or type(module).__name__
+
+
+def _other_vocabulary(reference: int, program: int) -> MismatchError:
+    return MismatchError(
+        f"the reference has a vocabulary of {reference:,} tokens, and the program of {program:,}: "
+        "they are of different models",
+        hint="take a reference of the same model, such as its export without quantisation",
+    )
+
+
+def _context(own: LogitsSource, other: LogitsSource, wanted: int | None) -> int:
+    known = [one.context for one in (own, other) if one.context is not None]
+    most = min(known, default=None)
+    size = _at_least("context", wanted, most or _DEFAULT_CONTEXT)
+    assert size is not None
+    if most is not None and size > most:
+        raise MismatchError(
+            f"a context of {size:,} tokens, and the cache has {most:,}",
+            hint="leave out --context (context=), or export the model with a larger cache",
+        )
+    return size
+
+
+# -- the comparison
+
+
+def _compared(
+    own: ProgramLogits,
+    other: LogitsSource,
+    ids: Sequence[int],
+    cut: Sequence[Window],
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """Compare window by window; return the agreement, and the place of each token."""
+    parts: list[Agreement] = []
+    places: list[TokenPlaces] = []
+    for number, window in enumerate(cut):
+        if progress is not None:
+            progress(number, len(cut))
+        given = ids[window.begin : window.end]
+        rows = own.rows(given)
+        reference = _checked(other.rows(given), own, rows)
+        wanted = np.arange(window.first - window.begin - 1, len(given) - 1)
+        kept = wanted[np.isin(wanted, rows.positions) & np.isin(wanted, reference.positions)]
+        if not len(kept):
+            continue
+        following = np.asarray(given, np.int64)[kept + 1]
+        parts.append(Agreement.of(_at(reference, kept), _at(rows, kept), following))
+        places.append(_places(rows, kept, number, window.begin))
+    if not parts:
+        raise MissingDataError(
+            "there is no token that both the program and the reference give logits for",
+            hint="a program that gives logits of the last token of a call alone takes tokens one "
+            "by one: prompt_length=1 (--prompt-length 1)",
+        )
+    joined = TokenPlaces.joined(places)
+    return {"agreement": Agreement.joined(parts), "places": joined, "windows": tuple(cut)}
+
+
+def _checked(found: Rows, own: ProgramLogits, rows: Rows) -> Rows:
+    """Return the reference's rows. Raises `MismatchError` for those of another vocabulary."""
+    if found.logits.shape[-1] != rows.logits.shape[-1]:
+        raise _other_vocabulary(found.logits.shape[-1], own.layout.vocabulary_size)
+    return found
+
+
+def _at(rows: Rows, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Return the logits of some positions; a view where they follow each other."""
+    order = np.argsort(rows.positions, kind="stable")
+    found = order[np.searchsorted(rows.positions, positions, sorter=order)]
+    if len(found) and np.array_equal(found, np.arange(found[0], found[0] + len(found))):
+        return rows.logits[found[0] : found[0] + len(found)]
+    return rows.logits[found]
+
+
+def _places(rows: Rows, kept: npt.NDArray[np.int64], window: int, begin: int) -> TokenPlaces:
+    numbers = [rows.call_of(position) for position in kept.tolist()]
+    calls = rows.calls
+    assert calls is not None and all(number is not None for number in numbers)
+    call = np.array(numbers, np.int64)
+    return TokenPlaces(
+        index=begin + kept + 1,
+        window=np.full(len(kept), window, np.int64),
+        position=kept.astype(np.int64),
+        call=call,
+        phase=tuple(calls.phases[index] for index in calls.phase[call].tolist()),
+    )
+
+
+# -- the call of the first token that differs
+
+
+def _save(
+    evaluation: TokenEvaluation,
+    own: ProgramLogits,
+    ids: Sequence[int],
+    folder: PathLike,
+    *,
+    verify: bool,
+) -> Path:
+    """Record the call of the first token that differs, with the calls before it and its values."""
+    at = evaluation.divergence
+    assert at is not None
+    places = evaluation.places
+    window = evaluation.windows[int(places.window[at])]
+    given = ids[window.begin : window.end]
+    prompt = len(teacher_task(own.layout, given, own.prompt).context)
+    # The last forced token is not given to the program any more.
+    forced = given[prompt : max(prompt + 1, int(places.position[at]) + 2)]
+    call = int(places.call[at])
+    size = sum(debug_buffer_bytes(own.opened.program, name) for name in own.layout.all_rows)
+    first = 0 if size * (call + 1) <= _MOST_BYTES else call
+    try:
+        with generate(
+            own.opened,
+            tokens=given[:prompt],
+            force_tokens=forced,
+            iterations=1,
+            warmup=0,
+            debug_level=INTERMEDIATE_OUTPUTS,
+            values_at=(first, call),
+            data=own.data,
+            libraries=own.libraries,
+            threads=own.threads,
+            runner=own.runner,
+            isolate=own.isolate,
+            timeout=own.timeout,
+            verify=verify,
+        ) as run:
+            run.save(folder)
+    except EtscopeError as error:
+        error.message = f"recording call {call}: {error.message}"
+        raise
+    return Path(folder)

@@ -1,0 +1,358 @@
+"""The app's times beside the runtime's, on dumps of a real app that logs as ExecuTorch's does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("executorch")
+
+from etscope.analysis.generation.reconcile import (
+    Reconciliation,
+    executions,
+    findings_of,
+    reconcile_app,
+    reconcile_calls,
+    reconciliation_table,
+)
+from etscope.analysis.profile.trace import Trace
+from etscope.cli import main
+from etscope.errors import CyclesError, MismatchError
+from etscope.formats.app_report import AppReport, parse_app_report, read_app_report
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etdump.writer import ETDumpWriter
+from etscope.formats.generation import GenerationCalls
+from etscope.formats.program.pte import read_pte
+from etscope.formats.run_json import read_run_json
+from etscope.units import TimeScale
+from tests.support.run.llm_app import App, decoder_program
+
+# Two generations with the prompt in one call are as many calls as one of it token by token.
+PROMPT, FURTHER = 14, 12
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run of the app: its program, its dump and its log."""
+
+    program: Path
+    dump: Path
+    log: Path
+
+    def trace(self, *, with_program: bool = True) -> Trace:
+        return Trace(
+            read_etdump(self.dump), program=read_pte(self.program) if with_program else None
+        )
+
+    @property
+    def report(self) -> AppReport:
+        return read_app_report(self.log)
+
+    def reconciled(self) -> Reconciliation:
+        return reconcile_app(self.trace(), self.report)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return decoder_program(tmp_path_factory.mktemp("program"))
+
+
+def run_app(program: Path, folder: Path, name: str, **options: Any) -> Ran:
+    app = App(program, by_token=options.get("by_token", False))
+    if options.get("warm_up"):
+        app.generate(PROMPT, FURTHER, warm_up=True)
+    app.generate(PROMPT, FURTHER)
+    if options.get("again"):
+        app.generate(PROMPT // 2, FURTHER // 2)
+    log = folder / f"{name}.log"
+    log.write_text("\n".join(["I 00:00:00.000009 executorch:main.cpp:81] …", *app.log]) + "\n")
+    return Ran(program, app.save_dump(folder / f"{name}.etdump"), log)
+
+
+@pytest.fixture(scope="module")
+def runs(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    folder = tmp_path_factory.mktemp("runs")
+    kinds: dict[str, dict[str, Any]] = {
+        "at once": {},
+        "by token": {"by_token": True},
+        "warm": {"warm_up": True},
+        "twice": {"again": True},
+    }
+    return {
+        name: run_app(program, folder, name.replace(" ", "_"), **options)
+        for name, options in kinds.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        ("at once", (1, FURTHER)),
+        ("by token", (PROMPT, FURTHER)),
+        ("warm", (1, FURTHER)),
+        ("twice", (2, FURTHER + FURTHER // 2)),
+    ],
+)
+def test_phases_are_those_that_ran(runs: dict[str, Ran], name: str, calls: tuple[int, int]) -> None:
+    ran = runs[name]
+    found = ran.reconciled()
+
+    prefill, decode, total = found.phases
+    assert [one.phase for one in found.phases] == ["prefill", "decode", "all"]
+    assert (prefill.calls, decode.calls) == calls
+    assert (prefill.tokens, decode.tokens) == (
+        ran.report.prompt_tokens,
+        ran.report.generated_tokens,
+    )
+    assert found.by_token == (name == "by token")
+    # The runtime's times are those of the dump, without the methods that return constants.
+    ns = executions(ran.trace()).ns
+    kept = ns[-total.calls :] if total.calls else ns
+    assert len(ns) == (2 if name == "warm" else 1) * sum(calls)
+    assert total.runtime_ns == pytest.approx(kept.sum())
+    if name == "at once":
+        assert prefill.runtime_ns == pytest.approx(ns[0])
+    assert ("left out" in " ".join(found.notes)) == (name == "warm")
+    # A real app takes longer than its runtime, and its parts add up.
+    assert total.app_ns is not None and total.difference_ns is not None
+    assert 0 < total.difference_ns < total.app_ns
+    assert total.rest_ns == pytest.approx(total.difference_ns - (total.sampling_ns or 0))
+    assert total.app_ns == prefill.app_ns + decode.app_ns  # type: ignore[operator]
+
+
+def test_the_program_is_not_needed(runs: dict[str, Ran]) -> None:
+    ran = runs["by token"]
+    without = reconcile_app(ran.trace(with_program=False), ran.report)
+    assert without.phases == ran.reconciled().phases
+
+
+def test_the_apps_numbers_tell_the_phases_of_a_trace(runs: dict[str, Ran]) -> None:
+    """A prompt that is evaluated token by token looks like decoding otherwise."""
+    ran = runs["by token"]
+    assert ran.trace().calls_of_runs.phases in ((), ("decode",))
+    told = replace(ran.trace(), app=ran.report).calls_of_runs
+
+    known = [phase for phase in told.phase if phase is not None]
+    assert known == ["prefill"] * PROMPT + ["decode"] * FURTHER
+    assert told.position[-1] == PROMPT + FURTHER - 1
+    assert told.inferred is not None and "app" in told.inferred
+
+
+def test_findings(runs: dict[str, Ran]) -> None:
+    kinds = [one.kind for one in findings_of(runs["by token"].reconciled())]
+    assert sorted(kinds) == ["outside-the-runtime", "prompt-by-token"]
+    kinds = [one.kind for one in findings_of(runs["at once"].reconciled())]
+    assert kinds == ["outside-the-runtime"]
+
+
+def changed(report: AppReport, **changes: Any) -> AppReport:
+    (one,) = report.generations
+    return replace(report, generations=(replace(one, **changes),))
+
+
+def test_an_app_that_contradicts_its_runtime_is_told(runs: dict[str, Ran]) -> None:
+    ran = runs["at once"]
+    (one,) = ran.report.generations
+    assert one.inference_ns is not None and one.prefill_ns is not None
+    half = changed(ran.report, inference_ns=one.prefill_ns + (one.decode_ns or 0) // 2)
+
+    found = reconcile_app(ran.trace(), half)
+    table = reconciliation_table(found)
+    assert [f["kind"] for f in table.findings] == ["app-contradicts"] * len(table.findings)
+    assert "Decode: the runtime's" in table.findings[0]["sentence"]
+    assert min(table.values["difference"]) < 0  # it is shown as it is
+
+    far = reconcile_app(ran.trace(), ran.report, TimeScale.US)
+    assert findings_of(far)[0].kind == "app-contradicts"
+    assert "--source-unit" in findings_of(far)[0].sentence
+    with pytest.raises(CyclesError):
+        reconcile_app(ran.trace(), ran.report, TimeScale.CYCLES)
+
+
+def test_a_dump_of_a_faster_run_is_told(runs: dict[str, Ran]) -> None:
+    """The app says that its time was in the runtime, whose time is far less."""
+    ran = runs["at once"]
+    (one,) = ran.report.generations
+    assert one.inference_ns is not None and one.execution_ns is not None
+    slow = changed(ran.report, inference_ns=9 * one.inference_ns, execution_ns=8 * one.execution_ns)
+    (finding,) = findings_of(reconcile_app(ran.trace(), slow))
+    assert finding.kind == "app-contradicts"
+    assert "were in Module::execute, but the dump has" in finding.sentence
+
+
+def test_sampling_beyond_what_is_left_is_told(runs: dict[str, Ran]) -> None:
+    ran = runs["at once"]
+    found = reconcile_app(
+        ran.trace(), changed(ran.report, sampling_ns=ran.report.generations[0].inference_ns)
+    )
+    assert "of sampling are more than" in findings_of(found)[0].sentence
+
+
+@pytest.mark.parametrize("change", [{"generated_tokens": FURTHER + 9}, {"generated_tokens": 3}])
+def test_a_log_of_another_run(runs: dict[str, Ran], change: dict[str, int]) -> None:
+    ran = runs["at once"]
+    with pytest.raises(MismatchError, match=r"another run: 14 prompt and .* the dump has 13"):
+        reconcile_app(ran.trace(), changed(ran.report, **change))
+
+
+def two_methods() -> Trace:
+    """An embedding of 1 us before each call of the decoder of 10 us; the prompt takes one call."""
+    writer = ETDumpWriter()
+    for call in range(5):
+        for name, ticks in (("embedding.out", 1_000), ("mm.out", 10_000 + (call == 0) * 40_000)):
+            place = {"chain_index": 0, "instruction_id": 0}
+            writer.create_event_block("Execute")
+            writer.log_profiling(f"native_call_{name}", 0, ticks, **place)
+            writer.log_profiling("OPERATOR_CALL", 0, ticks, **place)
+            writer.log_profiling("Method::execute", 0, ticks)
+    return Trace(read_etdump(writer.finish()))
+
+
+def test_an_embedding_is_of_the_call_that_follows() -> None:
+    report = parse_app_report(
+        {
+            "source": "PyTorchObserver",
+            "generations": [
+                {
+                    "prompt_tokens": 9,
+                    "generated_tokens": 4,
+                    "inference_ns": 200_000,
+                    "prefill_ns": 80_000,
+                }
+            ],
+        }
+    )
+    prefill, decode, _ = reconcile_app(two_methods(), report).phases
+    assert (prefill.calls, prefill.tokens, prefill.runtime_ns) == (2, 9, 51_000)
+    assert (decode.calls, decode.tokens, decode.runtime_ns) == (8, 4, 44_000)
+    assert decode.sampling_ns is None
+
+
+def own_calls(count: int = 5) -> GenerationCalls:
+    """Two methods in turn, each 5 us apart, as `etscope generate` notes them."""
+    calls = 2 * count
+    column = np.arange(calls, dtype=np.int64)
+    decoder = column % 2
+    return GenerationCalls(
+        methods=("token_embedding", "text_decoder"),
+        phases=("prefill", "decode"),
+        run=np.zeros(calls, np.int64),
+        method=decoder,
+        phase=(column > 1).astype(np.int64),
+        position=np.maximum(0, 8 + column // 2 - (column < 2) * 8),
+        tokens=np.where(column < 2, 9, 1),
+        start_ns=column * 60_000,
+        execute_ns=np.where(decoder, 55_000, 2_000),
+        sampling_ns=decoder * 3_000,
+    )
+
+
+def test_the_calls_of_generate_have_their_sampling_and_host() -> None:
+    found = reconcile_calls(two_methods(), own_calls())
+    prefill, decode, total = found.phases
+
+    assert (prefill.tokens, decode.tokens, total.tokens) == (9, 4, 13)
+    assert prefill.app_ns == 2 * 60_000
+    assert decode.app_ns == 7 * 60_000 + 58_000  # the last call ends when its token is chosen
+    assert (prefill.runtime_ns, decode.runtime_ns) == (51_000, 44_000)
+    assert (prefill.sampling_ns, decode.sampling_ns) == (3_000, 12_000)
+    assert total.rest_ns == total.difference_ns - 15_000  # type: ignore[operator]
+    with pytest.raises(MismatchError, match=r"run\.json has 8 calls, the dump 10"):
+        reconcile_calls(two_methods(), own_calls(4))
+
+
+# -- The command.
+
+
+def inspect(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main(["inspect", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("columns", ["80", "140"])
+def test_a_person_sees_the_app_below_the_tables(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    runs: dict[str, Ran],
+    columns: str,
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    ran = runs["at once"]
+    monkeypatch.chdir(ran.dump.parent)
+    given = (ran.dump.name, "-p", "decoder.pte", "--app-log", ran.log.name, "-n", 2)
+    Path("decoder.pte").write_bytes(ran.program.read_bytes())
+    code, out, err = inspect(capsys, *given)
+
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= int(columns)
+    assert "forward · prefill · 1 run" in out
+    assert f"forward · decode · {FURTHER} runs" in out
+    table = out[out.index("PyTorchObserver and the runtime") :]
+    assert "tokenizer," in table and "sampling" in table
+    assert "are outside of the runtime" in " ".join(table.split())
+    assert "first token after" in table
+
+
+def test_a_program_gets_the_app_alone(
+    capsys: pytest.CaptureFixture[str], runs: dict[str, Ran]
+) -> None:
+    ran = runs["at once"]
+    code, out, _ = inspect(capsys, ran.dump, "--app-log", ran.log, "-f", "json")
+    found = json.loads(out)
+    assert code == 0
+    assert [row["phase"] for row in found["rows"]] == ["prefill", "decode", "all"]
+    assert found["rows"][1]["calls"] == FURTHER
+
+
+def test_the_report_is_kept_in_run_json(
+    capsys: pytest.CaptureFixture[str], runs: dict[str, Ran], tmp_path: Path
+) -> None:
+    ran = runs["at once"]
+    (tmp_path / "run.etdp").write_bytes(ran.dump.read_bytes())
+    (tmp_path / "run.json").write_text('{"device": "pixel", "program": "decoder.pte"}')
+    code, first, err = inspect(
+        capsys, tmp_path, "-p", ran.program, "--app-log", ran.log, "--keep-app-log"
+    )
+    assert code == 0
+    assert "the app's report is kept in" in err
+    saved = read_run_json(tmp_path / "run.json")
+    assert saved.text("device") == "pixel"
+    assert saved.generation is not None and saved.generation.app is not None
+    assert parse_app_report(saved.generation.app) == ran.report
+
+    code, again, err = inspect(capsys, tmp_path, "-p", ran.program)  # the log is not needed now
+    assert (code, again, err) == (0, first, "")
+
+    code, _, err = inspect(capsys, tmp_path, "--app-log", runs["twice"].log)
+    assert code == 3
+    assert "the app's log is of another run" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--keep-app-log",), 2, "--keep-app-log needs --app-log"),
+        (("--app-log", "{log}", "--keep-app-log"), 2, "there is no run.json beside"),
+        (("--app-log", "{log}", "--coverage"), 2, "--app-log does not go with --coverage"),
+        (("--app-log", "{dump}"), 4, "no line PyTorchObserver"),
+        (("--app-log", "none.log"), 2, "app's log file not found"),
+        (("--app-log", "{other}"), 3, "the app's log is of another run"),
+    ],
+)
+def test_a_wrong_call_is_told(
+    capsys: pytest.CaptureFixture[str],
+    runs: dict[str, Ran],
+    arguments: tuple[str, ...],
+    code: int,
+    message: str,
+) -> None:
+    ran = runs["at once"]
+    names = {"log": ran.log, "dump": ran.dump, "other": runs["twice"].log}
+    found, _, err = inspect(capsys, ran.dump, *(one.format(**names) for one in arguments))
+    assert (found, message in err) == (code, True), err

@@ -1,0 +1,142 @@
+"""What apps measured in a dataset: from run.json, and from logs and benchmarks beside dumps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("executorch")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+pytest.importorskip("duckdb")
+
+from etscope.fleet import Dataset, collect, query  # noqa: E402
+from etscope.formats.app_report import read_app_report  # noqa: E402
+from etscope.formats.run_json import keep_app_report  # noqa: E402
+from tests.support.run.llm_app import App, decoder_program  # noqa: E402
+
+COLUMNS = (
+    "app_generations, app_prompt_tokens, app_generated_tokens, app_load_ns, app_first_token_ns, "
+    "app_total_ns, app_prefill_rate, app_decode_rate"
+)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, str]:
+    """The dump and the log of a run of the app."""
+    folder = tmp_path_factory.mktemp("ran")
+    app = App(decoder_program(folder))
+    app.generate(9, 6)
+    return app.save_dump(folder / "x.etdump").read_bytes(), "\n".join(["hello", *app.log, "bye"])
+
+
+def rows(dataset: Path, columns: str = COLUMNS) -> list[tuple[Any, ...]]:
+    return list(query(Dataset.open(dataset), f"select {columns} from dumps order by path").rows())
+
+
+@pytest.mark.parametrize("name", ["phone.log", "app.log"])
+def test_a_log_beside_a_dump(ran: tuple[bytes, str], tmp_path: Path, name: str) -> None:
+    (tmp_path / "runs").mkdir()
+    dump = tmp_path / "runs" / "phone.etdump"
+    dump.write_bytes(ran[0])
+    dump.with_name(name).write_text(ran[1])
+    done = collect([tmp_path / "runs"], tmp_path / "ds")
+    report = read_app_report(dump.with_name(name))
+
+    assert (done.taken, done.bad) == (1, ())
+    (found,) = rows(tmp_path / "ds")
+    assert found[:3] == (1, 9, 6)
+    assert found[4:6] == (report.first_token_ns, report.inference_ns)
+    assert found[6:] == pytest.approx((report.prefill_rate, report.decode_rate))
+    assert found[5] > rows(tmp_path / "ds", "execute_ns")[0][0] > 0
+
+
+def test_what_run_json_keeps(ran: tuple[bytes, str], tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "run.etdp").write_bytes(ran[0] + (b"\0" if name == "b" else b""))
+        (folder / "run.json").write_text(json.dumps({"device": "pixel"}))
+    log = tmp_path / "observed.txt"
+    log.write_text(ran[1])
+    keep_app_report(tmp_path / "runs" / "a" / "run.etdp", read_app_report(log))
+    collect([tmp_path / "runs"], tmp_path / "ds")
+
+    with_app, without = rows(tmp_path / "ds")
+    assert with_app[:3] == (1, 9, 6)
+    assert set(without) == {None}
+    assert rows(tmp_path / "ds", "device") == [("pixel",), ("pixel",)]
+
+
+def test_a_run_of_etscope_generate_knows_its_calls(tmp_path: Path) -> None:
+    """Three generations in one dump, and an app that reports one with the same prompt."""
+    from etscope.run import generate
+
+    program = decoder_program(tmp_path)
+    options: dict[str, Any] = {"max_new_tokens": 5, "profiled_iterations": 3, "iterations": 1}
+    with generate(program, tokens=[3, 1, 4], **options) as done:
+        done.save(tmp_path / "ran")
+    app = App(program)
+    app.generate(3, 4)
+    (tmp_path / "ran" / "app.log").write_text(app.log[0])
+    done_collecting = collect([tmp_path / "ran"], tmp_path / "ds")
+    assert (done_collecting.taken, done_collecting.bad) == (1, ())
+    assert rows(tmp_path / "ds", "app_generated_tokens, executions") == [(4, 15)]
+
+
+def test_a_benchmark_names_the_device_and_the_model(ran: tuple[bytes, str], tmp_path: Path) -> None:
+    (tmp_path / "result.etdump").write_bytes(ran[0])
+    results = [
+        {
+            "benchmarkModel": {"name": "llama", "backend": "xnnpack", "quantization": "8da4w"},
+            "metric": name,
+            "actualValue": value,
+            "targetValue": 0.0,
+            "deviceInfo": {"device": "samsung", "arch": "SM-S918B", "os": "Android 15"},
+        }
+        for name, value in (("generate_time(ms)", 1200.0), ("token_per_sec", 12.5))
+    ]
+    (tmp_path / "benchmark_results.json").write_text(json.dumps(results))
+    collect([tmp_path / "result.etdump"], tmp_path / "ds")
+
+    assert rows(tmp_path / "ds", "device, model, app_total_ns, app_decode_rate") == [
+        ("samsung SM-S918B", "llama", 1.2e9, 12.5)
+    ]
+
+
+def test_a_log_that_is_not_of_the_dump_is_told(ran: tuple[bytes, str], tmp_path: Path) -> None:
+    (tmp_path / "phone.etdump").write_bytes(ran[0])
+    log = tmp_path / "phone.log"
+    for content, message in (
+        (ran[1].replace('"generated_tokens":6', '"generated_tokens":60'), "is of another run"),
+        (ran[1][:-60], "the JSON after PyTorchObserver is damaged"),
+    ):
+        log.write_text(content)
+        done = collect([tmp_path / "phone.etdump"], tmp_path / "ds")
+        assert done.taken == 0
+        assert message in done.bad[0].error
+
+    log.write_text("no such line\n")  # another program's log
+    assert collect([tmp_path / "phone.etdump"], tmp_path / "ds").taken == 1
+    assert set(rows(tmp_path / "ds")[0]) == {None}
+
+
+def test_datasets_of_an_earlier_etscope_are_read(ran: tuple[bytes, str], tmp_path: Path) -> None:
+    """Their files have no such columns."""
+    dump = tmp_path / "phone.etdump"
+    dump.write_bytes(ran[0])
+    dump.with_suffix(".log").write_text(ran[1])
+    collect([dump], tmp_path / "ds")
+    ((path),) = (tmp_path / "ds" / "dumps").glob("*.parquet")
+    table = pq.read_table(path)
+    pq.write_table(table.select([n for n in table.column_names if not n.startswith("app_")]), path)
+
+    assert set(rows(tmp_path / "ds")[0]) == {None}
+    second = tmp_path / "second.etdump"
+    second.write_bytes(ran[0] + b"\0")
+    second.with_suffix(".log").write_text(ran[1])
+    collect([second], tmp_path / "ds")
+    assert [row[0] for row in rows(tmp_path / "ds")] == [None, 1]
