@@ -59,9 +59,9 @@ def node_info(
     times: NodeTimes | None = None,
     scale: Scale | None = None,
 ) -> Report:
-    """Build a report with the sections "node", "times", "work", "arguments", "outputs", "users", "modules",
-    "stack", "metadata", "origins", "delegate", "delegated" and "subgraphs"; those without content
-    are left out."""
+    """Build a report with the sections "node", "times", "work", "arguments", "outputs", "users",
+    "modules", "stack", "metadata", "origins", "delegate", "delegated" and "subgraphs"; those
+    without content are left out."""
     using = [place.graph.by_name[name] for name in place.graph.users[place.node.name]]
     users = rows(
         "users",

@@ -18,9 +18,7 @@ from etscope.analysis.work.columns import (
     NAMES,
     SHOWN,
     SORTED_BY,
-    WORK_COLUMNS,
     sorted_by,
-    work_cells,
     work_columns,
     work_notes,
 )
@@ -149,7 +147,10 @@ def profile_table(
     everything = [*rows, *closing_rows(profile, hidden)]
     statistics = _statistics(everything, scale)
     times = [row.ticks if row.is_time and not row.own_clock else None for row in everything]
-    grown = growth_columns(profile, times, scale)
+    added = {
+        **growth_columns(profile, times, scale),
+        **work_columns(work, [[row] for row in everything], scale),
+    }
     total = float(profile.total.mean())
     of_backends = backend_columns(profile.rows)
     cells = []
@@ -170,8 +171,7 @@ def profile_table(
                     for name, column in statistics.items()
                 },
                 **_cells(row, scale),
-                **{column.name: values[number] for column, values in grown.items()},
-                **({} if work is None else work_cells(work, [row], scale)),
+                **{column.name: values[number] for column, values in added.items()},
                 **{
                     column: None if row.meaning is None else row.meaning.columns.get(name)
                     for column, name in of_backends.items()
@@ -182,13 +182,12 @@ def profile_table(
         (
             *columns(scale.unit),
             *_phase_column(profile, 0),
-            *grown,
-            *(() if work is None else WORK_COLUMNS),
+            *added,
             *(Column(name, priority=6) for name in of_backends),
         ),
         cells,
         title=profile_title(profile, scale),
-        notes=(*_notes(profile, rows), *(() if work is None else work_notes(work))),
+        notes=(*_notes(profile, rows), *work_notes(work)),
         depth=[row.depth for row in everything],
         breaks=frozenset({len(rows)}),
     )
@@ -502,40 +501,43 @@ def grouped_table(
     tail = [(row.name, [row]) for row in closing_rows(profile, hidden, name)]
     if cut and not hidden:  # modules whose time the modules around them have
         tail.insert(0, (name, []))
-    total = float(profile.total.mean())
     everything = [*groups, *tail]
-    means = [_mean(rows) if rows else None for _, rows in everything]
-    sums = [np.sum([row.ticks for row in rows], axis=0) if rows else None for _, rows in everything]
+    counts = [*(len(rows) for _, rows in groups), *([None] * len(tail))]
     return Table.of(
         {
             Column("method", priority=9): [profile.method] * len(everything),
             **_phase_column(profile, len(everything)),
             Column(by): [name for name, _ in everything],
-            Column("events", Kind.COUNT, title="events", priority=2): [
-                *(len(rows) for _, rows in groups),
-                *([None] * len(tail)),
-            ],
-            Column("calls", Kind.FLOAT, priority=3): [
-                sum(float(row.calls.mean()) for row in rows) if rows else None
-                for _, rows in everything
-            ],
-            Column("avg", Kind.DURATION, scale.unit): [
-                None if mean is None else float(scale(mean)) for mean in means
-            ],
-            Column("share", Kind.SHARE): [
-                mean / total if total and mean is not None else None for mean in means
-            ],
-            **growth_columns(profile, sums, scale),
-            **({} if work is None else work_columns(work, [rows for _, rows in everything], scale)),
+            Column("events", Kind.COUNT, title="events", priority=2): counts,
+            **_sums(profile, scale, [rows for _, rows in everything]),
+            **work_columns(work, [rows for _, rows in everything], scale),
         },
         title=f"{profile_title(profile, scale)} · by {by}",
-        notes=(
-            *_notes(profile, [leaf for _, leaf in leaves]),
-            *(() if work is None else work_notes(work)),
-        ),
+        notes=(*_notes(profile, [leaf for _, leaf in leaves]), *work_notes(work)),
         depth=[*depth, *([0] * len(tail))],
         breaks=frozenset({len(groups)}),
     )
+
+
+def _sums(
+    profile: MethodProfile, scale: Scale, groups: Sequence[Sequence[Row]]
+) -> dict[Column, list[Any]]:
+    """Return the columns of times of groups of rows; None for a group without rows."""
+    total = float(profile.total.mean())
+    means = [_mean(rows) if rows else None for rows in groups]
+    ticks = [np.sum([row.ticks for row in rows], axis=0) if rows else None for rows in groups]
+    return {
+        Column("calls", Kind.FLOAT, priority=3): [
+            sum(float(row.calls.mean()) for row in rows) if rows else None for rows in groups
+        ],
+        Column("avg", Kind.DURATION, scale.unit): [
+            None if mean is None else float(scale(mean)) for mean in means
+        ],
+        Column("share", Kind.SHARE): [
+            mean / total if total and mean is not None else None for mean in means
+        ],
+        **growth_columns(profile, ticks, scale),
+    }
 
 
 def _by_backend_column(

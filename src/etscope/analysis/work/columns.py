@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from etscope.analysis.profile.profile import Row
@@ -14,10 +14,10 @@ from etscope.units import TimeScale
 
 WORK_COLUMNS = (
     Column("flops", Kind.COUNT, title="FLOPs", priority=1),
-    Column("bytes", Kind.BYTES, priority=1),
+    Column("bytes", Kind.BYTES, priority=2),
     Column("intensity", Kind.FLOAT, title="FLOP/B", priority=3),
-    Column("gflops", Kind.FLOAT, title="GFLOP/s", priority=1),
-    Column("gbps", Kind.FLOAT, title="GB/s", priority=1),
+    Column("gflops", Kind.FLOAT, title="GFLOP/s"),
+    Column("gbps", Kind.FLOAT, title="GB/s"),
     Column("weight_bytes", Kind.BYTES, title="weights", priority=8),
     Column("activation_bytes", Kind.BYTES, title="activations", priority=8),
     Column("state_bytes", Kind.BYTES, title="state", priority=8),
@@ -85,9 +85,8 @@ def sorted_by(
 
 
 def work_notes(work: ProfileWork | None) -> Iterator[str]:
-    """Yield what a reader of the columns has to know."""
+    """Yield what a reader of the columns has to know; nothing without work."""
     if work is None:
-        yield "Work is not known: it is told by the record or the program (--etrecord, --program)."
         return
     yield (
         "FLOPs: a multiply-add is two. bytes: read and written; of a delegate's call what crosses "
@@ -111,7 +110,9 @@ def work_notes(work: ProfileWork | None) -> Iterator[str]:
 
 def work_columns(
     work: ProfileWork | None, groups: Sequence[Sequence[Row]], scale: Scale
-) -> Mapping[Column, list[Any]]:
-    """Return `WORK_COLUMNS` for groups of rows."""
+) -> dict[Column, list[Any]]:
+    """Return `WORK_COLUMNS` for groups of rows; none without work."""
+    if work is None:
+        return {}
     cells = [work_cells(work, rows, scale) for rows in groups]
     return {column: [one[column.name] for one in cells] for column in WORK_COLUMNS}

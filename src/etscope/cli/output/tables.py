@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from etscope.analysis.profile.profile import MethodProfile, Row
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
+    from etscope.analysis.work.profile_work import ProfileWork
     from etscope.errors import MissingDataError
     from etscope.model.report import Report
     from etscope.model.selector import Fields
@@ -220,8 +221,7 @@ class ViewOptions:
             profile_table,
         )
         from etscope.analysis.work.columns import SORTED_BY
-        from etscope.analysis.work.profile_work import profile_work
-        from etscope.errors import MissingDataError, UsageError
+        from etscope.errors import UsageError
         from etscope.model.table import with_same_columns
 
         chosen = _profiles(trace, method)
@@ -236,14 +236,7 @@ class ViewOptions:
         if self.by is not None:  # a column of a backend may be in one method alone
             of_one = [one for one in chosen if self.by in backend_columns(one.rows)]
             chosen = of_one or chosen
-        works = [
-            profile_work(trace, one) if self.shows_work or for_programs else None for one in chosen
-        ]
-        if self.shows_work and not any(works):
-            raise MissingDataError(
-                "the work of what ran is not known",
-                hint="it is told by the record or the program: add --etrecord or --program",
-            )
+        works = self._works(trace, chosen, for_programs)
         options: dict[str, Any] = {"sort": sort, "keep": keep, "limit": self.limit}
         tables = [
             profile_table(profile, scale, work=work, **options)
@@ -261,18 +254,26 @@ class ViewOptions:
             return tables
         matched = [table for table in tables if min(table.breaks) > 0]
         if self.select is not None and not matched:
-            from etscope.analysis.selector_fields import fields_of_row
-
-            rows: list[Row] = []
-
-            def collected(row: Row) -> bool:
-                rows.append(row)
-                return True
-
-            for profile in chosen:  # again, for what there is
-                profile_table(profile, scale, keep=collected)
-            raise nothing_matches(self.select, map(fields_of_row, rows))
+            raise _nothing_selected(self.select, chosen, scale)
         return matched or tables
+
+    def _works(
+        self, trace: Trace, profiles: Sequence[MethodProfile], for_programs: bool
+    ) -> list[ProfileWork | None]:
+        """Return the work of each profile, None where it is not asked for. Raises
+        `MissingDataError` if a text has columns of it, and none is known."""
+        from etscope.analysis.work.profile_work import profile_work
+        from etscope.errors import MissingDataError
+
+        if not self.shows_work and not for_programs:
+            return [None] * len(profiles)
+        works = [profile_work(trace, profile) for profile in profiles]
+        if self.shows_work and not any(works):
+            raise MissingDataError(
+                "the work of what ran is not known",
+                hint="it is told by the record or the program: add --etrecord or --program",
+            )
+        return works
 
     def phases(self, trace: Trace, source_unit: str, method: str | None) -> Table | None:
         """Return the table of the phases of a language model's calls; None for other dumps, and
@@ -303,6 +304,24 @@ def _profiles(trace: Trace, method: str | None) -> list[MethodProfile]:
         wanted = f"a method {method!r}" if profiles else "any method in this dump"
         raise MissingDataError(f"no run of {wanted}", hint=hint)
     return chosen
+
+
+def _nothing_selected(
+    select: str, profiles: Sequence[MethodProfile], scale: Scale
+) -> MissingDataError:
+    """Return the error for a selector that matches no row of profiles."""
+    from etscope.analysis.profile.profile_table import profile_table
+    from etscope.analysis.selector_fields import fields_of_row
+
+    rows: list[Row] = []
+
+    def collected(row: Row) -> bool:
+        rows.append(row)
+        return True
+
+    for profile in profiles:  # again, for what there is
+        profile_table(profile, scale, keep=collected)
+    return nothing_matches(select, map(fields_of_row, rows))
 
 
 def nothing_matches(select: str, known: Iterable[Fields]) -> MissingDataError:
