@@ -91,7 +91,7 @@ def command(
 
     --format dot, graph-json, model-explorer and node-data write graphs instead of a table, all of
     them unless one is named. For node-data --columns names the number: avg, p50, p90, min, max,
-    first, bytes, live_bytes, total_error or local_error.
+    first, bytes, live_bytes, flops, moved_bytes, intensity, total_error or local_error.
     """
     from etscope.formats.etrecord.reader import read_etrecord
     from etscope.formats.identify import PTE, identify
