@@ -45,6 +45,7 @@ from etscope.formats.program.pte_schema import (
     ValueKind,
 )
 from etscope.formats.program.xnnpack import XnnNode, XnnTensor, is_xnnpack, read_xnnpack
+from etscope.model.table import Column, Kind, Table
 
 
 class ProgramWork:
@@ -192,6 +193,24 @@ class ProgramWork:
             with suppress(FormatError):  # its reader warns where the operators are matched
                 return read_xnnpack(data)
         return ()
+
+
+def instruction_table(program: Program, method: str) -> Table:
+    """A table with one row for each instruction of a method, with its FLOPs and weights."""
+    listing = instructions(program, method)
+    work = ProgramWork(program, method, listing.records)
+    works = [work.of(record.instruction_id) for record in listing.records]
+    table = listing.table()
+    added: dict[Column, list[float | None]] = {
+        Column("weight_bytes", Kind.BYTES, title="weights", priority=3): [
+            None if one.known_bytes is None else one.traffic.weights for one in works
+        ],
+        Column("flops", Kind.COUNT, title="FLOPs", priority=2): [one.known_flops for one in works],
+    }
+    at = table.names.index("bytes_written") + 1
+    columns = (*table.columns[:at], *added, *table.columns[at:])
+    more = {column.name: values for column, values in added.items()}
+    return replace(table, columns=columns, values={**table.values, **more})
 
 
 # -- XNNPACK's operators: formulas of the same convention for its kinds and order of dimensions.

@@ -189,12 +189,12 @@ def _write_partitions(
 
 def _instructions(path: str, method: str | None, limit: int | None) -> list[Table]:
     """Return the tables of the instructions of a program's methods, or of one method."""
-    from etscope.analysis.program.program import instructions
+    from etscope.analysis.work.program_work import instruction_table
     from etscope.formats.program.pte import read_pte
 
     program = read_pte(path)
     methods = [m.name for m in program.methods] if method is None else [method]
-    tables = [instructions(program, name).table() for name in methods]
+    tables = [instruction_table(program, name) for name in methods]
     return [table.take(range(len(table))[:limit]) for table in tables]
 
 
