@@ -75,16 +75,22 @@ class InstructionWork:
 
     def _of_program(self, number: int) -> Work | None:
         """The work of an instruction as the program tells it, of the largest sizes."""
-        if self._program is None or not 0 <= number < len(self._program.records):
-            return None
-        return self._program.of(number, self._position)
+        program = self._program_with(number)
+        return None if program is None else program.of(number, self._position)
+
+    def _program_with(self, number: int) -> ProgramWork | None:
+        """The program, if it has the instruction: a dump may hold any number."""
+        program = self._program
+        return program if program is not None and 0 <= number < len(program.records) else None
 
     def _is_static(self, number: int) -> bool:
-        return self._program is not None and self._program.is_static(number)
+        program = self._program_with(number)
+        return program is not None and program.is_static(number)
 
     def _operators(self, number: int) -> Sequence[XnnNode]:
         """XNNPACK's operators of a call, where they are known."""
-        return () if self._program is None else self._program.operators(number)
+        program = self._program_with(number)
+        return () if program is None else program.operators(number)
 
     # -- kernels
 

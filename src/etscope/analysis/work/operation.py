@@ -23,6 +23,7 @@ _NAMED = re.compile(
     r"(?:executorch\.exir\.dialects\.(?:edge|backend)\.ops\.|torch\.ops\.)?(\w+)(?:\.|::)(\w+)"
 )
 _COPIES = frozenset({"index_copy"})  # not the copying form of a view
+_MOST = 1 << 60  # elements; a file may claim any
 _SUB_BYTE = re.compile(r"u?int([1-7])")
 
 
@@ -62,7 +63,11 @@ class Operand:
 
     @property
     def elements(self) -> int:
-        return math.prod(self.sizes)
+        """The number of elements. Raises `UnfitError` if no memory could hold them."""
+        elements = math.prod(self.sizes)
+        if not 0 <= elements < _MOST:
+            raise UnfitError(f"a tensor of {len(self.sizes)} dimensions that is too large")
+        return elements
 
     @property
     def nbytes(self) -> int:

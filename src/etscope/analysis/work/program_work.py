@@ -174,9 +174,9 @@ class ProgramWork:
         try:
             read = [self._operand(index) for index in unfolded(values, record.inputs)]
             written = [self._operand(index) for index in unfolded(values, record.outputs)]
+            border = Traffic.of(every_tensor(read), every_tensor(written))
         except UnfitError:
             return unknown_work(record.label)
-        border = Traffic.of(every_tensor(read), every_tensor(written))
         border += Traffic(weights=self.weights(number) or 0)
         operators = self.operators(number)
         if not operators:
@@ -246,8 +246,11 @@ def clamp_work(node: XnnNode) -> Work:
     bounds = node.bounds or (0.0, math.inf)
     count = max(1, sum(map(math.isfinite, bounds)))
     outputs = tuple(map(_xnn_operand, node.outputs[:1]))
-    traffic = Traffic.of(every_tensor(outputs), every_tensor(outputs))
-    return Work(count * sum(one.elements for one in outputs), traffic)
+    try:
+        traffic = Traffic.of(every_tensor(outputs), every_tensor(outputs))
+        return Work(count * sum(one.elements for one in outputs), traffic)
+    except UnfitError:
+        return unknown_work("xnnpack.Clamp")
 
 
 def _xnn_operand(tensor: XnnTensor) -> Operand:

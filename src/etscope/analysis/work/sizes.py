@@ -61,11 +61,12 @@ class Sizes:
             return self.symbols[size]
         try:
             value = _value(_parsed(size).body, self.symbols)
-        except (ZeroDivisionError, OverflowError, TypeError) as error:
+            whole = int(value)
+        except (ArithmeticError, TypeError, ValueError) as error:
             raise UnfitError(f"the size {size}: {error}") from error
-        if value != int(value) or value < 0:
+        if value != whole or whole < 0:
             raise UnfitError(f"the size {size} is {value}")
-        return int(value)
+        return whole
 
     def shape(self, spec: TensorSpec) -> tuple[int, ...]:
         """The sizes of a tensor. Raises `UnfitError` for a symbol without a value."""
