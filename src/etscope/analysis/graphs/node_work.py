@@ -5,12 +5,12 @@ Of symbolic sizes it is that of the largest that the program was exported for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from etscope.analysis.graphs.executed import ExecutedGraph
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.work.graph_work import GraphWork
-from etscope.analysis.work.operation import Work
+from etscope.analysis.work.operation import Work, sum_of
 from etscope.analysis.work.program_work import ProgramWork, operator_work
 from etscope.model.graph import Node, stem
 
@@ -35,6 +35,24 @@ def node_work(linked: LinkedGraph) -> NodeWork:
         return of_graph.of(node, is_view=is_view)
 
     return of
+
+
+_LISTED = 6  # operators
+
+
+def work_notes(linked: LinkedGraph) -> Iterator[str]:
+    """Yield what a reader of the work of a graph's nodes has to know."""
+    work_of = node_work(linked)
+    calls = [node for node in linked.graph.walk() if node.kind == "call_function"]
+    works = list(map(work_of, calls))
+    unknown = sum(bool(work.unknown) for work in works)
+    if unknown:
+        names = sum_of(works).unknown
+        listed = ", ".join(names[:_LISTED])
+        listed += f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+        yield f"The work of {unknown:,} of {len(calls):,} nodes is not known: {listed}."
+    if any(work.is_bound for work in works):
+        yield "Of dynamic shapes, the work is that of the largest that the program allows."
 
 
 def _of_executed(executed: ExecutedGraph) -> NodeWork:

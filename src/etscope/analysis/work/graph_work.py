@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 
@@ -235,9 +235,3 @@ def _literal(text: str) -> int | float | str | None:
     except (ValueError, SyntaxError):
         return text
     return value if isinstance(value, (int, float, str)) else text
-
-
-def unknown_share(nodes: Iterable[Node], work: GraphWork) -> tuple[int, int]:
-    """Count the nodes whose FLOPs are not known, and all that call an operator."""
-    calls = [node for node in nodes if node.kind == "call_function"]
-    return sum(bool(work.of(node).unknown) for node in calls), len(calls)

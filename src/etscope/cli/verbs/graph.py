@@ -271,6 +271,7 @@ def _graph_table(
     """Return the table of a graph's nodes or modules, and the columns to show by default. Raises
     `MissingDataError` if the selector matches nothing."""
     from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
+    from etscope.analysis.graphs.node_work import work_notes
     from etscope.model.report import filled_columns
     from etscope.model.selector import Fields, Selector
 
@@ -289,6 +290,9 @@ def _graph_table(
             table = replace(table, notes=(*table.notes, note))
     else:
         table = node_table(linked, sort=view.sort, limit=view.limit, **options)
+        asked = {*(view.columns or ()), (view.sort or "").removeprefix("-")}
+        if not asked.isdisjoint(("flops", "FLOPs", "bytes")):
+            table = replace(table, notes=(*table.notes, *work_notes(linked)))
     if view.select is not None and view.limit != 0 and not len(table):
         known: list[Fields] = []
 
