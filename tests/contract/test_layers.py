@@ -68,6 +68,7 @@ APPLICATIONS = {
 }
 ALLOWED_BETWEEN_APPLICATIONS = {
     ("lab", "run"),
+    ("lab", "evaluation"),
     ("etdb", "run"),
     ("etdb", "lab"),
     ("search", "run"),

@@ -199,8 +199,8 @@ const std::vector<Group>& groups() {
        {{"--generate",
          "",
          "generate tokens; a call is then executed once, and its --input is also\n"
-         "tokens (its --tokens, or the latest one), position (of the first of them),\n"
-         "positions (of all), or output:METHOD:K (of the latest call of METHOD)",
+         "tokens (its --tokens, or the latest one), position (of the first one),\n"
+         "positions (of all), or output:METHOD:K (of METHOD's latest call)",
          false,
          [](O& o, C&, S&) { o.generation.asked = true; }},
         {"--context",
@@ -231,8 +231,8 @@ const std::vector<Group>& groups() {
          [](O&, C& c, S& v) { c.length = parse_number<int64_t>("--length", v); }},
         {"--whole-context",
          "",
-         "of a call with --decode: it takes all tokens so far; for models without a\n"
-         "cache. Without --length it takes any number",
+         "of a call with --decode: it takes all tokens so far; of models without\n"
+         "a cache. Without --length it takes any number",
          true,
          [](O&, C& c, S&) { c.whole_context = true; }},
         {"--decode",
@@ -304,16 +304,16 @@ const std::vector<Group>& groups() {
          [](O& o, C&, S& v) { o.generation.forced = parse_ids("--force-tokens", v); }},
         {"--logits-output",
          "K",
-         "the output with the logits (default 0), of the last call of the prompt and\n"
-         "of the last one with --decode",
+         "the output with the logits (default 0), of the last call of the prompt\n"
+         "and of the last one with --decode",
          false,
          [](O& o, C&, S& v) {
            o.generation.logits_output = parse_number<size_t>("--logits-output", v);
          }},
         {"--logits",
          "ROWS",
-         "keep logits of the last generation, in --outputs-dir: none (default), the\n"
-         "generated ones that a token was chosen from, or all",
+         "keep logits of the last generation, in --outputs-dir: none (default),\n"
+         "generated (those that tokens were chosen from), or all",
          false,
          [](O& o, C&, S& v) { o.generation.kept = parse_kept(v); }},
         {"--values-at",

@@ -41,6 +41,7 @@ from etscope.delegates.inner import Inside
 from etscope.diagnosis.float_side import FloatSide, float_side
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.reference import (
+    computed_input,
     inputs_are_a_guess,
     inputs_of_run,
     reference_of,
@@ -269,7 +270,17 @@ def numerics_of(
     if any(one.run is None or not has_values(one.run) for one in before.runs):
         prepared.take_logged_state(trace, chosen, memory)
     state = {name: value.clone() for name, value in memory.reference.items()}
-    found = prepared.diagnose(trace, chosen, given, memory, operators=costs)
+    try:
+        found = prepared.diagnose(trace, chosen, given, memory, operators=costs)
+    except OtherInputsError as error:
+        source = computed_input(trace, wanted, chosen)
+        if source is None or inputs is not None:
+            raise
+        raise OtherInputsError(
+            f"an input of the run is an output of call {source.call}, of {source.method!r}, whose "
+            "values were not recorded, and what PyTorch computes in its place is not the same",
+            hint=f"record them, too: etscope generate --values-at {source.call}..N",
+        ) from error
     found = _not_accused(found, trace, chosen, inputs)
     doubts = (*found.doubts, *before.doubts, *_doubts_of_state(prepared, state, memory))
     return replace(found, doubts=doubts)

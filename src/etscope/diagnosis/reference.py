@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 import numpy as np
 
 from etscope.analysis.graphs.linked_graph import method_of_graph
+from etscope.analysis.graphs.partition import mutated_buffers
 from etscope.analysis.matching.logged_run import unfolded
 from etscope.analysis.matching.matching import parts_of
 from etscope.analysis.memory import methods_sharing_state
@@ -386,12 +387,9 @@ def _output_of_call(trace: Trace, wanted: OutputOf) -> Any:
 
     Raises `NumericGapError` where it is not known.
     """
-    number = int(trace.calls_of_runs.run[wanted.call])
-    run = next((one for one in runs_of(trace, wanted.method) if one.number == number), None)
-    if run is not None and trace.debug_buffer is not None:
-        logged = unfolded(trace.values(run.block, run.position, run.block.outputs))
-        if wanted.output < len(logged) and logged[wanted.output] is not None:
-            return logged[wanted.output]
+    logged = _logged_output(trace, wanted)
+    if logged is not None:
+        return logged
     record = trace.record
     if record is not None:
         from etscope.bridge.reference.reference import arrays_of, keeps_state, run_outputs
@@ -405,6 +403,25 @@ def _output_of_call(trace: Trace, wanted: OutputOf) -> Any:
         f"an input is an output of call {wanted.call}, of {wanted.method!r}, which was not logged",
         hint="record the values of all calls: etscope generate --debug-level intermediate_outputs",
     )
+
+
+def _logged_output(trace: Trace, wanted: OutputOf) -> Any:
+    """Return what a call gave to a later one as it was logged; None if it was not."""
+    number = int(trace.calls_of_runs.run[wanted.call])
+    run = next((one for one in runs_of(trace, wanted.method) if one.number == number), None)
+    if run is None or trace.debug_buffer is None:
+        return None
+    logged = unfolded(trace.values(run.block, run.position, run.block.outputs))
+    return logged[wanted.output] if wanted.output < len(logged) else None
+
+
+def computed_input(trace: Trace, method: str, run: MethodRun) -> OutputOf | None:
+    """Return the first input of a run that another call made and that was not logged: PyTorch
+    computes it, which is not to the last bit what ran."""
+    call = _calls(trace, method)(run)
+    sources = () if call is None or call.inputs is None else call.inputs.made_of or ()
+    made = [one for one in sources if isinstance(one, OutputOf)]
+    return next((one for one in made if _logged_output(trace, one) is None), None)
 
 
 class EarlierRun(NamedTuple):
@@ -424,11 +441,27 @@ class EarlierRuns:
 
 
 def writers_of_state(trace: Trace, method: str) -> tuple[str, ...]:
-    """Return the other methods that ran and have the mutable buffers of a method."""
+    """Return the other methods that ran and have the mutable buffers of a method. Without the
+    program, methods of a language model share those of the same names."""
     program = trace.recorded_program
-    if program is None:
+    if program is not None:
+        found = methods_sharing_state(program, method)
+    elif trace.record is not None and trace.calls_of_runs.phases:
+        found = _with_same_buffers(trace.record, method)
+    else:
         return ()
-    return tuple(one for one in methods_sharing_state(program, method) if runs_of(trace, one))
+    return tuple(one for one in found if runs_of(trace, one))
+
+
+def _with_same_buffers(record: RecordView, method: str) -> tuple[str, ...]:
+    """Return the other methods of a record that write to buffers of the names of a method's."""
+    written = {
+        name: set(mutated_buffers(record, f"{EDGE}/{name}").values())
+        for name in record.edge_methods
+        if f"{EDGE}/{name}" in record.graph_names
+    }
+    own = written.pop(method, set())
+    return tuple(name for name, buffers in written.items() if own & buffers)
 
 
 def runs_before(

@@ -56,7 +56,7 @@ class TokenEvaluation:
     program, reference: what they are called. agreement: at each predicted token; places: of these.
     context, stride, windows: how the text was cut. text_tokens: of the whole text. saved: the
     folder in which the call of the first token that differs was recorded. record: the file of the
-    program's record, if it is one.
+    program's record, if it is one; has_float: it has the graph before it was quantised.
     """
 
     program: str
@@ -69,6 +69,7 @@ class TokenEvaluation:
     text_tokens: int
     tokenizer: Tokenizer | None = None
     record: str | None = None
+    has_float: bool = False
     saved: Path | None = None
 
     @property
@@ -140,14 +141,11 @@ class TokenEvaluation:
             f"{found.gap[at]:.3g} above it"
         )
         record = "RECORD" if self.record is None else quote(self.record)
-        if self.saved is not None:
-            folder = quote(str(self.saved))
-            yield f"which operator: etscope numerics {folder} -r {record} --call {call}"
-        else:
-            yield (
-                "which operator: add --save DIR, which records that call, then "
-                f"etscope numerics DIR -r {record} --call {call}"
-            )
+        more = " --quantization" if self.has_float else ""
+        folder = "DIR" if self.saved is None else quote(str(self.saved))
+        first = "add --save DIR, which records that call, then " if self.saved is None else ""
+        command = f"etscope numerics {folder} -r {record} --call {call}{more}"
+        yield f"which operator: {first}{command}"
 
     def _named(self, token: int) -> str:
         text = self._text(token)

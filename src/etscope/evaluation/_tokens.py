@@ -10,6 +10,7 @@ windows of transformers' page on perplexity. Perplexity is over all of the predi
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy.typing as npt
 
 from etscope.analysis.generation.agreement import Agreement
 from etscope.analysis.generation.layout import layout_of
+from etscope.analysis.graphs.graph_names import float_graph
 from etscope.analysis.memory import debug_buffer_bytes
 from etscope.errors import (
     EtscopeError,
@@ -61,6 +63,7 @@ _DEFAULT_CONTEXT = 2048  # of a program that does not say what it takes
 # state of the cache is known from them then, and not computed again.
 _MOST_BYTES = 1 << 30
 _MOST_TEXT = 256 << 20
+_IDS = re.compile(r"[\s\d,\[\]]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,8 @@ def evaluate_tokens(
         text_tokens=len(ids),
         tokenizer=known,
         record=_record_name(opened, etrecord),
+        has_float=opened.record is not None
+        and float_graph(opened.record, layout.decode.method) is not None,
         **found,
     )
     if save is None or evaluation.divergence is None:
@@ -208,20 +213,22 @@ def _record_name(opened: Opened, etrecord: Any) -> str | None:
 
 
 def read_tokens(given: Any, tokenizer: Tokenizer | None = None) -> list[int]:
-    """Return the ids of a text: see `evaluate_tokens`.
+    """Return the ids of a text: see `evaluate_tokens`. A file of nothing but ids is one of ids,
+    with a tokenizer, too.
 
     Raises `UsageError` for a file of text without a tokenizer.
     """
     if tokenizer is None or not isinstance(given, (str, os.PathLike)):
         return tokens_from(given)
     path = Path(given)
+    if path.suffix in (".npy", ".npz") or _IDS.fullmatch(os.fspath(given)):
+        return tokens_from(given)
     if not path.is_file():
         raise MissingFileError(f"no file of text: {path}", hint="give a file, or ids: 1,5,9")
-    if path.suffix in (".npy", ".npz"):
-        return tokens_from(path)
     if path.stat().st_size > _MOST_TEXT:
         raise UsageError(f"{path}: more than {_MOST_TEXT:,} bytes of text")
-    return tokenizer.ids(path.read_text(errors="replace"))
+    content = path.read_text(errors="replace")
+    return tokens_from(path) if _IDS.fullmatch(content) else tokenizer.ids(content)
 
 
 # -- the reference

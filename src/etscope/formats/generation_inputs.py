@@ -3,9 +3,9 @@ inputs of each method come from (see `etscope.formats.generation`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,27 +24,56 @@ class OutputOf:
     output: int
 
 
+class InputType(NamedTuple):
+    """The type of an input of a method. length: of its last dimension; None if it varies."""
+
+    dtype: np.dtype[Any]
+    length: int | None
+
+
+# Returns the types of a method's inputs; () if they are not known.
+InputTypes = Callable[[str], Sequence[InputType | None]]
+
+
+def program_input_types(program: Program, method: str) -> list[InputType | None]:
+    """Return the types of a method's inputs in a program; None for one that is no tensor."""
+    for one in program.methods:
+        if one.name == method:
+            values = [one.values[index] for index in one.inputs]
+            return [_type_of(value) if isinstance(value, TensorValue) else None for value in values]
+    return []
+
+
+def _type_of(value: TensorValue) -> InputType:
+    is_fixed = value.dynamism is ShapeDynamism.STATIC and len(value.sizes) > 0
+    dtype = np.dtype(value.scalar_type.numpy_dtype)
+    return InputType(dtype, value.sizes[-1] if is_fixed else None)
+
+
 def inputs_of_calls(
     generation: Generation,
     calls: GenerationCalls,
     given: Sequence[Any],
-    program: Program | None,
+    types: InputTypes,
 ) -> Iterator[tuple[Any, ...] | None]:
     """Yield the inputs of each call, flat: arrays, and `OutputOf` for those that another call made;
     None for a call of which they are not known.
 
-    given: the arrays of images and sound. program: the one that ran, for the types of its inputs
-    and the length of those of a fixed size; without it they are int64, and as long as the tokens.
+    given: the arrays of images and sound. types: of the methods that ran; where these are not known,
+    inputs are int64, and as long as the tokens.
     """
     context = np.concatenate([generation.prompt_tokens, generation.generated_tokens])
     latest: dict[str, int] = {}
+    known: dict[str, Sequence[InputType | None]] = {}
     before = ""  # the method of the call before
     columns = (calls.method.tolist(), calls.position.tolist(), calls.tokens.tolist())
     for number, (index, position, count) in enumerate(zip(*columns, strict=True)):
         method = calls.methods[index]
         sources = generation.inputs.get(method)
         tokens = context[max(position, 0) : max(position, 0) + count]
-        expected = _expected(program, method)
+        if method not in known:
+            known[method] = types(method)
+        expected = known[method]
         found: list[Any] = []
         for place, source in enumerate(sources or ()):
             wanted = expected[place] if place < len(expected) else None
@@ -60,13 +89,6 @@ def inputs_of_calls(
         yield tuple(found) if found and all(one is not None for one in found) else None
 
 
-def _expected(program: Program | None, method: str) -> list[Any]:
-    for one in () if program is None else program.methods:
-        if one.name == method:
-            return [one.values[index] for index in one.inputs]
-    return []
-
-
 def _output(rest: str, method: str, before: str, latest: dict[str, int]) -> OutputOf | None:
     """Return the source of an input "output 0 of vision_encoder". What is noted of a method is the
     source of its first call; the call right before a decoder's makes its embeddings."""
@@ -76,13 +98,11 @@ def _output(rest: str, method: str, before: str, latest: dict[str, int]) -> Outp
     return OutputOf(latest[name], name, int(output)) if name in latest else None
 
 
-def _of_tokens(word: str, tokens: Any, position: int, wanted: Any) -> Any:
+def _of_tokens(word: str, tokens: Any, position: int, wanted: InputType | None) -> Any:
     """Return an input of tokens or positions, as the runners make it; None for another word."""
     dtype, length = np.dtype(np.int64), len(tokens)
-    if isinstance(wanted, TensorValue):
-        dtype = np.dtype(wanted.scalar_type.numpy_dtype)
-        if wanted.dynamism is ShapeDynamism.STATIC and word != "position":
-            length = wanted.sizes[-1]
+    if wanted is not None:
+        dtype, length = wanted.dtype, length if wanted.length is None else wanted.length
     if word == "tokens":
         filled = np.zeros((1, length), dtype)
         filled[0, : len(tokens)] = tokens

@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from functools import cached_property
@@ -60,8 +60,7 @@ from etscope.formats.bytes.files import PathLike, atomic_write
 from etscope.formats.conditions import Conditions
 from etscope.formats.exported_program.exported_json import integer, mapping, parse_json, sequence
 from etscope.formats.generation import Generation, GenerationCalls, parse_generation
-from etscope.formats.generation_inputs import OutputOf, inputs_of_calls
-from etscope.formats.program.pte import Program
+from etscope.formats.generation_inputs import InputTypes, OutputOf, inputs_of_calls
 
 RUN_JSON = "run.json"
 # The dumps beside it, and the logged values of the one that has values.
@@ -140,12 +139,12 @@ class SavedCall:
 
 
 def saved_calls(
-    dump: PathLike | None, program: Callable[[], Program | None] = lambda: None
+    dump: PathLike | None, types: InputTypes = lambda method: ()
 ) -> tuple[SavedCall, ...]:
     """Return the calls whose runs a dump has, in order; () for a dump that `etscope run --save` did
     not write.
 
-    program: returns the program that ran, which is asked for the inputs of a generation; see
+    types: of the inputs of the methods that ran, which is asked for those of a generation; see
     `etscope.formats.generation_inputs`.
 
     Raises `FormatError` for damaged files, `MissingFileError` when the inputs are gone.
@@ -159,7 +158,7 @@ def saved_calls(
         if generated is not None and saved.generation is not None:
             names = [generated.methods[index] for index in generated.method.tolist()]
             _, given = _read_inputs(saved, path)
-            sets = inputs_of_calls(saved.generation, generated, given, program())
+            sets = inputs_of_calls(saved.generation, generated, given, types)
             return tuple(
                 SavedCall(name, 1, 0, _of_generation(values))
                 for name, values in zip(names, sets, strict=True)

@@ -11,7 +11,7 @@ timeline, diff, the rows of `etscope collect` and `etscope convert`, the report'
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -531,34 +531,65 @@ def find_blocks(dump: ETDump) -> tuple[Block, ...]:
     """
     rows = np.flatnonzero(dump.kind != EventKind.ALLOCATION)
     first = np.searchsorted(rows, dump.run_first_event)
-    # The identity of each event as a record, so that sequences compare as bytes.
-    fields = ("name", "instruction_id", "delegate_id_int", "delegate_id_str")
-    packed = np.empty(
-        len(rows),
-        dtype=[("chain_index", "<i8"), *((name, "<i4") for name in fields), ("kind", "<i4")],
-    )
-    for name in ("chain_index", *fields):
-        packed[name] = getattr(dump, name)[rows]
-    packed["kind"] = dump.kind[rows].astype(np.int32) * 2 + dump.is_output[rows]
-    groups: dict[tuple[int, int, bytes], list[int]] = {}
-    bundled = dump.run_bundled_input_index.tolist()
-    bounds = (first * packed.itemsize).tolist()
-    data = packed.view(np.uint8).data if len(packed) else memoryview(b"")
-    for run, name_id in enumerate(dump.run_name.tolist()):
-        sequence = data[bounds[run] : bounds[run + 1]].tobytes()
-        groups.setdefault((name_id, bundled[run], sequence), []).append(run)
-    return tuple(
+    length = np.diff(first)
+    columns = [
+        getattr(dump, name)
+        for name in ("chain_index", "name", "instruction_id", "delegate_id_int", "delegate_id_str")
+    ]
+    columns += [dump.kind, dump.is_output]
+    if len(rows) < len(dump.kind):
+        columns = [column[rows] for column in columns]
+    groups: dict[tuple[int, int, int], list[int]] = {}
+    kinds = (dump.run_name, dump.run_bundled_input_index, length)
+    for run, kind in enumerate(zip(*(column.tolist() for column in kinds), strict=True)):
+        groups.setdefault(kind, []).append(run)
+    blocks = [
         Block(
             dump=dump,
             name=dump.strings[name_id] if name_id >= 0 else "",
             bundled_input_index=index,
-            runs=np.asarray(runs),
-            first=first[runs],
-            length=len(sequence) // packed.itemsize,
+            runs=alike,
+            first=first[alike],
+            length=count,
             rows=rows,
         )
-        for (name_id, index, sequence), runs in groups.items()
-    )
+        for (name_id, index, count), runs in groups.items()
+        for alike in _alike(columns, first, count, np.asarray(runs))
+    ]
+    return tuple(sorted(blocks, key=lambda block: int(block.runs[0])))
+
+
+_FEW = 8  # different sequences, which real dumps have; more are told apart by their bytes
+
+
+def _alike(
+    columns: Sequence[npt.NDArray[Any]], first: Ints, length: int, runs: Ints
+) -> Iterator[Ints]:
+    """Yield the runs of this length in groups of equal sequences of events. columns: the identity
+    of each event."""
+    rest = runs
+    for _ in range(_FEW):
+        if not len(rest):
+            return
+        same = np.ones(len(rest), np.bool_)
+        for column in columns:
+            wanted = column[first[rest[0]] :][:length]
+            left = np.flatnonzero(same)
+            # Runs that follow one another are a matrix as they stand.
+            begin, end = int(first[rest[left[0]]]), int(first[rest[left[-1]]]) + length
+            if end - begin == len(left) * length:
+                found = column[begin:end].reshape(len(left), length)
+            else:
+                found = column[first[rest[left]][:, None] + np.arange(length)]
+            same[left] = (found == wanted).all(axis=1)
+        yield rest[same]
+        rest = rest[~same]
+    by_bytes: dict[bytes, list[int]] = {}
+    for run in rest.tolist():
+        part = slice(int(first[run]), int(first[run]) + length)
+        sequence = b"".join(column[part].tobytes() for column in columns)
+        by_bytes.setdefault(sequence, []).append(run)
+    yield from map(np.asarray, by_bytes.values())
 
 
 def _holds_output(dump: ETDump, rows: Ints) -> npt.NDArray[np.bool_]:

@@ -66,7 +66,8 @@ def test_it_fits_the_window(page: Any, report: str, width: int, theme: str) -> N
     screenshot(page, f"generation-{width}-{theme}")
     wide = page.evaluate(
         """() => [...document.querySelectorAll('[data-testid="generation"] .card')]
-             .filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.dataset.testid)"""
+             .filter((one) => one.scrollWidth > one.clientWidth + 1)
+             .map((one) => one.dataset.testid)"""
     )
     assert wide == []
     assert page.failures == []

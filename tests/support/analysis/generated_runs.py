@@ -40,7 +40,7 @@ def generated_run(
     growth: float = 0.0,
     sigma: float = 0.01,
     noted: bool = True,
-    sampler: Sampler = Sampler(),
+    temperature: float = 0.0,
 ) -> Path:
     """Write a run of the prompt and `decodes` decode calls, and return its dump.
 
@@ -83,7 +83,7 @@ def generated_run(
             (GenerationPass(None, 5_000_000, faster), GenerationPass("times", 5_000_000, made)),
             runs=generations,
             stopped_by="length",
-            sampler=sampler,
+            sampler=Sampler(temperature),
             text="a text",
         )
         content = {"program": "model.pte", "generation": found.to_json()}

@@ -136,7 +136,7 @@ def partition(record: RecordView, method: str, program: Program | None = None) -
         stored = record.program_view()
         program = None if stored is None else read_pte(stored)
     linked = linked_graph(record, name, None, program)
-    mutated = _mutated(record, name)
+    mutated = mutated_buffers(record, name)
     run = _ProgramCalls(linked, program)
     callers = [node for node in linked.graph.walk(into_delegates=False) if node.delegate]
     if callers:  # a graph from after lowering: what partitioners said is of the one before it
@@ -296,8 +296,9 @@ def _added_layouts(
     return found
 
 
-def _mutated(record: RecordView, name: str) -> Mapping[str, str]:
-    """Value -> qualified name of the buffer that it is written to when the method ends."""
+def mutated_buffers(record: RecordView, name: str) -> Mapping[str, str]:
+    """Return the qualified names of the buffers that a method of a record writes when it ends, by the
+    value. name: of the method's graph."""
     with reading("ETRecord", record.path, member=name):
         module = mapping(record.program_json(name)["graph_module"], "graph_module")
         signature = mapping(module["signature"], "signature")

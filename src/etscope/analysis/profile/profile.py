@@ -214,7 +214,9 @@ def method_profile(
     total = np.zeros(len(runs), dtype=np.int64)
     offset = 0
     for block in blocks:
-        columns = column[offset : offset + len(block.runs)]
+        columns: Any = column[offset : offset + len(block.runs)]
+        if len(blocks) == 1:  # in their order
+            columns = slice(None)
         offset += len(block.runs)
         total[columns] = block.ticks[list(block.executions)].sum(axis=0)
         meaning = meanings(block)

@@ -158,6 +158,7 @@ def profile_table(
     for number, row in enumerate(everything):
         share = None if row.own_clock or not total else float(row.ticks.mean()) / total
         adds = row.depth == 0 and share is not None
+        has_times = row.is_time and bool(row.ran.any())
         if share is not None and adds:
             cumulative = 1.0 if row.kind == "total" else cumulative + share
         cells.append(
@@ -167,7 +168,7 @@ def profile_table(
                 "share": share,
                 "cumulative": cumulative if adds else None,
                 **{
-                    name: float(column[number]) if row.is_time and row.ran.any() else None
+                    name: float(column[number]) if has_times else None
                     for name, column in statistics.items()
                 },
                 **_cells(row, scale),

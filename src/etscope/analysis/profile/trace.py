@@ -54,8 +54,10 @@ from etscope.formats.etdump.reader import (
     TensorRef,
     logged_values,
 )
-from etscope.formats.etrecord.reader import RecordView
+from etscope.formats.etrecord.reader import EDGE, RecordView
+from etscope.formats.generation_inputs import InputType, program_input_types
 from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.program.scalar_type import numpy_dtype
 from etscope.formats.run_json import (
     SavedCall,
     SavedRun,
@@ -75,6 +77,7 @@ from etscope.model.event_table import (
     execution_numbers,
     find_blocks,
 )
+from etscope.model.exported_graph import graph_from_record
 
 _EXECUTE = "Execute"  # the name of the runtime's runs of a method
 
@@ -255,7 +258,28 @@ class Trace:
     def known_calls(self) -> tuple[SavedCall, ...]:
         """`calls`, or those that `etscope run --save` noted beside the dump, with their inputs.
         Raises as `saved_calls`."""
-        return self.calls or saved_calls(self.dump.path, lambda: self.recorded_program)
+        return self.calls or saved_calls(self.dump.path, self._input_types)
+
+    def _input_types(self, method: str) -> Sequence[InputType | None]:
+        """Return the types of a method's inputs by the program or the record; () without them."""
+        program = self.recorded_program
+        if program is not None:
+            return program_input_types(program, method)
+        name = f"{EDGE}/{method}"
+        if self.record is None or name not in self.record.graph_names:
+            return ()
+        graph = graph_from_record(self.record, name)
+        found: list[InputType | None] = []
+        for user in (one for one in graph.inputs if one not in graph.parameters):
+            node = graph.by_name.get(user)
+            spec = None if node is None or not node.outputs else node.outputs[0].tensor
+            if spec is None:
+                found.append(None)
+                continue
+            last = spec.shape[-1] if len(spec.shape) else None
+            dtype = numpy_dtype(spec.dtype)
+            found.append(InputType(dtype, last if isinstance(last, int) else None))
+        return found
 
     @cached_property
     def _known_methods(self) -> Mapping[int, str]:

@@ -55,12 +55,14 @@ def export_llm(config_file: Path, new_record: Callable[[], Any]) -> Parts:
                 export_llama(config)
         except Exception as error:
             raise ExportFailure(f"export_llm fails: {innermost(error)}") from error
-    if not records or records[0].program_buffer() is None:
+    # Some steps of export_llm begin another record: the one that ends with the program counts.
+    whole = [one for one in records if one.program_buffer() is not None]
+    if not whole:
         raise ExportFailure(
             f"export_llm keeps no record for the backend of {config_file}",
             hint="it does for XNNPACK, Vulkan and Core ML",
         )
-    return _with_examples(records[0], kept)
+    return _with_examples(whole[-1], kept)
 
 
 def _with_examples(record: Any, kept: Any) -> Parts:

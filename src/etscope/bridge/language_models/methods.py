@@ -95,7 +95,7 @@ def _vision_language(model: Any, text: Any, context: int, choices: Choices) -> M
     vision = model.config.vision_config
     size = vision.image_size
     height, width = size if isinstance(size, (tuple, list)) else (size, size)
-    shape = (1, 3, height, width)
+    shape: tuple[int, ...] = (1, 3, height, width)
     if type(model).__name__.startswith(("Idefics", "SmolVLM")):
         shape = (1, *shape)  # [1, images, channels, height, width]
     pixels = torch.rand(shape, generator=torch.Generator().manual_seed(0))

@@ -37,7 +37,7 @@ class _Cached:
 
     def _cache(self, position: Tensor) -> Cache:
         """Return the cache in the buffers, filled up to a position, int64 [1]."""
-        layers = []
+        layers: list[Any] = []
         for index in range(self.cached_layers):
             layer = StaticLayer(self.context)
             layer.keys = getattr(self, f"key_cache_{index}")
@@ -155,7 +155,7 @@ def text_decoder(model: nn.Module, inputs: str, context: int, all_logits: bool) 
 
 def _static_layers(model: Any, context: int) -> list[StaticLayer]:
     config = model.config.get_text_config(decoder=True)
-    cache = StaticCache(config=config, max_cache_len=context)
+    cache: Any = StaticCache(config=config, max_cache_len=context)
     for index, layer in enumerate(cache.layers):
         if isinstance(layer, StaticSlidingWindowLayer):
             cache.layers[index] = StaticLayer(context)

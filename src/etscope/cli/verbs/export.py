@@ -277,9 +277,9 @@ def command(
     """Export MODEL to ExecuTorch: write NAME.pte, NAME.etrecord and NAME.bpte to a folder.
 
     MODEL is package.module:attribute, path/to/file.py:attribute, a .pt2 file of
-    torch.export.save, or a config.json of a language model of transformers, or its folder. The
-    attribute is a torch.nn.Module or a class of one, an ExportedProgram, or a function without
-    arguments that returns one of these or (module, example_inputs).
+    torch.export.save, a config.json of a language model of transformers, or its folder, or a .yaml
+    config of export_llm. The attribute is a torch.nn.Module or a class of one, an ExportedProgram,
+    or a function without arguments that returns one of these or (module, example_inputs).
 
     A model of transformers that generates text, without example inputs, becomes a program with a
     KV cache for ExecuTorch's runners and etscope generate.

@@ -54,10 +54,13 @@ class _Strict(BaseModel):
         """50.0 is an integer, as it is in JSON."""
         if not isinstance(value, Mapping):
             return value
-        return {
-            key: int(one) if isinstance(one, float) and one.is_integer() else one
-            for key, one in value.items()
-        }
+
+        def whole(one: Any) -> Any:
+            if isinstance(one, list):
+                return [whole(item) for item in one]
+            return int(one) if isinstance(one, float) and one.is_integer() else one
+
+        return {key: whole(one) for key, one in value.items()}
 
 
 class _WithShortForm(_Strict):

@@ -240,8 +240,7 @@ def arranged(ids: Sequence[int], parts: Sequence[Encoded]) -> list[Sequence[int]
         return [*parts, *([ids] if ids else [])]
     if len(places) != len(parts):
         raise MismatchError(
-            f"the tokens have {len(places)} places for images and sound (-1), and {len(parts)} are "
-            "given",
+            f"images and sound among the tokens (-1): {len(places)}, and given: {len(parts)}",
             hint="give one array for each place: inputs= (--inputs)",
         )
     found: list[Sequence[int] | Encoded] = []

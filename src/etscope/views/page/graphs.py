@@ -18,7 +18,7 @@ from etscope.analysis.graphs.partition import Partition
 from etscope.analysis.graphs.partition_report import refusal_text
 from etscope.analysis.graphs.views import STATISTICS, GraphView, ViewNode
 from etscope.analysis.metrics import Metric
-from etscope.analysis.profile.profile import Row
+from etscope.analysis.profile.profile import Row, with_phase
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_path, user_line
 from etscope.model.graph import Node
@@ -175,7 +175,8 @@ def _measures(
             for key, time in view.times.items():
                 values[shown.index[key]] = float(scale(time.statistic(name)))
             measured = values, in_groups.combined(values, operator.add)
-            column = Column(name, Kind.DURATION, scale.unit, title=_TITLES[name])
+            title = with_phase(_TITLES[name], None if view.profile is None else view.profile.phase)
+            column = Column(name, Kind.DURATION, scale.unit, title=title)
             found.append({**_measure(column, *measured), "shared": shared})
     in_groups = GroupValues(groups, group_of)
     if view.memory:

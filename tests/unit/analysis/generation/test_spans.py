@@ -14,7 +14,6 @@ from etscope.analysis.profile.timeline import timeline
 from etscope.analysis.profile.trace import Trace
 from etscope.cli import main
 from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.generation import Sampler
 from etscope.views.traces.span_nesting import nest_spans
 from tests.support.analysis.generated_runs import SEEING, generated_run
 
@@ -51,7 +50,7 @@ def test_a_call_is_the_same_one_when_others_are_left_out(tmp_path: Path) -> None
 
 
 def test_drawn_tokens_are_not_told(tmp_path: Path) -> None:
-    path = generated_run(tmp_path, decodes=3, sampler=Sampler(temperature=1.0))
+    path = generated_run(tmp_path, decodes=3, temperature=1.0)
     calls = traced_calls(trace_of(path))
     assert calls is not None and set(calls.chosen.tolist()) == {-1}
 

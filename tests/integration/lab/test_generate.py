@@ -1,0 +1,464 @@
+"""Jobs of the kind generate: a real language model in the process that measures, in the lab's
+database, on its pages, and from the command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from etscope.cli import main
+from etscope.errors import MissingDataError
+from etscope.fleet import query
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.run_json import parse_run_json, read_run_json, saved_generation
+from etscope.lab.comparison.compare import compare
+from etscope.lab.jobs.generations import prompt_file, samples_of
+from etscope.lab.jobs.records import Artifact, DeviceConfig, Job, Order, Outcome, State, input_path
+from etscope.lab.jobs.spec import set_files, spec_of
+from etscope.lab.lab import Lab
+from etscope.lab.server.app import create_app
+from etscope.lab.server.settings import Settings
+from etscope.lab.worker import worker
+from etscope.lab.worker.measure import answer_to
+from etscope.run import generate
+from tests.support.artifacts import ROOT, artifacts
+from tests.support.lab_devices import device_of
+
+HOST: dict[str, Any] = {"name": "host", "driver": "host", "options": {}, "attributes": {}}
+NEW = 20
+FEW = {"new_tokens": NEW, "cold": 2, "warm": 2, "warmup": 1}
+TEXT = "3,17,40,5,9,22,31,8,77,120,64,2,19,50,33"
+
+
+def ordered(
+    folder: Path, files: Mapping[str, Path], *, device: Mapping[str, Any] = HOST, **spec: Any
+) -> Path:
+    """A folder as a worker makes it."""
+    (folder / "files").mkdir(parents=True)
+    plain: dict[str, Any] = {"kind": "generate", "runner": "native", "generation": FEW, **spec}
+    for field, path in files.items():
+        shutil.copyfile(path, folder / input_path(field, path.name))
+    refs = {field: {"sha256": "0" * 64, "name": path.name} for field, path in files.items()}
+    set_files(plain, refs)
+    order = {
+        "job_id": "1", "attempt": 1, "token": "t", "store": "", "device": device, "spec": plain,
+    }  # fmt: skip
+    (folder / "order.json").write_text(json.dumps(order))
+    return folder
+
+
+def llama() -> Path:
+    return artifacts("llama_generate").pte
+
+
+def damaged_llama(folder: Path) -> Path:
+    """The same program with other weights in its last matrix: it is as fast, and says other
+    things."""
+    data = bytearray(llama().read_bytes())
+    weights = np.frombuffer(bytes(data), np.float32, count=len(data) // 4)
+    is_weight = np.isfinite(weights) & (np.abs(weights) > 1e-3) & (np.abs(weights) < 1.5)
+    longest = _longest_stretch(is_weight)
+    view = np.frombuffer(memoryview(data), np.float32, count=len(data) // 4)
+    view[longest] *= np.random.default_rng(0).normal(1, 2, view[longest].shape).astype(np.float32)
+    path = folder / "other.pte"
+    path.write_bytes(bytes(data))
+    return path
+
+
+def _longest_stretch(mask: Any) -> slice:
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], mask.astype(np.int8), [0]))))
+    starts, ends = edges[::2], edges[1::2]
+    at = int((ends - starts).argmax())
+    return slice(int(starts[at]), int(ends[at]))
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The folder of a job with two prompts that was measured, and its answer."""
+    folder = tmp_path_factory.mktemp("job")
+    prompts = folder / "prompts.txt"
+    prompts.write_text("3,17,40\n")
+    files = {"model": llama(), "prompts": prompts}
+    job = ordered(folder / "work", files, generation={**FEW, "lengths": [9]})
+    return job, answer_to(job)
+
+
+def test_what_is_measured(done: tuple[Path, dict[str, Any]]) -> None:
+    folder, answer = done
+    assert (answer["state"], answer["error"]) == ("done", "")
+    summary = answer["summary"]
+    assert (summary["method"], summary["backend"]) == ("forward", "XnnpackBackend")
+    first, second = summary["generation"]
+    assert (first["prompt"], second["prompt"]) == ("prompts.txt, line 1", "9 tokens of seed 0")
+    assert (first["prompt_tokens"], second["prompt_tokens"]) == (3, 9)
+    for row, name in ((first, "run.json"), (second, "prompt-1.run.json")):
+        saved = read_run_json(folder / "out" / name)
+        generation = saved.generation
+        assert generation is not None and generation.runs == 2
+        assert row["generated_tokens"] == len(generation.generated_tokens) == NEW
+        samples = samples_of(saved)
+        assert {name: len(found) for name, found in samples.items()} == {
+            "token": 2 * (NEW - 1), "first token": 2, "cold first token": 2,
+        }  # fmt: skip
+        for metric in ("token", "first token", "cold first token"):
+            key = metric.replace(" ", "_")
+            assert row[f"{key}_p50_ms"] == pytest.approx(np.median(samples[metric]) / 1e6)
+        # A new process has to load, and to fill its caches.
+        assert row["cold_first_token_p50_ms"] > row["load_ms"] > 0
+        assert row["decode_tokens_per_s"] > 0 and row["prefill_tokens_per_s"] > 0
+        assert row["peak_rss_bytes"] > 1 << 20
+        assert saved.content["program"] == "program.pte"
+    # The times are of the tokens of the first prompt; the tokens those of plain generation.
+    latency = summary["latency"]
+    assert latency["iterations"] == 2 * (NEW - 1)
+    assert latency["p50_ms"] == pytest.approx(first["token_p50_ms"])
+    with generate(llama(), tokens=[3, 17, 40], max_new_tokens=NEW, end_tokens=(), trace=False,
+                  iterations=1, warmup=0, runner="native") as plain:  # fmt: skip
+        saved = read_run_json(folder / "out" / "run.json")
+        assert saved.generation is not None
+        assert saved.generation.generated_tokens.tolist() == plain.tokens.tolist()
+
+
+def test_the_dumps_have_their_calls(done: tuple[Path, dict[str, Any]]) -> None:
+    folder = done[0]
+    assert sorted(path.name for path in (folder / "out").iterdir()) == [
+        "conditions.json", "outputs.npz", "prompt-1.outputs.npz", "prompt-1.run.etdp",
+        "prompt-1.run.json", "run.etdp", "run.json",
+    ]  # fmt: skip
+    found = saved_generation(folder / "out" / "run.etdp")
+    assert found is not None
+    runs = read_etdump(folder / "out" / "run.etdp").num_runs
+    assert len(found[1]) == NEW and runs == NEW + 1  # and loading
+
+
+def test_a_gate_that_holds_and_one_that_does_not(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    once = {"new_tokens": 2, "lengths": [3], "cold": 0, "warm": 1, "warmup": 0}
+    more = {"generation": once, "traced_iterations": 0}
+    gate = {"max_kl": 0.05, "min_agreement": 0.9}
+    files = {"quality.reference": llama(), "quality.tokens": text}
+    found = {}
+    for name, model in (("same", llama()), ("other", damaged_llama(tmp_path))):
+        folder = ordered(tmp_path / name, {"model": model, **files}, quality=gate, **more)
+        answer = answer_to(folder)
+        assert (answer["state"], answer["error"]) == ("done", "")
+        found[name] = answer["summary"]["quality"]
+        assert answer["summary"]["generation"][0]["token_p50_ms"] > 0
+        assert found[name]["tokens"] == len(TEXT.split(",")) - 1
+    assert found["same"]["fine"] is True
+    assert (found["same"]["mean_kl"], found["same"]["agreement"]) == (0.0, 1.0)
+    assert found["other"]["fine"] is False
+    assert found["other"]["mean_kl"] > 0.05
+
+
+def test_a_gate_against_the_graph_of_a_record(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    record = artifacts("llama_generate").etrecord
+    assert record is not None
+    files = {"model": llama(), "quality.reference": record, "quality.tokens": text}
+    once = {"new_tokens": 2, "lengths": [3], "cold": 0, "warm": 1, "warmup": 0}
+    more = {"generation": once, "traced_iterations": 0, "quality": {"max_kl": 1e-6}}
+    answer = answer_to(ordered(tmp_path / "job", files, **more))
+    assert (answer["state"], answer["error"]) == ("done", "")
+    assert answer["summary"]["quality"]["fine"] is True
+    assert answer["summary"]["quality"]["reference"] == record.name
+
+
+def test_an_ab_job_of_two_language_models(tmp_path: Path) -> None:
+    """Each time has its verdict; here both sides are the same program."""
+    files = {"model": llama(), "baseline": llama()}
+    generation = {"new_tokens": 12, "lengths": [5], "warm": 2, "warmup": 1}
+    more = {"kind": "ab", "rounds": 4, "threads": 1, "min_effect": 0.5}
+    job = ordered(tmp_path / "job", files, generation=generation, **more)
+    answer = answer_to(job)
+    assert (answer["state"], answer["error"]) == ("done", "")
+    ab = answer["summary"]["ab"]
+    assert list(ab["metrics"]) == ["token", "first token"]
+    assert ab["rounds"] == 4 and ab["metric"] in ab["metrics"]
+    assert ab["verdict"] in ("no difference", "cannot tell", "regressed", "improved")
+    assert answer["summary"]["latency"]["iterations"] == 4 * 2 * 11
+    raw = json.loads((job / "out" / "ab.json").read_text())
+    tokens = raw["runs_by_metric"]["token"]
+    assert [len(one["model_ns"]) for one in tokens] == [2 * 11] * 4
+    assert [len(one["baseline_ns"]) for one in raw["runs_by_metric"]["first token"]] == [2] * 4
+    for name in ("run.etdp", "baseline.run.etdp"):
+        assert read_etdump(job / "out" / name).num_runs == 12 + 1
+    assert saved_generation(job / "out" / "run.etdp") is not None
+
+
+def test_over_ssh(tmp_path: Path) -> None:
+    server = tmp_path / "server"
+    server.mkdir()
+    with device_of("ssh", server) as config:
+        device = {"name": "b", "driver": "ssh", "options": dict(config.options), "attributes": {}}
+        once = {"new_tokens": 5, "lengths": [4], "cold": 1, "warm": 1, "warmup": 0}
+        text = tmp_path / "text.txt"
+        text.write_text("3,17,40,5")
+        files = {"model": llama(), "quality.reference": llama(), "quality.tokens": text}
+        job = ordered(
+            tmp_path / "job", files, device=device, generation=once, quality={"max_kl": 0.1}
+        )
+        answer = answer_to(job)
+    assert (answer["state"], answer["error"]) == ("done", "")
+    assert answer["environment"]["device"]["driver"] == "ssh"
+    assert answer["summary"]["generation"][0]["generated_tokens"] == 5
+    assert answer["summary"]["quality"]["fine"] is True
+    assert read_etdump(job / "out" / "run.etdp").num_runs == 5 + 1
+
+
+# -- what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("model", "spec", "text", "slug", "said"),
+    [
+        ("cnn", {}, None, "usage", "is not that of a language model"),
+        ("llama", {"generation": {"lengths": [4, 300]}}, None, "mismatch",
+         "the prompt 300 tokens of seed 0 has 300 tokens, and the program's context 128"),
+        ("llama", {"prompts": "1,two"}, None, "usage", "'two' is no token id"),
+        ("llama", {"prompts": "1,70000"}, None, "mismatch", "70000"),
+        ("llama", {"quality": {"max_kl": 1}}, "5", "usage", "less than two tokens"),
+        ("llama", {"quality": {"max_kl": 1}}, "5,90000", "mismatch", "90000"),
+    ],
+)  # fmt: skip
+def test_what_the_submitter_has_to_mend(
+    tmp_path: Path, model: str, spec: dict[str, Any], text: str | None, slug: str, said: str
+) -> None:
+    files = {"model": llama() if model == "llama" else artifacts("cnn_portable").pte}
+    more = dict(spec)
+    if "prompts" in more:
+        files["prompts"] = tmp_path / "prompts.txt"
+        files["prompts"].write_text(more.pop("prompts"))
+    if text is not None:
+        files |= {"quality.reference": llama(), "quality.tokens": tmp_path / "text.txt"}
+        files["quality.tokens"].write_text(text)
+    answer = answer_to(ordered(tmp_path / "job", files, **more))
+    assert (answer["state"], answer["error_slug"]) == ("user_error", slug)
+    assert said in answer["error"]
+    assert str(tmp_path) not in answer["error"]
+
+
+def test_a_device_without_the_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "etscope.lab.devices.host.Host._missing", lambda self, kind: "it is not here"
+    )
+    answer = answer_to(ordered(tmp_path / "job", {"model": llama()}))
+    assert (answer["state"], answer["error_slug"]) == ("failed", "missing-dependency")
+    assert "the native runner is not available" in answer["error"]
+
+
+def test_what_was_measured_before_an_error_stays(tmp_path: Path) -> None:
+    """The first prompt is measured; a token of the second one is not of the vocabulary."""
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("3,17,40\n3,99999\n")
+    once = {"new_tokens": 4, "cold": 1, "warm": 1, "warmup": 0}
+    files = {"model": llama(), "prompts": prompts}
+    job = ordered(tmp_path / "job", files, generation=once)
+    answer = answer_to(job)
+    assert answer["state"] == "user_error" and "99999" in answer["error"]
+    [row] = answer["summary"]["generation"]
+    assert row["prompt"] == "prompts.txt, line 1" and row["token_p50_ms"] > 0
+    assert {"run.json", "run.etdp"} <= {path.name for path in (job / "out").iterdir()}
+
+
+@pytest.mark.parametrize("how", ["stopped", "timeout"])
+def test_what_was_measured_before_the_job_was_ended_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Somebody stops the job after its first prompt, or its time is up."""
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("3,17\n" * 60)
+    generation = {"new_tokens": 100, "cold": 1, "warm": 2, "warmup": 0}
+    plain = {"kind": "generate", "model": str(llama()), "prompts": str(prompts), "runner": "native"}
+    limit = 3600 if how == "stopped" else 12
+    with Lab.open(tmp_path / "home") as lab:
+        wanted = spec_of({**plain, "generation": generation, "timeout_seconds": limit})
+        job = lab.submit(wanted)
+        order = Order(
+            job.id, 1, how, job.spec.model_dump(mode="json"), DeviceConfig("host", "host"),
+            lab.home.store_url,
+        )  # fmt: skip
+        heard = ""
+
+        def tell(message: Mapping[str, Any]) -> None:
+            nonlocal heard
+            heard += message.get("text", "")
+            if how == "stopped" and heard.count("recording times") > 1:  # of the second prompt
+                worker.stop(how)
+
+        outcome = worker.work(order, tell)
+        assert outcome.state is (State.CANCELLED if how == "stopped" else State.TIMEOUT)
+        rows = outcome.summary["generation"]
+        assert 0 < len(rows) < 60 and rows[0]["token_p50_ms"] > 0
+        assert outcome.environment["device"]["driver"] == "host"
+        names = {artifact.name for artifact in outcome.artifacts}
+        assert {"run.json", "run.etdp", "log.txt"} <= names
+        for number in range(len(rows)):
+            [kept] = [a for a in outcome.artifacts if a.name == prompt_file(number, "run.json")]
+            run = parse_run_json(lab.store.open(kept.sha256).read())
+            assert run.generation is not None and len(run.generation.generated_tokens) == 100
+
+
+# -- in the lab
+
+
+def in_a_lab(lab: Lab, done: tuple[Path, dict[str, Any]], **more: Any) -> Job:
+    """A done job of the lab with the files of the measured one."""
+    folder, answer = done
+    plain = json.loads((folder / "order.json").read_text())["spec"]
+    set_files(plain, {"model": str(llama()), "prompts": str(folder.parent / "prompts.txt")})
+    queued = lab.submit(spec_of({**plain, **more}), again=True)
+    assert lab.database.claim(
+        queued.id, device="host", engine="e", token=queued.id, lease_seconds=60
+    )
+    assert lab.database.started(queued.id, queued.id, "worker")
+    kept: list[Artifact] = [
+        lab.store.put_file(path, path.name) for path in sorted((folder / "out").iterdir())
+    ]
+    outcome = Outcome(
+        queued.id, queued.id, State.DONE, answer["summary"], answer["environment"], (), tuple(kept)
+    )
+    assert lab.database.finish(outcome)
+    return lab.job(queued.id)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with Lab.open(tmp_path / "home") as opened:
+        yield opened
+
+
+def test_histories_by_prompt_and_time(lab: Lab, done: tuple[Path, dict[str, Any]]) -> None:
+    rows = done[1]["summary"]["generation"]
+    for number in range(3):
+        in_a_lab(lab, done, labels={"commit": str(number)})
+    found = {(series.inputs, series.metric): series for series in lab.history()}
+    assert len(found) == 2 * 3
+    assert {len(series.points) for series in found.values()} == {3}
+    digest = rows[0]["prompt_sha256"][:12]
+    names = (f"prompt {digest} of 3 tokens, {NEW} new", f"9 tokens of seed 0, {NEW} new")
+    for row, name in zip(rows, names, strict=True):
+        point = found[name, "token"].points[0]
+        assert (point.p50_ms, point.p90_ms) == (row["token_p50_ms"], row["token_p90_ms"])
+        assert point.load_ms == row["load_ms"]
+        assert point.first_ms == row["cold_first_token_p50_ms"]
+        first = found[name, "first token"].points[0]
+        assert first.p50_ms == row["first_token_p50_ms"]
+        cold = found[name, "cold first token"].points[0]
+        assert cold.p50_ms == row["cold_first_token_p50_ms"]
+
+
+def test_two_jobs_compared(lab: Lab, done: tuple[Path, dict[str, Any]]) -> None:
+    first, second = (in_a_lab(lab, done, labels={"n": str(n)}).id for n in range(2))
+    found = compare(lab, first, second, store=lab.store)
+    names = [one["name"] for one in found["metrics"]]
+    assert names[:3] == [
+        f"{time} of prompts.txt, line 1" for time in ("token", "first token", "cold first token")
+    ]
+    assert len(names) == 6
+    assert found["metric"] == names[0]
+    assert found["relative"] == pytest.approx(0.0)
+    row = done[1]["summary"]["generation"][0]
+    assert 0.2 < found["metrics"][0]["first_ms"] / row["token_p50_ms"] < 5  # a trimmed mean
+    # The prefill and the decode steps are compared apart.
+    assert found["operators"]
+    other = lab.submit(spec_of({"model": str(llama())}), again=True)
+    lab.database.claim(other.id, device="host", engine="e", token="t", lease_seconds=60)
+    samples = {"latencies": [{"traced": None, "method": "forward", "samples_ns": [1000] * 20}]}
+    kept = lab.store.put_stream([json.dumps(samples).encode()], "run.json")
+    assert lab.database.finish(Outcome(other.id, "t", State.DONE, {}, {}, (), (kept,)))
+    with pytest.raises(MissingDataError, match="have no time in common"):
+        compare(lab, first, other.id)
+
+
+def test_the_dumps_of_all_prompts_are_collected(
+    lab: Lab, done: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    job = in_a_lab(lab, done, name="llama")
+    dataset = str(tmp_path / "ds")
+    assert main(["collect", "--lab", str(lab.home.folder), "-o", dataset]) == 0
+    columns = "prompt_tokens, generated_tokens, first_token_ms, decode_tokens_per_s, job"
+    found = list(query(dataset, f"select {columns} from dumps order by prompt_tokens").rows())
+    expected = [
+        (
+            row["prompt_tokens"], NEW, pytest.approx(row["first_token_p50_ms"]),
+            pytest.approx(row["decode_tokens_per_s"]), job.id,
+        )
+        for row in done[1]["summary"]["generation"]
+    ]  # fmt: skip
+    assert found == expected
+    phases = query(dataset, "select phase, count(*) as n from events where kind = 'execute' "
+                            "group by phase order by phase")  # fmt: skip
+    assert list(phases.rows()) == [("decode", 2 * (NEW - 1)), ("prefill", 2)]
+
+
+def test_the_page_of_a_job(lab: Lab, done: tuple[Path, dict[str, Any]]) -> None:
+    job = in_a_lab(lab, done)
+    failed = {"fine": False, "verdict": "a mean KL divergence of 3 nats", "mean_kl": 3.0}
+    bad = in_a_lab(
+        lab, (done[0], {**done[1], "summary": {**done[1]["summary"], "quality": failed}})
+    )
+    app = create_app(lab, Settings(hosts=("testserver",)))
+    with TestClient(app, base_url="http://testserver") as client:
+        page = client.get(f"/jobs/{job.id}").text
+        for words in (
+            "prompts.txt, line 1", "9 tokens of seed 0", "Phases of a generation", "decode",
+            "From token to token", "The time of each token, 9 tokens of seed 0",
+            '"x": "position"', "median of the generations",
+        ):  # fmt: skip
+            assert words in page, words
+        assert "Finding." not in page
+        page = client.get(f"/jobs/{bad.id}").text
+        assert "The quality gate failed: a mean KL divergence of 3 nats" in page
+        history = client.get("/history").text
+        assert "cold first token" in history and "prompt " in history
+        address = f"/compare?first={job.id}&second={bad.id}"
+        assert "token of 9 tokens of seed 0, p50" in client.get(address).text
+        verdict = client.get(address.replace("compare", "compare/verdict")).text
+        assert "Times of the generations" in verdict
+        api = client.get("/api/v1/history").json()
+        assert {one["metric"] for one in api} == {"token", "first token", "cold first token"}
+        assert client.get("/?kind=generate").text.count(job.id) >= 1
+
+
+def test_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From a program to its rates and the verdict of a gate, with the exit code for CI."""
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
+    monkeypatch.setenv("ETSCOPE_LAB", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.delenv("ETSCOPE_LAB_SERVER", raising=False)
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    options = [
+        "--prompt-length", "5", "--prompt-length", "9", "--new-tokens", "6", "--cold", "1",
+        "--warm", "1", "--runner", "native", "--quality-tokens", str(text), "--max-kl", "0.05",
+        "--quality-reference", str(llama()),
+    ]  # fmt: skip
+    assert main(["lab", "submit", str(llama()), *options]) == 0
+    shown = capsys.readouterr().out
+    for words in ("5 tokens of seed 0", "9 tokens of seed 0", "(tokens/s)", "KL divergence of 0"):
+        assert words in shown, words
+    assert "forward · decode · " in shown and "forward · prefill · " in shown  # operators of each
+    other = damaged_llama(tmp_path)
+    assert main(["lab", "submit", str(other), *options, "--format", "json"]) == 1
+    captured = capsys.readouterr()
+    job = json.loads(captured.out)
+    assert (job["state"], job["summary"]["quality"]["fine"]) == ("done", False)
+    assert len(job["summary"]["generation"]) == 2
+    assert main(["lab", "status", job["id"], "--wait"]) == 1
+    assert "quality" in capsys.readouterr().out
+    assert main(["lab", "list", "--kind", "generate", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["findings"] for row in rows] == [1, 0]
