@@ -12,6 +12,7 @@ from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import linked_graph
 from etscope.analysis.graphs.node_work import node_work
 from etscope.analysis.matching.run_nodes import RunNodes
+from etscope.analysis.profile.calls import RunCalls
 from etscope.analysis.profile.correlate import DelegateMap, MethodSymbols
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.profile_table import grouped_table, profile_table
@@ -241,6 +242,28 @@ def test_the_tokens_of_a_call_tell_its_sizes() -> None:
     assert prefill.intensity > 3 * decode.intensity
 
 
+@pytest.mark.parametrize("record", [True, False])
+def test_attention_grows_with_the_position_of_the_call(record: bool) -> None:
+    trace = opened("llama_quantized_cache", record=record)
+    (plain,) = (one for one in trace.profiles() if one.method == "forward")
+    runs = len(plain.runs)
+    calls = RunCalls(plain.runs, ("decode",) * runs, np.arange(runs) + 3, np.ones(runs, np.int64))
+    profile = replace(plain, calls=calls)
+    work = profile_work(trace, profile)
+    whole = profile_work(trace, plain)
+    assert work is not None and whole is not None
+    rows = [row for row in profile.rows if row.attribution.operator == "llama::custom_sdpa.out"]
+    assert len(rows) == 2  # layers, with 4 heads of 16, and a cache of 32 tokens
+    keys = float(calls.position.mean()) + 1
+    for row in rows:
+        found, largest = work.of([row]), whole.of([row])
+        assert found is not None and largest is not None
+        assert found.flops == pytest.approx(2 * 4 * keys * (16 + 16))
+        assert (found.is_bound, largest.is_bound) == (False, True)
+        assert largest.flops == 2 * 4 * 32 * (16 + 16)
+        assert found.traffic.total < largest.traffic.total
+
+
 def test_saved_inputs_tell_the_sizes_of_a_run() -> None:
     files = artifacts("dynamic_shape")
     assert files.etdump_timing is not None and files.etrecord is not None
@@ -388,7 +411,7 @@ def test_events_that_share_a_node_have_it_once() -> None:
     assert found["Other"].inner == 4 * 32
     assert "first half" not in found
     assert found["second half"].flops == 8 * (1 + 2)
-    assert work.ticks == {id(rows[2]): 40}  # of both halves
+    assert work.together == {id(rows[2]): (rows[1], rows[2])}
     assert found["neg"].flops == 8
     assert found["copy"].unknown == ("copy",)
 

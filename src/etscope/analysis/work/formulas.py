@@ -177,14 +177,14 @@ def _sequence(operation: Operation) -> int:
     return 2 if operation.argument(14, "is_seq_at_dim_2") is True else 1
 
 
-def _attended(operation: Operation) -> int:
+def _attended(operation: Operation) -> float:
     """The number of keys that `llama::custom_sdpa` computes with: all up to the last token's, with
     a mask all of the cache (`num_keys_for_causal_attention` of extension/llm/custom_ops/
     op_sdpa.cpp). If the position is not known, all of the cache."""
     along = _sequence(operation)
     keys = operation.tensor(1, "key").size(along)
     start = operation.argument(3, "start_pos")
-    if not isinstance(start, int) or _has_mask(operation):
+    if not isinstance(start, (int, float)) or _has_mask(operation):
         return keys
     return min(keys, start + operation.tensor(0, "query").size(along))
 
@@ -195,7 +195,8 @@ def _has_mask(operation: Operation) -> bool:
 
 def _reads_all(operation: Operation) -> bool:
     """True if all of the cache is counted because the position is not known."""
-    return not _has_mask(operation) and not isinstance(operation.argument(3, "start_pos"), int)
+    start = operation.argument(3, "start_pos")
+    return not _has_mask(operation) and not isinstance(start, (int, float))
 
 
 def _custom_sdpa(operation: Operation) -> float:

@@ -34,8 +34,9 @@ class InstructionWork:
     """The work of the instructions of a method, and of the events that they log.
 
     of_program: None without a program. of_graph: of the edge graph at the sizes of the run, and
-    `largest` at the largest; both None without a record. inner: the operators of events. ticks: by
-    `id` of a row that stands for several, the time of all of them.
+    `largest` at the largest; both None without a record. inner: the operators of events. position:
+    of the calls of a language model, None if not known. together: by `id` of a row that stands for
+    several, all of them.
     """
 
     def __init__(
@@ -45,11 +46,11 @@ class InstructionWork:
         of_graph: GraphWork | None,
         largest: GraphWork | None,
         inner: InnerEvents,
+        position: float | None = None,
     ) -> None:
-        self._run_nodes, self._inner = run_nodes, inner
+        self._run_nodes, self._inner, self._position = run_nodes, inner, position
         self._program, self._graph, self._largest = of_program, of_graph, largest
-        self._position = None if of_graph is None else of_graph.sizes.position
-        self.ticks: dict[int, float] = {}
+        self.together: dict[int, tuple[Row, ...]] = {}
 
     def of(self, instructions: Sequence[InstructionRows]) -> list[tuple[Row, Work]]:
         """The work of the rows that have some, of one call of each."""
@@ -193,9 +194,9 @@ class InstructionWork:
             return found
         scale = self._scale(operator, number)
         if scale is not None:
-            traffic = found.traffic
-            scaled = traffic.times(scale.activations)
-            return Work(found.flops * scale.flops, replace(scaled, weights=traffic.weights))
+            traffic = found.traffic.times(scale.activations)
+            traffic = replace(traffic, weights=found.traffic.weights)
+            return replace(found, flops=found.flops * scale.flops, traffic=traffic)
         # The backend's own transposes have no node, and no FLOPs.
         return NO_WORK if not found.flops and not found.unknown else replace(found, is_bound=True)
 
@@ -207,8 +208,9 @@ class InstructionWork:
         those = [node for node in nodes if may_compute(operator, node)] or list(nodes)
         inside = set(map(id, self._run_nodes.nodes.get(number, ())))
         for candidates in (those, [node for node in those if id(node) in inside]):
-            scales = {_scale_of(self._graph.of(n), self._largest.of(n)) for n in candidates}
-            if len(scales) == 1:
+            works = [(self._graph.of(node), self._largest.of(node)) for node in candidates]
+            scales = {_scale_of(run, largest) for run, largest in works}
+            if len(scales) == 1 and not any(run.is_bound for run, _ in works):
                 return scales.pop()
         return None
 
@@ -265,7 +267,7 @@ class InstructionWork:
         for _, members in groups:
             longest = max(members, key=lambda row: float(row.ticks.mean()))
             if len(members) > 1:
-                self.ticks[id(longest)] = sum(float(row.ticks.mean()) for row in members)
+                self.together[id(longest)] = tuple(members)
             yield longest, tuple({id(n): n for row in members for n in nodes[id(row)]}.values())
 
 

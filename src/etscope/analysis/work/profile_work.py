@@ -8,7 +8,7 @@ that they read and write themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,19 +20,18 @@ from etscope.analysis.work.instruction_work import InstructionWork
 from etscope.analysis.work.operation import Work, sum_of
 from etscope.analysis.work.program_work import ProgramWork
 from etscope.analysis.work.run_sizes import run_sizes
-from etscope.model.graph import Graph
 
 
 @dataclass(frozen=True)
 class ProfileWork:
     """The work of a profile's rows in one run, the mean over its runs, by `id` of the row.
 
-    ticks: for rows whose operators other rows run as well, the time of all of these.
+    together: for a row with the work of several, all of these: how it divides is not known.
     """
 
     profile: MethodProfile
     works: Mapping[int, Work]
-    ticks: Mapping[int, float]
+    together: Mapping[int, Sequence[Row]]
 
     def of(self, rows: Iterable[Row]) -> Work | None:
         """The work of rows together; None if nothing has any, as time beside the instructions."""
@@ -48,12 +47,10 @@ class ProfileWork:
         return [] if work is None else [work]
 
     def ticks_of(self, rows: Iterable[Row]) -> float:
-        """The time that the work of rows took, in ticks."""
-        return sum(
-            self.ticks.get(id(one), float(one.ticks.mean()))
-            for row in rows
-            for one in (row.parts or (row,))
-        )
+        """The time in which the work of rows was done, in ticks."""
+        parts = (part for row in rows for part in row.parts or (row,))
+        every = {id(one): one for part in parts for one in self.together.get(id(part), (part,))}
+        return sum(float(one.ticks.mean()) for one in every.values())
 
     @cached_property
     def total(self) -> Work:
@@ -81,34 +78,24 @@ def profile_work(trace: Trace, profile: MethodProfile) -> ProfileWork | None:
     method = profile.method
     if method is None:
         return None
-    graph, program = trace.symbols(method).graph, trace.recorded_program
-    listing = trace.instructions(method)
+    run_nodes, program = trace.run_nodes(method), trace.recorded_program
+    graph, listing = run_nodes.symbols.graph, trace.instructions(method)
     of_program = ProgramWork(program, method, listing) if program is not None and listing else None
     if graph is None and of_program is None:
         return None
     found: dict[int, list[Work]] = {}
-    ticks: dict[int, float] = {}
+    together: dict[int, Sequence[Row]] = {}
     most = None if graph is None else GraphWork(graph)
-    for variant in run_sizes(trace, profile, graph, by_position=_reads_a_cache(profile, graph)):
+    for variant in run_sizes(trace, profile, graph):
         of_graph = None if graph is None else GraphWork(graph, variant.sizes)
-        rows = InstructionWork(
-            trace.run_nodes(method), of_program, of_graph, most, _inner_events(trace, method)
-        )
+        inner = _inner_events(trace, method)
+        rows = InstructionWork(run_nodes, of_program, of_graph, most, inner, variant.sizes.position)
         for row, work in rows.of(profile.instructions):
             calls = float(row.calls[variant.runs].sum()) / len(profile.runs)
             found.setdefault(id(row), []).append(work.times(calls))
-        ticks.update(rows.ticks)
+        together.update(rows.together)
     added = {key: sum_of(works) for key, works in found.items()}
-    return ProfileWork(profile, _with_rests(profile, added), ticks)
-
-
-def _reads_a_cache(profile: MethodProfile, graph: Graph | None) -> bool:
-    """True if a row may run an operator whose work grows with the position of a call."""
-    operators = (row.attribution.operator or "" for row in profile.rows)
-    nodes = () if graph is None else graph.walk()
-    return any(one.startswith("llama::") for one in operators) or any(
-        node.op.startswith("llama.") for node in nodes
-    )
+    return ProfileWork(profile, _with_rests(profile, added), together)
 
 
 def _inner_events(trace: Trace, method: str) -> InnerEvents:

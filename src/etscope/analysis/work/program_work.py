@@ -62,7 +62,7 @@ class ProgramWork:
         self._operands: dict[int, Operand] = {}
         self._operators: dict[int, tuple[XnnNode, ...]] = {}
 
-    def of(self, instruction: int, position: int | None = None) -> Work:
+    def of(self, instruction: int, position: float | None = None) -> Work:
         """The work of an instruction. position: of the first token of a language model's call in
         its context, which attention to a cache depends on; None if not known."""
         record = self.records[instruction]
@@ -108,7 +108,7 @@ class ProgramWork:
 
     # -- kernels
 
-    def _kernel(self, record: InstructionRecord, position: int | None) -> Work:
+    def _kernel(self, record: InstructionRecord, position: float | None) -> Work:
         name, own_name = operator_name(record.operator or "")
         values = self._method.values
         try:

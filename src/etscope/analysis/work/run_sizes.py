@@ -28,14 +28,12 @@ class RunSizes:
     runs: npt.NDArray[np.bool_]
 
 
-def run_sizes(
-    trace: Trace, profile: MethodProfile, graph: Graph | None, *, by_position: bool
-) -> list[RunSizes]:
-    """Return the sizes of the profile's runs.
+def run_sizes(trace: Trace, profile: MethodProfile, graph: Graph | None) -> list[RunSizes]:
+    """Return the sizes of the profile's runs, those of equal sizes together.
 
     They are told by the tokens of a language model's call, by values that were logged, or by the
     inputs that `etscope run --save` kept; without any of these they are the largest that the
-    program allows. by_position: the position of a call matters, too.
+    program allows. The position in the context is the mean of the calls: work grows evenly with it.
     """
     symbols = frozenset[str]() if graph is None else symbols_of(graph)
     runs = profile.runs.tolist()
@@ -45,19 +43,18 @@ def run_sizes(
         if any(symbols.difference(one) for one in found):
             found = _by_inputs(trace, profile, graph) or found
     positions = np.full(len(runs), -1) if profile.calls is None else profile.calls.position
-    groups: dict[tuple[int, tuple[tuple[str, int], ...]], list[int]] = {}
+    limits = {} if graph is None else largest(graph).symbols  # of sizes that no input has, too
+    groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
     for number, one in enumerate(found):
-        position = int(positions[number]) if by_position else -1
-        groups.setdefault((position, tuple(sorted(one.items()))), []).append(number)
+        groups.setdefault(tuple(sorted(one.items())), []).append(number)
     made = []
-    for (position, values), numbers in groups.items():
+    for values, numbers in groups.items():
         mask = np.zeros(len(runs), np.bool_)
         mask[numbers] = True
-        known = dict(values)
-        limits = {} if graph is None else largest(graph).symbols  # of sizes that no input has, too
+        known, at = dict(values), positions[mask]
         sizes = Sizes(
             {**limits, **known},
-            position=position if position >= 0 else None,
+            position=float(at.mean()) if (at >= 0).all() else None,
             bounds=frozenset(limits).difference(known),
         )
         made.append(RunSizes(sizes, mask))

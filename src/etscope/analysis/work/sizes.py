@@ -45,12 +45,15 @@ _FUNCTIONS: Mapping[str, Callable[..., _Number]] = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """The values of a graph's symbols in a run: "s6" -> 5. position: of the first token of a
-    language model's call in its context, None if not known. bounds: the symbols whose values are
-    the largest that the program allows, as those of the run are not known."""
+    """The values of a graph's symbols in a run: "s6" -> 5.
+
+    position: of the first token of a language model's call in its context, or the mean of several
+    calls; None if not known. bounds: the symbols whose values are the largest that the program
+    allows, as those of the run are not known.
+    """
 
     symbols: Mapping[str, int] = field(default_factory=dict)
-    position: int | None = None
+    position: float | None = None
     bounds: frozenset[str] = frozenset()
 
     def size(self, size: int | str) -> int:
