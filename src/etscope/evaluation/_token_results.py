@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,18 @@ from etscope.model.report import Report, Section, facts
 from etscope.model.table import Column, Kind, Table
 from etscope.run.generation.prompt import Tokenizer
 
-if TYPE_CHECKING:
-    from etscope.evaluation._tokens import Window
-
 Ints = npt.NDArray[np.int64]
 _COLUMN_NAMES = ("index", "window", "position", "call")
-SORTS = ("run", "error")
+_SOME_KL = 1e-6  # nats, above what rounding makes in float32
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Tokens [begin, end) of a text, of which those from `first` on are predicted."""
+
+    begin: int
+    first: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +118,11 @@ class TokenEvaluation:
         if nan:
             yield f"the program's logits have NaN at {nan:,} tokens, the reference's have not"
         yield from self._divergence_notes()
+        kl = np.nan_to_num(found.kl, nan=-1.0, posinf=math.inf)
+        worst = int(kl.argmax())
+        if kl[worst] > _SOME_KL:
+            where = self._where(worst)
+            yield f"the distributions are furthest apart at token {where}: {kl[worst]:.3g} nats"
         missing = self.text_tokens - 1 - len(found)
         if missing:
             yield (
@@ -131,13 +142,10 @@ class TokenEvaluation:
                 yield "no token differs by more than rounding: the flips are ties"
             return
         found, places = self.agreement, self.places
-        index, call = int(places.index[at]), int(places.call[at])
-        window = f" of window {places.window[at]}" if len(self.windows) > 1 else ""
-        position = f"{places.phase[at]} at position {places.position[at]}"
+        call = int(places.call[at])
         yield (
-            f"first diverging token: {index} (call {call}{window}, {position}): "
-            f"{self._named(int(found.top[at]))} in place of "
-            f"{self._named(int(found.reference_top[at]))}, which the reference has "
+            f"first diverging token: {self._where(at)}: {self._named(int(found.top[at]))} in place "
+            f"of {self._named(int(found.reference_top[at]))}, which the reference has "
             f"{found.gap[at]:.3g} above it"
         )
         record = "RECORD" if self.record is None else quote(self.record)
@@ -146,6 +154,12 @@ class TokenEvaluation:
         first = "add --save DIR, which records that call, then " if self.saved is None else ""
         command = f"etscope numerics {folder} -r {record} --call {call}{more}"
         yield f"which operator: {first}{command}"
+
+    def _where(self, row: int) -> str:
+        places = self.places
+        window = f" of window {places.window[row]}" if len(self.windows) > 1 else ""
+        position = f"{places.phase[row]} at position {places.position[row]}"
+        return f"{places.index[row]} (call {places.call[row]}{window}, {position})"
 
     def _named(self, token: int) -> str:
         text = self._text(token)

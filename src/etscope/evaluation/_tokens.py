@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from etscope.errors import (
     UsageError,
 )
 from etscope.etrecord import as_record
-from etscope.evaluation._token_results import TokenEvaluation, TokenPlaces
+from etscope.evaluation._token_results import TokenEvaluation, TokenPlaces, Window
 from etscope.evaluation._token_sources import (
     LogitsSource,
     ModuleLogits,
@@ -64,15 +64,6 @@ _DEFAULT_CONTEXT = 2048  # of a program that does not say what it takes
 _MOST_BYTES = 1 << 30
 _MOST_TEXT = 256 << 20
 _IDS = re.compile(r"[\s\d,\[\]]*")
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Tokens [begin, end) of a text, of which those from `first` on are predicted."""
-
-    begin: int
-    first: int
-    end: int
 
 
 def windows(count: int, context: int, stride: int) -> Iterator[Window]:

@@ -301,22 +301,24 @@ class Source:
         context: int | None = None,
         prompt: str | int | None = None,
         logits: str | None = None,
+        sdpa: str | None = None,
     ) -> Source:
         """Return this model as a `LanguageModel` with these choices; itself without any.
 
         Raises `UsageError` if there are any for a model that is not to generate text.
         """
-        if context is None and prompt is None and logits is None:
+        if context is None and prompt is None and logits is None and sdpa is None:
             return self
         if self.inputs is not None or not is_language_model(self.model):
             why = "has example inputs" if self.inputs is not None else "is none of transformers"
             raise UsageError(
-                f"context, prompt and logits are for a language model, and {self.spec} {why}",
+                f"context, prompt, logits and sdpa are for a language model, and {self.spec} {why}",
                 hint="leave them out, or give a config.json or a transformers model without inputs",
             )
         if isinstance(prompt, str) and prompt.isascii() and prompt.isdigit():
             prompt = int(prompt)
-        return replace(self, model=LanguageModel(self.model, context, prompt, logits))
+        chosen = LanguageModel(self.model, context, prompt, logits, sdpa or "plain")
+        return replace(self, model=chosen)
 
     def read_inputs(self, path: PathLike) -> Any:
         """Read example inputs for this model from a file of tensors (.npz, .npy, .safetensors,

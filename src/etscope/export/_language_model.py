@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"  # as transformers calls it
 DYNAMIC, ONE_TOKEN = "dynamic", "one-token"
+SDPA = ("plain", "custom")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +38,9 @@ class LanguageModel:
             default "dynamic", and "one-token" for speech.
         logits: "last", of the last token of a call, or "all". By default "all" for prompts of a
             fixed length, which a shorter one does not fill, else "last".
+        sdpa: "plain" attention, in operators of ATen over the whole cache, or "custom":
+            ExecuTorch's `llama::custom_sdpa`, which reads it as far as it is filled, for causal
+            models without windows. The model keeps it.
 
     Raises `UsageError` for values that are none of these, and in `export` for a model that
     generates no text.
@@ -46,6 +50,7 @@ class LanguageModel:
     context: int | None = None
     prompt: str | int | None = None
     logits: str | None = None
+    sdpa: str = "plain"
 
     def __post_init__(self) -> None:
         if self.context is not None and self.context < 2:
@@ -60,6 +65,8 @@ class LanguageModel:
             )
         if self.logits not in (None, "last", "all"):
             raise UsageError(f"unknown logits {self.logits!r}", hint="give last or all")
+        if self.sdpa not in SDPA:
+            raise UsageError(f"unknown sdpa {self.sdpa!r}", hint=f"give {' or '.join(SDPA)}")
 
     def methods(self) -> ModelMethods:
         """Return its methods, not exported yet."""
@@ -67,7 +74,7 @@ class LanguageModel:
         from etscope.bridge.language_models.methods import Choices, language_model_methods
 
         all_logits = None if self.logits is None else self.logits == "all"
-        choices = Choices(self.context, self.prompt, all_logits)
+        choices = Choices(self.context, self.prompt, all_logits, self.sdpa == "custom")
         return language_model_methods(self.model, choices)
 
 

@@ -59,8 +59,8 @@ def inputs_of_calls(
     """Yield the inputs of each call, flat: arrays, and `OutputOf` for those that another call made;
     None for a call of which they are not known.
 
-    given: the arrays of images and sound. types: of the methods that ran; where these are not known,
-    inputs are int64, and as long as the tokens.
+    given: the arrays of images and sound. types: of the methods that ran; where these are not
+    known, inputs are int64, and as long as the tokens.
     """
     context = np.concatenate([generation.prompt_tokens, generation.generated_tokens])
     latest: dict[str, int] = {}

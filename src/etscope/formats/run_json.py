@@ -95,8 +95,8 @@ class SavedInputs:
     """The inputs of the runs of a method.
 
     source: "given", "record", "case", "seed N" or "generation". values: flat, None if they were not
-    saved. sha256: their `inputs_sha256`, as it was noted. made_of: of a generation's call that takes
-    another's output, its inputs with `OutputOf` in the place of these; `values` is None then.
+    saved. sha256: their `inputs_sha256`, as it was noted. made_of: of a generation's call that
+    takes another's output, its inputs with `OutputOf` in the place of it; `values` is None then.
     """
 
     source: str

@@ -191,3 +191,28 @@ def test_pages_can_be_read_without_the_script(served: Served, chromium: Any) -> 
     assert page.locator(".figures dd").count() >= 12
     assert page.get_by_role("link", name="Open in TensorBoard").count() == 1
     context.close()
+
+
+def test_a_language_model(served: Served, page: Any) -> None:
+    """The phases, a chart of the time of each token, and both phases' operators."""
+    shutil.copyfile(artifacts("llama_generate").pte, served.folder / "llama.pte")
+    options = ["--prompt-length", "9", "--prompt-length", "20", "--new-tokens", "8", "--cold", "1"]
+    command = ["lab", "submit", "llama.pte", *options, "--runner", "native", "--format", "json"]
+    job = json.loads(served.etscope(*command))
+    page.goto(f"{served.address}/jobs/{job['id']}")
+    section = page.locator("section", has=page.locator("#generation-title"))
+    assert section.locator("[data-chart=samples] canvas").count() == 2
+    [prompts, phases] = section.locator("table[data-sortable] tbody").all()
+    assert "20 tokens of seed 0" in prompts.inner_text()
+    assert phases.locator("tr").count() == 4
+    operators = page.locator("section", has=page.locator("#operators-title"))
+    operators.locator("table").nth(1).wait_for()
+    captions = operators.locator("caption").all_inner_texts()
+    assert captions == ["forward · prefill", "forward · decode"]
+    for width in (390, 1400):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    page.goto(f"{served.address}/history")
+    cards = page.locator(".series .card")
+    assert cards.filter(has_text="cold first token").count() == 2
+    assert page.failures == []

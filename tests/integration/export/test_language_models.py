@@ -10,7 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, DynamicCache, LlamaConfig, ViTConfig
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSpeechSeq2Seq,
+    BertConfig,
+    DynamicCache,
+    Gemma2Config,
+    LlamaConfig,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    ViTConfig,
+    WhisperConfig,
+)
 
 from etscope import Inspector
 from etscope.cli.verbs.export import command
@@ -18,6 +29,7 @@ from etscope.errors import EtscopeWarning, FormatError, UsageError
 from etscope.etrecord import parse_etrecord
 from etscope.export import LanguageModel, Source, check_model_name, export, load_model
 from etscope.formats.program.pte import read_pte
+from etscope.run import Call, run
 from tests.support.artifact_recipes import language_models as recipes
 from tests.support.artifacts import artifacts
 
@@ -334,3 +346,46 @@ def test_options_beside_a_config_of_export_llm(tmp_path: Path) -> None:
     path.write_text("base: {no_such_field: 3}")
     with pytest.raises(UsageError, match=r"is not a config of export_llm: .*no_such_field"):
         load_model(str(path)).export()
+
+
+def tiny_qwen() -> Any:
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=128, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=64,
+    )  # fmt: skip
+    return Qwen3ForCausalLM(config).eval()
+
+
+def test_custom_sdpa_says_what_plain_attention_says() -> None:
+    """Also in a prompt that does not begin at 0, with fewer heads of keys than of queries."""
+    plain, custom = tiny_qwen(), tiny_qwen()
+    exported = export(LanguageModel(custom, context=32, logits="all", sdpa="custom"))
+    program = read_pte(exported.program_bytes())
+    labels = {operator.name for one in program.methods for operator in one.operators}
+    assert any(name.startswith("llama::custom_sdpa") for name in labels)
+    cache = DynamicCache(config=plain.config)
+    ids = torch.arange(3, 20)[None]
+    inputs = [
+        (ids[:, begin:end], torch.tensor([begin])) for begin, end in ((0, 7), (7, 12), (12, 13))
+    ]
+    calls = [Call(inputs=one, iterations=1, warmup=0) for one in inputs]
+    with run(exported.program_bytes(), calls, trace=False) as ran, torch.no_grad():
+        for (tokens, _), (logits,) in zip(inputs, ran.arrays, strict=True):
+            expected = plain(tokens, past_key_values=cache, use_cache=True).logits
+            np.testing.assert_allclose(logits, expected.numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "why"),
+    [
+        (Gemma2Config, {"num_hidden_layers": 2}, "attend to a window"),
+        (WhisperConfig, {"encoder_layers": 1, "decoder_layers": 1, "d_model": 30}, "only causal models of text"),
+    ],
+)
+def test_custom_sdpa_is_not_for_every_model(config: Any, more: Any, why: str) -> None:
+    kinds = {Gemma2Config: AutoModelForCausalLM, WhisperConfig: AutoModelForSpeechSeq2Seq}
+    given = config(vocab_size=64, pad_token_id=0, **more)
+    model = kinds[config].from_config(given)
+    with pytest.raises(UsageError, match=why):
+        LanguageModel(model, context=16, sdpa="custom").methods()

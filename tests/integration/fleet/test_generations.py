@@ -23,8 +23,7 @@ from etscope.cli import main
 from etscope.errors import MissingDataError
 from etscope.fleet import collect, query
 from etscope.formats.etdump.reader import read_etdump
-from etscope.run import generate
-from etscope.run.generation._outcome import GenerationRun
+from etscope.run import GenerationRun, generate
 from etscope.views.page.document import NANOSECONDS
 from tests.support.artifacts import artifacts
 from tests.support.fleet.dumps import saved_run

@@ -195,6 +195,22 @@ def test_an_ab_job_of_two_language_models(tmp_path: Path) -> None:
     assert saved_generation(job / "out" / "run.etdp") is not None
 
 
+def test_methods_apart_with_weights_in_a_file(tmp_path: Path) -> None:
+    """`prefill` and `decode`, which share a cache; all weights are in a .ptd."""
+    made = artifacts("llama_shared_external")
+    files = {"model": made.pte, "data": made.folder / "weights.ptd"}
+    once = {"new_tokens": 6, "lengths": [8], "cold": 1, "warm": 2, "warmup": 0}
+    answer = answer_to(ordered(tmp_path / "job", files, generation=once))
+    assert (answer["state"], answer["error"]) == ("done", "")
+    assert answer["summary"]["method"] == "prefill+decode"
+    [row] = answer["summary"]["generation"]
+    phases = [(one["phase"], one["calls"], one["tokens"]) for one in row["phases"]]
+    assert phases == [("prefill", 1, 8), ("decode", 5, 5)]
+    alone = answer_to(ordered(tmp_path / "alone", {"model": made.pte}, generation=once))
+    assert (alone["state"], alone["error_slug"]) == ("user_error", "usage")
+    assert "in a file beside it (.ptd)" in alone["error"]
+
+
 def test_over_ssh(tmp_path: Path) -> None:
     server = tmp_path / "server"
     server.mkdir()

@@ -112,13 +112,15 @@ class Agreement:
     @property
     def flips(self) -> npt.NDArray[np.bool_]:
         """A mask of the tokens at which another one is the likeliest."""
-        return self.top != self.reference_top
+        found: npt.NDArray[np.bool_] = self.top != self.reference_top
+        return found
 
     @property
     def ties(self) -> npt.NDArray[np.bool_]:
         """A mask of the flips to a token that the reference has as good as equal: rounding alone
         may make them."""
-        return self.flips & (self.gap <= self.noise)
+        found: npt.NDArray[np.bool_] = self.flips & (self.gap <= self.noise)
+        return found
 
     @property
     def top1_agreement(self) -> float:
@@ -140,7 +142,8 @@ class Agreement:
     def non_finite(self) -> npt.NDArray[np.bool_]:
         """A mask of the tokens at which the program gives no probabilities, and the reference
         does."""
-        return np.isnan(self.log_p) & ~np.isnan(self.reference_log_p)
+        found: npt.NDArray[np.bool_] = np.isnan(self.log_p) & ~np.isnan(self.reference_log_p)
+        return found
 
     # -- divergence and likelihood
 

@@ -297,8 +297,8 @@ def _added_layouts(
 
 
 def mutated_buffers(record: RecordView, name: str) -> Mapping[str, str]:
-    """Return the qualified names of the buffers that a method of a record writes when it ends, by the
-    value. name: of the method's graph."""
+    """Return the qualified names of the buffers that a method of a record writes when it ends, by
+    the value. name: of the method's graph."""
     with reading("ETRecord", record.path, member=name):
         module = mapping(record.program_json(name)["graph_module"], "graph_module")
         signature = mapping(module["signature"], "signature")

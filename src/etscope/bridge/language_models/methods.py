@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.export import Dim
 
+from etscope.bridge.language_models.custom_attention import use_custom_attention
 from etscope.bridge.language_models.static_cache import (
     encoder,
     text_decoder,
@@ -32,6 +33,7 @@ class Choices(NamedTuple):
     context: int | None
     prompt: str | int | None
     all_logits: bool | None
+    custom_sdpa: bool
 
 
 def language_model_methods(model: Any, choices: Choices) -> ModelMethods:
@@ -41,6 +43,14 @@ def language_model_methods(model: Any, choices: Choices) -> ModelMethods:
     """
     text = _text_config(model)
     context = _context(choices.context, text)
+    is_text = not (hasattr(model, "get_image_features") or model.config.is_encoder_decoder)
+    if choices.custom_sdpa:
+        if not is_text:
+            raise UsageError(
+                "only causal models of text are exported with the custom sdpa",
+                hint="take the plain one: sdpa='plain', or leave --sdpa out",
+            )
+        use_custom_attention(model)
     if hasattr(model, "get_image_features"):
         return _vision_language(model, text, context, choices)
     if model.config.is_encoder_decoder:
@@ -74,6 +84,7 @@ def _text(model: Any, text: Any, context: int, choices: Choices) -> ModelMethods
             "decode": ModuleMethod(decoder, Inputs((_tokens(text, 1), _position()))),
         }
         constants = _constants(model, text, context, longest=prompt, dynamic=False)
+        constants["use_sdpa_with_kv_cache"] = choices.custom_sdpa
         return ModelMethods(methods, constants, shared_state=True)
     decoder = text_decoder(model, "tokens", context, bool(choices.all_logits))
     if prompt == ONE_TOKEN:
@@ -82,6 +93,7 @@ def _text(model: Any, text: Any, context: int, choices: Choices) -> ModelMethods
         inputs = Inputs((_tokens(text, min(_EXAMPLE, context)), _position()))
         method = ModuleMethod(decoder, inputs, ({1: _length(context)}, None))
     constants = _constants(model, text, context, longest=context, dynamic=prompt == DYNAMIC)
+    constants["use_sdpa_with_kv_cache"] = choices.custom_sdpa
     return ModelMethods({"forward": method}, constants)
 
 

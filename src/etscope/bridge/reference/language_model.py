@@ -31,8 +31,7 @@ def graph_result(
     return generate(task, program, execute, keep_outputs=True)
 
 
-@torch.no_grad()
-def module_logits(module: Any, ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def module_logits(module: Any, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
     """Return the logits of a module for ids [tokens]: float32 [tokens, vocabulary].
 
     The module takes tokens, int64 [1, tokens], as those of transformers do, or tokens and the
@@ -46,7 +45,8 @@ def module_logits(module: Any, ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
 
     def run(first: int, count: int) -> torch.Tensor:
         given = [tokens[:, first : first + count]]
-        found = module(*given, torch.tensor([first])) if positioned else module(*given)
+        with torch.no_grad():
+            found = module(*given, torch.tensor([first])) if positioned else module(*given)
         found = getattr(found, "logits", found)
         found = found[0] if isinstance(found, (tuple, list)) else found
         if not isinstance(found, torch.Tensor) or not found.is_floating_point() or found.dim() < 2:
@@ -64,7 +64,8 @@ def module_logits(module: Any, ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
             f"the reference module returns logits of {len(logits)} of {len(ids)} tokens",
             hint="it must return those of all tokens that it is given",
         )
-    return logits.numpy()
+    rows: npt.NDArray[np.float32] = logits.numpy()
+    return rows
 
 
 def _takes_position(module: Any) -> bool:

@@ -171,6 +171,13 @@ language_model_options = (
         type=click.Choice(("last", "all")),
         help="Tokens of a call that a language model gives logits of. Default: last; all for N.",
     ),
+    click.option(
+        "--sdpa",
+        type=click.Choice(("plain", "custom")),
+        help="Attention of a causal language model: plain operators, which read the whole cache, "
+        "or ExecuTorch's llama::custom_sdpa, which reads it as far as it is filled. "
+        "Default: plain.",
+    ),
 )
 
 
@@ -222,7 +229,7 @@ def exported(
     **options: Any,
 ) -> tuple[Source, Exported]:
     """Load the model of that name and export it; `options` go to `Source.export`, those of the
-    backends among them, and `context`, `prompt` and `logits` to `LanguageModel`."""
+    backends among them, and those of a language model to `LanguageModel`."""
     import logging
     import sys
     from contextlib import redirect_stdout
@@ -236,7 +243,8 @@ def exported(
     backends = chosen(backend, options.get("backend_options") or {})
     options["quantize"] = options.get("quantize") or False
     check_options(backends, options["quantize"] == "int8")
-    generation = {name: options.pop(name) for name in ("context", "prompt", "logits")}
+    names = ("context", "prompt", "logits", "sdpa")
+    generation = {name: options.pop(name) for name in names}
     load_torch("export")
     with progress(f"loading {backend}"), quiet():
         for one in backends:

@@ -196,13 +196,13 @@ def _runs(debugger: Debugger, rest: str) -> Output:
     table = Table.of_rows(columns, rows)
     if not any(run.call is not None for run in target.runs):
         return Output().table(table)
-    of_calls = {
+    of_calls: dict[Column, list[Any]] = {
         Column("call", Kind.INT): [run.call for run in target.runs],
         Column("phase"): [run.phase for run in target.runs],
         Column("position", Kind.INT): [run.token_position for run in target.runs],
         Column("tokens", Kind.COUNT): [run.tokens for run in target.runs],
     }
-    values = {**table.values, **{column.name: cells for column, cells in of_calls.items()}}
+    values: dict[str, Any] = {**table.values, **{column.name: cells for column, cells in of_calls.items()}}
     shown = (*columns[:3], *of_calls, *columns[3:])
     return Output().table(Table(shown, values))
 

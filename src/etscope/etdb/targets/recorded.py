@@ -91,7 +91,7 @@ class RecordedRuns(LocalTarget):
             calls.tokens.tolist(),
             strict=True,
         )
-        known = {
+        known: dict[int, dict[str, Any]] = {
             run: {
                 "call": number,
                 "phase": phase,

@@ -20,7 +20,7 @@ The result is plain JSON, times in ms:
                     or the one that regressed most. [] of other jobs
     environment     [{name, first, second}]: facts of the environments that differ; `spec`: fields
                     of the specifications that differ
-    operators       [{name, module, source, status, first_ms, second_ms, change_ms, relative,
+    operators       [{name, phase, module, source, status, first_ms, second_ms, change_ms, relative,
                     verdict, reason}] of the traced runs, the largest changes first; [] without
     notes           [sentence]
 """
@@ -109,12 +109,13 @@ def operator_changes(
         first.trace(), second.trace(), policy, noise=[one.trace() for one in repeats]
     )
     rows: list[dict[str, Any]] = []
-    for change in (one for method in diff.methods for one in method.changes if not one.depth):
+    for method, change in ((m, one) for m in diff.methods for one in m.changes if not one.depth):
         origin = UNATTRIBUTED if change.pair is None else change.pair.shown.attribution
         comparison = change.comparison
         rows.append(
             {
                 "name": change.name,
+                "phase": method.sides.before.phase,
                 "module": origin.module,
                 "source": origin.source,
                 "status": change.status,

@@ -1,0 +1,72 @@
+"""Attention of transformers' models by ExecuTorch's own operator, `llama::custom_sdpa`.
+
+It reads the cache only as far as it is filled, so that a token takes longer the more there were
+before it; attention in plain operators reads all of the cache each time. Its library,
+`extension/llm/custom_ops`, is in the package of ExecuTorch; runners must have it linked in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from etscope.errors import UsageError
+
+_NAME = "executorch_custom_sdpa"
+
+
+def use_custom_attention(model: Any) -> None:
+    """Let the layers of a causal model attend with `llama::custom_sdpa`, from now on.
+
+    Raises `UsageError` for a model whose attention the operator does not compute: with a window,
+    with a cap on its scores, or in another type than float32.
+    """
+    text = model.config.get_text_config(decoder=True)
+    kinds = getattr(text, "layer_types", None) or ()
+    windows = {"sliding_attention", "chunked_attention"}.intersection(kinds)
+    for wrong, why in (
+        (bool(windows), "some of its layers attend to a window"),
+        (getattr(text, "attn_logit_softcapping", None) is not None, "its scores have a cap"),
+        (model.dtype != torch.float32, f"it is {model.dtype}, and the operator takes float32"),
+    ):
+        if wrong:
+            raise UsageError(
+                f"cannot export this {text.model_type} with the custom sdpa: {why}",
+                hint="take the plain one: sdpa='plain', or leave --sdpa out",
+            )
+    from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401 - registers the operator
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(_NAME, _attend)
+    AttentionMaskInterface.register(_NAME, _no_mask)
+    model.set_attn_implementation(_NAME)
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    position_ids: Tensor,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attend to the cache up to each token; as transformers calls it.
+
+    query: [1, heads, n, size]; key, value: [1, key heads, context, size]. Returns [1, n, heads,
+    size], and no weights.
+    """
+    start = position_ids[0, 0].item()
+    torch._check_is_size(start)
+    torch._check(start < key.shape[2])
+    query, key, value = (one.transpose(1, 2).contiguous() for one in (query, key, value))
+    found: Tensor = torch.ops.llama.custom_sdpa(query, key, value, start, None, 0.0, True, scaling)
+    return found, None
+
+
+def _no_mask(*_: Any, **__: Any) -> None:
+    """Make no mask: the operator knows that attention is causal."""
