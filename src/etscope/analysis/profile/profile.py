@@ -214,9 +214,8 @@ def method_profile(
     total = np.zeros(len(runs), dtype=np.int64)
     offset = 0
     for block in blocks:
-        columns: Any = column[offset : offset + len(block.runs)]
-        if len(blocks) == 1:  # in their order
-            columns = slice(None)
+        mine = slice(offset, offset + len(block.runs))
+        columns: Any = slice(None) if len(blocks) == 1 else column[mine]  # one is in their order
         offset += len(block.runs)
         total[columns] = block.ticks[list(block.executions)].sum(axis=0)
         meaning = meanings(block)

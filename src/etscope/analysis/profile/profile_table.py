@@ -151,34 +151,25 @@ def profile_table(
         **growth_columns(profile, times, scale),
         **work_columns(work, [[row] for row in everything], scale),
     }
-    total = float(profile.total.mean())
     of_backends = backend_columns(profile.rows)
-    cells = []
-    cumulative = 0.0
-    for number, row in enumerate(everything):
-        share = None if row.own_clock or not total else float(row.ticks.mean()) / total
-        adds = row.depth == 0 and share is not None
-        has_times = row.is_time and bool(row.ran.any())
-        if share is not None and adds:
-            cumulative = 1.0 if row.kind == "total" else cumulative + share
-        cells.append(
-            {
-                "method": profile.method,
-                "phase": profile.phase,
-                "share": share,
-                "cumulative": cumulative if adds else None,
-                **{
-                    name: float(column[number]) if has_times else None
-                    for name, column in statistics.items()
-                },
-                **_cells(row, scale),
-                **{column.name: values[number] for column, values in added.items()},
-                **{
-                    column: None if row.meaning is None else row.meaning.columns.get(name)
-                    for column, name in of_backends.items()
-                },
-            }
-        )
+    cells = [
+        {
+            "method": profile.method,
+            "phase": profile.phase,
+            **shares,
+            **{
+                name: float(column[number]) if row.is_time and row.ran.any() else None
+                for name, column in statistics.items()
+            },
+            **_cells(row, scale),
+            **{column.name: values[number] for column, values in added.items()},
+            **{
+                column: None if row.meaning is None else row.meaning.columns.get(name)
+                for column, name in of_backends.items()
+            },
+        }
+        for number, (row, shares) in enumerate(zip(everything, _shares(everything), strict=True))
+    ]
     return Table.of_cells(
         (
             *columns(scale.unit),
@@ -192,6 +183,20 @@ def profile_table(
         depth=[row.depth for row in everything],
         breaks=frozenset({len(rows)}),
     )
+
+
+def _shares(rows: Sequence[Row]) -> list[dict[str, float | None]]:
+    """Return for each row its share of the last one, the total, and that of all rows up to it."""
+    total = float(rows[-1].ticks.mean())
+    found: list[dict[str, float | None]] = []
+    cumulative = 0.0
+    for row in rows:
+        share = None if row.own_clock or not total else float(row.ticks.mean()) / total
+        adds = row.depth == 0 and share is not None
+        if share is not None and adds:
+            cumulative = 1.0 if row.kind == "total" else cumulative + share
+        found.append({"share": share, "cumulative": cumulative if adds else None})
+    return found
 
 
 def _shown_rows(
