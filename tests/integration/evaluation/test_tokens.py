@@ -261,8 +261,9 @@ def test_a_fault_of_an_earlier_call_is_in_the_state_only(pair: Path, capsys: Cap
 
 def test_the_values_of_one_call_alone_are_enough(pair: Path, capsys: Captured) -> None:
     """What an earlier call left in the cache is seen in the values of this one."""
-    from tests.support.native.runner import runner
     from tests.support.run.language_models import Model
+
+    from tests.support.native.runner import runner
 
     runner()  # skips where it is not built
     weight = Model().body.attention[0].joined.weight

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
 from tests.support.run.language_models import METADATA, PROGRAMS
 
 Change = Callable[[np.ndarray], None]

@@ -1,7 +1,7 @@
 """The logits of a language model beside those of a reference, token by token.
 
-Both are given the same tokens, whatever they would have chosen themselves (teacher forcing), so that
-row i of each is the distribution of one and the same next token. Compared are
+Both are given the same tokens, whatever they would have chosen themselves (teacher forcing), so
+that row i of each is the distribution of one and the same next token. Compared are
 
 - the Kullback-Leibler divergence of the program from the reference, the sum over the vocabulary of
   p_reference * (ln p_reference - ln p_program), in nats (S. Kullback, R. A. Leibler: On Information
@@ -32,8 +32,8 @@ Ints = npt.NDArray[np.int64]
 
 _CHUNK = 1 << 21  # elements that are float64 at a time: 16 MB for each of a few arrays
 # Logits nearer to each other than so many units in the last place of the row's largest number, in
-# float32, may change places by rounding alone: they are sums of as many products as a model is wide,
-# of values that went through all of its layers.
+# float32, may change places by rounding alone: they are sums of as many products as a model is
+# wide, of values that went through all of its layers.
 _NOISE = 64 * float(np.finfo(np.float32).eps)
 
 

@@ -98,9 +98,11 @@ class RunCalls:
                 )
         if calls is not None:
             if not (0 <= calls.start < len(kept) and calls.start < calls.stop <= len(kept)):
+                last = "" if calls.stop == calls.start + 1 else f"..{calls.stop - 1}"
+                count = "one call" if len(kept) == 1 else f"{len(kept):,} calls"
                 raise UsageError(
-                    f"there is no call {calls.start}..{calls.stop - 1}",
-                    hint=f"the dump has {len(kept):,} calls, counted from 0",
+                    f"there is no call {calls.start}{last}",
+                    hint=f"the dump has {count}, counted from 0",
                 )
             numbers = np.arange(len(kept))
             kept &= (numbers >= calls.start) & (numbers < calls.stop)
