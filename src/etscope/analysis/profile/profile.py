@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ class Row:
         return self.calls > 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InstructionRows:
     """The rows of one instruction: its own, and those of the events that its delegate logged.
 
@@ -98,12 +99,12 @@ class InstructionRows:
         time is never divided."""
         return any(row.kind == "unaccounted" and row.depth == 1 for row in self.below)
 
-    @property
+    @cached_property
     def leaves(self) -> tuple[Row, ...]:
         """The rows whose times are added up, in every view: all else is a sum of them."""
         return tuple(row for _, row in self.numbered_leaves)
 
-    @property
+    @cached_property
     def numbered_leaves(self) -> list[tuple[int, Row]]:
         """The leaves with their indices in the profile's rows."""
         if not self.is_split:
@@ -135,7 +136,7 @@ class InstructionRows:
         return matching or (self.leaves if any(map(keep, (self.head, *self.below))) else ())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MethodProfile:
     """All runs of one method. `rows` are in run order, events of a delegate below its call.
 
@@ -164,8 +165,8 @@ class MethodProfile:
         is not known."""
         return with_phase(self.method or unnamed, self.phase)
 
-    @property
-    def instructions(self) -> list[InstructionRows]:
+    @cached_property
+    def instructions(self) -> Sequence[InstructionRows]:
         """The rows by instruction, in run order."""
         heads = [number for number, row in enumerate(self.rows) if row.depth == 0]
         ends = [*heads, len(self.rows)][1:]
