@@ -97,6 +97,7 @@ RECIPES: dict[str, str] = {
     "llama_rings": "caches",
     "llama_quantized_cache": "caches",
     "llama_generate": "language_models",
+    "llama_custom_sdpa": "custom_attention",
     "llama_generate_8da4w": "quantised_language_models",
     "qwen_generate": "language_models",
     "gemma_generate": "language_models",

@@ -190,7 +190,15 @@ class FloatRun:
         errors: dict[NodeValue, tuple[float, Any]] = {}
         worst: list[tuple[float, int, NodeValue]] = []
         paths = {value.path for value in last}
-        run = run_with(side.runnable, self.inputs, copied_state(self.state), paths, known)
+        # What the runs before left in a buffer is no error of this run's operators, either.
+        state = copied_state(self.state)
+        for name, buffer in copied_state(self.float_state).items():
+            if name in state and (state[name].dtype, state[name].shape) == (
+                buffer.dtype,
+                buffer.shape,
+            ):
+                state[name] = buffer
+        run = run_with(side.runnable, self.inputs, state, paths, known)
         for name, computed in run:
             for element, one in _elements(side.graph, name, computed):
                 other = last.get(NodeValue(name, element))

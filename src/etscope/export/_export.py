@@ -52,7 +52,7 @@ PROGRAM, RECORD, BUNDLE = ".pte", ".etrecord", ".bpte"
 class Exported:
     """A program, its record, and the expected outputs for its example inputs.
 
-    program: the `ExecutorchProgramManager`; None of `export_llm`.
+    program: the `ExecutorchProgramManager`.
     record: the `ETRecord`, with the program's bytes in it.
     example_inputs, reference_outputs: by method, flat: the values in the order of the program's
         own lists; a text among the inputs is None, as the program takes it.

@@ -21,6 +21,10 @@ def test_the_innermost_line_outside_the_framework() -> None:
     assert str(user_line(text)) == f"{site}/timm/block.py:7"
     for package in ("torch", "torchao", "executorch"):
         assert user_line(trace(f"{site}/{package}/nn/a.py")) is None
+    models = f"{site}/executorch/examples/models"
+    inside = trace(f"{models}/llama/rope.py", f"{site}/executorch/extension/llm/custom_ops/ops.py")
+    assert str(user_line(inside)) == f"{models}/llama/rope.py:7"
+    assert user_line(trace(f"{site}/torch/examples/a.py")) is None
 
 
 def test_a_line_that_torch_notes_without_a_folder() -> None:

@@ -42,7 +42,7 @@ class Row:
     kind: "kernel", "delegate", "control", "delegated", "other", "unaccounted" or "total".
     ticks, calls: int64 arrays, one element for each run of the profile; 0 where it did not run.
     kernel_ticks: the part of `ticks` inside the kernel; the rest is the cost of the call.
-    meaning: of an event inside a delegate.
+    meaning: of an event inside a delegate. parts: the rows that this one is the sum of.
     """
 
     kind: str
@@ -55,6 +55,7 @@ class Row:
     attribution: Attribution = UNATTRIBUTED
     depth: int = 0
     meaning: Meaning | None = None
+    parts: tuple[Row, ...] = ()
 
     @property
     def own_clock(self) -> bool:

@@ -37,14 +37,15 @@ def matches_module(frames: Iterable[ModuleFrame], name: str) -> bool:
 # A model that is built of the framework's modules alone (`nn.Sequential`) has no line of its own:
 # which of torch's exporters called it would say nothing. Of the checks that it adds for sizes that
 # vary, torch notes a line of its own as "torch/fx/passes/runtime_assert.py", without a folder.
-_FRAMEWORK = re.compile(r"(^|/(site|dist)-packages/)(torch|torchao|executorch)/")
+# ExecuTorch's examples are models: `export_llm` exports its Llama from there.
+_FRAMEWORK = re.compile(r"(^|/(site|dist)-packages/)(torch|torchao|executorch(?!/examples))/")
 
 
 def user_line(stack_trace: str | None) -> SourceLine | None:
     """Return the line of a stack to show: the innermost frame that is the user's own.
 
     These are the frames in the files and folders of $ETSCOPE_MINE, if the stack has any; else all
-    frames outside torch, torchao and executorch. None if there are none.
+    frames outside torch, torchao and executorch, whose examples count. None if there are none.
     """
     return _user_line(stack_trace, os.environ.get(MINE, ""))
 

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import Parts, flat_inputs, program_method, recording
@@ -18,66 +19,94 @@ from etscope.optional import require
 _WANTED_BY = "export_llm"
 
 
+class _Lowered(Exception):
+    """Ends `export_llm` when its program is made: what follows only writes files."""
+
+    def __init__(self, program: Any) -> None:
+        super().__init__("the program is made")
+        self.program = program
+
+
 def export_llm(config_file: Path, new_record: Callable[[], Any]) -> Parts:
     """Export the model that a config of `export_llm` describes, to the backend that it names.
 
     Paths in the config are relative to the current folder, as upstream's are; its names of output
     files are not used. new_record: makes an empty `ETRecord`.
 
-    Raises `MissingDependencyError`, `UsageError` for a config that is none, and `ExportFailure`.
+    Raises `MissingDependencyError`, `UsageError` for a config that is none or that asks for what a
+    program and its record cannot hold, and `ExportFailure`.
     """
     require("omegaconf", wanted_by=_WANTED_BY)
-    for module in ("examples.models.llama.export_llama_lib", "extension.llm.export.export_llm"):
-        require(f"executorch.{module}", wanted_by=_WANTED_BY)
+    require("executorch.examples.models.llama.export_llama_lib", wanted_by=_WANTED_BY)
     from executorch.examples.models.llama.export_llama_lib import export_llama
-    from executorch.extension.llm.export.config.llm_config import LlmConfig
-    from omegaconf import OmegaConf
+    from executorch.extension.llm.export.builder import LLMEdgeManager
 
-    try:
-        merged = OmegaConf.merge(OmegaConf.structured(LlmConfig), OmegaConf.load(config_file))
-        config: Any = OmegaConf.to_object(merged)
-    except Exception as error:
-        raise UsageError(
-            f"{config_file} is not a config of export_llm: {innermost(error)}",
-            hint="its fields are those of executorch.extension.llm.export.config.llm_config",
-        ) from error
-    records: list[Any] = []
-
-    def recorded() -> Any:
-        records.append(new_record())
-        return records[-1]
-
+    config = _read_config(config_file)
     with tempfile.TemporaryDirectory() as folder:
         config.debug.generate_etrecord = True
         config.export.output_dir, config.export.output_name = folder, "model"
         try:
-            with recording(recorded), keeping_partition() as kept:
+            with (
+                recording(new_record),
+                keeping_partition() as kept,
+                mock.patch.object(LLMEdgeManager, "save_to_pte", _keep),
+            ):
                 export_llama(config)
+        except _Lowered as made:
+            program = made.program
         except Exception as error:
             raise ExportFailure(f"export_llm fails: {innermost(error)}") from error
-    # Some steps of export_llm begin another record: the one that ends with the program counts.
-    whole = [one for one in records if one.program_buffer() is not None]
-    if not whole:
+        else:
+            raise ExportFailure(f"export_llm makes no program of {config_file}")
+    try:
+        record = program.get_etrecord()
+    except RuntimeError as error:
         raise ExportFailure(
             f"export_llm keeps no record for the backend of {config_file}",
             hint="it does for XNNPACK, Vulkan and Core ML",
-        )
-    return _with_examples(whole[-1], kept)
-
-
-def _with_examples(record: Any, kept: Any) -> Parts:
-    """Add to a record what `export_llm` leaves out: the example inputs, and PyTorch's outputs."""
+        ) from error
     record.partition = kept.of(record.edge_programs)
-    programs = {"forward": record.exported_program, **(record.exported_programs or {})}
+    return _with_examples(program, record)
+
+
+def _keep(manager: Any, _: str) -> None:
+    raise _Lowered(manager.export_program)
+
+
+def _read_config(path: Path) -> Any:
+    """Return a config of `export_llm` as its `LlmConfig`."""
+    from executorch.extension.llm.export.config.llm_config import LlmConfig
+    from omegaconf import OmegaConf
+
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(LlmConfig), OmegaConf.load(path))
+        config: Any = OmegaConf.to_object(merged)
+    except Exception as error:
+        raise UsageError(
+            f"{path} is not a config of export_llm: {innermost(error)}",
+            hint="its fields are those of executorch.extension.llm.export.config.llm_config",
+        ) from error
+    for field in ("export_only", "foundation_weights_file", "lora_weights_file"):
+        if getattr(config.export, field):
+            raise UsageError(
+                f"export.{field} in {path} cannot be kept: the export writes a program with all "
+                "its weights, and its record",
+                hint="leave it out, or run executorch.extension.llm.export.export_llm",
+            )
+    return config
+
+
+def _with_examples(program: Any, record: Any) -> Parts:
+    """Add to a record what `export_llm` leaves out: the example inputs, and PyTorch's outputs."""
     methods = {
-        name: program_method(name, program, None)
-        for name, program in programs.items()
-        if program is not None
+        name: program_method(name, exported, None)
+        for name, exported in record.exported_programs.items()
     }
     inputs = {name: flat_inputs(one.program, one.inputs) for name, one in methods.items()}
     outputs = {name: one.outputs for name, one in methods.items()}
-    if "forward" in inputs:
-        record.update_representative_inputs(list(inputs["forward"]))
+    main = "forward" if "forward" in inputs else next(iter(inputs))
+    if main == "forward" or len(inputs) == 1:
+        record.update_representative_inputs(list(inputs[main]))
     record.update_reference_outputs({name: [list(values)] for name, values in outputs.items()})
     taken = {name: as_exported(values) for name, values in inputs.items()}
-    return Parts(None, record, taken, outputs)
+    return Parts(program, record, taken, outputs)

@@ -188,8 +188,8 @@ class ExportOptions:
 
 
 class Parts(NamedTuple):
-    """The result of an export. Inputs and outputs are flat, by method. program: an
-    `ExecutorchProgramManager`, None of one that is kept as bytes only."""
+    """The result of an export: the `ExecutorchProgramManager`, and inputs and outputs flat, by
+    method."""
 
     program: Any
     record: Any

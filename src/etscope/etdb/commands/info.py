@@ -202,7 +202,10 @@ def _runs(debugger: Debugger, rest: str) -> Output:
         Column("position", Kind.INT): [run.token_position for run in target.runs],
         Column("tokens", Kind.COUNT): [run.tokens for run in target.runs],
     }
-    values: dict[str, Any] = {**table.values, **{column.name: cells for column, cells in of_calls.items()}}
+    values: dict[str, Any] = {
+        **table.values,
+        **{column.name: cells for column, cells in of_calls.items()},
+    }
     shown = (*columns[:3], *of_calls, *columns[3:])
     return Output().table(Table(shown, values))
 
