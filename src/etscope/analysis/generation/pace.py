@@ -272,7 +272,8 @@ def growth_in_words(pace: Pace) -> Iterator[str]:
     first, last = int(pace.positions.min()), int(pace.positions.max())
     where = f"from position {first:,} to {last:,}"
     if fit.grows[0]:
-        rise = float(fit.slope[0]) * (last - first) / float(pace.inter_token_ns.mean())
+        # Of the line, as a mean of the times has their interruptions in it.
+        rise = float(fit.slope[0] * (last - first) / (fit.intercept[0] + fit.slope[0] * first))
         yield f"A token's time grows by {format_share(rise)} {where}."
     else:
         yield f"No growth of a token's time is certain {where}."

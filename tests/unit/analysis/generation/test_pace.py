@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
-from etscope.analysis.generation.pace import Pace, pace_section, phase_table
+from etscope.analysis.generation.pace import Pace, growth_in_words, pace_section, phase_table
 from etscope.formats.generation import GenerationCalls
 
 MS = 1_000_000
@@ -90,3 +92,25 @@ def test_an_interrupted_generation_has_what_it_has() -> None:
     empty = Pace(whole.calls.select(np.zeros(len(CALLS), bool)), 0)
     assert empty.phases == ()
     assert empty.growth is None
+
+
+def test_growth_in_words_is_not_that_of_interrupted_tokens() -> None:
+    """100 us at position 16, and 100 ns more for each token; each tenth is interrupted for 5 ms."""
+    positions = np.arange(16, 241)
+    execute = 100_000 + 100 * (positions - 16)
+    execute[::10] += 5 * MS
+    calls = GenerationCalls(
+        methods=("forward",),
+        phases=("prefill", "decode"),
+        run=np.zeros(226, np.int64),
+        method=np.zeros(226, np.int64),
+        phase=np.array([0] + [1] * 225),
+        position=np.concatenate(([0], positions)),
+        tokens=np.array([16] + [1] * 225),
+        start_ns=np.concatenate(([0], MS + np.cumsum(execute) - execute)),
+        execute_ns=np.concatenate(([MS], execute)),
+        sampling_ns=np.zeros(226, np.int64),
+    )
+    (words,) = growth_in_words(Pace(calls, load_ns=0))
+    # 22.4 us of 100 us; the medians move by a token's time or so.
+    assert re.fullmatch(r"A token's time grows by 22\.\d% from position 16 to 240\.", words)
