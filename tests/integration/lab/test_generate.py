@@ -403,11 +403,11 @@ def test_the_dumps_of_all_prompts_are_collected(
     job = in_a_lab(lab, done, name="llama")
     dataset = str(tmp_path / "ds")
     assert main(["collect", "--lab", str(lab.home.folder), "-o", dataset]) == 0
-    columns = "prompt_tokens, generated_tokens, first_token_ms, decode_tokens_per_s, job"
+    columns = "prompt_tokens, generated_tokens, first_token_ns, decode_tokens_per_s, job"
     found = list(query(dataset, f"select {columns} from dumps order by prompt_tokens").rows())
     expected = [
         (
-            row["prompt_tokens"], NEW, pytest.approx(row["first_token_p50_ms"]),
+            row["prompt_tokens"], NEW, pytest.approx(row["first_token_p50_ms"] * 1e6),
             pytest.approx(row["decode_tokens_per_s"]), job.id,
         )
         for row in done[1]["summary"]["generation"]
