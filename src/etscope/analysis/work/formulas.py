@@ -40,7 +40,9 @@ Moved = Callable[[Operation], Traffic]
 def work_of(operation: Operation) -> Work:
     """Return the work of an operator; unknown for one that has no rule here, or whose arguments are
     not as its rule needs them."""
-    rule = RULES.get(operation.name) or _family(operation.name)
+    rule = RULES.get(operation.name) or next(
+        (rule for names, rule in _FAMILIES.items() if names.fullmatch(operation.name)), None
+    )
     if rule is None:
         return unknown_work(operation.name)
     try:
@@ -50,7 +52,8 @@ def work_of(operation: Operation) -> Work:
         return unknown_work(operation.name)
     if flops is None:
         return Work(traffic=traffic, unknown=(operation.name,))
-    return Work(flops, traffic, is_bound=rule.depends_on_position and _reads_all(operation))
+    is_bound = rule.depends_on_position and not _has_mask(operation) and _start(operation) is None
+    return Work(flops, traffic, is_bound=is_bound)  # or else all of the cache was counted
 
 
 # -- Bytes
@@ -62,15 +65,8 @@ def whole_tensors(operation: Operation) -> Traffic:
     return Traffic.of(every_tensor(operation.inputs), every_tensor(operation.outputs))
 
 
-def _moved_unless_view(operation: Operation) -> Traffic:
-    """The bytes of an operator that is a view unless its name ends in "_copy"."""
-    if operation.is_view or not operation.own_name.endswith("_copy"):
-        return Traffic()
-    return _part(operation)
-
-
 def _part(operation: Operation) -> Traffic:
-    """Of the first tensor as many elements are read as are written: those that are picked."""
+    """As many elements of the first tensor are read as are written: those that are picked."""
     source, *others = operation.inputs or (operation.input,)
     picked = sum(output.elements for output in operation.outputs)
     read = [(source, source.bytes_of(picked)), *every_tensor(others)]
@@ -92,11 +88,6 @@ def _put(operation: Operation) -> Traffic:
     target, *others = operation.inputs or (operation.input,)
     values = max(others, key=lambda one: one.elements, default=target)
     return Traffic.of(every_tensor(others), [(target, target.bytes_of(values.elements))])
-
-
-def _copied(operation: Operation) -> Traffic:
-    """`copy(self, source)` reads the source alone."""
-    return Traffic.of(every_tensor(operation.inputs[-1:]), every_tensor(operation.outputs))
 
 
 def _update_cache(operation: Operation) -> Traffic:
@@ -161,15 +152,19 @@ def _convolution(operation: Operation) -> float:
     return 2 * around.elements * weight.elements // max(1, weight.size(0))
 
 
-def _attention(operation: Operation) -> float:
-    """`sdpa_flop_count` of torch.utils.flop_counter: the products with keys and with values.
+def attention(keys: Flops = lambda operation: operation.tensor(1, "key").size(-2)) -> Flops:
+    """Return the count of the products with keys and with values (`sdpa_flop_count` of
+    torch.utils.flop_counter). keys: how many there are for a query.
 
     query: [..., heads, length, size], key and value: [..., heads, keys, size].
     """
-    query, key = operation.tensor(0, "query"), operation.tensor(1, "key")
-    value = operation.tensor(2, "value")
-    rows = query.elements // max(1, query.size(-1))
-    return 2 * rows * key.size(-2) * (query.size(-1) + value.size(-1))
+
+    def flops(operation: Operation) -> float:
+        query, value = operation.tensor(0, "query"), operation.tensor(2, "value")
+        rows = query.elements // max(1, query.size(-1))
+        return 2 * rows * keys(operation) * (query.size(-1) + value.size(-1))
+
+    return flops
 
 
 def _sequence(operation: Operation) -> int:
@@ -183,8 +178,8 @@ def _attended(operation: Operation) -> float:
     op_sdpa.cpp). If the position is not known, all of the cache."""
     along = _sequence(operation)
     keys = operation.tensor(1, "key").size(along)
-    start = operation.argument(3, "start_pos")
-    if not isinstance(start, (int, float)) or _has_mask(operation):
+    start = _start(operation)
+    if start is None or _has_mask(operation):
         return keys
     return min(keys, start + operation.tensor(0, "query").size(along))
 
@@ -193,16 +188,10 @@ def _has_mask(operation: Operation) -> bool:
     return isinstance(operation.argument(4, "attn_mask"), Operand)
 
 
-def _reads_all(operation: Operation) -> bool:
-    """True if all of the cache is counted because the position is not known."""
+def _start(operation: Operation) -> float | None:
+    """The position of a call's first token in the cache, if it is known."""
     start = operation.argument(3, "start_pos")
-    return not _has_mask(operation) and not isinstance(start, (int, float))
-
-
-def _custom_sdpa(operation: Operation) -> float:
-    query, value = operation.tensor(0, "query"), operation.tensor(2, "value")
-    rows = query.elements // max(1, query.size(-1))
-    return 2 * rows * _attended(operation) * (query.size(-1) + value.size(-1))
+    return start if isinstance(start, (int, float)) else None
 
 
 def each(count: float) -> Flops:
@@ -220,13 +209,6 @@ def _clamp(operation: Operation) -> float:
     """min(max(input, min), max): one for each bound."""
     bounds = [operation.argument(1, "min"), operation.argument(2, "max")]
     return max(1, sum(bound is not None for bound in bounds)) * operation.output.elements
-
-
-def _gelu(operation: Operation) -> float:
-    """input * 0.5 * (1 + erf(input / sqrt 2)), or with tanh: 0.5 * input * (1 + tanh(a * (input +
-    b * input^3)))."""
-    count = 9 if operation.argument(1, "approximate") == "tanh" else 5
-    return count * operation.output.elements
 
 
 def reduction(each_in: float, each_out: float = 0) -> Flops:
@@ -271,11 +253,6 @@ def _pooling(each_out: float) -> Flops:
     return flops
 
 
-def _quantized_rows(operation: Operation) -> float:
-    """(integer - zero point) * scale for each element that is looked up."""
-    return 2 * operation.output.elements
-
-
 @dataclass(frozen=True, slots=True)
 class Rule:
     """The work of an operator. flops: None if they depend on the values. depends_on_position: they
@@ -304,7 +281,7 @@ _PRODUCTS = {
     ),
     "scaled_dot_product_attention scaled_dot_product_flash_attention "
     "scaled_dot_product_flash_attention_for_cpu scaled_dot_product_efficient_attention "
-    "scaled_dot_product_attention_math": Rule(_attention),
+    "scaled_dot_product_attention_math": Rule(attention()),
 }
 # Each with its formula in torch's documentation, where that is more than one function.
 _ELEMENTWISE = {
@@ -331,7 +308,10 @@ _ELEMENTWISE = {
     "mish": Rule(each(5)),  # x * tanh(log(1 + exp(x)))
     "hardswish": Rule(each(5)),  # x * min(max(x + 3, 0), 6) / 6
     "hardsigmoid": Rule(each(4)),  # min(max(x + 3, 0), 6) / 6
-    "gelu": Rule(_gelu),
+    # x * 0.5 * (1 + erf(x / sqrt 2)), or with tanh: 0.5 * x * (1 + tanh(a * (x + b * x^3)))
+    "gelu": Rule(
+        lambda op: (9 if op.argument(1, "approximate") == "tanh" else 5) * op.output.elements
+    ),
     "glu": Rule(each(2)),  # a * sigmoid(b)
     "lerp": Rule(each(3)),  # start + weight * (end - start)
     "addcmul addcdiv": Rule(each(3)),  # input + value * a * b
@@ -381,14 +361,20 @@ _VIEWS = (
     "view_as_real view_as_complex swapaxes"
 )
 _MOVEMENT = {
-    _VIEWS: Rule(none, _moved_unless_view),
+    _VIEWS: Rule(
+        none,
+        lambda op: _part(op) if op.own_name.endswith("_copy") and not op.is_view else Traffic(),
+    ),
     "index index_select gather masked_select": Rule(none, _part),
     "embedding": Rule(none, _embedding),
     "cat stack constant_pad_nd pad clone to repeat repeat_interleave flip roll where type_as "
     "masked_fill slice_scatter select_scatter pixel_shuffle pixel_unshuffle reflection_pad1d "
     "reflection_pad2d replication_pad1d replication_pad2d tril triu local_scalar_dense item im2col "
     "channel_shuffle": Rule(none),
-    "copy": Rule(none, _copied),
+    # copy(self, source) reads the source alone.
+    "copy": Rule(
+        none, lambda op: Traffic.of(every_tensor(op.inputs[-1:]), every_tensor(op.outputs))
+    ),
     "index_put index_copy index_fill scatter masked_scatter": Rule(none, _put),
     "full zeros ones empty arange scalar_tensor full_like zeros_like ones_like empty_like "
     "new_zeros new_ones new_full new_empty fill zero eye linspace": Rule(none, _only_written),
@@ -408,7 +394,7 @@ _QUANTIZED = {
     "choose_qparams choose_qparams_symmetric choose_qparams_per_token "
     "choose_qparams_per_token_asymmetric": Rule(reduction(2)),
     "mixed_mm mixed_linear": Rule(product(0, "input")),
-    "embedding_byte embedding_2bit embedding_4bit": Rule(_quantized_rows, _embedding),
+    "embedding_byte embedding_2bit embedding_4bit": Rule(each(2), _embedding),
     "add": Rule(each(10)),  # both dequantised, added, quantised
 }
 _TORCHAO = {
@@ -417,7 +403,7 @@ _TORCHAO = {
     "choose_qparams_affine choose_qparams_per_token_asymmetric": Rule(reduction(2)),
 }
 _LLAMA = {
-    "custom_sdpa custom_quantized_sdpa": Rule(_custom_sdpa, _sdpa_with_cache, True),
+    "custom_sdpa custom_quantized_sdpa": Rule(attention(_attended), _sdpa_with_cache, True),
     "update_cache update_cache_with_indices": Rule(none, _update_cache),
 }
 _RUNTIME = {"et_view": Rule(none, _nothing), "et_copy_index": Rule(none, _only_written)}
@@ -437,14 +423,12 @@ RULES: Mapping[str, Rule] = {
     **_named(_RUNTIME, "executorch_prim"),
     **_named({"view alloc": Rule(none, _nothing)}, "memory"),
 }
-# Linear layers on packed low-bit weights: torchao's kernels, and those that Vulkan's passes make.
-_PACKED_LINEAR = re.compile(r"(?:torchao|et_vk)\.linear_\w+")
-_SCALARS = re.compile(r"_operator\.\w+|executorch_prim\.\w+|math\.\w+")
-
-
-def _family(name: str) -> Rule | None:
-    if _PACKED_LINEAR.fullmatch(name):
-        return Rule(lambda op: 2 * op.output.elements * op.input.size(-1))
-    if _SCALARS.fullmatch(name):  # of sizes and positions
-        return Rule(none, _nothing)
-    return None
+# The rules of operators without one of their own.
+_FAMILIES: Mapping[re.Pattern[str], Rule] = {
+    # Linear layers on packed low-bit weights: torchao's kernels, and those of Vulkan's passes.
+    re.compile(r"(?:torchao|et_vk)\.linear_\w+"): Rule(
+        lambda op: 2 * op.output.elements * op.input.size(-1)
+    ),
+    # Computations of sizes and positions.
+    re.compile(r"_operator\.\w+|executorch_prim\.\w+|math\.\w+"): Rule(none, _nothing),
+}

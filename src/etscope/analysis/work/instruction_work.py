@@ -24,10 +24,19 @@ from etscope.model.graph import Node
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """How much smaller a run's sizes make an operator than the largest do."""
+    """The work of an operator at a run's sizes by that at the largest."""
 
     flops: float
     activations: float
+
+    @classmethod
+    def of(cls, run: Work, largest: Work) -> _Scale:
+        activations = run.traffic.activations + run.traffic.state
+        most = largest.traffic.activations + largest.traffic.state
+        return cls(
+            round(run.flops / largest.flops, 12) if largest.flops else 1.0,
+            round(activations / most, 12) if most else 1.0,
+        )
 
 
 class InstructionWork:
@@ -209,7 +218,7 @@ class InstructionWork:
         inside = set(map(id, self._run_nodes.nodes.get(number, ())))
         for candidates in (those, [node for node in those if id(node) in inside]):
             works = [(self._graph.of(node), self._largest.of(node)) for node in candidates]
-            scales = {_scale_of(run, largest) for run, largest in works}
+            scales = {_Scale.of(run, largest) for run, largest in works}
             if len(scales) == 1 and not any(run.is_bound for run, _ in works):
                 return scales.pop()
         return None
@@ -269,12 +278,3 @@ class InstructionWork:
             if len(members) > 1:
                 self.together[id(longest)] = tuple(members)
             yield longest, tuple({id(n): n for row in members for n in nodes[id(row)]}.values())
-
-
-def _scale_of(run: Work, largest: Work) -> _Scale:
-    activations = run.traffic.activations + run.traffic.state
-    most = largest.traffic.activations + largest.traffic.state
-    return _Scale(
-        round(run.flops / largest.flops, 12) if largest.flops else 1.0,
-        round(activations / most, 12) if most else 1.0,
-    )

@@ -16,7 +16,15 @@ from etscope.analysis.program.program import (
     instructions,
     unfolded,
 )
-from etscope.analysis.work.formulas import RULES, Flops, none, work_of
+from etscope.analysis.work.formulas import (
+    RULES,
+    Flops,
+    attention,
+    each,
+    none,
+    product,
+    work_of,
+)
 from etscope.analysis.work.operation import (
     ACTIVATION,
     NO_WORK,
@@ -268,30 +276,9 @@ def _conversion(node: XnnNode) -> int:
     return 2 if any(tensor.is_quantized for tensor in node.inputs) else 0
 
 
-def _xnn_each(count: float) -> Flops:
-    return lambda operation: count * operation.output.elements
-
-
-def _xnn_inner(operation: Operation) -> float:
-    """A multiply-add for each element of the last dimension. weight: [out, in]."""
-    return 2 * operation.output.elements * operation.input.size(-1)
-
-
 def _xnn_filter(operation: Operation, dimension: int, around: Operand) -> float:
     weight = operation.tensor(1, "filter")
     return 2 * around.elements * weight.elements // max(1, weight.size(dimension))
-
-
-def _xnn_transposed(operation: Operation) -> float:
-    """filter: [out, height, width, in / groups], for each element of the input."""
-    weight, source = operation.tensor(1, "filter"), operation.input
-    return 2 * source.elements * weight.elements // max(1, source.size(-1))
-
-
-def _xnn_attention(operation: Operation) -> float:
-    query, key, value = (operation.tensor(position, "") for position in range(3))
-    rows = query.elements // max(1, query.size(-1))
-    return 2 * rows * key.size(-2) * (query.size(-1) + value.size(-1))
 
 
 def _xnn_pooling(each_out: int) -> Flops:
@@ -304,23 +291,29 @@ def _xnn_pooling(each_out: int) -> Flops:
     return flops
 
 
-def _of_aten(kinds: Mapping[str, str]) -> dict[str, Flops]:
-    """The formulas of ATen's operators that are the same."""
-    found = {kind: RULES[f"aten.{name}"].flops for kind, name in kinds.items()}
-    return {kind: flops for kind, flops in found.items() if flops is not None}
-
-
 def _names(kinds: str, flops: Flops) -> dict[str, Flops]:
     return dict.fromkeys(kinds.split(), flops)
 
 
+# Operators of ATen that compute the same.
+_AS_ATEN = {
+    "Abs": "abs", "Ceiling": "ceil", "Cos": "cos", "Div": "div", "ELU": "elu", "Exp": "exp",
+    "Floor": "floor", "Gelu": "gelu", "Hardswish": "hardswish", "LeakyReLU": "leaky_relu",
+    "Log": "log", "Maximum": "maximum", "Minimum": "minimum", "Multiply": "mul", "Negate": "neg",
+    "PReLU": "prelu", "ReciprocalSquareRoot": "rsqrt", "Sigmoid": "sigmoid", "Sin": "sin",
+    "Softmax": "softmax", "Square": "square", "SquareRoot": "sqrt",
+    "StaticResizeBilinear2D": "upsample_bilinear2d", "Tanh": "tanh",
+}  # fmt: skip
 _XNNPACK: Mapping[str, Flops] = {
-    **_names("FullyConnected BatchMatrixMultiply", _xnn_inner),
+    **_names("FullyConnected BatchMatrixMultiply", product(0, "input")),
     # filter: [out, height, width, in / groups], of a depthwise one [1, height, width, out].
     "Conv2d": lambda operation: _xnn_filter(operation, 0, operation.output),
     "DepthwiseConv2d": lambda operation: _xnn_filter(operation, -1, operation.output),
-    "ConvTranspose2d": _xnn_transposed,
-    "ScaledDotProductAttention": _xnn_attention,
+    # filter: [out, height, width, in / groups], for each element of the input.
+    "ConvTranspose2d": lambda op: (
+        2 * op.input.elements * op.tensor(1, "filter").elements // max(1, op.input.size(-1))
+    ),
+    "ScaledDotProductAttention": attention(),
     "AvgPooling2d": _xnn_pooling(1),
     "MaxPooling2d": _xnn_pooling(0),
     "GlobalAvgPooling2d": lambda op: op.input.elements + op.output.elements,
@@ -329,15 +322,10 @@ _XNNPACK: Mapping[str, Flops] = {
         "Concatenate3 Concatenate4 Concatenate5 Convert",
         none,
     ),
-    **_names("Add Subtract Clamp", _xnn_each(1)),
-    **_of_aten(
-        {
-            "Abs": "abs", "Ceiling": "ceil", "Cos": "cos", "Div": "div", "ELU": "elu", "Exp": "exp",
-            "Floor": "floor", "Gelu": "gelu", "Hardswish": "hardswish", "LeakyReLU": "leaky_relu",
-            "Log": "log", "Maximum": "maximum", "Minimum": "minimum", "Multiply": "mul",
-            "Negate": "neg", "PReLU": "prelu", "ReciprocalSquareRoot": "rsqrt",
-            "Sigmoid": "sigmoid", "Sin": "sin", "Softmax": "softmax", "Square": "square",
-            "SquareRoot": "sqrt", "StaticResizeBilinear2D": "upsample_bilinear2d", "Tanh": "tanh",
-        }
-    ),
-}  # fmt: skip
+    **_names("Add Subtract Clamp", each(1)),
+    **{
+        kind: flops
+        for kind, name in _AS_ATEN.items()
+        if (flops := RULES[f"aten.{name}"].flops) is not None
+    },
+}
