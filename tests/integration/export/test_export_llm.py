@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sysconfig
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from etscope.export import load_model
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
+from etscope.run import generate
 from tests.support.artifact_recipes import custom_attention
 from tests.support.artifacts import artifacts
 
@@ -65,6 +69,34 @@ def test_its_operators_have_modules_and_lines() -> None:
         assert {Path(line.file).name for row in rows for line in row.attribution.lines} == {
             "sdpa.py"
         }
+
+
+def test_it_generates_on_both_runners() -> None:
+    """The native one takes the library of the wheel, after Python's, whose names that needs."""
+    made, context = artifacts("llama_custom_sdpa"), custom_attention.CONTEXT
+    options: dict[str, Any] = {"prompt_length": 16, "iterations": 1, "warmup": 0, "end_tokens": ()}
+    run = generate(made.pte, max_new_tokens=context - 15, trace=False, **options)
+    found = run.generation
+    assert found.stopped_by == "length"
+    assert len(found.generated_tokens) == context - 15  # the last is not fed back
+    with torch.no_grad():
+        seen = torch.from_numpy(np.concatenate([found.prompt_tokens, found.generated_tokens]))
+        model = custom_attention.llama().eval()
+        for place in (16, 17, 100, 200, context):  # as the whole text without a cache gives it
+            assert int(model(seen[None, :place]).argmax()) == int(seen[place])
+
+    folder, name = (sysconfig.get_config_var(one) for one in ("LIBDIR", "INSTSONAME"))
+    executorch = importlib.util.find_spec("executorch")
+    assert executorch is not None
+    (package,) = executorch.submodule_search_locations or ()
+    kernels = [*Path(package, "extension/llm/custom_ops").glob("*custom_ops_aot_lib.*")]
+    libraries = [Path(str(folder), str(name)), *kernels]
+    if len(libraries) < 2 or not all(library.is_file() for library in libraries):
+        pytest.skip("this Python, or this ExecuTorch, has no such library")
+    same = generate(
+        made.pte, max_new_tokens=40, trace=False, runner="native", libraries=libraries, **options
+    )
+    assert same.generation.generated_tokens.tolist() == found.generated_tokens[:40].tolist()
 
 
 @pytest.mark.parametrize("field", ["export_only", "foundation_weights_file", "lora_weights_file"])

@@ -128,7 +128,9 @@ def _run_block(
 ) -> str:
     """Run a block; return what a console block printed."""
     if block.note is not None:
-        Path(block.note[1]).write_text(block.code)
+        written = Path(block.note[1])
+        written.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(block.code)
     elif block.language == "python":
         code = "\n" * (block.line - 1) + block.code
         exec(compile(code, str(page), "exec"), namespace)
