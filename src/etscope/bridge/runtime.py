@@ -55,7 +55,13 @@ def execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[st
 
 
 def _execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[str, Any]:
-    shares = job.generation is None or not _overwrites_state(job)
+    generating = () if job.generation is None else job.generation.methods
+    shares = len(generating) < 2
+    if not shares:
+        # `_load_program` gives all methods the same memory: one would overwrite another's state,
+        # unless its buffers were planned to be shared.
+        planned = read_pte(job.program)
+        shares = any(methods_sharing_state(planned, name) for name in generating)
     load = _C._load_program if shares else _C._load_for_executorch
     begin = perf_counter_ns()
     program = load(
@@ -70,7 +76,7 @@ def _execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[s
     generated = {}
     if job.generation is not None:
         begin = perf_counter_ns()
-        execute = _loaded(program, job.generation.methods, shares)
+        execute = _loaded(program, generating, shares)
         load_ns += perf_counter_ns() - begin
         generated["generation"] = generate(
             job.generation, read_pte(job.program), execute, keep_outputs=shares
@@ -86,14 +92,6 @@ def _execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[s
         "calls": calls,
         **generated,
     }
-
-
-def _overwrites_state(job: Any) -> bool:
-    """Return whether methods that run have a state that other methods would overwrite: what
-    `_load_program` loads has the same memory for all, so that only buffers that were planned to be
-    shared stay as they are."""
-    methods, program = job.generation.methods, read_pte(job.program)
-    return len(methods) > 1 and not any(methods_sharing_state(program, name) for name in methods)
 
 
 def _loaded(program: Any, names: Iterable[str], shares: bool) -> Execute:

@@ -284,19 +284,15 @@ def _generation_flags(task: GenerationTask, place: PurePath) -> list[str]:
         words += ["--decode"] if decodes else []
         words += ["--whole-context"] if call.whole else []
         for source in call.inputs:
-            words += ["--input", _source_flag(source, task, place)]
+            flag = source
+            word, _, rest = source.partition(" ")
+            if word == "given":
+                flag = _input_flag(task.given[int(rest)], place / f"given-{rest}.raw")
+            elif word == "output":
+                output, _, method = rest.partition(" of ")
+                flag = f"output:{method}:{output}"
+            words += ["--input", flag]
     return words
-
-
-def _source_flag(source: str, task: GenerationTask, place: PurePath) -> str:
-    """Return a source of an input as the runner reads it."""
-    word, _, rest = source.partition(" ")
-    if word == "given":
-        return _input_flag(task.given[int(rest)], place / f"given-{rest}.raw")
-    if word == "output":
-        output, _, method = rest.partition(" of ")
-        return f"output:{method}:{output}"
-    return source
 
 
 def _input_flag(value: CaseValue | None, file: PurePath) -> str:

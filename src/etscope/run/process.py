@@ -84,7 +84,12 @@ def run_process(
         except subprocess.TimeoutExpired as error:
             raise timed_out(timeout, read_log(folder)) from error
         except KeyboardInterrupt:
-            if not (stoppable and _stopped(child) == 0):
+            if not stoppable:
+                raise
+            child.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_SECONDS_TO_STOP)
+            if child.returncode != 0:  # None: it does not end
                 raise
             code = 0
             (folder / STOPPED).touch()
@@ -94,15 +99,6 @@ def run_process(
                 child.wait()
     check_signal(code, read_log(folder))
     return code
-
-
-def _stopped(child: subprocess.Popen[bytes]) -> int | None:
-    """Ask a process to end; return its exit code, None if it does not end."""
-    child.send_signal(signal.SIGINT)
-    try:
-        return child.wait(_SECONDS_TO_STOP)
-    except subprocess.TimeoutExpired:
-        return None
 
 
 def read_log(folder: Path) -> str:
