@@ -236,8 +236,10 @@ def _reference(own: ProgramLogits, given: Any, graph: str | None) -> LogitsSourc
                 "program's record (etrecord=, --etrecord)",
             )
         return graph_logits(own.opened, record, graph)
-    is_file = isinstance(given, (str, os.PathLike))
-    if (is_file and identify(os.fspath(given)) == ETRECORD) or _is_record(given):
+    is_record = hasattr(given, "graph_names") or hasattr(given, "edge_dialect_program")
+    if isinstance(given, (str, os.PathLike)):
+        is_record = identify(os.fspath(given)) == ETRECORD
+    if is_record:
         record = as_record(given)
         opened = own.opened if record.program_view() is None else open_program(given)
         return graph_logits(opened, record, graph)
@@ -245,7 +247,8 @@ def _reference(own: ProgramLogits, given: Any, graph: str | None) -> LogitsSourc
         raise UsageError("a graph is chosen of an ETRecord, and the reference is none")
     if callable(given):
         require("torch", wanted_by="a reference in PyTorch")
-        return ModuleLogits(given, f"{_title(given)}, in PyTorch")
+        title = getattr(given, "__name__", None) or type(given).__name__
+        return ModuleLogits(given, f"{title}, in PyTorch")
     opened = open_program(given)
     opened.check_weights(None)
     try:
@@ -264,14 +267,6 @@ def _reference(own: ProgramLogits, given: Any, graph: str | None) -> LogitsSourc
         runner=own.runner if own.place is None else AUTO,
         place=None,
     )
-
-
-def _is_record(given: Any) -> bool:
-    return hasattr(given, "graph_names") or hasattr(given, "edge_dialect_program")
-
-
-def _title(module: Any) -> str:
-    return getattr(module, "__name__", None) or type(module).__name__
 
 
 def _other_vocabulary(reference: int, program: int) -> MismatchError:
@@ -313,7 +308,9 @@ def _compared(
             progress(number, len(cut))
         given = ids[window.begin : window.end]
         rows = own.rows(given)
-        reference = _checked(other.rows(given), own, rows)
+        reference = other.rows(given)
+        if reference.logits.shape[-1] != rows.logits.shape[-1]:
+            raise _other_vocabulary(reference.logits.shape[-1], own.layout.vocabulary_size)
         wanted = np.arange(window.first - window.begin - 1, len(given) - 1)
         kept = wanted[np.isin(wanted, rows.positions) & np.isin(wanted, reference.positions)]
         if not len(kept):
@@ -329,13 +326,6 @@ def _compared(
         )
     joined = TokenPlaces.joined(places)
     return {"agreement": Agreement.joined(parts), "places": joined, "windows": tuple(cut)}
-
-
-def _checked(found: Rows, own: ProgramLogits, rows: Rows) -> Rows:
-    """Return the reference's rows. Raises `MismatchError` for those of another vocabulary."""
-    if found.logits.shape[-1] != rows.logits.shape[-1]:
-        raise _other_vocabulary(found.logits.shape[-1], own.layout.vocabulary_size)
-    return found
 
 
 def _at(rows: Rows, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
