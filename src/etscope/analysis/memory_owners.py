@@ -115,7 +115,7 @@ def program_memory(
 
 @dataclass(frozen=True, slots=True)
 class _Needs:
-    """What methods need: bytes by their place, which tells what is shared; others by owner.
+    """Needs of methods: bytes by their place, which tells what is shared; others by owner.
 
     places: owner -> place -> bytes, None where the size is not known.
     """
@@ -149,9 +149,11 @@ class _Needs:
         is_measured = bool(grown) and all(growth is not None for growth in grown)
         unknown = {one.backend_id: None for one in method.delegates if one.backend_id != _PACKING}
         packed: dict[object, int | None] = {
-            (name, one.instruction, one.key or one.span): _size(one, data)
+            (name, one.instruction, one.key or one.span): _stored(one, data)[1]
             for one in own
-            if one.value is None and _backend(method, one) == _PACKING
+            if one.value is None
+            and one.instruction is not None
+            and method.operator_of(method.instructions[one.instruction]) == _PACKING
         }
         packed |= {(name, backend): None for backend in unknown}
         if is_measured:
@@ -159,9 +161,7 @@ class _Needs:
         return cls(
             places={
                 WEIGHTS_IN_PROGRAM: {one.span: one.span.size for one in kernels},
-                WEIGHTS_IN_PTD: {
-                    _place(one, data): _size(one, data) for one in own if one.key is not None
-                },
+                WEIGHTS_IN_PTD: dict(_stored(one, data) for one in own if one.key is not None),
                 WEIGHTS_IN_DELEGATES: {one.span: one.span.size for one in inside},
                 DELEGATES: blobs,
                 INITIAL: {one.span: one.span.size for one in initial},
@@ -176,7 +176,7 @@ class _Needs:
     def together(
         cls, program: Program, parts: Sequence[_Needs], buffers: Sequence[StateTensor]
     ) -> _Needs:
-        """What all methods need when they are loaded together."""
+        """The needs of all methods when they are loaded together."""
         places: dict[str, dict[object, int | None]] = {}
         sizes: dict[str, int] = {}
         for one in parts:
@@ -216,27 +216,15 @@ class _Needs:
         return tuple(found)
 
 
-def _backend(method: Method, one: StoredTensor) -> str | None:
-    if one.instruction is None:
-        return None
-    return method.operator_of(method.instructions[one.instruction])
-
-
-def _place(one: StoredTensor, data: Sequence[ExternalData]) -> object:
-    """Where the data of a key is: keys may share their bytes."""
+def _stored(one: StoredTensor, data: Sequence[ExternalData]) -> tuple[object, int | None]:
+    """The place of a tensor's bytes, which keys may share, and their number."""
+    if one.key is None:
+        return one.span, one.span.size
     for number, file in enumerate(data):
         if one.key in file.entries:
-            return number, file.entries[one.key or ""].blob
-    return one.key
-
-
-def _size(one: StoredTensor, data: Sequence[ExternalData]) -> int | None:
-    if one.key is None:
-        return one.span.size
-    for file in data:
-        if one.key in file.entries:
-            return file.entries[one.key].blob.size
-    return None if one.value is None else one.value.nbytes
+            blob = file.entries[one.key].blob
+            return (number, blob), blob.size
+    return one.key, None if one.value is None else one.value.nbytes
 
 
 def _state_sizes(state: Iterable[StateTensor]) -> dict[str, int]:

@@ -184,10 +184,9 @@ def export(
         backend: a name in `etscope.backends.BACKENDS` or of an entry point `etscope.backends`; or
             several, separated by commas: each takes what those before it left.
         backend_options: options of the backends by name, or by "backend.name".
-        quantize: "int8" or True: weights and activations as int8, by the quantizer of the first
-            backend with one. "8da4w" or "8da8w", for XNNPACK: weights of linear layers in 4 or 8
-            bits and their inputs in 8, by torchao. Outputs are then of the quantised graph; the
-            record also has "float/<method>".
+        quantize: "int8" or True: weights and activations, by the first quantizer of the backends.
+            "8da4w", "8da8w", for XNNPACK: weights of linear layers in 4 or 8 bits, inputs in 8, by
+            torchao. Outputs are then of the quantised graph; the record has "float/<method>" too.
         quantize_embeddings: bits of embeddings, 4 or 8.
         group_size: columns of a row of weights of 4 bits that share a scale; by default 32.
         dynamic_shapes: as for `torch.export.export`; for a module only.
@@ -196,22 +195,16 @@ def export(
             example inputs, which is enough to look at speed, not at accuracy.
         keep_float: selectors of nodes of the exported graph ("module:head", "op:conv2d and
             file:model.py:34") that stay in float, with those that are quantised as one with them.
-        taps: selectors of nodes of the exported program, after quantisation, whose values become
-            outputs after the model's own. `record.taps` lists them.
+        taps: selectors of nodes, once quantised, whose values follow the outputs (`record.taps`).
         float_model: the model before torchao's `quantize_`, in any form, for the record.
 
     Raises `UsageError` for arguments that contradict each other, and for selectors of nodes that
     cannot be quantised or be an output; `MissingDataError` for one in `taps` of no node;
     `MissingDependencyError` without a backend's packages; `ExportFailure` if the model fails.
     """
-    require("torch", wanted_by="export")
-    require("executorch.exir", wanted_by="export")
-    from etscope.bridge.lowering.export import ExportOptions, export_model
-    from etscope.etrecord import ETRecord
-
-    if isinstance(model, LanguageModel) and is_language_model(float_model):
-        float_model = replace(model, model=float_model).methods()
-    options = ExportOptions(
+    return _exported(
+        model,
+        inputs,
         backend=backend,
         backend_options=backend_options or {},
         quantize=quantize,
@@ -224,13 +217,30 @@ def export(
         taps=taps,
         float_model=float_model,
     )
+
+
+def _exported(model: Any, inputs: Any, **given: Any) -> Exported:
+    """Export a model; a language model as its methods, and its float model likewise."""
+    require("torch", wanted_by="export")
+    require("executorch.exir", wanted_by="export")
+    from etscope.bridge.lowering.export import ExportOptions, export_model
+    from etscope.etrecord import ETRecord
+
+    options = ExportOptions(**given)
     if isinstance(model, LlmConfigFile):
         return _exported_llm(model, options)
-    model = _with_methods(model, inputs)
-    exported = Exported(*export_model(model, inputs, options, ETRecord), backend=backend)
-    for text in exported.undelegated():
-        warnings.warn(text, EtscopeWarning, stacklevel=2)
-    return exported
+    if isinstance(model, LanguageModel) and is_language_model(options.float_model):
+        plain = replace(model, model=options.float_model).methods()
+        options = replace(options, float_model=plain)
+    if inputs is None and is_language_model(model):
+        model = LanguageModel(model)
+    if isinstance(model, LanguageModel):
+        model = model.methods()
+    parts = export_model(model, inputs, options, ETRecord)
+    found = Exported(*parts, backend=options.backend)
+    for text in found.undelegated():
+        warnings.warn(text, EtscopeWarning, stacklevel=3)  # of the caller of `export`
+    return found
 
 
 def _exported_llm(config: LlmConfigFile, options: ExportOptions) -> Exported:
@@ -252,13 +262,6 @@ def _exported_llm(config: LlmConfigFile, options: ExportOptions) -> Exported:
             hint="change it there",
         )
     return Exported(*export_llm(config.path, ETRecord))
-
-
-def _with_methods(model: Any, inputs: Any) -> Any:
-    """Return the methods of a language model; any other model as it is."""
-    if inputs is None and is_language_model(model):
-        model = LanguageModel(model)
-    return model.methods() if isinstance(model, LanguageModel) else model
 
 
 _FRAMES = 3  # lines of the user's code in a message

@@ -361,16 +361,13 @@ def graph_from_program_json(program: Json, name: str, graph_id: int | None = Non
         verifiers = sequence(program.get("verifiers") or [], "verifiers")
         dialect = text(verifiers[0] if verifiers else program.get("dialect") or "", "the dialect")
         graph = _GraphBuilder(module["graph"], name, signature).build(dialect, graph_id)
-        return replace(graph, limits=_limits(program.get("range_constraints")))
-
-
-def _limits(constraints: object) -> dict[str, int]:
-    """The largest values of symbols, of those that have one."""
-    ranges = mapping(constraints or {}, "range_constraints")
-    most = {
-        symbol: entry.get("max_val") for symbol, entry in ranges.items() if isinstance(entry, dict)
-    }
-    return {symbol: value for symbol, value in most.items() if type(value) is int}
+        ranges = mapping(program.get("range_constraints") or {}, "range_constraints")
+        limits = {
+            symbol: entry["max_val"]
+            for symbol, entry in ranges.items()
+            if isinstance(entry, dict) and type(entry.get("max_val")) is int
+        }
+        return replace(graph, limits=limits)
 
 
 class _GraphBuilder:

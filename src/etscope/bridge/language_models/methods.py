@@ -41,7 +41,7 @@ def language_model_methods(model: Any, choices: Choices) -> ModelMethods:
 
     Raises `UsageError` for a model that generates none, or whose context is shorter.
     """
-    text = _text_config(model)
+    text = model.config.get_text_config(decoder=True)
     context = _context(choices.context, text)
     is_text = not (hasattr(model, "get_image_features") or model.config.is_encoder_decoder)
     if choices.custom_sdpa:
@@ -155,10 +155,6 @@ def _speech(model: Any, text: Any, context: int, choices: Choices) -> ModelMetho
     if config.decoder_start_token_id is not None:
         constants["decoder_start_token_id"] = config.decoder_start_token_id
     return ModelMethods(methods, constants)
-
-
-def _text_config(model: Any) -> Any:
-    return model.config.get_text_config(decoder=True)
 
 
 def _context(chosen: int | None, text: Any) -> int:

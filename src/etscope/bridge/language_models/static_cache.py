@@ -29,7 +29,7 @@ from etscope.errors import UsageError
 
 
 class _Cached:
-    """What the methods with a cache share; mixed into the class of a model."""
+    """The part that methods with a cache share; mixed into the class of a model."""
 
     context: int
     cached_layers: int

@@ -131,12 +131,12 @@ class ExportOptions:
 
     @property
     def by_backend(self) -> bool:
-        """Whether the backend's quantizer quantises the model."""
+        """True if the backend's quantizer quantises the model."""
         return self.quantize in (True, INT8)
 
     @property
     def weights(self) -> WeightQuantization | None:
-        """How torchao quantises weights; None: not at all."""
+        """The quantisation of weights by torchao; None without any."""
         scheme = None if isinstance(self.quantize, bool) or self.by_backend else self.quantize
         if scheme is None and self.quantize_embeddings is None and self.group_size is None:
             return None
@@ -536,7 +536,7 @@ def _with_taps(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lowering:
-    """What a lowering takes beside the programs and the backends.
+    """Options of a lowering, beside the programs and the backends.
 
     quantize: the programs were quantised. fuse_embeddings: so were embeddings, for which there is
         a kernel. constants, shared_state: see `ModelMethods`.
@@ -564,7 +564,13 @@ def lowered(
     try:
         with recording(new_record), keeping_partition() as kept:
             edge = edge_programs(programs, backends, lowering)
-            program = edge.to_executorch(_executorch_config(edge, lowering))
+            config = with_initial_state(edge)
+            if lowering.shared_state:
+                # One place in memory, which no method may set when it is loaded.
+                planning = MemoryPlanningPass(share_mutable_buffers=True)
+                config = ExecutorchBackendConfig(memory_planning_pass=planning)
+            fused = lowering.fuse_embeddings
+            program = edge.to_executorch(replace(config, do_quant_fusion_and_const_prop=fused))
     except MissingDependencyError:
         raise
     except Exception as error:
@@ -608,15 +614,6 @@ def edge_programs(
         constant_methods=constants,
         generate_etrecord=True,
     )
-
-
-def _executorch_config(edge: EdgeProgramManager, lowering: Lowering) -> ExecutorchBackendConfig:
-    config = with_initial_state(edge)
-    if lowering.shared_state:
-        # One place in memory, which no method may set when it is loaded.
-        planning = MemoryPlanningPass(share_mutable_buffers=True)
-        config = ExecutorchBackendConfig(memory_planning_pass=planning)
-    return replace(config, do_quant_fusion_and_const_prop=lowering.fuse_embeddings)
 
 
 _SMALL_STATE = 1 << 20  # bytes

@@ -25,7 +25,7 @@ _NAMES = 3  # of layers, in a message
 
 
 class WeightQuantization(NamedTuple):
-    """How weights are quantised.
+    """A quantisation of weights.
 
     scheme: of linear layers; None: they stay in float. embedding_bits: of embeddings, likewise.
     group_size: columns of a row that share a scale, for 4 bits; None: 32. 8 bits have one scale

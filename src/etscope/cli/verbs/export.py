@@ -143,14 +143,11 @@ class ExportCommand(click.Command):
         for index, word in enumerate(args):
             given.append(word)
             following = args[index + 1 : index + 2]
-            if word in ("-q", "--quantize") and not (following and _is_scheme(following[0])):
-                given.append("int8")
+            if word in ("-q", "--quantize"):
+                # A MODEL that could be taken for a scheme is a folder here.
+                has_scheme = any(one.isalnum() and not Path(one).exists() for one in following)
+                given += [] if has_scheme else ["int8"]
         return super().parse_args(ctx, given)
-
-
-def _is_scheme(word: str) -> bool:
-    """Return whether a word can be a scheme of quantisation rather than a MODEL."""
-    return word.isalnum() and not Path(word).exists()
 
 
 language_model_options = (

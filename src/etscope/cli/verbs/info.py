@@ -145,7 +145,7 @@ class _Beside:
         return found
 
     def report(self, file: str) -> Report:
-        """What a file is and holds."""
+        """The report on a file: its kind, and what it holds."""
         from etscope.analysis.info import file_info
 
         return file_info(file, list(self.programs.values()), list(self.data.values()))
@@ -153,7 +153,7 @@ class _Beside:
     def memory_report(
         self, file: str, record: RecordFile | None, *, context: int | None, force: bool
     ) -> Report:
-        """Who needs the memory of a program, or who took that of a run."""
+        """The owners of the memory that a program needs, or that a run took."""
         from etscope.analysis.measured_memory import measured_report
         from etscope.analysis.memory import memory_report
         from etscope.analysis.memory_owners import program_memory, with_owners

@@ -193,7 +193,9 @@ def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
                 inputs=inputs,
                 outputs=outputs,
                 bounds=_bounds(table.table(3)),
-                window=None if entry is None else _window(kind, entry),
+                window=None
+                if entry is None or kind not in ("AvgPooling2d", "MaxPooling2d")
+                else entry.integer(4, UINT32) * entry.integer(5, UINT32),  # height, width
             )
         )
     return tuple(nodes)
@@ -206,13 +208,6 @@ def _bounds(limits: FlatTable | None) -> tuple[float, float] | None:
     low, high = (limits.integer(slot, UINT32) for slot in (0, 1))
     found: tuple[float, float] = struct.unpack("<ff", struct.pack("<II", low, high))
     return found
-
-
-def _window(kind: str | None, entry: FlatTable) -> int | None:
-    """The elements of a pooling's window: its height and width."""
-    if kind not in ("AvgPooling2d", "MaxPooling2d"):
-        return None
-    return entry.integer(4, UINT32) * entry.integer(5, UINT32)
 
 
 def _values(root: FlatTable, weights_at: int) -> Mapping[int, XnnTensor]:
