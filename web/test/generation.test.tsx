@@ -3,7 +3,14 @@
 
 import { render } from "preact";
 import { beforeAll, beforeEach, expect, test, vi } from "vitest";
-import { panelsOf, sharesOf, stacked, nameOfPoint, type StackChoice } from "../src/drawings/generation/stack";
+import {
+  panelsOf,
+  sharesOf,
+  stacked,
+  nameOfPoint,
+  typicalOf,
+  type StackChoice,
+} from "../src/drawings/generation/stack";
 import { wholeOf } from "../src/drawings/generation/whole";
 import type { GenerationDoc, ReportDocument } from "../src/document";
 import { fixture } from "./fixture";
@@ -108,6 +115,19 @@ test("one generation, one method, and call by call", () => {
     doc.calls.number.filter((_, at) => doc.calls.phase[at] === 1),
   );
   expect(each!.points.every(({ calls }) => calls.length === 1)).toBe(true);
+});
+
+test("typical calls are real ones of median time", () => {
+  const [, decode] = panelsOf(made(60), { ...ALL, method: 1 });
+  decode!.points[7]!.time = 1e6; // interrupted
+  const found = typicalOf(decode!, 20);
+  expect(found.points).toHaveLength(20);
+  expect(found.points.map(({ x }) => x)).not.toContain(decode!.points[7]!.x);
+  found.points.forEach((point, at) => {
+    expect(found.times[0]![at]! + found.times[1]![at]!).toBeCloseTo(point.time);
+    if (at !== 2) expect(point.untraced).toBeCloseTo(point.time / 2);
+  });
+  expect(typicalOf(decode!, 60)).toBe(decode);
 });
 
 test("what is stacked ends at the whole", () => {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
@@ -69,7 +70,7 @@ def _execute(job: Any, etdump: Path | None, debug_buffer: Path | None) -> dict[s
     generated = {}
     if job.generation is not None:
         begin = perf_counter_ns()
-        execute = _loaded_methods(program, job) if shares else _loaded_module(program, job)
+        execute = _loaded(program, job.generation.methods, shares)
         load_ns += perf_counter_ns() - begin
         generated["generation"] = generate(
             job.generation, read_pte(job.program), execute, keep_outputs=shares
@@ -95,20 +96,18 @@ def _overwrites_state(job: Any) -> bool:
     return len(methods) > 1 and not any(methods_sharing_state(program, name) for name in methods)
 
 
-def _loaded_methods(program: Any, job: Any) -> Execute:
-    """Load the methods of a generation, all before one runs: loading sets buffers back."""
-    methods = {name: program.load_method(name) for name in job.generation.methods}
-    return lambda name, inputs: methods[name](inputs, clone_outputs=False)
-
-
-def _loaded_module(module: Any, job: Any) -> Execute:
-    """Load the methods of a generation, each with memory of its own."""
-    for name in job.generation.methods:
+def _loaded(program: Any, names: Iterable[str], shares: bool) -> Execute:
+    """Load the methods of a generation, all before one runs: loading sets buffers back. shares:
+    their memory is the same; else each has memory of its own."""
+    if shares:
+        methods = {name: program.load_method(name) for name in names}
+        return lambda name, inputs: methods[name](inputs, clone_outputs=False)
+    for name in names:
         # There is no call that loads a method; one with a value that it does not take ends before
         # anything is executed. If loading fails, the first call tells.
         with suppress(RuntimeError):
-            module.run_method(name, [True])
-    return lambda name, inputs: module.run_method(name, inputs, clone_outputs=False)
+            program.run_method(name, [True])
+    return lambda name, inputs: program.run_method(name, inputs, clone_outputs=False)
 
 
 def _execute_call(program: Any, methods: dict[str, Any], call: Any) -> dict[str, Any]:

@@ -250,8 +250,8 @@ def _reference(own: ProgramLogits, given: Any, graph: str | None) -> LogitsSourc
     opened.check_weights(None)
     try:
         layout = layout_of(opened.program)
-    except UsageError as error:
-        raise UsageError(f"the reference: {error.message}", hint=error.hint) from error
+    except MismatchError as error:
+        raise MismatchError(f"the reference: {error.message}", hint=error.hint) from error
     if layout.vocabulary_size != own.layout.vocabulary_size:
         raise _other_vocabulary(layout.vocabulary_size, own.layout.vocabulary_size)
     return replace(

@@ -303,8 +303,8 @@ def _app_columns(app: AppReport | None) -> dict[str, Any]:
         "app_load_ns": app.load_ns,
         "app_first_token_ns": app.first_token_ns,
         "app_total_ns": app.inference_ns,
-        "app_prefill_rate": app.prefill_rate,
-        "app_decode_rate": app.decode_rate,
+        "app_prefill_tokens_per_s": app.prefill_rate,
+        "app_decode_tokens_per_s": app.decode_rate,
     }
 
 
@@ -433,7 +433,7 @@ def _pace(known: RunMetadata) -> dict[str, Any]:
         return {
             "prompt_tokens": app.prompt_tokens,
             "generated_tokens": app.generated_tokens,
-            "first_token_ms": None if app.first_token_ns is None else app.first_token_ns / 1e6,
+            "first_token_ns": app.first_token_ns,
             "prefill_tokens_per_s": app.prefill_rate,
             "decode_tokens_per_s": app.decode_rate,
         }
@@ -443,7 +443,7 @@ def _pace(known: RunMetadata) -> dict[str, Any]:
     return {
         "prompt_tokens": len(generation.prompt_tokens),
         "generated_tokens": len(generation.generated_tokens),
-        "first_token_ms": float(np.median(first)) / 1e6 if len(first) else None,
+        "first_token_ns": float(np.median(first)) if len(first) else None,
         "prefill_tokens_per_s": rates.get(PREFILL),
         "decode_tokens_per_s": rates.get(DECODE),
     }

@@ -238,8 +238,9 @@ def read_app_report(path: PathLike) -> AppReport:
             " on ".join(filter(None, (" ".join(filter(None, (r.model, r.backend))), r.device)))
             for r in reports[:4]
         )
+        name = "standard input" if str(path) == "-" else str(path)
         raise UsageError(
-            f"{_name(path)} has the results of {len(reports):,} runs: {ran}"
+            f"{name} has the results of {len(reports):,} runs: {ran}"
             + (", …" if len(reports) > 4 else ""),
             hint="give a file with the results of one model on one device",
         )
@@ -275,10 +276,16 @@ def _read(stream: Any) -> tuple[AppReport, ...]:
         content = stream.read(_LARGEST_JSON + 1)
         if len(content) > _LARGEST_JSON:
             raise FormatError(f"a JSON of more than {_LARGEST_JSON >> 20} MiB is too large")
-        document = _document(content.decode(encoding, "replace"))
-        if document is not None:
+        decoded = content.decode(encoding, "replace")
+        try:
+            document = parse_json(decoded)
+        except json.JSONDecodeError as error:
+            is_log = _LINE.search(decoded) is not None or _MEASURED.search(decoded) is not None
+            if not is_log and any(key in decoded for key in _RESULT_KEYS):
+                raise FormatError(f"line {error.lineno}: broken JSON ({error.msg})") from error
+            stream = io.BytesIO(content)  # a log that only begins like JSON
+        else:
             return _of_document(document)
-        stream = io.BytesIO(content)  # a log in JSON
     lines = io.TextIOWrapper(stream, encoding=encoding, errors="replace")
     try:
         return (_of_log(lines),)
@@ -289,17 +296,6 @@ def _read(stream: Any) -> tuple[AppReport, ...]:
 # The beginning of an object or of a list; not "[ 11-26 06:00:00.000 …" of logcat -v long.
 _JSON = re.compile(r'\s*(\{\s*["}]|\[\s*[{\]])')
 _RESULT_KEYS = ('"metric"', '"benchmarkModel"', '"benchmark"', '"inference_end_ms"')
-
-
-def _document(content: str) -> Any:
-    """The JSON document; None for text that only begins like one."""
-    try:
-        return parse_json(content)
-    except json.JSONDecodeError as error:
-        is_log = _LINE.search(content) is not None or _MEASURED.search(content) is not None
-        if not is_log and any(key in content for key in _RESULT_KEYS):
-            raise FormatError(f"line {error.lineno}: broken JSON ({error.msg})") from error
-        return None
 
 
 # -- Logs.
@@ -320,7 +316,8 @@ def _of_log(lines: io.TextIOWrapper) -> AppReport:
     measured: dict[str, list[tuple[str, float]]] = {}
     told: list[dict[str, int]] = []
     previous: Mapping[str, Any] = {}
-    for number, line in _numbered(lines):
+    number = 1
+    while line := lines.readline(_LONGEST_LINE):  # one that is too long comes in pieces
         for match in _LINE.finditer(line):
             where = f"line {number:,}: "
             stats = _stats_of_line(line, match.start(1), where)
@@ -331,8 +328,15 @@ def _of_log(lines: io.TextIOWrapper) -> AppReport:
         _add_told(line, told)
         metric = _MEASURED.search(line)
         if metric is not None and len(measured) < _MOST:
-            value = _measured_value(metric["value"], number)
+            given = metric["value"]
+            try:
+                value = float(given)
+            except ValueError as error:
+                raise FormatError(f"line {number:,}: {given!r:.40} is not an average") from error
+            if not math.isfinite(value) or value < 0:
+                raise FormatError(f"line {number:,}: an average cannot be {given}")
             measured.setdefault(metric["test"], []).append((metric["metric"], value))
+        number += line.endswith("\n")
     benchmark = _of_tests(measured)
     if not found and any("inference" in one for one in told):
         return AppReport(RUNNER, tuple(_told_generations(told)))
@@ -345,14 +349,6 @@ def _of_log(lines: io.TextIOWrapper) -> AppReport:
     return replace(benchmark, source=OBSERVER, generations=tuple(found))
 
 
-def _numbered(lines: io.TextIOWrapper) -> Iterator[tuple[int, str]]:
-    """The lines with their numbers; one that is too long comes in pieces."""
-    number = 1
-    while line := lines.readline(_LONGEST_LINE):
-        yield number, line
-        number += line.endswith("\n")
-
-
 def _stats_of_line(line: str, start: int, where: str) -> Mapping[str, Any]:
     try:
         # What follows is of the log: the tag of `logcat -v process`, the end of a colour.
@@ -363,16 +359,6 @@ def _stats_of_line(line: str, start: int, where: str) -> Mapping[str, Any]:
             hint="the log cut the line off or mixed it with another; record it again",
         ) from error
     return mapping(value, f"{where}what follows PyTorchObserver")
-
-
-def _measured_value(given: str, number: int) -> float:
-    try:
-        value = float(given)
-    except ValueError as error:
-        raise FormatError(f"line {number:,}: {given!r:.40} is not an average") from error
-    if not math.isfinite(value) or value < 0:
-        raise FormatError(f"line {number:,}: an average cannot be {given}")
-    return value
 
 
 def _of_tests(measured: Mapping[str, Sequence[tuple[str, float]]]) -> AppReport | None:
@@ -694,7 +680,3 @@ def _rate(tokens: int | None, ns: int | None) -> float | None:
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, {}, [])}
-
-
-def _name(path: PathLike) -> str:
-    return "standard input" if str(path) == "-" else str(path)

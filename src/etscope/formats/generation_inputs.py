@@ -40,14 +40,18 @@ def program_input_types(program: Program, method: str) -> list[InputType | None]
     for one in program.methods:
         if one.name == method:
             values = [one.values[index] for index in one.inputs]
-            return [_type_of(value) if isinstance(value, TensorValue) else None for value in values]
+            return [
+                InputType(
+                    np.dtype(value.scalar_type.numpy_dtype),
+                    value.sizes[-1]
+                    if value.dynamism is ShapeDynamism.STATIC and len(value.sizes) > 0
+                    else None,
+                )
+                if isinstance(value, TensorValue)
+                else None
+                for value in values
+            ]
     return []
-
-
-def _type_of(value: TensorValue) -> InputType:
-    is_fixed = value.dynamism is ShapeDynamism.STATIC and len(value.sizes) > 0
-    dtype = np.dtype(value.scalar_type.numpy_dtype)
-    return InputType(dtype, value.sizes[-1] if is_fixed else None)
 
 
 def inputs_of_calls(
@@ -79,7 +83,12 @@ def inputs_of_calls(
             wanted = expected[place] if place < len(expected) else None
             word, _, rest = source.partition(" ")
             if word == "output":
-                found.append(_output(rest, method, before, latest))
+                # What is noted of a method is the source of its first call ("0 of vision_encoder");
+                # the call right before a decoder's makes its embeddings.
+                output, _, name = rest.partition(" of ")
+                name = name if before in ("", method) else before
+                made = OutputOf(latest[name], name, int(output)) if name in latest else None
+                found.append(made)
             elif word == "given":
                 found.append(given[int(rest)] if int(rest) < len(given) else None)
             else:
@@ -87,15 +96,6 @@ def inputs_of_calls(
         latest[method] = number
         before = method
         yield tuple(found) if found and all(one is not None for one in found) else None
-
-
-def _output(rest: str, method: str, before: str, latest: dict[str, int]) -> OutputOf | None:
-    """Return the source of an input "output 0 of vision_encoder". What is noted of a method is the
-    source of its first call; the call right before a decoder's makes its embeddings."""
-    output, _, name = rest.partition(" of ")
-    if before not in ("", method):
-        name = before
-    return OutputOf(latest[name], name, int(output)) if name in latest else None
 
 
 def _of_tokens(word: str, tokens: Any, position: int, wanted: InputType | None) -> Any:

@@ -11,7 +11,8 @@ import builtins
 import json
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, overload
 
@@ -359,7 +360,17 @@ def graph_from_program_json(program: Json, name: str, graph_id: int | None = Non
         signature = mapping(module["signature"], "signature")
         verifiers = sequence(program.get("verifiers") or [], "verifiers")
         dialect = text(verifiers[0] if verifiers else program.get("dialect") or "", "the dialect")
-        return _GraphBuilder(module["graph"], name, signature).build(dialect, graph_id)
+        graph = _GraphBuilder(module["graph"], name, signature).build(dialect, graph_id)
+        return replace(graph, limits=_limits(program.get("range_constraints")))
+
+
+def _limits(constraints: object) -> dict[str, int]:
+    """The largest values of symbols, of those that have one."""
+    ranges = mapping(constraints or {}, "range_constraints")
+    most = {
+        symbol: entry.get("max_val") for symbol, entry in ranges.items() if isinstance(entry, dict)
+    }
+    return {symbol: value for symbol, value in most.items() if type(value) is int}
 
 
 class _GraphBuilder:
@@ -397,7 +408,18 @@ class _GraphBuilder:
             outputs=outputs,
             parameters=parameters,
             graph_id=graph_id,
+            state=frozenset(self._written_back(parameters)),
         )
+
+    def _written_back(self, parameters: Mapping[str, str]) -> Iterator[str]:
+        """Yield the placeholders of buffers that the graph writes."""
+        placeholders = {weight: name for name, weight in parameters.items()}
+        for spec in sequence(self._signature.get("output_specs") or [], "output_specs"):
+            kind, content = union(spec)
+            if kind == "buffer_mutation":
+                weight = text(content["buffer_name"], "a buffer's name")
+                if weight in placeholders:
+                    yield placeholders[weight]
 
     # -- nodes of the graph's frame
 

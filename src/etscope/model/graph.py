@@ -158,7 +158,8 @@ class Graph:
     """Nodes in execution order. `name` is the graph's name in its file ("edge_dialect/forward").
 
     `parameters` maps a placeholder's name to the fully qualified name of the weight behind it.
-    `graph_id` is the exporting process's `id()` of the graph when recorded.
+    `graph_id` is the exporting process's `id()` of the graph when recorded. `state` are the
+    placeholders of buffers that the graph writes back; `limits` the largest values of symbols.
     """
 
     name: str
@@ -168,6 +169,8 @@ class Graph:
     outputs: tuple[str, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     graph_id: int | None = None
+    state: frozenset[str] = frozenset()
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def own_name(self) -> str:

@@ -86,6 +86,7 @@ def saved_sections(saved: SavedRun) -> list[Section]:
     with reading(RUN_JSON, saved.path):
         calls, conditions, memory = saved.calls, saved.conditions, saved.memory
         made = saved.generation
+        iterations = sum(integer(call["iterations"], "iterations") for call in calls)
         environment = facts(
             "environment",
             "The run",
@@ -95,12 +96,7 @@ def saved_sections(saved: SavedRun) -> list[Section]:
                 (Column("threads", Kind.COUNT), saved.count("threads")),
                 (Column("program", Kind.PATH), saved.text("program")),
                 (Column("calls", Kind.COUNT), None if made else len(calls)),
-                (
-                    Column("iterations", Kind.COUNT),
-                    None
-                    if made
-                    else sum(integer(call["iterations"], "iterations") for call in calls),
-                ),
+                (Column("iterations", Kind.COUNT), None if made else iterations),
                 (Column("debug_level"), saved.text("debug_level")),
                 (Column("conditions"), conditions and conditions.in_words(None)),
                 (Column("peak_memory", Kind.BYTES), memory and memory.peak_rss),

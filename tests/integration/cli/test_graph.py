@@ -314,3 +314,37 @@ def test_the_executed_program_needs_a_program(capsys: pytest.CaptureFixture[str]
     record = artifacts("cnn_xnnpack_lowered").etrecord
     assert main(["graph", str(record), "executed"]) == 4
     assert "--program MODEL.pte" in capsys.readouterr().err
+
+
+def test_nodes_have_their_work(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["graph", str(artifacts("int_outputs").etrecord), "edge", "--sort", "-flops"]
+    assert main([*words, "-f", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    known = [row["flops"] for row in rows if row["flops"] is not None]
+    assert len(known) > 3 and known == sorted(known, reverse=True)
+    (topk,) = (row for row in rows if row["op"] == "aten.topk.default")
+    assert topk["flops"] is None and topk["bytes"] > 0
+    assert main([*words, "--columns", "node,flops"]) == 0
+    assert "The work of 1 of 7 nodes is not known: aten.topk." in capsys.readouterr().out
+    assert main(["graph", str(artifacts("dynamic_shape").etrecord), "edge"]) == 0
+    assert "work" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["cnn_xnnpack", "cnn_portable", "transformer"])
+def test_a_program_alone_has_the_work_of_its_record(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    made = artifacts(name)
+
+    def calls(*words: str) -> list[dict[str, object]]:
+        assert main(["graph", *words, "-f", "json"]) == 0
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        return [row for row in rows if row.get("graph", "executed/forward") == "executed/forward"]
+
+    with_record = calls(str(made.etrecord), "executed", "-p", str(made.pte))
+    alone = calls(str(made.pte), "executed")
+    listed = calls(str(made.pte))
+    flops = [row["flops"] for row in with_record if row["kind"] == "call_function"]
+    assert any(flops)
+    assert flops == [row["flops"] for row in alone if row["kind"] == "call_function"]
+    assert flops == [row["flops"] for row in listed]

@@ -227,7 +227,7 @@ PYTHON = {"runner": "python", "isolate": False}
 
 
 def test_a_fault_of_both_methods_is_named_in_each(pair: Path, capsys: Captured) -> None:
-    from tests.support.run.language_models import Model
+    from tests.support.artifact_recipes.decoders import Model
 
     weight = Model().body.attention[1].joined.weight
     program = pair / "both.pte"
@@ -243,7 +243,7 @@ def test_a_fault_of_both_methods_is_named_in_each(pair: Path, capsys: Captured) 
 def test_a_fault_of_an_earlier_call_is_in_the_state_only(pair: Path, capsys: Captured) -> None:
     """The embedding of positions 0 to 7 is wrong, which the first call reads: a later one is right,
     in a state that is not."""
-    from tests.support.run.language_models import Model
+    from tests.support.artifact_recipes.decoders import Model
 
     weight = Model().body.places.weight
     program = pair / "early.pte"
@@ -261,8 +261,8 @@ def test_a_fault_of_an_earlier_call_is_in_the_state_only(pair: Path, capsys: Cap
 
 def test_the_values_of_one_call_alone_are_enough(pair: Path, capsys: Captured) -> None:
     """What an earlier call left in the cache is seen in the values of this one."""
+    from tests.support.artifact_recipes.decoders import Model
     from tests.support.native.runner import runner
-    from tests.support.run.language_models import Model
 
     runner()  # skips where it is not built
     weight = Model().body.attention[0].joined.weight
@@ -327,9 +327,9 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         evaluated(made.pte, etrecord=made.etrecord, context=8, stride=9)
     with pytest.raises(UsageError, match="prompt_length must be at least 1"):
         evaluated(made.pte, etrecord=made.etrecord, prompt_length=0)
-    with pytest.raises(UsageError, match="not that of a language model"):
+    with pytest.raises(MismatchError, match="not that of a language model"):
         evaluated(artifacts("cnn_portable").pte)
-    with pytest.raises(UsageError, match=r"the reference: .*not that of a language model"):
+    with pytest.raises(MismatchError, match=r"the reference: .*not that of a language model"):
         evaluated(made.pte, reference=artifacts("cnn_portable").pte)
     with pytest.raises(MismatchError, match="a vocabulary of 7 tokens, and the program of 512"):
         evaluated(made.pte, reference=torch.nn.Embedding(512, 7))

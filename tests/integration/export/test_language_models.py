@@ -380,7 +380,11 @@ def test_custom_sdpa_says_what_plain_attention_says() -> None:
     ("config", "more", "why"),
     [
         (Gemma2Config, {"num_hidden_layers": 2}, "attend to a window"),
-        (WhisperConfig, {"encoder_layers": 1, "decoder_layers": 1, "d_model": 30}, "only causal models of text"),
+        (
+            WhisperConfig,
+            {"encoder_layers": 1, "decoder_layers": 1, "d_model": 30},
+            "only causal models",
+        ),
     ],
 )
 def test_custom_sdpa_is_not_for_every_model(config: Any, more: Any, why: str) -> None:

@@ -20,7 +20,7 @@ from tests.support.run.llm_app import App, decoder_program  # noqa: E402
 
 COLUMNS = (
     "app_generations, app_prompt_tokens, app_generated_tokens, app_load_ns, app_first_token_ns, "
-    "app_total_ns, app_prefill_rate, app_decode_rate"
+    "app_total_ns, app_prefill_tokens_per_s, app_decode_tokens_per_s"
 )
 
 
@@ -102,7 +102,7 @@ def test_a_benchmark_names_the_device_and_the_model(ran: tuple[bytes, str], tmp_
     (tmp_path / "benchmark_results.json").write_text(json.dumps(results))
     collect([tmp_path / "result.etdump"], tmp_path / "ds")
 
-    assert rows(tmp_path / "ds", "device, model, app_total_ns, app_decode_rate") == [
+    assert rows(tmp_path / "ds", "device, model, app_total_ns, app_decode_tokens_per_s") == [
         ("samsung SM-S918B", "llama", 1.2e9, 12.5)
     ]
 

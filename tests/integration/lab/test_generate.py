@@ -237,7 +237,7 @@ def test_over_ssh(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "spec", "text", "slug", "said"),
     [
-        ("cnn", {}, None, "usage", "is not that of a language model"),
+        ("cnn", {}, None, "mismatch", "is not that of a language model"),
         ("llama", {"generation": {"lengths": [4, 300]}}, None, "mismatch",
          "the prompt 300 tokens of seed 0 has 300 tokens, and the program's context 128"),
         ("llama", {"prompts": "1,two"}, None, "usage", "'two' is no token id"),
@@ -403,11 +403,11 @@ def test_the_dumps_of_all_prompts_are_collected(
     job = in_a_lab(lab, done, name="llama")
     dataset = str(tmp_path / "ds")
     assert main(["collect", "--lab", str(lab.home.folder), "-o", dataset]) == 0
-    columns = "prompt_tokens, generated_tokens, first_token_ms, decode_tokens_per_s, job"
+    columns = "prompt_tokens, generated_tokens, first_token_ns, decode_tokens_per_s, job"
     found = list(query(dataset, f"select {columns} from dumps order by prompt_tokens").rows())
     expected = [
         (
-            row["prompt_tokens"], NEW, pytest.approx(row["first_token_p50_ms"]),
+            row["prompt_tokens"], NEW, pytest.approx(row["first_token_p50_ms"] * 1e6),
             pytest.approx(row["decode_tokens_per_s"]), job.id,
         )
         for row in done[1]["summary"]["generation"]

@@ -100,6 +100,7 @@ def test_each_overlay_of_model_explorer(overlay: str) -> None:
     expected = {
         "avg": 4.0005, "p50": 4.0005, "p90": pytest.approx(4.8009), "min": 3.0, "max": 5.001,
         "first": 3.0, "bytes": 8192, "total_error": 120.0, "local_error": 120.0,
+        "flops": 32768, "moved_bytes": 11296, "intensity": 32768 / 11296,
     }  # fmt: skip
     assert found["results"]["conv"]["value"] == expected[overlay]
     assert found["gradient"][0]["stop"] == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tests.support.run.language_models import METADATA, PROGRAMS
+from tests.support.artifact_recipes.decoders import METADATA, PROGRAMS
 
 Change = Callable[[np.ndarray], None]
 

@@ -93,6 +93,8 @@ def test_cells() -> None:
         "op": "aten.convolution.default",
         "output": "f32[1,8,16,16]",
         "outputs": ["float32[1, 8, 16, 16]"],
+        "flops": 2 * 8 * 16 * 16 * 8,  # the weight of this graph is [1, 8]
+        "bytes": 4 * (3 * 16 * 16 + 8 + 8 * 16 * 16),
         "instructions": [0],
         "handle": 1,
         "backend": None,
@@ -245,6 +247,7 @@ def test_all_of_a_node() -> None:
     assert names == [
         "node",
         "times",
+        "work",
         "arguments",
         "outputs",
         "users",

@@ -251,3 +251,68 @@ def test_a_debug_buffer_of_another_run_is_refused(capsys: pytest.CaptureFixture[
 
     assert code == 3
     assert "the ETDump refers to" in err
+
+
+# -- work
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("by", [None, "op", "module"])
+def test_work_is_shown_when_it_is_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, by: str | None
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    files = artifacts("cnn_xnnpack")
+    monkeypatch.chdir(files.etdump.parent)
+    options = [] if by is None else ["--by", by]
+    files_given = (files.etdump.name, "-r", files.etrecord.name, "-p", files.pte.name)
+
+    code, out, _ = run(capsys, "inspect", *files_given, "--work", *options)
+
+    assert code == 0
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= width
+    head = next(line for line in lines if "GFLOP/s" in line)
+    assert width == 80 or all(name in head for name in ("FLOPs", "bytes", "FLOP/B", "GB/s"))
+    assert "a multiply-add is two" in out
+    assert "FLOP" not in run(capsys, "inspect", *files_given, *options)[1]
+
+
+def test_programs_get_the_work_of_each_row(capsys: pytest.CaptureFixture[str]) -> None:
+    files = artifacts("cnn_portable")
+    code, out, _ = run(
+        capsys, "inspect", files.etdump, "-r", files.etrecord, "-f", "json", "--sort", "-flops"
+    )
+    rows = json.loads(out)["rows"]
+    assert code == 0
+    assert rows[0]["event"] == "convolution.out" and rows[0]["work_sizes"] == "exact"
+    flops = [row["flops"] for row in rows[:-2]]
+    assert flops == sorted(flops, reverse=True)
+    assert sum(flops) == rows[-1]["flops"]
+    assert rows[0]["bytes"] == rows[0]["weight_bytes"] + rows[0]["activation_bytes"]
+
+
+def test_groups_are_sorted_by_their_work(capsys: pytest.CaptureFixture[str]) -> None:
+    files = artifacts("cnn_portable")
+    code, out, _ = run(
+        capsys, "inspect", files.etdump, "-p", files.pte, "--by", "op", "--sort", "bytes",
+        "-f", "csv", "--columns", "op,bytes",
+    )  # fmt: skip
+    moved = [float(row["bytes"]) for row in csv.DictReader(io.StringIO(out)) if row["bytes"]]
+    assert code == 0 and len(moved) > 5
+    assert moved[:-1] == sorted(moved[:-1], reverse=True)
+
+
+def test_without_record_and_program_work_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (["--work"], ["--columns", "event,gflops"], ["--sort", "flops"]):
+        code, out, err = run(capsys, "inspect", cnn().etdump, *options)
+        assert (code, out) == (4, "")
+        assert "the work of what ran is not known" in err and "--etrecord or --program" in err
+
+
+def test_work_does_not_go_with_coverage(capsys: pytest.CaptureFixture[str]) -> None:
+    files = artifacts("cnn_xnnpack")
+    code, _, err = run(
+        capsys, "inspect", files.etdump, "-r", files.etrecord, "--coverage", "--work"
+    )
+    assert code == 2 and "--work does not go with --coverage" in err

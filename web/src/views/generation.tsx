@@ -5,7 +5,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { Cell, GenerationDoc, Run } from "../document";
 import { runToShow, Tracks } from "../drawings/TimelineView";
 import { StackPanel } from "../drawings/generation/StackPanel";
-import { panelsOf, sharesOf, type Over, type Panel } from "../drawings/generation/stack";
+import { panelsOf, sharesOf, typicalOf, type Over, type Panel } from "../drawings/generation/stack";
 import { wholeOf } from "../drawings/generation/whole";
 import { nameColours } from "../drawings/scale";
 import { formatFloat, formatShare, plainText, visible } from "../format";
@@ -27,6 +27,7 @@ const GROUPINGS = [
 
 const by = control("generation.by", "");
 const over = control<Over>("generation.over", "position", ["position", "call"]);
+const which = control<"every" | "typical">("generation.calls", "every", ["every", "typical"]);
 const generationShown = indexControl("generation.of");
 const methodShown = indexControl("generation.method");
 
@@ -84,6 +85,14 @@ function Stack({ run, doc }: { run: Run; doc: GenerationDoc }) {
     () => panelsOf(doc, { by: key, over: over.value, generation, method }),
     [doc, key, over.value, generation, method],
   );
+  const isMany = panels.some(({ points }) => points.length > 2 * MOST_TYPICAL);
+  const drawn = useMemo(
+    () =>
+      panels.map((panel) =>
+        panel.decode && which.value === "typical" ? typicalOf(panel, MOST_TYPICAL) : panel,
+      ),
+    [panels, which.value],
+  );
   const names = doc.groups[key]!.names.map(short);
   const colours = useMemo(() => {
     const colour = nameColours(names, theme.value);
@@ -120,6 +129,18 @@ function Stack({ run, doc }: { run: Run; doc: GenerationDoc }) {
           onChange={(next) => (over.value = next)}
           testId="stack-over"
         />
+        {isMany && (
+          <Segments
+            label="Calls"
+            value={which.value}
+            options={[
+              ["every", "Every call"],
+              ["typical", "Typical calls"],
+            ]}
+            onChange={(next) => (which.value = next)}
+            testId="stack-calls"
+          />
+        )}
         {generations.length > 1 && (
           <Select
             label="Generation"
@@ -146,7 +167,7 @@ function Stack({ run, doc }: { run: Run; doc: GenerationDoc }) {
         )}
       </div>
       <div class={panels.length > 1 ? "stack-panels two" : "stack-panels"}>
-        {panels.map((panel) => (
+        {drawn.map((panel) => (
           <StackPanel
             key={String(panel.decode)}
             doc={doc}
@@ -162,10 +183,18 @@ function Stack({ run, doc }: { run: Run; doc: GenerationDoc }) {
       </div>
       <Legend panels={panels} names={names} full={doc.groups[key]!.names} colours={colours} doc={doc} />
       {hasLine && <p class="muted">The line, of single calls the dot, is the time without tracing.</p>}
+      {isMany && which.value === "typical" && (
+        <p class="muted">
+          Of neighbouring decode calls the one with the median time is drawn; shares are of all.
+        </p>
+      )}
       {doc.note && <p class="muted">{visible(doc.note)}</p>}
     </section>
   );
 }
+
+/** Calls that are drawn where typical ones stand for the others. */
+const MOST_TYPICAL = 48;
 
 const REST = { light: "#c5cad3", dark: "#4a515e" } as const;
 

@@ -250,16 +250,20 @@ def computed(pairing: Pairing, nodes: Sequence[Node], users: Users) -> tuple[Nod
     """
     node = pairing.node
     plain = [one for one in nodes if not one.op.startswith(QUANTIZATION)]
-    ops = _OPS.get(node.kind or "", ())
-    those = [one for one in plain if one.op.split(".")[:2][-1] in ops] or plain
-    if node.kind == "Convert":
-        start = QUANTIZATION + ("quantize_" if node.quantizes else "dequantize_")
-        those = [one for one in nodes if one.op.startswith(start)] or plain
+    those = [one for one in nodes if may_compute(node, one)] or plain
     if pairing.activation:
         behind = {id(user): user for one in those for user in users(one)}
         those = [one for one in behind.values() if one.op in _ACTIVATIONS]
         those = those if len(behind) == 1 else []
     return tuple(those) if len({innermost_lines_of([one]) for one in those}) <= 1 else ()
+
+
+def may_compute(operator: XnnNode, node: Node) -> bool:
+    """Return True if an operator is of the kind that computes a node of the edge program."""
+    if operator.kind == "Convert":
+        start = "quantize_" if operator.quantizes else "dequantize_"
+        return node.op.startswith(QUANTIZATION + start)
+    return node.op.split(".")[:2][-1] in _OPS.get(operator.kind or "", ())
 
 
 def _fits(kinds: Sequence[str], steps: Sequence[_Step]) -> list[list[bool]]:
@@ -295,17 +299,23 @@ InnerEvents = Mapping[tuple[int, int | str], Pairing]
 def inner_events(
     blocks: Iterable[Block],
     program: Program,
-    symbols: MethodSymbols,
+    method: str,
     instructions: Sequence[InstructionRecord],
+    symbols: MethodSymbols | None = None,
 ) -> InnerEvents:
     """The operators of the events inside the delegate calls of a method, from `blocks`, its runs.
 
-    An event that two runs put at different operators is left out.
+    An event that two runs put at different operators is left out. symbols: the record's, which
+    calls whose operators have other debug handles contradict; None without a record.
     """
     operators = {
         record.instruction_id: operators
         for record in instructions
-        if (operators := _operators(program, symbols, record))
+        if (
+            operators := _nodes(program, method, record)
+            if symbols is None
+            else _operators(program, symbols, record)
+        )
     }
     calls = {call for block in blocks for call in _calls(block, operators)}
     found: dict[tuple[int, int | str], list[Pairing | None]] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from etscope.analysis.findings.generation import generation_findings
+from etscope.analysis.findings.generation import generation_findings, is_one_of_several
 from etscope.analysis.findings.steadiness import steadiness
 from etscope.analysis.findings.time import TimeFindings
 from etscope.analysis.profile.profile import MethodProfile
@@ -92,7 +92,7 @@ def findings_of(profile: MethodProfile, scale: Scale, known: Known) -> tuple[Fin
                 command=(_runner(profile),),
             )
         )
-    return tuple(_of_phase(one, profile.phase) for one in ranked(found))
+    return tuple(_of_phase(one, profile) for one in ranked(found))
 
 
 def _runner(profile: MethodProfile) -> str:
@@ -100,11 +100,14 @@ def _runner(profile: MethodProfile) -> str:
     return "run" if profile.phase is None else "generate"
 
 
-def _of_phase(found: Finding, phase: str | None) -> Finding:
-    """Let the next command show the same phase."""
-    if phase is None or found.place is None or found.command[:1] != ("inspect",):
+def _of_phase(found: Finding, profile: MethodProfile) -> Finding:
+    """Let the next command show the same calls."""
+    if profile.phase is None or found.place is None or found.command[:1] != ("inspect",):
         return found
-    return replace(found, command=("inspect", "--phase", phase, *found.command[1:]))
+    calls = ["--phase", profile.phase]
+    if profile.method is not None and is_one_of_several(profile.method):
+        calls = ["--method", profile.method, *calls]
+    return replace(found, command=("inspect", *calls, *found.command[1:]))
 
 
 def findings_of_program(method: str, known: Known) -> tuple[Finding, ...]:

@@ -21,6 +21,13 @@ from etscope.model.finding import Finding, Place, Quantity, Severity
 from etscope.units import TimeScale, format_float, format_share
 
 _MS = 1e6  # ns
+# Methods that are all of their phase; of others, several may run for one token.
+_WHOLE = (None, "forward", PREFILL, DECODE, "prefill_forward", "kv_forward")
+
+
+def is_one_of_several(method: str | None) -> bool:
+    """Return True for a method beside which others run in its phase, as `text_decoder`."""
+    return method not in _WHOLE
 
 
 def generation_findings(time: TimeFindings, run: Generation | None) -> Iterator[Finding]:
@@ -92,12 +99,14 @@ class _Groups:
         if self.time.share(ticks) < thresholds.NAMED_SHARE:
             return
         where = self._where(place)
+        method = self.time.profile.method
+        of = f" of {method}" if is_one_of_several(method) else ""
         sentence = (
-            f"Decode spends {format_share(self.time.share(ticks))} in {where}: "
+            f"Decode{of} spends {format_share(self.time.share(ticks))} in {where}: "
             f"{self.time.text(ticks)} a call"
         )
         if self.found is not None and self.found.grows[place]:
-            sentence += f"; it grows with context there, by {self._slope(place)}"
+            sentence += f"; it grows with context there, by {self._slope(place, '')}"
         select = self.time.selector(members, f"file:{PurePath(self.names[place]).name}")
         command = ("inspect", "--by", self.by)
         shown = Place("events", by=self.by, name=self.names[place])
@@ -122,7 +131,9 @@ class _Groups:
         slopes = np.where(found.grows, found.slope, 0.0)
         most = int(slopes[:whole].argmax())
         if found.grows[whole]:
-            at, sentence = whole, f"A token takes {self._slope(whole)}"
+            method = self.time.profile.method
+            what = f"A call of {method}" if is_one_of_several(method) else "A token"
+            at, sentence = whole, f"{what} takes {self._slope(whole)}"
             if found.grows[most]:
                 share = min(float(slopes[most] / found.slope[whole]), 1.0)
                 sentence += f": {format_share(share)} of that in {self._where(most)}"
@@ -142,7 +153,7 @@ class _Groups:
             ("inspect", "--by", self.by) if at <= whole else ("inspect",),
         )
 
-    def _slope(self, place: int) -> str:
+    def _slope(self, place: int, longer: str = " longer") -> str:
         """The slope of a group in words, with its interval."""
         assert self.found is not None
         is_clock = self.time.scale.source is TimeScale.CYCLES
@@ -152,7 +163,7 @@ class _Groups:
             format_float(float(scale(one[place])))
             for one in (self.found.slope, self.found.low, self.found.high)
         )
-        return f"{slope} {unit} longer for each token before it ({low} to {high})"
+        return f"{slope} {unit}{longer} for each token before it ({low} to {high})"
 
     def _where(self, place: int) -> str:
         """A group as a reader knows it: "attention.py:34 (model.layers.*.self_attn)"."""

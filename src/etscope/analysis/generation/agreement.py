@@ -1,7 +1,7 @@
 """The logits of a language model beside those of a reference, token by token.
 
-Both are given the same tokens, whatever they would have chosen themselves (teacher forcing), so that
-row i of each is the distribution of one and the same next token. Compared are
+Both are given the same tokens, whatever they would have chosen themselves (teacher forcing), so
+that row i of each is the distribution of one and the same next token. Compared are
 
 - the Kullback-Leibler divergence of the program from the reference, the sum over the vocabulary of
   p_reference * (ln p_reference - ln p_program), in nats (S. Kullback, R. A. Leibler: On Information
@@ -32,8 +32,8 @@ Ints = npt.NDArray[np.int64]
 
 _CHUNK = 1 << 21  # elements that are float64 at a time: 16 MB for each of a few arrays
 # Logits nearer to each other than so many units in the last place of the row's largest number, in
-# float32, may change places by rounding alone: they are sums of as many products as a model is wide,
-# of values that went through all of its layers.
+# float32, may change places by rounding alone: they are sums of as many products as a model is
+# wide, of values that went through all of its layers.
 _NOISE = 64 * float(np.finfo(np.float32).eps)
 
 
@@ -219,7 +219,9 @@ def _rows(reference: npt.NDArray[Any], program: npt.NDArray[Any], tokens: Ints) 
     with np.errstate(invalid="ignore", divide="ignore"):
         reference_top, top = _likeliest(expected), _likeliest(actual)
         best = expected[place, reference_top]
-        second = _second(expected)
+        plain = np.where(np.isnan(expected), -np.inf, expected)
+        # Of a single token there is no second.
+        second = np.partition(plain, -2, axis=1)[:, -2] if plain.shape[1] > 1 else -np.inf
         gap = np.where(top == reference_top, 0.0, best - expected[place, top])
         finite = np.where(np.isfinite(expected), np.abs(expected), 0.0).max(axis=1)
         largest = np.maximum(finite, np.where(np.isfinite(actual), np.abs(actual), 0.0).max(axis=1))
@@ -250,15 +252,6 @@ def _likeliest(logits: Floats) -> Ints:
     """Return the first of the largest logits of each row, int64 [rows]; NaN is never the largest,
     as in `etscope.analysis.generation.sampler`."""
     found: Ints = np.where(np.isnan(logits), -np.inf, logits).argmax(axis=1).astype(np.int64)
-    return found
-
-
-def _second(logits: Floats) -> Floats:
-    """Return the second largest logit of each row; -inf of a single one."""
-    if logits.shape[1] < 2:
-        return np.full(len(logits), -np.inf)
-    plain = np.where(np.isnan(logits), -np.inf, logits)
-    found: Floats = np.partition(plain, -2, axis=1)[:, -2]
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from etscope.formats.generation import DECODE, PREFILL
@@ -54,7 +54,13 @@ def _calls_of(counts: Sequence[tuple[int, int]], runs: int) -> list[list[Counted
         for size in sizes:
             if _chunks(counts, size) == prefills:
                 return [
-                    [*_prefill_calls(prompt, size), *_decode_calls(prompt, count)]
+                    [
+                        *(
+                            CountedCall(PREFILL, position, min(size, prompt - position), 0)
+                            for position in range(0, prompt, size)
+                        ),
+                        *(CountedCall(DECODE, prompt + number, 1, 0) for number in range(count)),
+                    ]
                     for (prompt, _), count in zip(counts, further, strict=True)
                 ]
     return None
@@ -73,12 +79,3 @@ def _chunk(counts: Sequence[tuple[int, int]], longest: int, calls: int) -> int:
         low, high = (middle + 1, high) if _chunks(counts, middle) > calls else (low, middle)
     power = 1 << (low - 1).bit_length()
     return power if _chunks(counts, power) == calls else low
-
-
-def _prefill_calls(prompt: int, size: int) -> Iterable[CountedCall]:
-    for position in range(0, prompt, size):
-        yield CountedCall(PREFILL, position, min(size, prompt - position), 0)
-
-
-def _decode_calls(prompt: int, count: int) -> Iterable[CountedCall]:
-    return (CountedCall(DECODE, prompt + number, 1, 0) for number in range(count))

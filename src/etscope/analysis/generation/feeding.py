@@ -80,42 +80,32 @@ def _whole(layout: Layout, ids: tuple[int, ...]) -> PlannedCall:
 
 def _text_calls(layout: Layout, ids: Sequence[int], position: int) -> Iterator[PlannedCall]:
     """Yield the calls for ids that begin at a position."""
+    roles = [layout.prefill] if layout.embedding is None else [layout.prefill, layout.embedding]
+    most = min((one.bound for one in roles if one.bound is not None), default=None)
     done = 0
     while done < len(ids):
-        role, size = layout.prefill, _chunk(layout, layout.prefill)
+        role, size = layout.prefill, most
         left = len(ids) - done
         if role.length is not None and role.length > left:
             size = left
-            if not _can_fill(layout, role, position + done):
+            end = position + done + role.length
+            has_room = layout.context_length is None or end <= layout.context_length
+            if not (has_room and layout.all_rows[role.method]):
                 role, size = layout.decode, 1
                 if role.length not in (None, 1):
+                    why = (
+                        "the cache has no room for the filling"
+                        if layout.all_rows[role.method]
+                        else "its logits are those of the last of them only"
+                    )
                     raise MismatchError(
                         f"{role.method} takes {role.length} tokens a call, and the {left} at the "
-                        f"end of the prompt cannot be filled up to that: {_why_not(layout, role)}",
+                        f"end of the prompt cannot be filled up to that: {why}",
                         hint=f"give a prompt whose length is a multiple of {role.length}",
                     )
         chunk = tuple(ids[done : done + (left if size is None else size)])
         yield from _calls(layout, role, PREFILL, chunk, position + done)
         done += len(chunk)
-
-
-def _chunk(layout: Layout, role: Role) -> int | None:
-    """Return the most tokens that a call takes; None without a bound."""
-    roles = [role] if layout.embedding is None else [role, layout.embedding]
-    bounds = [one.bound for one in roles if one.bound is not None]
-    return min(bounds, default=None)
-
-
-def _can_fill(layout: Layout, role: Role, position: int) -> bool:
-    """Return whether a call of a fixed length at a position may take fewer tokens."""
-    fits = layout.context_length is None or position + (role.length or 1) <= layout.context_length
-    return fits and layout.all_rows[role.method]
-
-
-def _why_not(layout: Layout, role: Role) -> str:
-    if not layout.all_rows[role.method]:
-        return "its logits are those of the last of them only"
-    return "the cache has no room for the filling"
 
 
 def _calls(

@@ -1,4 +1,4 @@
-"""How times grow with a token's position in the context: the slope, and how sure it is.
+"""Growth of times with a token's position in the context: the slope, and how sure it is.
 
 Calls are sorted by position and divided into groups of as many calls each. Through the medians of
 the groups, which a few interrupted calls do not move, goes the line of least squares. Its interval

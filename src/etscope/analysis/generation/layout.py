@@ -140,6 +140,7 @@ def layout_of(program: Program) -> Layout:
     keeps = constant(program, "use_kv_cache")
     cached = then.is_positioned and keeps[:1] != (False,)
     known = constant(program, "get_vocab_size")
+    lengths = _integers(program, "get_max_context_len") or _integers(program, "get_max_seq_len")
     if not then.is_positioned:
         if keeps[:1] == (True,):
             raise _unknown(then.method, "it says that it has a cache, and takes no position")
@@ -149,7 +150,7 @@ def layout_of(program: Program) -> Layout:
         prefill=first,
         decode=then,
         vocabulary_size=vocabulary,
-        context_length=_context_length(program, first, cached),
+        context_length=next(iter(lengths), None) if cached else first.bound,
         cached=cached,
         logits_output=index,
         all_rows=rows,
@@ -268,15 +269,6 @@ def _logits(method: Method) -> tuple[int, int, bool]:
         ):
             return number, value.sizes[-1], len(value.sizes) == 3 and value.sizes[1] == taken
     raise _unknown(method.name, "none of its outputs is logits, floats [1, n, vocabulary]")
-
-
-def _context_length(program: Program, prefill: Role, cached: bool) -> int | None:
-    if not cached:
-        return prefill.bound
-    for name in ("get_max_context_len", "get_max_seq_len"):
-        if found := _integers(program, name):
-            return found[0]
-    return None
 
 
 def _integers(program: Program, name: str) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ whole, with sampling and host, untraced, is in run.json: `etscope.analysis.gener
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,14 @@ def phase_times(profiles: Sequence[MethodProfile]) -> tuple[PhaseTimes, ...]:
         by_phase.setdefault(profile.phase or "", []).append(profile)
     found = []
     for phase, members in by_phase.items():
-        parts = [_of_method(phase, profile) for profile in members]
+        parts = [
+            PhaseTimes(
+                *(phase, one.method, one.total, one.calls.tokens),
+                *(int(one.calls.tokens.sum()), one.calls.note),
+            )
+            for one in members
+            if one.calls is not None
+        ]
         if len(parts) > 1:
             # An embedding's tokens are those of the decoder after it.
             note = next((part.note for part in parts if part.note), None)
@@ -69,13 +76,6 @@ def phase_times(profiles: Sequence[MethodProfile]) -> tuple[PhaseTimes, ...]:
             found.append(PhaseTimes(phase, None, ticks, empty, tokens, note, is_whole=True))
         found += parts
     return tuple(found)
-
-
-def _of_method(phase: str, profile: MethodProfile) -> PhaseTimes:
-    calls = profile.calls
-    assert calls is not None
-    tokens = calls.tokens
-    return PhaseTimes(phase, profile.method, profile.total, tokens, int(tokens.sum()), calls.note)
 
 
 def phase_table(phases: Sequence[PhaseTimes], scale: Scale) -> Table:
@@ -98,11 +98,18 @@ def phase_table(phases: Sequence[PhaseTimes], scale: Scale) -> Table:
     whole = sum(int(one.ticks.sum()) for one in phases if not one.is_whole)
     with_parts = {one.phase for one in phases if one.is_whole}
     depth = [int(one.phase in with_parts and not one.is_whole) for one in phases]
+    notes = [
+        "Times and rates of the runtime alone, in this traced run: without the choice of tokens, "
+        "the host, and with what tracing costs.",
+        *dict.fromkeys(one.note for one in phases if one.note is not None),
+    ]
+    if any(not one.total_tokens and one.phase in (PREFILL, DECODE) for one in phases):
+        notes.append("How many tokens some calls took is not known: they have no times of a token.")
     return Table.of_cells(
         columns,
         [_cells(one, scale, whole) for one in phases],
         title="Phases of the calls",
-        notes=tuple(_notes(phases)),
+        notes=tuple(notes),
         depth=depth if any(depth) else None,
     )
 
@@ -134,13 +141,3 @@ def _cells(one: PhaseTimes, scale: Scale, whole: int) -> dict[str, Any]:
         cells[f"token_{p}"] = statistic(scale(by_token), p) if known else None
         cells[f"rate_{p}"] = rate(rates, p)
     return cells
-
-
-def _notes(phases: Sequence[PhaseTimes]) -> Iterator[str]:
-    yield (
-        "Times and rates of the runtime alone, in this traced run: without the choice of tokens, "
-        "the host, and with what tracing costs."
-    )
-    yield from dict.fromkeys(one.note for one in phases if one.note is not None)
-    if any(not one.total_tokens and one.phase in (PREFILL, DECODE) for one in phases):
-        yield "How many tokens some calls took is not known: they have no times of a token."

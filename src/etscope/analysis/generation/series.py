@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from etscope.analysis.findings.time import block_family
 from etscope.analysis.generation.traced import TracedCalls
-from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row
+from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.profile_table import group_name
 
 Ints = npt.NDArray[np.int64]
@@ -51,7 +51,11 @@ def group_series(
         for name, ticks in _leaves(profile, by):
             table.setdefault(name, np.zeros(len(calls), np.int64))[place] += ticks[known]
     ticks = np.stack(list(table.values()))
-    order = np.argsort(-_largest_share(calls, ticks), kind="stable")
+    of_phase = np.stack(
+        [ticks[:, calls.phase == phase].sum(axis=1) for phase in range(len(calls.phases))]
+    )
+    shares = of_phase / np.maximum(of_phase.sum(axis=1, keepdims=True), 1)
+    order = np.argsort(-shares.max(axis=0, initial=0.0), kind="stable")
     names, shown = list(table), order[:most]
     found = GroupSeries(by, tuple(names[one] for one in shown.tolist()), ticks[shown])
     if len(order) <= most:
@@ -60,30 +64,17 @@ def group_series(
     return GroupSeries(by, (*found.names, REST), np.concatenate([found.ticks, rest[None]]))
 
 
-def _leaves(profile: MethodProfile, by: str) -> list[tuple[str, Ints]]:
+def _leaves(profile: MethodProfile, by: str) -> Iterator[tuple[str, Ints]]:
     """The group and the ticks of each leaf, and the time that no instruction accounts for."""
-    found = [
-        (_group(group, leaf, by), leaf.ticks)
-        for group in profile.instructions
-        for leaf in group.leaves
-    ]
-    return [*found, (UNACCOUNTED, profile.unaccounted)]
-
-
-def _group(group: InstructionRows, leaf: Row, by: str) -> str:
-    if by != "module":
-        return group_name(group, leaf, by)
-    path = leaf.attribution.module
-    return "(no module)" if path is None else block_family(path) or "(root)"
-
-
-def _largest_share(calls: TracedCalls, ticks: Ints) -> npt.NDArray[np.float64]:
-    """The largest share that each group has in a phase."""
-    found = np.zeros(len(ticks))
-    for phase in range(len(calls.phases)):
-        of_it = ticks[:, calls.phase == phase].sum(axis=1)
-        found = np.maximum(found, of_it / max(int(of_it.sum()), 1))
-    return found
+    for group in profile.instructions:
+        for leaf in group.leaves:
+            path = leaf.attribution.module
+            if by != "module":
+                name = group_name(group, leaf, by)
+            else:
+                name = "(no module)" if path is None else block_family(path) or "(root)"
+            yield name, leaf.ticks
+    yield UNACCOUNTED, profile.unaccounted
 
 
 def joined_calls(kinds: Sequence[Ints], most: int) -> tuple[Ints, Ints]:

@@ -87,7 +87,10 @@ def traced_calls(trace: Trace) -> TracedCalls | None:
         saved = None  # of another dump
     phases, phase = _indexed([calls.phase[one] or "" for one in number.tolist()])
     if saved is None:
-        generation = _generations(phases, phase)
+        # Each generation begins with what is no decode, after one.
+        decodes = np.array([name == DECODE for name in phases], np.bool_)[phase]
+        begins = ~decodes[1:] & decodes[:-1]
+        generation = np.concatenate(([0], np.cumsum(begins))).astype(np.int64)
         methods, method = _indexed([method_of[one] for one in run.tolist()])
         chosen = np.full(len(run), -1, np.int64)
     else:
@@ -135,13 +138,6 @@ def _executions(trace: Trace) -> tuple[Ints, Ints, dict[int, str | None]]:
             end[block.runs] = (block.starts[mine] + block.ticks[mine]).max(axis=0)
             method_of.update(dict.fromkeys(block.runs.tolist(), trace.method_of(block)))
     return start, end, method_of
-
-
-def _generations(phases: Sequence[str], phase: Ints) -> Ints:
-    """Tell generations apart: each begins with what is no decode, after one."""
-    decodes = np.array([name == DECODE for name in phases], np.bool_)[phase]
-    begins = ~decodes[1:] & decodes[:-1]
-    return np.concatenate(([0], np.cumsum(begins))).astype(np.int64)
 
 
 def _steps(generation: Ints, phase: Ints, method: Ints) -> Ints:

@@ -32,9 +32,10 @@ _NOT_A_WORD = re.compile(r"\W+")
 
 @dataclass(frozen=True)
 class ExecutedGraph(LinkedGraph):
-    """The instructions of a method as a graph. edge: the record's edge graph of the method, None
-    without one. number_of: the instruction of a node, by `id` of the node."""
+    """The instructions of a method of `program` as a graph. edge: the record's edge graph of the
+    method, None without one. number_of: the instruction of a node, by `id` of the node."""
 
+    program: Program
     edge: LinkedGraph | None = None
     number_of: Mapping[int, int] = field(default_factory=dict)
 
@@ -134,6 +135,7 @@ def executed_graph(
         graph=graph,
         method=method,
         run_nodes=None if edge is None else edge.run_nodes,
+        program=program,
         edge=edge,
         number_of={id(node): r.instruction_id for node, r in zip(calls, records, strict=True)},
     )

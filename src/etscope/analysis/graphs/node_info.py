@@ -9,6 +9,7 @@ from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.graphs.node_table import PlacedNode, placed_nodes, short_outputs, tensor_text
 from etscope.analysis.graphs.node_times import NodeTimes
+from etscope.analysis.graphs.node_work import node_work
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_path, module_type, user_line
 from etscope.errors import MissingDataError, UsageError
@@ -58,9 +59,9 @@ def node_info(
     times: NodeTimes | None = None,
     scale: Scale | None = None,
 ) -> Report:
-    """Build a report with the sections "node", "times", "arguments", "outputs", "users", "modules",
-    "stack", "metadata", "origins", "delegate", "delegated" and "subgraphs"; those without content
-    are left out."""
+    """Build a report with the sections "node", "times", "work", "arguments", "outputs", "users",
+    "modules", "stack", "metadata", "origins", "delegate", "delegated" and "subgraphs"; those
+    without content are left out."""
     using = [place.graph.by_name[name] for name in place.graph.users[place.node.name]]
     users = rows(
         "users",
@@ -76,6 +77,7 @@ def node_info(
     found = [
         _facts(linked, place),
         _times(place, times, scale),
+        _work(linked, place),
         *_values(place),
         users,
         rows(
@@ -155,6 +157,32 @@ def _times(place: PlacedNode, times: NodeTimes | None, scale: Scale | None) -> S
         ),
         notes=("The time is of all these nodes together: one instruction runs them.",)
         if others
+        else (),
+    )
+
+
+def _work(linked: LinkedGraph, place: PlacedNode) -> Section | None:
+    work = node_work(linked)(place.node)
+    if place.node.kind != "call_function" or work.known_bytes is None:
+        return None
+    traffic = work.traffic
+    return facts(
+        "work",
+        "Work",
+        (
+            (Column("flops", Kind.COUNT, title="FLOPs"), work.known_flops),
+            (Column("bytes", Kind.BYTES, title="read and written"), traffic.total),
+            (Column("intensity", Kind.FLOAT, title="FLOPs for each byte"), work.intensity),
+            (Column("weight_bytes", Kind.BYTES, title="weights"), traffic.weights),
+            (Column("bytes_read", Kind.BYTES, title="activations read"), traffic.activations_read),
+            (
+                Column("bytes_written", Kind.BYTES, title="activations written"),
+                traffic.activations_written,
+            ),
+            (Column("state_bytes", Kind.BYTES, title="state"), traffic.state),
+        ),
+        notes=("Sizes are the largest that the program was exported for.",)
+        if work.is_bound
         else (),
     )
 

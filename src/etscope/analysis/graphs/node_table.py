@@ -9,6 +9,7 @@ from typing import Any
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.graphs.node_times import NodeTimes, nodes_of_row
+from etscope.analysis.graphs.node_work import node_work
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import (
     common_module,
@@ -128,6 +129,8 @@ def columns(times: bool, unit: str) -> tuple[Column, ...]:
         Column("output"),
         Column("outputs", Kind.LIST, priority=9),
         *(measured if times else ()),
+        Column("flops", Kind.COUNT, title="FLOPs", priority=4),
+        Column("bytes", Kind.BYTES, priority=4),
         Column("instructions", Kind.LIST, title="#", priority=3),
         Column("handle", Kind.INT, title="debug handle", priority=6),
         Column("backend", priority=5),
@@ -213,8 +216,13 @@ def _table(
 ) -> Table:
     rows = []
     total = 0.0 if times is None else float(times.profile.total.mean())
+    work_of = node_work(linked)
     for place in places:
         cells = {**place.cells(linked), "avg": None, "share": None, "nodes": None}
+        work = work_of(place.node)
+        is_call = place.node.kind == "call_function"
+        cells["flops"] = work.known_flops if is_call else None
+        cells["bytes"] = work.known_bytes if is_call else None
         time = None if times is None else times.at.get(id(place.node))
         if times is not None and time is not None and scale is not None:
             cells["avg"] = float(scale(time.avg))

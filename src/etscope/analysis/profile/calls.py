@@ -172,25 +172,15 @@ def told_calls(
     )
     number = {run: index for index, run in enumerate(runs.tolist())}
     for method, of_it in blocks.items() if is_language_model else ():
-        if not of_it:
+        mine = sorted(number[run] for block in of_it for run in block.runs.tolist())
+        varies = method not in of_one_length
+        told = _told(dump, method, of_it, counts, varies) if mine and method != _EMBEDDING else None
+        if told is None:
             continue
-        mine = [number[run] for block in of_it for run in block.runs.tolist()]
-        known = _PHASES.get(method or "")
-        if known is not None or method in _ENCODERS:
-            how["by the methods' names"] = None
-            for index in mine:
-                phase[index] = known or method
-        elif method != _EMBEDDING:
-            found = _by_counts(len(mine), counts)
-            if found is None and method not in of_one_length:
-                found = _by_values(dump, of_it) or _by_length(of_it)
-            if found is not None:
-                how[found.how] = None
-                for index, count in zip(sorted(mine), found.tokens.tolist(), strict=True):
-                    phase[index] = DECODE if count == 1 else PREFILL
-                    tokens[index] = max(count, 0)
-                for index, of_prompt in zip(sorted(mine), found.of_prompt, strict=False):
-                    phase[index] = PREFILL if of_prompt else DECODE
+        how[told.how] = None
+        tokens[mine] = np.maximum(told.tokens, 0)
+        for index, its_phase in zip(mine, told.phases, strict=True):
+            phase[index] = its_phase
     # An embedding is made for the call of the decoder that comes next.
     after: str | None = None
     for index in reversed(range(len(runs))):
@@ -204,23 +194,38 @@ def told_calls(
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """How many tokens each execution of a method took, in order; -1 for several, nobody knows how
-    many. of_prompt: whether each took a part of the prompt, () where its tokens tell. how: in
-    words."""
+    """The executions of a method, in order: int64 tokens, -1 for several, nobody knows how many, 0
+    where nothing tells; phases, by default those of the tokens. how: in words."""
 
     tokens: Ints
     how: str
-    of_prompt: tuple[bool, ...] = ()
+    phases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.phases:
+            by_tokens = tuple(DECODE if one == 1 else PREFILL for one in self.tokens.tolist())
+            object.__setattr__(self, "phases", by_tokens)
 
 
-def _by_counts(calls: int, counts: Sequence[tuple[int, int]] | None) -> _Told | None:
-    """Tell calls from the numbers of tokens of the generations."""
-    told = None if counts is None else counted_calls(counts, calls)
-    if told is None:
-        return None
-    tokens = np.array([call.tokens for call in told], np.int64)
-    of_prompt = tuple(call.phase == PREFILL for call in told)
-    return _Told(tokens, "by the app's numbers of tokens", of_prompt)
+def _told(
+    dump: ETDump,
+    method: str | None,
+    blocks: Sequence[Block],
+    counts: Sequence[tuple[int, int]] | None,
+    varies: bool,
+) -> _Told | None:
+    """Tell the executions of a method of a language model: by its name, the numbers of tokens, or
+    if the tokens of a call vary by what was logged."""
+    calls = sum(len(block.runs) for block in blocks)
+    known = method if method in _ENCODERS else _PHASES.get(method or "")
+    if known is not None:
+        return _Told(np.zeros(calls, np.int64), "by the methods' names", (known,) * calls)
+    counted = None if counts is None else counted_calls(counts, calls)
+    if counted is not None:
+        tokens = np.array([call.tokens for call in counted], np.int64)
+        phases = tuple(call.phase for call in counted)
+        return _Told(tokens, "by the app's numbers of tokens", phases)
+    return (_by_values(dump, blocks) or _by_length(blocks)) if varies else None
 
 
 def _by_values(dump: ETDump, blocks: Sequence[Block]) -> _Told | None:
@@ -231,7 +236,8 @@ def _by_values(dump: ETDump, blocks: Sequence[Block]) -> _Told | None:
     block = blocks[0]
     for key in block.keys:
         for position in key.debug:
-            sizes = [_elements(dump, row) for row in block.column(position).tolist()]
+            values = [dump.value(row) for row in block.column(position).tolist()]
+            sizes = [math.prod(v.sizes) if isinstance(v, TensorRef) else None for v in values]
             least = min((size for size in sizes if size), default=0)
             if not least or len(set(sizes)) < 2 or any(not size or size % least for size in sizes):
                 continue
@@ -239,11 +245,6 @@ def _by_values(dump: ETDump, blocks: Sequence[Block]) -> _Told | None:
             if tokens[0] > 1:
                 return _Told(tokens, "by the sizes of the values")
     return None
-
-
-def _elements(dump: ETDump, row: int) -> int | None:
-    value = dump.value(row)
-    return math.prod(value.sizes) if isinstance(value, TensorRef) else None
 
 
 def _by_length(blocks: Sequence[Block]) -> _Told | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class Row:
     kind: "kernel", "delegate", "control", "delegated", "other", "unaccounted" or "total".
     ticks, calls: int64 arrays, one element for each run of the profile; 0 where it did not run.
     kernel_ticks: the part of `ticks` inside the kernel; the rest is the cost of the call.
-    meaning: of an event inside a delegate.
+    meaning: of an event inside a delegate. parts: the rows that this one is the sum of.
     """
 
     kind: str
@@ -55,6 +56,7 @@ class Row:
     attribution: Attribution = UNATTRIBUTED
     depth: int = 0
     meaning: Meaning | None = None
+    parts: tuple[Row, ...] = ()
 
     @property
     def own_clock(self) -> bool:
@@ -80,7 +82,7 @@ class Row:
         return self.calls > 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InstructionRows:
     """The rows of one instruction: its own, and those of the events that its delegate logged.
 
@@ -97,12 +99,12 @@ class InstructionRows:
         time is never divided."""
         return any(row.kind == "unaccounted" and row.depth == 1 for row in self.below)
 
-    @property
+    @cached_property
     def leaves(self) -> tuple[Row, ...]:
         """The rows whose times are added up, in every view: all else is a sum of them."""
         return tuple(row for _, row in self.numbered_leaves)
 
-    @property
+    @cached_property
     def numbered_leaves(self) -> list[tuple[int, Row]]:
         """The leaves with their indices in the profile's rows."""
         if not self.is_split:
@@ -134,7 +136,7 @@ class InstructionRows:
         return matching or (self.leaves if any(map(keep, (self.head, *self.below))) else ())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MethodProfile:
     """All runs of one method. `rows` are in run order, events of a delegate below its call.
 
@@ -163,8 +165,8 @@ class MethodProfile:
         is not known."""
         return with_phase(self.method or unnamed, self.phase)
 
-    @property
-    def instructions(self) -> list[InstructionRows]:
+    @cached_property
+    def instructions(self) -> Sequence[InstructionRows]:
         """The rows by instruction, in run order."""
         heads = [number for number, row in enumerate(self.rows) if row.depth == 0]
         ends = [*heads, len(self.rows)][1:]
@@ -213,9 +215,8 @@ def method_profile(
     total = np.zeros(len(runs), dtype=np.int64)
     offset = 0
     for block in blocks:
-        columns: Any = column[offset : offset + len(block.runs)]
-        if len(blocks) == 1:  # in their order
-            columns = slice(None)
+        mine = slice(offset, offset + len(block.runs))
+        columns: Any = slice(None) if len(blocks) == 1 else column[mine]  # one is in their order
         offset += len(block.runs)
         total[columns] = block.ticks[list(block.executions)].sum(axis=0)
         meaning = meanings(block)

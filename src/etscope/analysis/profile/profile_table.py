@@ -14,6 +14,15 @@ from etscope.analysis.profile.growth_columns import GROWTH, growth_columns, grow
 from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row, Ticks, with_phase
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_type
+from etscope.analysis.work.columns import (
+    NAMES,
+    SHOWN,
+    SORTED_BY,
+    sorted_by,
+    work_columns,
+    work_notes,
+)
+from etscope.analysis.work.profile_work import ProfileWork
 from etscope.delegates import backend_of
 from etscope.errors import UsageError
 from etscope.model.event_table import ESTIMATED, EXECUTE, LOAD_METHOD, Quantity
@@ -66,19 +75,23 @@ DEFAULT_COLUMNS = (
     "growth", "module", "source",
 )  # fmt: skip
 _WHERE_FILLED = ("value", "unit", "derived", "growth")
+_LESS_BESIDE_WORK = ("p50", "p90", "cumulative")
 
 
-def default_columns(tables: Sequence[Table], by: str | None = None) -> list[str]:
+def default_columns(
+    tables: Sequence[Table], by: str | None = None, *, work: bool = False
+) -> list[str]:
     """Return the columns of `profile_table`, or of `grouped_table`, to show by default: at the end
-    those that backends add."""
+    those that backends add. work: show those of the work, too."""
     filled = {name for table in tables for name in filled_columns(table)}
     if by is not None:
         shown = ["avg", "share", *(["growth"] if "growth" in filled else [])]
         if "value" in tables[0].names:
             numbers = ("avg", "value", "unit", "derived", "share")
             shown = [name for name in numbers if name in filled]
-        return [by, "events", "calls", *shown]
-    known = {*(column.name for column in columns("")), "phase", *GROWTH}
+        of_work = [name for name in SHOWN if work and name in tables[0].names]
+        return [by, "events", "calls", *shown, *of_work]
+    known = {*(column.name for column in columns("")), "phase", *GROWTH, *NAMES}
     of_backends: dict[str, None] = {}
     for table in tables:
         for name in table.names:
@@ -89,6 +102,10 @@ def default_columns(tables: Sequence[Table], by: str | None = None) -> list[str]
             if any(value is not None and str(value) not in event for event, value in cells):
                 of_backends[name] = None
     shown = [name for name in DEFAULT_COLUMNS if name not in _WHERE_FILLED or name in filled]
+    if work:
+        shown = [name for name in shown if name not in _LESS_BESIDE_WORK]
+        at = shown.index("share") + 1
+        shown[at:at] = SHOWN
     return [*shown, *of_backends]
 
 
@@ -116,60 +133,70 @@ def profile_table(
     sort: str = "time",
     keep: Callable[[Row], bool] | None = None,
     limit: int | None = None,
+    work: ProfileWork | None = None,
 ) -> Table:
     """Return one row for each instruction, a delegate's events below its call, then closing rows.
 
-    sort: "time" (longest first), "run" (execution order), or the name of a statistic, with "-" or
-    without: largest first. keep: selects the leaves to show. limit: the most leaves to show, the
-    first in that order. What is not shown is summed in a row below its call or among the closing
-    rows, so that the shown `avg` of leaves always adds up to ``Method::execute``.
+    sort: "time" (longest first), "run" (execution order), or the name of a statistic or of a number
+    of `work`, with "-" or without: largest first. work: for the columns of `WORK_COLUMNS`. keep:
+    selects the leaves to show. limit: the most leaves to show, the first in that order. What is not
+    shown is summed in a row below its call or among the closing rows, so that the shown `avg` of
+    leaves always adds up to ``Method::execute``.
     """
-    rows, hidden = _shown_rows(profile, _measures(profile.rows, scale, sort), keep, limit)
+    rows, hidden = _shown_rows(profile, _measures(profile.rows, scale, sort, work), keep, limit)
     everything = [*rows, *closing_rows(profile, hidden)]
     statistics = _statistics(everything, scale)
     times = [row.ticks if row.is_time and not row.own_clock else None for row in everything]
-    grown = growth_columns(profile, times, scale)
-    total = float(profile.total.mean())
+    added = {
+        **growth_columns(profile, times, scale),
+        **work_columns(work, [[row] for row in everything], scale),
+    }
     of_backends = backend_columns(profile.rows)
-    cells = []
-    cumulative = 0.0
-    for number, row in enumerate(everything):
-        share = None if row.own_clock or not total else float(row.ticks.mean()) / total
-        adds = row.depth == 0 and share is not None
-        has_times = row.is_time and bool(row.ran.any())
-        if share is not None and adds:
-            cumulative = 1.0 if row.kind == "total" else cumulative + share
-        cells.append(
-            {
-                "method": profile.method,
-                "phase": profile.phase,
-                "share": share,
-                "cumulative": cumulative if adds else None,
-                **{
-                    name: float(column[number]) if has_times else None
-                    for name, column in statistics.items()
-                },
-                **_cells(row, scale),
-                **{column.name: values[number] for column, values in grown.items()},
-                **{
-                    column: None if row.meaning is None else row.meaning.columns.get(name)
-                    for column, name in of_backends.items()
-                },
-            }
-        )
+    cells = [
+        {
+            "method": profile.method,
+            "phase": profile.phase,
+            **shares,
+            **{
+                name: float(column[number]) if row.is_time and row.ran.any() else None
+                for name, column in statistics.items()
+            },
+            **_cells(row, scale),
+            **{column.name: values[number] for column, values in added.items()},
+            **{
+                column: None if row.meaning is None else row.meaning.columns.get(name)
+                for column, name in of_backends.items()
+            },
+        }
+        for number, (row, shares) in enumerate(zip(everything, _shares(everything), strict=True))
+    ]
     return Table.of_cells(
         (
             *columns(scale.unit),
             *_phase_column(profile, 0),
-            *grown,
+            *added,
             *(Column(name, priority=6) for name in of_backends),
         ),
         cells,
         title=profile_title(profile, scale),
-        notes=tuple(_notes(profile, rows)),
+        notes=(*_notes(profile, rows), *work_notes(work)),
         depth=[row.depth for row in everything],
         breaks=frozenset({len(rows)}),
     )
+
+
+def _shares(rows: Sequence[Row]) -> list[dict[str, float | None]]:
+    """Return for each row its share of the last one, the total, and that of all rows up to it."""
+    total = float(rows[-1].ticks.mean())
+    found: list[dict[str, float | None]] = []
+    cumulative = 0.0
+    for row in rows:
+        share = None if row.own_clock or not total else float(row.ticks.mean()) / total
+        adds = row.depth == 0 and share is not None
+        if share is not None and adds:
+            cumulative = 1.0 if row.kind == "total" else cumulative + share
+        found.append({"share": share, "cumulative": cumulative if adds else None})
+    return found
 
 
 def _shown_rows(
@@ -369,15 +396,20 @@ def _statistics(rows: Sequence[Row], scale: Scale) -> dict[str, Floats]:
     return summarize_rows(samples, np.stack([row.ran for row in rows]), _STATISTICS)
 
 
-def _measures(rows: Sequence[Row], scale: Scale, sort: str) -> dict[int, float] | None:
+def _measures(
+    rows: Sequence[Row], scale: Scale, sort: str, work: ProfileWork | None
+) -> dict[int, float] | None:
     """Return what rows are sorted by, largest first, by the id of the row; None: run order."""
     sort = sort.removeprefix("-")
     if sort == "run":
         return None
+    if sort in SORTED_BY:
+        measure = sorted_by(work, scale, sort)
+        return {id(row): measure([row]) for row in rows}
     if sort not in ("time", "avg", "calls", *_STATISTICS):
         raise UsageError(
             f"cannot sort by {sort!r}",
-            hint="sort by one of: time, run, calls, avg, " + ", ".join(_STATISTICS),
+            hint="sort by one of: time, run, calls, avg, " + ", ".join((*_STATISTICS, *SORTED_BY)),
         )
     if sort == "calls":
         measures = [float(row.calls.sum()) for row in rows]
@@ -403,7 +435,9 @@ def closing_rows(
 def _hidden(rows: Sequence[Row], depth: int = 0, name: str | None = None) -> Row:
     ticks: Ticks = np.sum([row.ticks for row in rows], axis=0)
     calls: Ticks = np.sum([row.calls for row in rows], axis=0)
-    return Row("hidden", name or not_shown(row=len(rows)), ticks, calls, depth=depth)
+    return Row(
+        "hidden", name or not_shown(row=len(rows)), ticks, calls, depth=depth, parts=tuple(rows)
+    )
 
 
 def not_shown(**counts: int) -> str:
@@ -443,12 +477,15 @@ def grouped_table(
     *,
     keep: Callable[[Row], bool] | None = None,
     limit: int | None = None,
+    sort: str = "time",
+    work: ProfileWork | None = None,
 ) -> Table:
     """Roll leaves up by "op", "type", "module", "source" or "delegate", longest first; or events of
     delegates by a column of their backend, such as "compute_unit".
 
     A leaf counts for what all its nodes have in common: for "module" the innermost module that
-    holds them all. limit: the most groups to show; a line says how many are left out.
+    holds them all. limit: the most groups to show; a line says how many are left out. work: for the
+    columns of `WORK_COLUMNS`, the sums of leaves. sort: "time", or a number of `work`.
     """
     of_backends = backend_columns(profile.rows)
     if by not in (*GROUPINGS, "module", *of_backends):
@@ -458,7 +495,9 @@ def grouped_table(
         return _by_backend_column(profile, scale, by, keep, limit)
     instructions = profile.instructions
     leaves = [(group, leaf) for group in instructions for leaf in group.kept(keep)]
-    groups, depth = _groups(leaves, by)
+    sort = sort.removeprefix("-")
+    measure = sorted_by(work, scale, sort) if sort in SORTED_BY else _mean
+    groups, depth = _groups(leaves, by, measure)
     every = [leaf for group in instructions for leaf in group.leaves]
     cut = 0 if limit is None else len(groups[limit:])
     groups, depth = groups[:limit], depth[:limit]
@@ -468,36 +507,43 @@ def grouped_table(
     tail = [(row.name, [row]) for row in closing_rows(profile, hidden, name)]
     if cut and not hidden:  # modules whose time the modules around them have
         tail.insert(0, (name, []))
-    total = float(profile.total.mean())
     everything = [*groups, *tail]
-    means = [_mean(rows) if rows else None for _, rows in everything]
-    sums = [np.sum([row.ticks for row in rows], axis=0) if rows else None for _, rows in everything]
+    counts = [*(len(rows) for _, rows in groups), *([None] * len(tail))]
     return Table.of(
         {
             Column("method", priority=9): [profile.method] * len(everything),
             **_phase_column(profile, len(everything)),
             Column(by): [name for name, _ in everything],
-            Column("events", Kind.COUNT, title="events", priority=2): [
-                *(len(rows) for _, rows in groups),
-                *([None] * len(tail)),
-            ],
-            Column("calls", Kind.FLOAT, priority=3): [
-                sum(float(row.calls.mean()) for row in rows) if rows else None
-                for _, rows in everything
-            ],
-            Column("avg", Kind.DURATION, scale.unit): [
-                None if mean is None else float(scale(mean)) for mean in means
-            ],
-            Column("share", Kind.SHARE): [
-                mean / total if total and mean is not None else None for mean in means
-            ],
-            **growth_columns(profile, sums, scale),
+            Column("events", Kind.COUNT, title="events", priority=2): counts,
+            **_sums(profile, scale, [rows for _, rows in everything]),
+            **work_columns(work, [rows for _, rows in everything], scale),
         },
         title=f"{profile_title(profile, scale)} · by {by}",
-        notes=tuple(_notes(profile, [leaf for _, leaf in leaves])),
+        notes=(*_notes(profile, [leaf for _, leaf in leaves]), *work_notes(work)),
         depth=[*depth, *([0] * len(tail))],
         breaks=frozenset({len(groups)}),
     )
+
+
+def _sums(
+    profile: MethodProfile, scale: Scale, groups: Sequence[Sequence[Row]]
+) -> dict[Column, list[Any]]:
+    """Return the columns of times of groups of rows; None for a group without rows."""
+    total = float(profile.total.mean())
+    means = [_mean(rows) if rows else None for rows in groups]
+    ticks = [np.sum([row.ticks for row in rows], axis=0) if rows else None for rows in groups]
+    return {
+        Column("calls", Kind.FLOAT, priority=3): [
+            sum(float(row.calls.mean()) for row in rows) if rows else None for rows in groups
+        ],
+        Column("avg", Kind.DURATION, scale.unit): [
+            None if mean is None else float(scale(mean)) for mean in means
+        ],
+        Column("share", Kind.SHARE): [
+            mean / total if total and mean is not None else None for mean in means
+        ],
+        **growth_columns(profile, ticks, scale),
+    }
 
 
 def _by_backend_column(
@@ -566,16 +612,20 @@ def group_noun(by: str) -> str:
     return "module" if by == "module" else "group"
 
 
+_Measure = Callable[[Sequence[Row]], float]
+
+
 def _groups(
-    leaves: Sequence[tuple[InstructionRows, Row]], by: str
+    leaves: Sequence[tuple[InstructionRows, Row]], by: str, measure: _Measure
 ) -> tuple[list[tuple[str, list[Row]]], list[int]]:
-    """Return the groups with their leaves, and their depths; see `grouped_table`."""
+    """Return the groups with their leaves, the largest first, and their depths; see
+    `grouped_table`."""
     if by == "module":
-        return _module_tree(leaves)
+        return _module_tree(leaves, measure)
     table: dict[str, list[Row]] = {}
     for group, leaf in leaves:
         table.setdefault(group_name(group, leaf, by), []).append(leaf)
-    groups = sorted(table.items(), key=lambda item: _mean(item[1]), reverse=True)
+    groups = sorted(table.items(), key=lambda item: measure(item[1]), reverse=True)
     return groups, [0] * len(groups)
 
 
@@ -604,10 +654,10 @@ def _mean(rows: Sequence[Row]) -> float:
 
 
 def _module_tree(
-    leaves: Sequence[tuple[InstructionRows, Row]],
+    leaves: Sequence[tuple[InstructionRows, Row]], measure: _Measure
 ) -> tuple[list[tuple[str, list[Row]]], list[int]]:
     """Return modules with all leaves of their sub-tree, and their depths. A module comes before its
-    children, the longest first."""
+    children, the largest first."""
     members: dict[tuple[str, ...], list[Row]] = {}
     others: list[Row] = []
     for _, leaf in leaves:
@@ -619,7 +669,7 @@ def _module_tree(
         for length in range(len(parts) + 1):
             members.setdefault(parts[:length], []).append(leaf)
     children: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-    for parts in sorted(members, key=lambda parts: _mean(members[parts])):
+    for parts in sorted(members, key=lambda parts: measure(members[parts])):
         if parts:
             children.setdefault(parts[:-1], []).append(parts)
 
@@ -630,7 +680,7 @@ def _module_tree(
         parts = waiting.pop()
         groups.append((".".join(parts) or "(root)", members[parts]))
         depth.append(len(parts))
-        waiting.extend(children.get(parts, ()))  # the longest is taken first
+        waiting.extend(children.get(parts, ()))  # the largest is taken first
     if others:
         groups.append(("(no module)", others))
         depth.append(0)

@@ -197,6 +197,11 @@ class Trace:
             for part in _split(block, lambda run: known.get(run, ""))
         )
 
+    @cached_property
+    def executions(self) -> list[int]:
+        """The runs of the dump that executed a method, by index: loading has runs of its own."""
+        return [run for run in range(self.dump.num_runs) if self.dump.run_name_of(run) == _EXECUTE]
+
     # -- the calls of a language model
 
     @cached_property
@@ -205,7 +210,7 @@ class Trace:
         if self.chosen is not None:
             return self.chosen
         noted = saved_generation(self.dump.path)
-        runs = [run for run in range(self.dump.num_runs) if self.dump.run_name_of(run) == _EXECUTE]
+        runs = self.executions
         if noted is not None and len(noted[1]) == len(runs):
             return noted_calls(np.array(runs, np.int64), noted[1])
         by_method: dict[str | None, list[Block]] = {}
@@ -282,7 +287,7 @@ class Trace:
         methods = executions_of(self.calls) or saved_executions(self.dump.path)
         if not methods:
             return {}
-        runs = [run for run in range(self.dump.num_runs) if self.dump.run_name_of(run) == _EXECUTE]
+        runs = self.executions
         return dict(zip(runs, methods, strict=True)) if len(runs) == len(methods) else {}
 
     @cached_property
@@ -522,7 +527,9 @@ class Trace:
 
         def found() -> InnerEvents:
             blocks = [block for block in self.blocks if self.method_of(block) == method]
-            return inner_events(blocks, program, self.symbols(method), self.instructions(method))
+            return inner_events(
+                blocks, program, method, self.instructions(method), self.symbols(method)
+            )
 
         return self.once(("inner events", method), found)
 

@@ -40,7 +40,8 @@ def use_custom_attention(model: Any) -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(_NAME, _attend)
-    AttentionMaskInterface.register(_NAME, _no_mask)
+    # No mask: the operator knows that attention is causal.
+    AttentionMaskInterface.register(_NAME, lambda *_, **__: None)
     model.set_attn_implementation(_NAME)
 
 
@@ -50,23 +51,18 @@ def _attend(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    *,
-    position_ids: Tensor,
-    scaling: float | None = None,
-    **_: Any,
+    **more: Any,
 ) -> tuple[Tensor, None]:
     """Attend to the cache up to each token; as transformers calls it.
 
-    query: [1, heads, n, size]; key, value: [1, key heads, context, size]. Returns [1, n, heads,
-    size], and no weights.
+    query: [1, heads, n, size]; key, value: [1, key heads, context, size]; more: `position_ids`,
+    int64 [1, n], and `scaling`. Returns [1, n, heads, size], and no weights.
     """
-    start = position_ids[0, 0].item()
+    start = more["position_ids"][0, 0].item()
     torch._check_is_size(start)
     torch._check(start < key.shape[2])
     query, key, value = (one.transpose(1, 2).contiguous() for one in (query, key, value))
-    found: Tensor = torch.ops.llama.custom_sdpa(query, key, value, start, None, 0.0, True, scaling)
+    found: Tensor = torch.ops.llama.custom_sdpa(
+        query, key, value, start, None, 0.0, True, more.get("scaling")
+    )
     return found, None
-
-
-def _no_mask(*_: Any, **__: Any) -> None:
-    """Make no mask: the operator knows that attention is causal."""

@@ -265,11 +265,11 @@ def run_outputs(
 ) -> list[Any]:
     """Run as `run_reference`, and return the program's outputs, flat."""
     run = run_reference(program, inputs, state)
-    while True:
-        try:
+    try:
+        while True:
             next(run)
-        except StopIteration as end:
-            return list(end.value)
+    except StopIteration as end:
+        return list(end.value)
 
 
 def reference_arrays(

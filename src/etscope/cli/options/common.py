@@ -245,14 +245,20 @@ def output_options(
 
 
 def view_options(function: Function) -> Function:
-    """Add `--by --select --columns --sort --limit --unit`: the parameter `view`."""
+    """Add `--by --select --columns --sort --limit --unit --work`: the parameter `view`."""
     by = click.option(
         "--by",
         metavar="NAME",
         help="Group by op, type, module, source, delegate, or a column that a backend adds to its "
         "events, as compute_unit.",
     )
-    return as_one_parameter(function, "view", ViewOptions, (by, select_option, *TABLE_OPTIONS))
+    work = click.option(
+        "--work",
+        is_flag=True,
+        help="Show the FLOPs and bytes of each row, and the rates at which they were done.",
+    )
+    options = (by, select_option, *TABLE_OPTIONS, work)
+    return as_one_parameter(function, "view", ViewOptions, options)
 
 
 def as_view(*names: str) -> Callable[[Function], Function]:

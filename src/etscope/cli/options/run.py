@@ -191,7 +191,7 @@ class RunArguments:
         if LATENCY in shown:
             tables.append(run.latency_table())
         if EVENTS in shown:
-            events = view.tables(run.trace)
+            events = view.tables(run.trace, for_programs=not is_text)
             default = view.default_columns(events) if is_text else None
             tables += select_columns(events, view.columns, default)
         if VERIFICATION in shown:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from etscope.analysis.profile.profile import MethodProfile, Row
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
+    from etscope.analysis.work.profile_work import ProfileWork
     from etscope.errors import MissingDataError
     from etscope.model.report import Report
     from etscope.model.selector import Fields
@@ -158,12 +159,22 @@ class ViewOptions:
     sort: str | None = None
     limit: int | None = None
     unit: str | None = None
+    work: bool = False
 
     def default_columns(self, tables: Sequence[Table]) -> list[str]:
         """The columns of a text without `--columns`."""
         from etscope.analysis.profile.profile_table import default_columns
 
-        return default_columns(tables, self.by)
+        return default_columns(tables, self.by, work=self.work)
+
+    @property
+    def shows_work(self) -> bool:
+        """True if a text has columns of the work, or is sorted by one."""
+        from etscope.analysis.work.columns import NAMES, WORK_COLUMNS
+
+        known = {*NAMES, *(column.title for column in WORK_COLUMNS)}
+        sort = (self.sort or "").removeprefix("-")
+        return self.work or sort in known or not known.isdisjoint(self.columns or ())
 
     def coverage(self, trace: Trace, source_unit: str, method: str | None) -> list[Table]:
         """Return a table of each method that called delegates: how much of their time has a line.
@@ -179,6 +190,7 @@ class ViewOptions:
             "--select": self.select,
             "--sort": self.sort,
             "--limit": self.limit,
+            "--work": self.work or None,
         }
         other = next((name for name, value in given.items() if value is not None), None)
         if other is not None:
@@ -193,8 +205,11 @@ class ViewOptions:
         source_unit: str = "ns",
         method: str | None = None,
         findings: Findings | None = None,
+        *,
+        for_programs: bool = False,
     ) -> list[Table]:
-        """Return a table of each method that ran, or of `method` only, with all columns.
+        """Return a table of each method that ran, or of `method` only, with all columns; those of
+        the work if they are asked for, or `for_programs`.
 
         findings: tells what matters in a profile; asked for whole profiles only.
 
@@ -205,22 +220,29 @@ class ViewOptions:
             grouped_table,
             profile_table,
         )
+        from etscope.analysis.work.columns import SORTED_BY
         from etscope.errors import UsageError
         from etscope.model.table import with_same_columns
 
         chosen = _profiles(trace, method)
-        if self.by is not None and self.sort not in (None, "time"):
-            raise UsageError(f"--sort {self.sort} does not go with --by: groups are sorted by time")
+        sort = self.sort or "time"
+        if self.by is not None and sort.removeprefix("-") not in ("time", *SORTED_BY):
+            raise UsageError(
+                f"--sort {self.sort} does not go with --by: groups are sorted by time",
+                hint="or by their work: " + ", ".join(SORTED_BY),
+            )
         scale = time_scale(source_unit, self.unit)
         keep = row_filter(self.select)
         if self.by is not None:  # a column of a backend may be in one method alone
             of_one = [one for one in chosen if self.by in backend_columns(one.rows)]
             chosen = of_one or chosen
+        works = self._works(trace, chosen, for_programs)
+        options: dict[str, Any] = {"sort": sort, "keep": keep, "limit": self.limit}
         tables = [
-            profile_table(profile, scale, sort=self.sort or "time", keep=keep, limit=self.limit)
+            profile_table(profile, scale, work=work, **options)
             if self.by is None
-            else grouped_table(profile, scale, self.by, keep=keep, limit=self.limit)
-            for profile in chosen
+            else grouped_table(profile, scale, self.by, work=work, **options)
+            for profile, work in zip(chosen, works, strict=True)
         ]
         tables = with_same_columns(tables)
         if findings is not None and self.by is None and self.select is None:
@@ -232,18 +254,26 @@ class ViewOptions:
             return tables
         matched = [table for table in tables if min(table.breaks) > 0]
         if self.select is not None and not matched:
-            from etscope.analysis.selector_fields import fields_of_row
-
-            rows: list[Row] = []
-
-            def collected(row: Row) -> bool:
-                rows.append(row)
-                return True
-
-            for profile in chosen:  # again, for what there is
-                profile_table(profile, scale, keep=collected)
-            raise nothing_matches(self.select, map(fields_of_row, rows))
+            raise _nothing_selected(self.select, chosen, scale)
         return matched or tables
+
+    def _works(
+        self, trace: Trace, profiles: Sequence[MethodProfile], for_programs: bool
+    ) -> list[ProfileWork | None]:
+        """Return the work of each profile, None where it is not asked for. Raises
+        `MissingDataError` if a text has columns of it, and none is known."""
+        from etscope.analysis.work.profile_work import profile_work
+        from etscope.errors import MissingDataError
+
+        if not self.shows_work and not for_programs:
+            return [None] * len(profiles)
+        works = [profile_work(trace, profile) for profile in profiles]
+        if self.shows_work and not any(works):
+            raise MissingDataError(
+                "the work of what ran is not known",
+                hint="it is told by the record or the program: add --etrecord or --program",
+            )
+        return works
 
     def phases(self, trace: Trace, source_unit: str, method: str | None) -> Table | None:
         """Return the table of the phases of a language model's calls; None for other dumps, and
@@ -274,6 +304,24 @@ def _profiles(trace: Trace, method: str | None) -> list[MethodProfile]:
         wanted = f"a method {method!r}" if profiles else "any method in this dump"
         raise MissingDataError(f"no run of {wanted}", hint=hint)
     return chosen
+
+
+def _nothing_selected(
+    select: str, profiles: Sequence[MethodProfile], scale: Scale
+) -> MissingDataError:
+    """Return the error for a selector that matches no row of profiles."""
+    from etscope.analysis.profile.profile_table import profile_table
+    from etscope.analysis.selector_fields import fields_of_row
+
+    rows: list[Row] = []
+
+    def collected(row: Row) -> bool:
+        rows.append(row)
+        return True
+
+    for profile in profiles:  # again, for what there is
+        profile_table(profile, scale, keep=collected)
+    return nothing_matches(select, map(fields_of_row, rows))
 
 
 def nothing_matches(select: str, known: Iterable[Fields]) -> MissingDataError:

@@ -34,6 +34,7 @@ from etscope.cli.options.token_evaluation import TokenOptions, token_options
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 
 # What the samples of a dataset have and a text has not.
+_OF_METHODS = ("method", "state")
 _OF_SAMPLES = (
     *("samples", "labels", "top", "scores", "max_flips", "keep_going", "show", "worst"),
     *("method", "metric", "tolerance", "state", "plot"),
@@ -113,17 +114,16 @@ def command(
     token_options.check(dataset_options.dataset, _given(_OF_SAMPLES))
     options |= {"etrecord": etrecord, "verify": not force}
     if token_options.tokens is not None:
-        graph = GRAPHS[errors.graph] if _given(["graph"]) else None
+        options = {name: value for name, value in options.items() if name not in _OF_METHODS}
         reference = token_options.opened_reference()
-        dropped = {"method", "state"}
         with counting(f"evaluating {program}") as progress, quiet():
             agreement = evaluate_tokens(
                 program,
                 token_options.tokens,
                 reference=reference,
-                reference_graph=graph,
+                reference_graph=GRAPHS[errors.graph] if _given(["graph"]) else None,
                 progress=progress,
-                **{name: value for name, value in options.items() if name not in dropped},
+                **options,
                 **token_options.arguments(),
             )
         return token_options.write(agreement, output, view)

@@ -91,7 +91,7 @@ def command(
 
     --format dot, graph-json, model-explorer and node-data write graphs instead of a table, all of
     them unless one is named. For node-data --columns names the number: avg, p50, p90, min, max,
-    first, bytes, live_bytes, total_error or local_error.
+    first, bytes, live_bytes, flops, moved_bytes, intensity, total_error or local_error.
     """
     from etscope.formats.etrecord.reader import read_etrecord
     from etscope.formats.identify import PTE, identify
@@ -189,12 +189,12 @@ def _write_partitions(
 
 def _instructions(path: str, method: str | None, limit: int | None) -> list[Table]:
     """Return the tables of the instructions of a program's methods, or of one method."""
-    from etscope.analysis.program.program import instructions
+    from etscope.analysis.work.program_work import instruction_table
     from etscope.formats.program.pte import read_pte
 
     program = read_pte(path)
     methods = [m.name for m in program.methods] if method is None else [method]
-    tables = [instructions(program, name).table() for name in methods]
+    tables = [instruction_table(program, name) for name in methods]
     return [table.take(range(len(table))[:limit]) for table in tables]
 
 
@@ -271,6 +271,7 @@ def _graph_table(
     """Return the table of a graph's nodes or modules, and the columns to show by default. Raises
     `MissingDataError` if the selector matches nothing."""
     from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
+    from etscope.analysis.graphs.node_work import work_notes
     from etscope.model.report import filled_columns
     from etscope.model.selector import Fields, Selector
 
@@ -289,6 +290,9 @@ def _graph_table(
             table = replace(table, notes=(*table.notes, note))
     else:
         table = node_table(linked, sort=view.sort, limit=view.limit, **options)
+        asked = {*(view.columns or ()), (view.sort or "").removeprefix("-")}
+        if not asked.isdisjoint(("flops", "FLOPs", "bytes")):
+            table = replace(table, notes=(*table.notes, *work_notes(linked)))
     if view.select is not None and view.limit != 0 and not len(table):
         known: list[Fields] = []
 

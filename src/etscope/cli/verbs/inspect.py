@@ -75,8 +75,11 @@ def command(
         output.write_tables(tables, view.columns, names)
         return
     placed = placed_files(trace, backend_files, files.source_unit)
-    tables = view.tables(trace, files.source_unit, method, files.findings(trace))
-    below = app_log.tables(ran, files, view.unit) if output.is_text else []
+    for_programs = not output.is_text
+    tables = view.tables(
+        trace, files.source_unit, method, files.findings(trace), for_programs=for_programs
+    )
+    below = [] if for_programs else app_log.tables(ran, files, view.unit)
     if not placed:
         phases = view.phases(trace, files.source_unit, method)
         output.write_tables(tables, view.columns, view.default_columns(tables), below, phases)

@@ -128,8 +128,8 @@ def command(
     exported, quantised, edge, device. In place of DUMP, a MODEL as for `etscope export` is
     exported, run here, and compared in this way; a wrong delegate call is narrowed down to a line.
 
-    Of a language model, --call (or --phase) chooses the call to diagnose: the first of them that has
-    values. The calls before it are replayed in PyTorch, for the state of the cache.
+    Of a language model, --call (or --phase) chooses the call to diagnose: the first of them that
+    has values. The calls before it are replayed in PyTorch, for the state of the cache.
 
     Where several methods ran, each is diagnosed, the first of its runs that has values. With
     --inputs, --run, --dataset, --values and --plot it is forward, or the one that --method names.

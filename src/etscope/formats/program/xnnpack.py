@@ -133,6 +133,7 @@ class XnnNode:
 
     `clamped`: its output is clamped, as by a relu that was fused into it. `quantizes`: it is a
     "Convert" whose output is quantised. `inputs`, `outputs`: its values, weights among them.
+    `bounds`: of the clamp, infinite for none. `window`: elements of a pooling's window.
     """
 
     kind: str | None
@@ -141,6 +142,8 @@ class XnnNode:
     quantizes: bool = False
     inputs: tuple[XnnTensor, ...] = field(default=(), compare=False)
     outputs: tuple[XnnTensor, ...] = field(default=(), compare=False)
+    bounds: tuple[float, float] | None = field(default=None, compare=False)
+    window: int | None = field(default=None, compare=False)
 
 
 def is_xnnpack(data: memoryview) -> bool:
@@ -189,9 +192,27 @@ def read_xnnpack(data: memoryview) -> tuple[XnnNode, ...]:
                 quantizes=kind == "Convert" and any(value.is_quantized for value in outputs),
                 inputs=inputs,
                 outputs=outputs,
+                bounds=_bounds(table.table(3)),
+                window=None if entry is None else _window(kind, entry),
             )
         )
     return tuple(nodes)
+
+
+def _bounds(limits: FlatTable | None) -> tuple[float, float] | None:
+    """The two numbers of a table `OutputMinMax`."""
+    if limits is None:
+        return None
+    low, high = (limits.integer(slot, UINT32) for slot in (0, 1))
+    found: tuple[float, float] = struct.unpack("<ff", struct.pack("<II", low, high))
+    return found
+
+
+def _window(kind: str | None, entry: FlatTable) -> int | None:
+    """The elements of a pooling's window: its height and width."""
+    if kind not in ("AvgPooling2d", "MaxPooling2d"):
+        return None
+    return entry.integer(4, UINT32) * entry.integer(5, UINT32)
 
 
 def _values(root: FlatTable, weights_at: int) -> Mapping[int, XnnTensor]:

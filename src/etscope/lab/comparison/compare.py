@@ -202,6 +202,9 @@ def compare(
         return compare_sides(sides[0], sides[1], noise_of, known_repeats)
 
 
+_JUDGED = ("reason", "relative", "low", "high", "p")  # of a comparison, as it is shown
+
+
 def compare_sides(
     first: Side,
     second: Side,
@@ -247,11 +250,7 @@ def compare_sides(
         "first": _shown(jobs[0]),
         "second": _shown(jobs[1]),
         "verdict": found.verdict.value,
-        "reason": found.reason,
-        "relative": found.relative,
-        "low": found.low,
-        "high": found.high,
-        "p": found.p,
+        **{key: getattr(found, key) for key in _JUDGED},
         "noise_floor": noise.floor(policy),
         "noise": noise.plain(),
         "metric": main,
@@ -288,7 +287,7 @@ class _Metric:
         return {
             "name": self.name,
             "verdict": found.verdict.value,
-            **{key: getattr(found, key) for key in ("reason", "relative", "low", "high", "p")},
+            **{key: getattr(found, key) for key in _JUDGED},
             "noise_floor": self.noise.floor(self.policy),
             "first_ms": _ms(found.before),
             "second_ms": _ms(found.after),

@@ -160,6 +160,7 @@ def _ab(ab: Mapping[str, Any]) -> Iterable[Section]:
         "verdict, model against baseline",
         [
             (Column("verdict"), ab.get("verdict")),
+            (Column("metric", title="time"), ab.get("metric")),
             *((Column(n, Kind.SHARE, title=_TITLES.get(n, "")), ab.get(n)) for n in shares),
             (Column("p", Kind.FLOAT), ab.get("p")),
             *((Column(name, Kind.COUNT), ab.get(name)) for name in counts),

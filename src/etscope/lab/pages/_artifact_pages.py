@@ -79,6 +79,9 @@ def sides_recipe(job: Job) -> Recipe | None:
     found: dict[str, Any] = {f"second/{name}": files[name] for name in (RUN_ETDP, MODEL)}
     found[f"first/{RUN_ETDP}"] = artifacts[_BASELINE_DUMP].sha256
     found[f"first/{MODEL}"] = baseline.sha256
+    for side, name in (("second", RUN_JSON), ("first", f"baseline.{RUN_JSON}")):
+        if job.spec.generation is not None and name in artifacts:  # the phases of the calls
+            found[f"{side}/{RUN_JSON}"] = artifacts[name].sha256
     policy = {"min_effect": job.spec.min_effect, "confidence": job.spec.confidence}
     return Recipe("differences", found, policy)
 

@@ -69,8 +69,8 @@ def check_language_models(
 ) -> tuple[str, ...]:
     """Return the methods that generate with the first of some programs.
 
-    Raises `UsageError` for a program that is no language model, `MismatchError` for a prompt that
-    is longer than its cache, and what `prompts_of` raises.
+    Raises `MismatchError` for a program that is no language model and for a prompt that is longer
+    than its cache, and what `prompts_of` raises.
     """
     prompts = prompts_of(spec, files.get("prompts"))
     layouts = [layout_of(one.program) for one in programs]

@@ -36,8 +36,8 @@ REFERENCE, TOKENS = "quality.reference", "quality.tokens"  # fields of the job's
 def check_gate(opened: Opened, files: Mapping[str, Path]) -> None:
     """Read the text and the reference of a gate, before anything is measured.
 
-    Raises `UsageError` for a text of less than two tokens and a reference that is no language
-    model, `MismatchError` for tokens that the model does not have, and the errors of reading.
+    Raises `UsageError` for a text of less than two tokens, `MismatchError` for tokens that the
+    model does not have and a reference that is no language model, and the errors of reading.
     """
     ids = tokens_from(files[TOKENS])
     if len(ids) < 2:

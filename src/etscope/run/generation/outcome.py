@@ -309,7 +309,10 @@ class GenerationRun:
             "outputs": outputs,
             **({"inputs": given} if given else {}),
         }
-        names = {stem: stem + _suffix(named) for stem, named in tensors.items()}
+        names = {
+            stem: stem + _TENSOR_FILES[not all(fits_npz(one.dtype) for one in named.values())]
+            for stem, named in tensors.items()
+        }
         sources = {name: self._files / name for name in (RUN_ETDP, VALUES_ETDP, DEBUG_BIN)}
         sources = {name: path for name, path in sources.items() if path.exists()}
         with ExitStack() as files:
@@ -377,7 +380,3 @@ def _pass(done: Executed, traced: str | None) -> GenerationPass:
     cold = Pace(first, 0).first_token_ns
     load = done.result.load_ns
     return GenerationPass(traced, load, kept, int(cold[0]) if len(cold) else None)
-
-
-def _suffix(named: Mapping[str, Any]) -> str:
-    return _TENSOR_FILES[not all(fits_npz(array.dtype) for array in named.values())]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.feeding import PLACE, Encoded
-from etscope.analysis.generation.layout import Encoder, Layout
+from etscope.analysis.generation.layout import Layout
 from etscope.analysis.generation.sampler import uniform
 from etscope.errors import (
     EtscopeError,
@@ -200,7 +200,12 @@ def encoder_inputs(
             continue
         indices = tuple(range(len(arrays), len(arrays) + encoder.takes))
         arrays += [as_program_input(one, want) for one, want in zip(offered, expected, strict=True)]
-        rows = 0 if encoder is layout.source else _rows(encoder)
+        rows = 0 if encoder is layout.source else encoder.rows
+        if rows is None:
+            raise UsageError(
+                f"{encoder.method} gives embeddings of no fixed number, which cannot be planned",
+                hint="export the encoder with a fixed size of images or sound",
+            )
         parts.append(Encoded(encoder, indices, rows))
     if layout.source is not None and not values:
         method = program.method(layout.source.method)
@@ -218,15 +223,6 @@ def encoder_inputs(
             hint="give the arrays of the encoders, in their order: inputs= (--inputs)",
         )
     return Given(tuple(arrays), tuple(parts))
-
-
-def _rows(encoder: Encoder) -> int:
-    if encoder.rows is None:
-        raise UsageError(
-            f"{encoder.method} gives embeddings of no fixed number, which cannot be planned",
-            hint="export the encoder with a fixed size of images or sound",
-        )
-    return encoder.rows
 
 
 def arranged(ids: Sequence[int], parts: Sequence[Encoded]) -> list[Sequence[int] | Encoded]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from etscope.analysis.graphs.flow import Edge, edges
+from etscope.analysis.graphs.node_work import node_work
 from etscope.analysis.graphs.views import STATISTICS, GraphView, ViewNode
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_path, module_type, user_line
@@ -22,7 +23,9 @@ from etscope.views.output import dumps
 from etscope.views.tables.cells import visible
 
 _ERRORS = ("total_error", "local_error")
-OVERLAYS = (*STATISTICS, "bytes", "live_bytes", *_ERRORS)
+# Numbers of `Work`: the bytes that a node reads and writes; "bytes" are those of its tensors.
+_WORK = {"flops": "known_flops", "moved_bytes": "known_bytes", "intensity": "intensity"}
+OVERLAYS = (*STATISTICS, "bytes", "live_bytes", *_WORK, *_ERRORS)
 _COLOURS = ((0.0, "#ffffff"), (0.25, "#fff3b0"), (0.6, "#ff9e5e"), (1.0, "#e0301e"))
 _LONGEST = 2000
 
@@ -68,6 +71,11 @@ def node_data(view: GraphView, scale: Scale, overlay: str = "avg") -> dict[str, 
         raise UsageError(f"no overlay {overlay!r}", hint="overlays are: " + ", ".join(OVERLAYS))
     title = overlay
     values: Mapping[str, float] = view.live if overlay == "live_bytes" else view.memory
+    if overlay in _WORK:
+        work_of = node_work(view.linked)
+        works = {placed.key: work_of(placed.node) for placed in view.nodes}
+        numbers = {key: getattr(work, _WORK[overlay]) for key, work in works.items()}
+        values = {key: number for key, number in numbers.items() if number}
     if overlay in STATISTICS:
         title = f"{overlay} ({scale.unit})"
         values = {key: float(scale(time.statistic(overlay))) for key, time in view.times.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -73,7 +74,9 @@ def test_it_says_that_the_operator_grows(tmp_path: Path) -> None:
     path = generated_run(tmp_path, growth=200.0, decodes=200, generations=1)
     found = found_of(path, "decode")["decode-operator"]
     assert "op3.out" in found.sentence
-    assert "; it grows with context there, by " in found.sentence
+    assert re.search(
+        r"; it grows with context there, by [\d.]+ ns for each token before it \(", found.sentence
+    )
 
 
 def test_the_first_token_and_the_host_are_of_the_untraced_run(tmp_path: Path) -> None:
@@ -101,6 +104,9 @@ def test_sampling_is_told_once_of_the_decoder(tmp_path: Path) -> None:
     assert "beside-the-runtime" not in found_of(path, "decode", "token_embedding")
     told = found_of(path, "prefill", "text_decoder")["first-token"]
     assert told.sentence.startswith("Prefill of text_decoder is ")
+    assert told.command[1:3] == ("--method", "text_decoder")
+    longest = found_of(path, "decode", "token_embedding")["decode-operator"]
+    assert longest.sentence.startswith("Decode of token_embedding spends ")
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])

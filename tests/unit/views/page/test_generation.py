@@ -152,3 +152,12 @@ def test_phases_are_compared_with_the_same_phase_of_another_run(tmp_path: Path) 
     pairs = {(tuple(found["a"]), tuple(found["b"])) for found in both["comparisons"]}
     there = {((0, at), (1, at)) for at in range(len(methods))}
     assert pairs == there | {(b, a) for a, b in there}
+
+
+def test_the_text_tab_of_tensorboard_has_each_phase(tmp_path: Path) -> None:
+    from etscope.reporting.tensorboard import tables
+
+    trace = Trace(read_etdump(generated_run(tmp_path, methods=SEEING)))
+    heads = {tag.rpartition("/")[0] for tag in tables(trace, MS)}
+    assert heads == {profile.title() for profile in trace.profiles()}
+    assert {"text_decoder · prefill", "text_decoder · decode", "vision_encoder"} <= heads

@@ -2,6 +2,7 @@
 // before it.
 
 import type { GenerationDoc } from "../../document";
+import { median } from "../../tables";
 
 export type Over = "position" | "call";
 
@@ -113,6 +114,25 @@ function untracedTimes(doc: GenerationDoc, { over, method }: StackChoice): (poin
     const found = sums.get(`${doc.phases[phase]} ${position}`);
     return found ? found.sum / found.generations.size : null;
   };
+}
+
+/** Of neighbouring calls the one with the median time: calls that were interrupted hide what the others
+ * have in common. At most `most` remain; the time without tracing is the median of theirs. */
+export function typicalOf(panel: Panel, most: number): Panel {
+  const count = panel.points.length;
+  if (count <= most) return panel;
+  const chosen: number[] = [];
+  const points: Point[] = [];
+  for (let part = 0; part < most; part++) {
+    const from = Math.floor((part * count) / most);
+    const members = panel.points.slice(from, Math.floor(((part + 1) * count) / most));
+    const order = members.map((_, at) => at).sort((one, other) => members[one]!.time - members[other]!.time);
+    const middle = order[(order.length - 1) >> 1]!;
+    const untraced = members.flatMap((point) => (point.untraced === null ? [] : [point.untraced]));
+    chosen.push(from + middle);
+    points.push({ ...members[middle]!, untraced: median(untraced) });
+  }
+  return { ...panel, points, times: panel.times.map((series) => chosen.map((at) => series[at]!)) };
 }
 
 /** The series of a stack from its top: each is the sum of a group and those below it. */

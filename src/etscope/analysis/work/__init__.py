@@ -1,0 +1,1 @@
+"""The work of operators: floating-point operations and bytes, counted from shapes."""
