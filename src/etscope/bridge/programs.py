@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -246,16 +247,22 @@ def extra_programs(module: Any) -> dict[str, ExportedProgram]:
 
 
 def exported_programs(programs: Any) -> dict[str, ExportedProgram]:
-    """Map each method to its exported program, of one program or a mapping of them."""
-    if isinstance(programs, ExportedProgram):
-        return {"forward": programs}
-    if isinstance(programs, Mapping) and all(
-        isinstance(program, ExportedProgram) for program in programs.values()
+    """Map each method to its exported program, of one program or a mapping of them.
+
+    They get tables of weights of their own: `to_backend` takes the weights of a delegate out of
+    those that the lowered program shares with them.
+    """
+    found = {"forward": programs} if isinstance(programs, ExportedProgram) else programs
+    if not isinstance(found, Mapping) or not all(
+        isinstance(program, ExportedProgram) for program in found.values()
     ):
-        return dict(programs)
-    raise RecordError(
-        f"exported_program must be an ExportedProgram or a dict of them, not {type(programs)}"
-    )
+        raise RecordError(
+            f"exported_program must be an ExportedProgram or a dict of them, not {type(programs)}"
+        )
+    for program in found.values():
+        program._state_dict = copy.copy(program._state_dict)
+        program._constants = copy.copy(program._constants)
+    return dict(found)
 
 
 class _AnyOperator(Verifier):  # type: ignore[misc]
