@@ -197,10 +197,8 @@ def method_profile(
     load: Mapping[str, Ticks] | None = None,
     alternatives: tuple[str, ...] = (),
 ) -> MethodProfile:
-    """Add up the events of `blocks`, the runs of one method in all its patterns.
-
-    Raises `MissingDataError` when no block has a ``Method::execute``.
-    """
+    """Add up the events of `blocks`, the runs of one method in all its patterns. Raises
+    `MissingDataError` when no block has a ``Method::execute``."""
     blocks = [block for block in blocks if block.executions]
     if not blocks:
         raise MissingDataError(

@@ -94,14 +94,13 @@ def command(
     its values, and compare them with PyTorch.
 
     Shows the errors of each operator over the samples, the worst samples, and for a classifier the
-    samples that get another class (--top, --labels).
+    samples that get another class (--top, --labels). The reference is computed from the ETRecord:
+    that of --etrecord, or PROGRAM.
 
     With --tokens PROGRAM is a language model: it and the --reference are given the same text, and
     their logits are compared at each token: KL divergence, flips of the likeliest token,
     perplexity. A long text is cut into windows of the context; each token but the first is
     predicted once. With --save the call of the first token that differs is recorded.
-
-    The reference is computed from the ETRecord: that of --etrecord, or PROGRAM.
 
     Exit code 1 when an operator is wrong in a sample, or in all of them together, or more samples
     than --max-flips get another class; 3 when samples were skipped; 4 when none could be compared.
@@ -115,12 +114,11 @@ def command(
     options |= {"etrecord": etrecord, "verify": not force}
     if token_options.tokens is not None:
         options = {name: value for name, value in options.items() if name not in _OF_METHODS}
-        reference = token_options.opened_reference()
+        options["reference"] = token_options.opened_reference()
         with counting(f"evaluating {program}") as progress, quiet():
             agreement = evaluate_tokens(
                 program,
                 token_options.tokens,
-                reference=reference,
                 reference_graph=GRAPHS[errors.graph] if _given(["graph"]) else None,
                 progress=progress,
                 **options,
