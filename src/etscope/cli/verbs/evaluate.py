@@ -104,8 +104,7 @@ def command(
 
     Exit code 1 when an operator is wrong in a sample, or in all of them together, or more samples
     than --max-flips get another class; 3 when samples were skipped; 4 when none could be compared.
-    With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN.
-    """
+    With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN."""
     from etscope.cli.output.progress import counting
     from etscope.evaluation import evaluate, evaluate_tokens
     from etscope.quiet import quiet
