@@ -12,7 +12,7 @@ median over all times, if there are enough of them. A few that grow do not move 
 
 A time is said to grow when its p value is below 1 - `CONFIDENCE` after Holm's correction for the
 number of times that were looked at, and the line rises by at least `LEAST_SHARE` of the mean from
-the first position to the last.
+the first position to the last, and by a hundredth of what rises most: less is of no use to anyone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from etscope.optional import require
 
 CONFIDENCE = 0.99
 LEAST_SHARE = 0.02
+_LEAST_OF_MOST = 0.01  # of the largest rise
 _MOST_GROUPS = 24
 _LEAST_IN_GROUP = 3
 _LEAST_GROUPS = 5
@@ -93,10 +94,11 @@ def _judged(slope: Floats, error: Floats, middle: Floats, position: Floats) -> G
     holm = np.empty(len(p))
     holm[order] = np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p))))
     rise = slope * (position.max() - position.min())
+    sure = (holm < 1 - CONFIDENCE) & (rise >= LEAST_SHARE * middle) & (slope > 0)
     return Growth(
         slope=slope,
         low=slope - half,
         high=slope + half,
         intercept=middle - slope * position.mean(),
-        grows=(holm < 1 - CONFIDENCE) & (rise >= LEAST_SHARE * middle) & (slope > 0),
+        grows=sure & (rise >= _LEAST_OF_MOST * rise[sure].max(initial=0.0)),
     )

@@ -39,6 +39,8 @@ def matches_module(frames: Iterable[ModuleFrame], name: str) -> bool:
 # vary, torch notes a line of its own as "torch/fx/passes/runtime_assert.py", without a folder.
 # ExecuTorch's examples are models: `export_llm` exports its Llama from there.
 _FRAMEWORK = re.compile(r"(^|/(site|dist)-packages/)(torch|torchao|executorch(?!/examples))/")
+# What `etscope export` puts around a language model is shown only where nothing else is known.
+_AROUND = re.compile(r"(^|/)etscope/bridge/language_models/")
 
 
 def user_line(stack_trace: str | None) -> SourceLine | None:
@@ -73,7 +75,8 @@ def user_lines(frames: Sequence[SourceLine], mine: str | None = None) -> tuple[S
     ]
     paths = _paths(os.environ.get(MINE, "") if mine is None else mine)
     own = [frame for frame in written if any(_is_below(frame.file, path) for path in paths)]
-    return tuple((own or written)[:1])
+    models = [frame for frame in written if not _AROUND.search(frame.file)]
+    return tuple((own or models or written)[:1])
 
 
 def _is_below(file: str, path: Path) -> bool:
