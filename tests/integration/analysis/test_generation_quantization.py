@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("torch")
+
 from etscope.cli import main
 from etscope.run import generate
 from tests.support.artifacts import artifacts
