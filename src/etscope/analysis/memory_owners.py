@@ -303,12 +303,8 @@ def memory_by_context(
             hint="a program with a KV cache says its context length in a constant method "
             "get_max_context_len or get_max_seq_len; --etrecord tells the buffers' names",
         )
-    activations = max(
-        one.size or 0
-        for name in methods
-        for one in memory.methods[name]
-        if one.owner == ACTIVATIONS
-    )
+    owners = [one for name in methods for one in memory.methods[name]]
+    activations = max((one.size or 0 for one in owners if one.owner == ACTIVATIONS), default=0)
     found = []
     for length in lengths:
         sizes = {KV_CACHE: 0, OTHER_STATE: 0}

@@ -23,10 +23,10 @@ pytest.importorskip("executorch")
 pytree = torch.utils._pytree
 
 X = torch.arange(12.0).reshape(3, 4)
+# torchao's tensors in the exported graph of a model in 8da4w are not known to the check of files.
+UNREAD = ("native_runs", "scale", "quantised_language_models")
 RECORDED = sorted(
-    name
-    for name, module in RECIPES.items()
-    if module not in ("native_runs", "scale") and name not in SLOW
+    name for name, module in RECIPES.items() if module not in UNREAD and name not in SLOW
 )
 
 

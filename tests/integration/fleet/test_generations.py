@@ -90,7 +90,7 @@ def test_the_pace_is_that_of_the_untraced_run(
     first = float(np.median(pace.first_token_ns))
     assert found == pytest.approx((PROMPT, NEW, first, rates["prefill"], rates["decode"]))
     table = query(str(dataset), f"select {', '.join(PACE)} from dumps")
-    assert [column.unit for column in table.columns] == [None, None, "ms", None, None]
+    assert [column.unit for column in table.columns] == [None, None, "ns", None, None]
 
 
 def test_phases_are_told_where_nobody_noted_them(

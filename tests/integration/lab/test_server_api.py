@@ -46,7 +46,7 @@ def test_no_file_of_a_job_that_comes_over_http_has_a_path() -> None:
     fields = [
         name for name, field in JobSpec.model_fields.items() if "FileRef" in str(field.annotation)
     ]
-    assert len(fields) == 5
+    assert len(fields) == 6
     for name in fields:
         assert "StoredFile" in str(SubmittedSpec.model_fields[name].annotation), name
 
