@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from etscope.errors import UsageError
 from etscope.lab.jobs.records import Filter, Job, JobEvent, Page, State
-from etscope.lab.jobs.spec import SHA256, FileRef, JobSpec
+from etscope.lab.jobs.spec import SHA256, FileRef, JobSpec, Quality
 from etscope.lab.server.errors import RequestError, error_responses
 from etscope.lab.server.middleware import SANDBOX
 from etscope.lab.server.parameters import (
@@ -107,6 +107,15 @@ class StoredFile(FileRef):
     sha256: str = Field(pattern=SHA256, description="SHA-256 of the content.")
 
 
+class SubmittedQuality(Quality):
+    """A gate beside the speed of a language model, with files that were uploaded."""
+
+    reference: StoredFile = Field(
+        description="The program (.pte) or the ETRecord whose logits are right."
+    )
+    tokens: StoredFile = Field(description="Ids, as text or .npy, that the model continues.")
+
+
 class SubmittedSpec(JobSpec):
     """One benchmark, accuracy or A/B job. Files are named by the SHA-256 of their content."""
 
@@ -122,6 +131,12 @@ class SubmittedSpec(JobSpec):
         None,
         description=".npz, .npy, .safetensors or .pt. Default: the test cases of a .bpte, else "
         "values generated from seed.",
+    )
+    prompts: StoredFile | None = Field(
+        None, description="Of generations: ids, a prompt on each line; or .npy."
+    )
+    quality: SubmittedQuality | None = Field(
+        None, description="A gate beside the speed of a language model."
     )
 
     def spec(self) -> JobSpec:
