@@ -66,7 +66,7 @@ def with_wrong_weights(
 ) -> Callable[[Any], Any]:
     """A lowering to XNNPACK whose kernel takes 1.5 times a weight; the record is of the right
     program. applies: tells by a program whether it has the fault."""
-    real = partial(lowering.edge_programs, backends=chosen("xnnpack"), quantize=False)
+    real = partial(lowering.edge_programs, backends=chosen("xnnpack"), lowering=lowering.Lowering())
 
     def lowered(programs: Any) -> Any:
         right = real(programs)
