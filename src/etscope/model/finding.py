@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -70,12 +70,69 @@ class Files:
         return words + (["-p", self.program] if self.program is not None else [])
 
 
+class Sureness(Enum):
+    """How sure an explanation is, the surest first."""
+
+    MEASURED = "measured"  # this run shows it: what is named takes this time
+    LIKELY = "likely"  # the time is measured, its reason is told from the program
+    POSSIBLE = "possible"  # other reasons would look the same
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An operator that a finding is about: of `instruction`, None for several together.
+
+    time: of one run, in the unit of the finding's quantity. line: "model.py:12".
+    """
+
+    name: str
+    instruction: int | None = None
+    time: float | None = None
+    module: str | None = None
+    line: str | None = None
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """Something to do about a finding, in words: code to change, or an option.
+
+    change: the name of the change of an export or a run that `etscope explain --try` makes, with
+    its arguments; None where only the author of the model can.
+    """
+
+    text: str
+    change: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The reason of a finding, and what could be done.
+
+    low, high: the 95 % interval of the time at stake over the runs, in the unit of the finding's
+    quantity; None of a single run. evidence: the facts it was told from, as sentences. sites: the
+    operators, those with most time first.
+    """
+
+    sureness: Sureness
+    evidence: tuple[str, ...]
+    sites: tuple[Site, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    low: float | None = None
+    high: float | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """The explanation as plain values for JSON."""
+        return {**asdict(self), "sureness": self.sureness.value}
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One sentence that a reader of a run should see first.
 
     kind: its name for programs ("slowest-module"). quantity: None where nothing can be counted.
     place: where it is seen. command: the next one without its files, ("inspect", "--by", "op").
+    explanation: of findings of `etscope explain`.
     """
 
     kind: str
@@ -85,6 +142,7 @@ class Finding:
     quantity: Quantity | None = None
     place: Place | None = None
     command: tuple[str, ...] = ()
+    explanation: Explanation | None = None
 
     def next_command(self, files: Files) -> str | None:
         """The next command as a line for a shell; None if there is none."""
@@ -96,7 +154,9 @@ class Finding:
     def plain(self, files: Files) -> dict[str, Any]:
         """The finding as plain values for JSON; members that are not known are None."""
         found = asdict(self)
-        del found["command"]
+        del found["command"], found["explanation"]
+        if self.explanation is not None:
+            found["explanation"] = self.explanation.plain()
         place = found.pop("place")
         next_command = self.next_command(files)
         return {**found, "severity": self.severity.value, "where": place, "next": next_command}

@@ -1,0 +1,117 @@
+"""What the rules of `etscope explain` look at, and how their findings are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from etscope.analysis.findings.time import Member, TimeFindings
+from etscope.analysis.graphs.partition import Partition, partition
+from etscope.analysis.profile.profile import MethodProfile
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.source_location import short_lines
+from etscope.analysis.profile.trace import Trace
+from etscope.analysis.work.profile_work import ProfileWork, profile_work
+from etscope.model.finding import Explanation, Finding, Severity, Site
+from etscope.model.statistics import t_quantile
+
+if TYPE_CHECKING:
+    from etscope.formats.program.pte import Program
+
+_SITES = 20  # of a finding; the others are counted
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A method's runs in one phase, with all that was given beside the dump.
+
+    Each of `partition`, `work` and `program` is None where the files do not tell it: a rule that
+    needs it finds nothing then.
+    """
+
+    trace: Trace
+    profile: MethodProfile
+    scale: Scale
+
+    @cached_property
+    def time(self) -> TimeFindings:
+        """The times of the leaves, and the words for them."""
+        return TimeFindings(self.profile, self.scale, self.program)
+
+    @property
+    def program(self) -> Program | None:
+        return self.trace.recorded_program
+
+    @cached_property
+    def partition(self) -> Partition | None:
+        """The backends of the nodes of the edge program, with the reasons of refusals."""
+        record, method = self.trace.record, self.profile.method
+        if record is None or method is None or method not in record.edge_methods:
+            return None
+        return partition(record, method, self.program)
+
+    @cached_property
+    def work(self) -> ProfileWork | None:
+        """The FLOPs and bytes of the rows."""
+        return profile_work(self.trace, self.profile)
+
+    @property
+    def threads(self) -> int | None:
+        """The threads of the run, where run.json tells."""
+        saved = self.trace.saved_run
+        return None if saved is None else saved.count("threads")
+
+    def members(self, instructions: Iterable[int | None]) -> list[Member]:
+        """The leaves of instructions."""
+        wanted = set(instructions)
+        return [one for one in self.time.members if one[0].head.instruction_id in wanted]
+
+    def finding(
+        self,
+        rule: str,
+        sentence: str,
+        members: Sequence[Member],
+        explanation: Explanation,
+        select: str = "",
+    ) -> Finding:
+        """Make a finding about leaves, whose time is at stake; its interval and sites are added to
+        the explanation.
+
+        select: a selector that may pick just these leaves; else they are picked by instructions.
+        """
+        ids = dict.fromkeys(group.head.instruction_id for group, _ in members)
+        numbered = " or ".join(f"id:{one}" for one in ids if one is not None)
+        selectors = filter(None, (select, numbered if len(ids) <= _SITES else ""))
+        found = self.time.finding(rule, Severity.COST, sentence, members, *selectors)
+        low, high = self._interval(members)
+        sites = explanation.sites or tuple(self.sites(members))
+        return replace(found, explanation=replace(explanation, low=low, high=high, sites=sites))
+
+    def sites(self, members: Sequence[Member]) -> list[Site]:
+        """The operators of leaves, those with most time first, at most 20."""
+        ordered = sorted(members, key=lambda one: -self.time.averages[id(one[1])])
+        return [
+            Site(
+                leaf.name,
+                group.head.instruction_id,
+                float(self.scale(self.time.averages[id(leaf)])),
+                leaf.attribution.module or None,
+                short_lines(leaf.attribution.lines[:1]) or None,
+            )
+            for group, leaf in ordered[:_SITES]
+        ]
+
+    def _interval(self, members: Sequence[Member]) -> tuple[float | None, float | None]:
+        """The 95 % interval of the mean time of leaves together, over the runs: by Student's t,
+        as runs are taken to be independent."""
+        runs = len(self.profile.runs)
+        if runs < 2 or not members:
+            return None, None
+        ticks = np.sum([leaf.ticks for _, leaf in members], axis=0, dtype=np.float64)
+        half = float(t_quantile(0.05, runs - 1)) * float(ticks.std(ddof=1)) / runs**0.5
+        mean = float(ticks.mean())
+        return float(self.scale(max(0.0, mean - half))), float(self.scale(mean + half))

@@ -1,0 +1,22 @@
+"""The rules of `etscope explain`, one file each.
+
+To add one: write a module with a `RULE`, add the module's name to `_MODULES`, and a section with
+the rule's name to docs/findings.md, which a test compares with this list.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from functools import cache
+
+from etscope.analysis.explain.rule import Rule
+
+_MODULES = ("not_delegated",)
+
+
+@cache
+def rules() -> Mapping[str, Rule]:
+    """Return all rules by name, in the order of the documentation."""
+    modules = (importlib.import_module(f"{__name__}.{name}") for name in _MODULES)
+    return {module.RULE.name: module.RULE for module in modules}

@@ -1,0 +1,44 @@
+"""Nothing is delegated: all operators run on the runtime's own kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from etscope.analysis.delegates.xnnpack import untaken_types
+from etscope.analysis.explain.facts import Facts
+from etscope.analysis.explain.rule import Rule
+from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+
+
+def _find(facts: Facts) -> Iterator[Finding]:
+    kernels = [member for member in facts.time.members if member[1].kind == "kernel"]
+    if not kernels or any(group.head.kind == "delegate" for group in facts.time.groups):
+        return
+    method = facts.profile.method
+    types = None
+    for one in () if facts.program is None else facts.program.methods:
+        types = untaken_types(one) if one.name == method else types
+    evidence = [f"{len(kernels):,} kernels ran, and no delegate call."]
+    remedy = Remedy(
+        "Lower the model to a backend: `etscope export MODEL --backend xnnpack`.",
+        "backend",
+        {"backend": "xnnpack"},
+    )
+    if types is not None:
+        evidence.append(f"{types}.")
+        remedy = Remedy(
+            "Export the model in float32 (`model.float()`), and lower it to XNNPACK.",
+            "dtype",
+            {"dtype": "float32"},
+        )
+    taken = facts.time.with_share(facts.time.ticks(kernels))
+    yield facts.finding(
+        RULE.name,
+        f"Nothing is delegated: kernels of the runtime take {taken}.",
+        kernels,
+        Explanation(Sureness.MEASURED, tuple(evidence), remedies=(remedy,)),
+        "kind:kernel",
+    )
+
+
+RULE = Rule("not-delegated", "Nothing runs on a backend", _find)
