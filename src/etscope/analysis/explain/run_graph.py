@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _NAMED = 4  # operators in a sentence
 XNNPACK = "XnnpackBackend"
+# Functions of torch that are decomposed into many operators.
+OF_TORCH = frozenset({"gru", "lstm", "multi_head_attention_forward", "rnn_relu", "rnn_tanh"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -293,7 +295,7 @@ def order_of(spec: TensorSpec) -> tuple[int, ...] | None:
     ordered = sorted(real, key=lambda axis: (-known[axis], axis))
     if ordered == real:
         return tuple(range(len(spec.shape)))
-    return (*ordered, *(axis for axis in range(len(spec.shape)) if axis not in real))
+    return (*(axis for axis in range(len(spec.shape)) if axis not in real), *ordered)
 
 
 def bytes_of(node: Node) -> int:
@@ -327,6 +329,12 @@ def at_lines(nodes: Iterable[Node]) -> str:
 def count(number: int, noun: str) -> str:
     """A number with its noun: "1 place", "2 places"."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def does(number: int, noun: str, verb: str) -> str:
+    """A number with its noun and what it does: "1 kernel takes", "2 kernels take"."""
+    alone = "has" if verb == "have" else f"{verb}s"
+    return f"{count(number, noun)} {alone if number == 1 else verb}"
 
 
 def first_line(nodes: Iterable[Node]) -> str:

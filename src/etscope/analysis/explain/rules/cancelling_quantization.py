@@ -13,7 +13,7 @@ from etscope.analysis.explain.rules.float_among_quantized import (
     is_dequantize,
     is_quantize,
 )
-from etscope.analysis.explain.run_graph import RunGraph, at_lines, count, operators, places
+from etscope.analysis.explain.run_graph import RunGraph, at_lines, does, operators, places
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 
@@ -80,11 +80,11 @@ def _find(facts: Facts) -> Iterator[Finding]:
     members = run.members(nodes)
     taken = facts.time.with_share(facts.time.ticks(members))
     evidence = [
-        f"{count(len(found), 'quantize node')} have scale, zero point and range of the dequantize "
-        "node before them, so that the numbers stay as they are.",
+        f"{does(len(found), 'quantize node', 'have')} the scale, zero point and range of the "
+        "dequantize node before, so that the numbers stay as they are.",
     ]
     if moving:
-        evidence.append(f"Between them are only {operators(moving)}, which move values.")
+        evidence.append(f"Nothing but {operators(moving)} is between them, which computes nothing.")
     where = at_lines(moving) or at_lines(nodes)
     yield facts.finding(
         RULE.name,

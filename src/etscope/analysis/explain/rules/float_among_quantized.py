@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from etscope.analysis.explain.facts import Facts
-from etscope.analysis.explain.refusals import reasons
+from etscope.analysis.explain.refusals import reasons, refusals_of, ways_in
 from etscope.analysis.explain.rule import Rule
 from etscope.analysis.explain.rules import lost_fusion, runtime_constants
 from etscope.analysis.explain.run_graph import (
     RunGraph,
     at_lines,
-    count,
+    does,
     first_line,
     module_of,
     operators,
     places,
 )
+from etscope.formats.etrecord.partitioning import TOLD
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 
@@ -185,13 +186,14 @@ def _find(facts: Facts) -> Iterator[Finding]:
         computing = [node for node in nodes if stem(node.op) not in MOVING]
         taken = facts.time.with_share(facts.time.ticks(members))
         conversions = run.members(converting)
+        several = len({stem(node.op) for node in computing}) > 1
         evidence = [
-            f"{operators(computing)} read values that were int8, and give values that become int8 "
-            "again.",
+            f"What {operators(computing)} {'read' if several else 'reads'} was int8, and what "
+            f"{'they give' if several else 'it gives'} becomes int8 again.",
         ]
         if conversions:
             evidence.append(
-                f"{count(len(conversions), 'conversion')} around them take "
+                f"{does(len(conversions), 'conversion', 'take')} "
                 f"{facts.time.text(facts.time.ticks(conversions))} of it."
             )
         outside = [node for node in computing if id(node) in run.kernels]
@@ -202,19 +204,24 @@ def _find(facts: Facts) -> Iterator[Finding]:
                 evidence.append(
                     f"Inside of delegates, {calls:,} delegate calls would be {calls - merged:,}."
                 )
-        verb = "computes" if len({stem(node.op) for node in computing}) == 1 else "compute"
+        verb = "compute" if several else "computes"
         yield facts.finding(
             RULE.name,
             f"{operators(computing)} {verb} in float among int8, with conversions {taken}"
             f"{places(len(alike))}{at_lines(computing)}.",
             members,
             Explanation(
-                Sureness.LIKELY, tuple(evidence), remedies=tuple(_remedies(computing, alike))
+                Sureness.LIKELY, tuple(evidence), remedies=tuple(_remedies(run, computing, alike))
             ),
         )
 
 
-def _remedies(computing: list[Node], alike: list[Stretch]) -> Iterator[Remedy]:
+def _remedies(run: RunGraph, computing: list[Node], alike: list[Stretch]) -> Iterator[Remedy]:
+    refused = [
+        node for node in computing if any(one.answer == TOLD for one in refusals_of(run, node))
+    ]
+    if refused:
+        yield from ways_in(run, refused)
     line = first_line(computing)
     there = f" at {line}" if line else ""
     yield Remedy(

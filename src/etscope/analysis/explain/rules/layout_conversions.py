@@ -11,7 +11,7 @@ from etscope.analysis.explain.rules import needless_copies
 from etscope.analysis.explain.run_graph import (
     RunGraph,
     at_lines,
-    count,
+    does,
     operators,
     order_of,
     places,
@@ -112,14 +112,20 @@ def transposes_at(
     run: RunGraph, entering: set[tuple[int, str]], leaving: set[tuple[int, str]]
 ) -> list[Member]:
     """The added transposes of values that go into a call or come out of it, each given as the
-    call's instruction with the type of the value."""
+    call's instruction with the sizes of the value."""
     return [
         member
         for number, members in added_transposes(run).items()
         for member in members
-        if (number, member[1].attribution.inputs[0]) in entering
-        or (number, (member[1].attribution.outputs or ("",))[0]) in leaving
+        if (number, sizes(member[1].attribution.inputs[0])) in entering
+        or (number, sizes((member[1].attribution.outputs or ("",))[0])) in leaving
     ]
+
+
+def sizes(tensor: object) -> str:
+    """The sizes of a tensor's text ("float32[1, 8]"), without its type: a value may be quantised
+    before it is laid out."""
+    return str(tensor).partition("[")[2]
 
 
 # -- findings
@@ -160,7 +166,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
             members,
             Explanation(
                 Sureness.MEASURED,
-                (f"{count(len(pairs), 'permute')} give the order back that another changed.",),
+                (f"{does(len(pairs), 'permute', 'give')} back the order that another changed.",),
                 remedies=(Remedy("Leave out both.", "pass", {"name": "remove_transposes"}),),
             ),
         )
@@ -182,20 +188,30 @@ def _added(run: RunGraph) -> Iterator[Finding]:
     calls = {call.instruction: call for call in run.calls}
     outer: list[Member] = []
     inner: list[Member] = []
+    one_dimensional: list[Member] = []
     for number, added in added_transposes(run).items():
         call = calls.get(number)
         if call is None:
             continue
-        entering = {str(one.tensor): one.kind for one in borders.entering(call)}
-        leaving = {str(one.tensor): one.kind for one in borders.leaving(call)}
+        entering = {sizes(one.tensor): one.kind for one in borders.entering(call)}
+        leaving = {sizes(one.tensor): one.kind for one in borders.leaving(call)}
+        ranks = {
+            len(spec.shape)
+            for node in call.nodes
+            if stem(node.op) == "convolution" and (spec := spec_of(node)) is not None
+        }
         for member in added:
             before, after = member[1].attribution.inputs[0], member[1].attribution.outputs
-            kinds = {entering.get(before), leaving.get(after[0] if after else "")} - {None}
-            if not kinds:
+            kinds = {entering.get(sizes(before)), leaving.get(sizes(after[0] if after else ""))}
+            if ranks == {3}:
+                one_dimensional.append(member)
+            elif kinds == {None}:
                 inner.append(member)
-            elif kinds <= {INPUT, OUTPUT}:
+            elif kinds <= {INPUT, OUTPUT, None}:
                 outer.append(member)
-    for members, finding in ((outer, _OUTER), (inner, _INNER)):
+    for members, finding in (
+        (outer, _OUTER), (inner, _INNER), (one_dimensional, _ONE_DIMENSIONAL),
+    ):  # fmt: skip
         if members:
             taken = facts.time.with_share(facts.time.ticks(members))
             where, reason, remedy = finding
@@ -206,7 +222,7 @@ def _added(run: RunGraph) -> Iterator[Finding]:
                 Explanation(
                     Sureness.MEASURED,
                     (
-                        f"{count(len(members), 'transpose')} stand for no operator of the model: "
+                        f"{does(len(members), 'transpose', 'stand')} for no operator of the model: "
                         f"{reason}",
                     ),
                     remedies=(remedy,),
@@ -221,6 +237,14 @@ _OUTER = (
         "Hand in images with the channels last, and export with such inputs: "
         "`x.to(memory_format=torch.channels_last)`.",
         "channels_last",
+    ),
+)
+_ONE_DIMENSIONAL = (
+    "the values of convolutions of one dimension",
+    "XNNPACK convolves images with the channels last, and lays out before and after each.",
+    Remedy(
+        "Keep four dimensions from the first to the last of them: `nn.Conv2d(c, d, (k, 1))` on "
+        "`x.unsqueeze(-1)` for `nn.Conv1d(c, d, k)`; with k = 1, use `nn.Linear`."
     ),
 )
 _INNER = (

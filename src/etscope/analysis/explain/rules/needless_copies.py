@@ -13,11 +13,11 @@ from etscope.analysis.explain.rules import (
     runtime_constants,
 )
 from etscope.analysis.explain.run_graph import (
+    OF_TORCH,
     Kernel,
     RunGraph,
     at_lines,
     bytes_of,
-    count,
     function_of,
     is_same_type,
     listed,
@@ -39,8 +39,6 @@ _MAY_KEEP = frozenset(
 )  # fmt: skip
 # These give the elements that they read in the same order, in another shape.
 _RESHAPING = frozenset({"squeeze", "unsqueeze", "view"})
-# Functions of torch that are decomposed into many operators.
-OF_TORCH = frozenset({"gru", "lstm", "multi_head_attention_forward", "rnn_relu", "rnn_tanh"})
 _WRITE_BACK = "copy_"  # the kernel that writes a buffer when the method ends
 
 
@@ -67,7 +65,8 @@ def claimed_before(run: RunGraph) -> set[int]:
 
 def claimed(run: RunGraph) -> set[int]:
     """The nodes that findings of this rule are about, by `id`."""
-    return {id(kernel.node) for kernels in copies(run).values() for kernel in kernels}
+    found = {id(kernel.node) for kernels in copies(run).values() for kernel in kernels}
+    return found.union(id(kernel.node) for kernel in scatters(run)[0])
 
 
 def _kind(run: RunGraph, kernel: Kernel) -> str | None:
@@ -144,27 +143,34 @@ def _finding(run: RunGraph, kind: str, kernels: Sequence[Kernel]) -> Finding:
     )
 
 
-def _write_backs(run: RunGraph) -> Iterator[Finding]:
-    """Buffers that a scatter made anew, and that are copied back as a whole at the end."""
-    facts = run.facts
-    state = run.partition.linked.graph.state | {
-        name
-        for name, qualified in run.partition.linked.graph.parameters.items()
-        if qualified in run.partition.mutated.values()
-    }
-    scatters = [
+def scatters(run: RunGraph) -> tuple[list[Kernel], list[Member]]:
+    """The kernels that make a buffer of the model anew to change a part of it, and those that copy
+    it back as a whole at the end; none without both."""
+    graph = run.partition.linked.graph
+    mutated = run.partition.mutated.values()
+    state = graph.state.union(
+        name for name, qualified in graph.parameters.items() if qualified in mutated
+    )
+    found = [
         kernel
         for kernel in run.kernels.values()
         if kernel.op == "index_put" and kernel.node.inputs[:1] and kernel.node.inputs[0] in state
     ]
-    copied: list[Member] = [
+    copied = [
         member
-        for member in facts.time.members
+        for member in run.facts.time.members
         if member[1].kind == "kernel" and member[1].name.partition(".")[0] == _WRITE_BACK
     ]
-    if not scatters or not copied:
+    return (found, copied) if found and copied else ([], [])
+
+
+def _write_backs(run: RunGraph) -> Iterator[Finding]:
+    """Buffers that a scatter made anew, and that are copied back as a whole at the end."""
+    facts = run.facts
+    found, copied = scatters(run)
+    if not found:
         return
-    nodes = [kernel.node for kernel in scatters]
+    nodes = [kernel.node for kernel in found]
     members = [*run.members(nodes), *copied]
     taken = facts.time.with_share(facts.time.ticks(members))
     size = format_bytes(sum(map(bytes_of, nodes)))
@@ -178,8 +184,8 @@ def _write_backs(run: RunGraph) -> Iterator[Finding]:
         Explanation(
             Sureness.MEASURED,
             (
-                f"{count(len(nodes), 'index_put')} write a copy of a whole buffer, and "
-                f"{count(len(copied), 'copy_')} write it back.",
+                f"index_put writes a copy of a whole buffer{places(len(nodes))}, and copy_ writes "
+                f"it back{places(len(copied))}.",
             ),
             remedies=(
                 Remedy(
