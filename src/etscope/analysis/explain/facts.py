@@ -58,7 +58,10 @@ class Facts:
     @cached_property
     def run_graph(self) -> RunGraph | None:
         """The edge program with what ran of it."""
-        return None if self.partition is None else RunGraph(self, self.partition)
+        method = self.profile.method
+        if self.partition is None or method is None:
+            return None
+        return RunGraph(self.partition, self.time.members, self.trace.symbols(method).graph)
 
     @cached_property
     def work(self) -> ProfileWork | None:

@@ -7,16 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from etscope.analysis.findings.time import Member
 from etscope.analysis.graphs.partition import DelegateCall, Partition
 from etscope.analysis.graphs.views import tensor_bytes
 from etscope.analysis.profile.source_location import lines_of, short_lines, user_line
 from etscope.model.graph import Graph, Node, TensorSpec, stem
-
-if TYPE_CHECKING:
-    from etscope.analysis.explain.facts import Facts
 
 _T = TypeVar("_T")
 _NAMED = 4  # operators in a sentence
@@ -54,8 +51,11 @@ class Kernel:
 class RunGraph:
     """The edge program of a method, linked to the leaves of its profile."""
 
-    def __init__(self, facts: Facts, partition: Partition) -> None:
-        self.facts, self.partition = facts, partition
+    def __init__(
+        self, partition: Partition, members: Sequence[Member] = (), edge: Graph | None = None
+    ) -> None:
+        """members: the leaves of the profile, whose nodes are of the graph `edge`."""
+        self.partition, self.members_of_run, self._edge = partition, members, edge
         self._made: dict[Hashable, object] = {}
 
     def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
@@ -80,7 +80,7 @@ class RunGraph:
         several nodes is one of the first of them."""
         graph, ran = self.partition.linked.graph, self.partition.linked.ran
         found: dict[int, tuple[Node, list[Member]]] = {}
-        for member in self.facts.time.members:
+        for member in self.members_of_run:
             number = member[0].head.instruction_id
             if member[1].kind != "kernel" or number is None:
                 continue
@@ -96,10 +96,9 @@ class RunGraph:
     def _events(self) -> Mapping[str, tuple[Member, ...]]:
         """The events inside of delegates, by the path of their node; those of several nodes, of
         which it is not known which it is, are left out."""
-        trace, method = self.facts.trace, self.facts.profile.method
-        graph = None if method is None else trace.symbols(method).graph
+        graph = self._edge
         found: dict[str, list[Member]] = {}
-        for member in self.facts.time.members:
+        for member in self.members_of_run:
             nodes = member[1].attribution.nodes
             if member[1].kind == "delegated" and len(nodes) == 1 and graph is not None:
                 path = graph.path_of.get(id(nodes[0]))
@@ -123,7 +122,7 @@ class RunGraph:
     def events_of_calls(self) -> Mapping[int, tuple[Member, ...]]:
         """The events that delegates logged, by the instruction of the call."""
         found: dict[int, list[Member]] = {}
-        for member in self.facts.time.members:
+        for member in self.members_of_run:
             number = member[0].head.instruction_id
             if member[1].kind == "delegated" and number is not None:
                 found.setdefault(number, []).append(member)

@@ -170,7 +170,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
                 remedies=(Remedy("Leave out both.", "pass", {"name": "remove_transposes"}),),
             ),
         )
-    yield from _added(run)
+    yield from _added(facts, run)
 
 
 def _orders(run: RunGraph, nodes: Sequence[Node]) -> Iterator[str]:
@@ -181,10 +181,10 @@ def _orders(run: RunGraph, nodes: Sequence[Node]) -> Iterator[str]:
             yield f"{node.name}: {one}, dimensions in the order {order_of(one)} to {order_of(two)}."
 
 
-def _added(run: RunGraph) -> Iterator[Finding]:
+def _added(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """The transposes that XNNPACK added for inputs and outputs of the model, and between
     operators. Those at a kernel outside of delegates are a part of its finding."""
-    facts, borders = run.facts, Borders(run.partition)
+    borders = Borders(run.partition)
     calls = {call.instruction: call for call in run.calls}
     outer: list[Member] = []
     inner: list[Member] = []

@@ -90,12 +90,11 @@ def _find(facts: Facts) -> Iterator[Finding]:
     if run is None:
         return
     for kind, kernels in copies(run).items():
-        yield _finding(run, kind, kernels)
-    yield from _write_backs(run)
+        yield _finding(facts, run, kind, kernels)
+    yield from _write_backs(facts, run)
 
 
-def _finding(run: RunGraph, kind: str, kernels: Sequence[Kernel]) -> Finding:
-    facts = run.facts
+def _finding(facts: Facts, run: RunGraph, kind: str, kernels: Sequence[Kernel]) -> Finding:
     nodes = [kernel.node for kernel in kernels]
     members = run.members(nodes)
     taken = facts.time.with_share(facts.time.ticks(members))
@@ -158,15 +157,14 @@ def scatters(run: RunGraph) -> tuple[list[Kernel], list[Member]]:
     ]
     copied = [
         member
-        for member in run.facts.time.members
+        for member in run.members_of_run
         if member[1].kind == "kernel" and member[1].name.partition(".")[0] == _WRITE_BACK
     ]
     return (found, copied) if found and copied else ([], [])
 
 
-def _write_backs(run: RunGraph) -> Iterator[Finding]:
+def _write_backs(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     """Buffers that a scatter made anew, and that are copied back as a whole at the end."""
-    facts = run.facts
     found, copied = scatters(run)
     if not found:
         return

@@ -83,11 +83,10 @@ def _find(facts: Facts) -> Iterator[Finding]:
         )
         groups.setdefault((names, why), []).append(island)
     for alike in groups.values():
-        yield _finding(run, alike)
+        yield _finding(facts, run, alike)
 
 
-def _finding(run: RunGraph, alike: Sequence[Island]) -> Finding:
-    facts = run.facts
+def _finding(facts: Facts, run: RunGraph, alike: Sequence[Island]) -> Finding:
     nodes = [node for island in alike for node in island.nodes]
     kernels = run.members(nodes)
     at_borders = _border_transposes(run, nodes)

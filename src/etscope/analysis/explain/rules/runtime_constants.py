@@ -55,7 +55,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
     for node in constants(run):
         groups.setdefault(_kind(run, node), []).append(node)
     for kind, nodes in groups.items():
-        yield _finding(run, kind, nodes)
+        yield _finding(facts, run, kind, nodes)
 
 
 def _kind(run: RunGraph, node: Node) -> str:
@@ -92,8 +92,7 @@ def _is_literal(run: RunGraph, node: Node) -> bool:
     return "lifted_tensor" in name
 
 
-def _finding(run: RunGraph, kind: str, nodes: Sequence[Node]) -> Finding:
-    facts = run.facts
+def _finding(facts: Facts, run: RunGraph, kind: str, nodes: Sequence[Node]) -> Finding:
     members = run.members(nodes)
     taken = facts.time.with_share(facts.time.ticks(members))
     many = len(members) > 1
@@ -165,7 +164,8 @@ def _remedies(run: RunGraph, kind: str, nodes: Sequence[Node], size: str) -> Ite
                 {"backend": "xnnpack"},
             )
     else:
-        spec = next((spec for node in nodes if (spec := spec_of(node)) is not None), None)
+        ends = (spec_of(node) for node in _ends(run, nodes))
+        spec = next((spec for spec in ends if spec is not None), None)
         example = "" if spec is None else f", such as {spec}"
         yield Remedy(
             f"Or compute them in `__init__` and keep them with `register_buffer`{there}{example}."
