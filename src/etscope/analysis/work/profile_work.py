@@ -125,5 +125,7 @@ def _with_rests(profile: MethodProfile, works: dict[int, Work]) -> dict[int, Wor
         )
         left = whole.flops - explained.flops
         if rest is not None and left > 1e-9 * whole.flops:  # less is what rounding leaves
-            found[id(rest)] = Work(left, unknown=whole.unknown)
+            parts = dict(explained.dtypes)
+            types = ((name, max(0.0, part - parts.get(name, 0))) for name, part in whole.dtypes)
+            found[id(rest)] = Work(left, unknown=whole.unknown, dtypes=tuple(types))
     return found
