@@ -246,19 +246,27 @@ def output_options(
 
 
 def view_options(function: Function) -> Function:
-    """Add `--by --select --columns --sort --limit --unit --work`: the parameter `view`."""
+    """Add `--by --select --columns --sort --limit --unit --work --calibration`: the parameter
+    `view`."""
     by = click.option(
         "--by",
         metavar="NAME",
-        help="Group by op, type, module, source, delegate, or a column that a backend adds to its "
-        "events, as compute_unit.",
+        help="Group by op, type, module, source, delegate, bound (what bounds an operator), or a "
+        "column that a backend adds to its events, as compute_unit.",
     )
     work = click.option(
         "--work",
         is_flag=True,
-        help="Show the FLOPs and bytes of each row, and the rates at which they were done.",
+        help="Show the FLOPs and bytes of each row, the rates at which they were done, and with a "
+        "calibration the share of the peak and what bounds the row.",
     )
-    options = (by, select_option, *TABLE_OPTIONS, work)
+    calibration = file_option(
+        "--calibration",
+        metavar="JSON",
+        help="Peaks that etscope calibrate measured, for shares of the peak and what bounds a row. "
+        "Default: those of the run's machine, if they are kept here.",
+    )
+    options = (by, select_option, *TABLE_OPTIONS, work, calibration)
     return as_one_parameter(function, "view", ViewOptions, options)
 
 
