@@ -45,6 +45,7 @@ from etscope.analysis.work.formulas import FLOATS
 from etscope.analysis.work.operation import NO_WORK, Work
 from etscope.analysis.work.profile_work import ProfileWork, profile_work
 from etscope.errors import UsageError
+from etscope.formats.bytes.files import PathLike
 from etscope.formats.calibration import (
     FLOAT16,
     FLOAT32,
@@ -54,6 +55,7 @@ from etscope.formats.calibration import (
     MemoryLevel,
     Peaks,
     find_calibration,
+    read_calibration,
 )
 from etscope.formats.program.scalar_type import scalar_type_of
 from etscope.formats.run_json import SavedRun
@@ -113,20 +115,16 @@ class Limits:
 class ProfileLimits:
     """The limits of the rows of a profile.
 
-    source: the unit of the dump's ticks. calibration: None for the rates alone. run: of the
-    profile, whose threads the peaks are for; None if not known.
+    source: the unit of the dump's ticks. calibration: None for the rates alone. threads: of
+    the run; None if not known. run: what its run.json says of its machine, to warn of another.
     """
 
     work: ProfileWork
     source: TimeScale = TimeScale.NS
     calibration: Calibration | None = None
+    threads: int | None = None
     run: SavedRun | None = None
     _known: dict[int, Limits | None] = field(default_factory=dict, init=False, repr=False)
-
-    @property
-    def threads(self) -> int | None:
-        """The threads of the run; None if not known."""
-        return None if self.run is None else self.run.count("threads")
 
     @cached_property
     def peaks(self) -> Peaks | None:
@@ -291,12 +289,17 @@ def profile_limits(
     """Return the limits of a profile's rows; None if neither a record nor a program tells its
     work."""
     work = profile_work(trace, profile)
-    return None if work is None else ProfileLimits(work, source, calibration, trace.saved_run)
+    run = trace.saved_run
+    threads = None if run is None else run.count("threads")
+    return None if work is None else ProfileLimits(work, source, calibration, threads, run)
 
 
-def calibration_of(run: SavedRun | None) -> Calibration | None:
-    """Find the calibration of the machine of a run, see `find_calibration`; None if it is not known
-    which machine that is, unless the environment names one."""
+def given_or_found(path: PathLike | None, run: SavedRun | None) -> Calibration | None:
+    """Return the calibration of a file, or that which was kept for the machine of a run; None if
+    there is none. A run without run.json may be of any machine: only a file that was named is taken
+    for it. Raises as `read_calibration`."""
+    if path is not None:
+        return read_calibration(path)
     if run is None and VARIABLE not in os.environ:
         return None
     return find_calibration(run)

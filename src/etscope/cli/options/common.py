@@ -245,9 +245,12 @@ def output_options(
     return as_one_parameter(function, "output", OutputOptions, options, names)
 
 
-def view_options(function: Function) -> Function:
+def view_options(function: Function, *, of_peaks: bool = True) -> Function:
     """Add `--by --select --columns --sort --limit --unit --work --calibration`: the parameter
-    `view`."""
+    `view`.
+
+    of_peaks: False for a command whose `--calibration` is of quantisation.
+    """
     by = click.option(
         "--by",
         metavar="NAME",
@@ -266,8 +269,11 @@ def view_options(function: Function) -> Function:
         help="Peaks that etscope calibrate measured, for shares of the peak and what bounds a row. "
         "Default: those of the run's machine, if they are kept here.",
     )
-    options = (by, select_option, *TABLE_OPTIONS, work, calibration)
-    return as_one_parameter(function, "view", ViewOptions, options)
+    options = (by, select_option, *TABLE_OPTIONS, work)
+    if of_peaks:
+        return as_one_parameter(function, "view", ViewOptions, (*options, calibration))
+    names = {field.name for field in fields(ViewOptions)} - {"calibration"}
+    return as_one_parameter(function, "view", ViewOptions, options, names)
 
 
 def as_view(*names: str) -> Callable[[Function], Function]:

@@ -293,18 +293,17 @@ class ViewOptions:
         Raises `MissingDataError` if a text has columns of them and no work is known, or if they are
         asked for by what needs a calibration, and there is none.
         """
-        from etscope.analysis.work.limits import calibration_of, profile_limits
+        from etscope.analysis.work.limits import given_or_found, profile_limits
         from etscope.errors import MissingDataError
-        from etscope.formats.calibration import read_calibration
 
         if not self.shows_work and self.calibration is None and not for_programs:
             return [None] * len(profiles)
-        given = self.calibration
-        calibration = calibration_of(trace.saved_run) if given is None else read_calibration(given)
+        calibration = given_or_found(self.calibration, trace.saved_run)
         if calibration is None and self._needs_calibration:
             raise MissingDataError(
                 "shares of the peak, and bounds, need a calibration of the machine of the run",
-                hint="make one there with: etscope calibrate; or name one with --calibration",
+                hint="make one there with: etscope calibrate; or name one with --calibration or in "
+                "$ETSCOPE_CALIBRATION",
             )
         found = [profile_limits(trace, profile, source, calibration) for profile in profiles]
         if (self.shows_work or self.calibration is not None) and not any(found):
