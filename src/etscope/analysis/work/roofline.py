@@ -7,6 +7,7 @@ one without work, as one whose work is not known, or as time outside the operato
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +19,13 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.work.limits import Limits, ProfileLimits
 from etscope.analysis.work.operation import Work
 from etscope.errors import UsageError
-from etscope.formats.calibration import Calibration, MemoryLevel
+from etscope.formats.calibration import (
+    VARIABLE,
+    Calibration,
+    MemoryLevel,
+    find_calibration,
+    read_calibration,
+)
 from etscope.formats.run_json import SavedRun
 from etscope.units import TimeScale
 
@@ -26,11 +33,12 @@ COMPUTES, MOVES, NO_WORK, UNKNOWN, OUTSIDE = (
     "computes", "moves data", "no work", "unknown", "outside",
 )  # fmt: skip
 PLACES = (COMPUTES, MOVES, NO_WORK, UNKNOWN, OUTSIDE)
+SCHEMA = "etscope.roofline/1"
 GROUPINGS = ("op", "module", "source", "delegate")
 
 HOW_TO_CALIBRATE = (
-    "There are no ceilings, as no calibration of the machine was found: measure its peaks with "
-    "etscope calibrate, on the machine of the run."
+    "There are no ceilings, as no calibration of the machine of the run was found: measure its peaks "
+    "there with etscope calibrate, and name the file (--calibration)."
 )
 LACKS_WORK = (
     "The work of what ran is not known: it is told by the record (--etrecord) or the program "
@@ -110,7 +118,10 @@ class Ceilings:
 
 def _doubts(calibration: Calibration, run: SavedRun | None) -> Iterator[str]:
     if run is None:
-        yield "Nothing tells whether the ceilings are of the machine of the run: it has no run.json."
+        yield (
+            "Nothing tells whether the ceilings are of the machine of the run: there is no run.json "
+            "beside its dump."
+        )
     for one in () if run is None else calibration.mismatch_with(run):
         yield f"The ceilings may not be those of the run: {one}."
     for mark in calibration.marks:
@@ -120,12 +131,13 @@ def _doubts(calibration: Calibration, run: SavedRun | None) -> Iterator[str]:
 @dataclass(frozen=True)
 class Roofline:
     """A method's runs in one phase. points: those with most time first; their shares add up to 1.
-    has_work: False if neither a record nor a program tells any."""
+    by: what they are grouped by. has_work: False if neither a record nor a program tells any."""
 
     profile: MethodProfile
     points: tuple[RooflinePoint, ...]
     ceilings: Ceilings | None
-    has_work: bool
+    by: str | None = None
+    has_work: bool = True
 
     def of_place(self, place: str) -> list[RooflinePoint]:
         return [point for point in self.points if point.place == place]
@@ -138,11 +150,17 @@ class Roofline:
         about = (HOW_TO_CALIBRATE,) if self.ceilings is None else self.ceilings.notes
         return (*self._on_places(), *about)
 
+    def _counted(self, points: Sequence[RooflinePoint]) -> str:
+        """Return "12 operators with 3.4% of the time have"."""
+        share = sum(point.share for point in points)
+        one, verb = "operator" if self.by is None else "group", "has" if len(points) == 1 else "have"
+        return f"{len(points):,} {one}{'s'[: len(points) != 1]} with {share:.1%} of the time {verb}"
+
     def _on_places(self) -> Iterator[str]:
         moving, unknown = self.of_place(MOVES), self.of_place(UNKNOWN)
         if moving:
             yield (
-                f"{_counted(moving)} no FLOPs and only {'moves' if len(moving) == 1 else 'move'} "
+                f"{self._counted(moving)} no FLOPs and only {'moves' if len(moving) == 1 else 'move'} "
                 "data: at the left border, at the height of the bandwidth achieved."
             )
         if unknown:
@@ -150,27 +168,17 @@ class Roofline:
             listed = "; ".join(list(reasons)[:_NAMED])
             more = len(reasons) - _NAMED
             listed += f"; and {more:,} more" if more > 0 else ""
-            yield f"{_counted(unknown)} no place in the picture: {listed}."
+            yield f"{self._counted(unknown)} no place in the picture: {listed}."
         if partial := [point for point in self.of_place(COMPUTES) if point.is_partial]:
             yield (
-                f"{_counted(partial)} operators inside whose FLOPs are not known: the rate is at "
+                f"{self._counted(partial)} operators inside whose FLOPs are not known: the rate is at "
                 "least what is shown."
             )
         if idle := self.of_place(NO_WORK):
-            yield f"{_counted(idle)} no work, as views and constants."
+            yield f"{self._counted(idle)} no work, as views and constants."
         if outside := self.of_place(OUTSIDE):
             share = sum(point.share for point in outside)
             yield f"{share:.1%} of the time is outside the operators."
-
-
-def _counted(points: Sequence[RooflinePoint]) -> str:
-    """Return "12 operators with 3.4% of the time have"."""
-    share = sum(point.share for point in points)
-    count = len(points)
-    return (
-        f"{count:,} {'operator' if count == 1 else 'operators'} with {share:.1%} of the time "
-        f"{'has' if count == 1 else 'have'}"
-    )
 
 
 def roofline(
@@ -208,7 +216,7 @@ def roofline(
         points += found.outside()
     points.sort(key=lambda point: -point.ns)
     ceilings = None if limits is None else Ceilings.of(limits, run)
-    return Roofline(profile, tuple(points), ceilings, limits is not None)
+    return Roofline(profile, tuple(points), ceilings, by, limits is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,3 +346,14 @@ def _group(operator: _Operator, by: str) -> str:
         return group_name(operator.group, operator.row, by)
     path = operator.row.attribution.module
     return "(no module)" if path is None else path or "(root)"
+
+
+def given_or_found(path: str | None, run: SavedRun | None) -> Calibration | None:
+    """Return the calibration of a file, or that which was kept for the machine of a run; None if
+    there is none. A run without run.json may be of any machine: only a file that was named is taken
+    for it. Raises as `read_calibration`."""
+    if path is not None:
+        return read_calibration(path)
+    if run is None and VARIABLE not in os.environ:
+        return None
+    return find_calibration(run)
