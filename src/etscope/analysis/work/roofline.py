@@ -19,6 +19,7 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.work.limits import Limits, ProfileLimits
 from etscope.analysis.work.operation import Work
 from etscope.errors import UsageError
+from etscope.formats.bytes.files import PathLike
 from etscope.formats.calibration import (
     VARIABLE,
     Calibration,
@@ -348,7 +349,7 @@ def _group(operator: _Operator, by: str) -> str:
     return "(no module)" if path is None else path or "(root)"
 
 
-def given_or_found(path: str | None, run: SavedRun | None) -> Calibration | None:
+def given_or_found(path: PathLike | None, run: SavedRun | None) -> Calibration | None:
     """Return the calibration of a file, or that which was kept for the machine of a run; None if
     there is none. A run without run.json may be of any machine: only a file that was named is taken
     for it. Raises as `read_calibration`."""

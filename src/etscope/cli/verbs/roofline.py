@@ -10,9 +10,9 @@ from etscope.cli.options.common import (
     ChosenCalls,
     TraceOptions,
     as_view,
+    calibration_option,
     calls_options,
     check_plot,
-    file_option,
     limit_option,
     output_options,
     path_option,
@@ -36,12 +36,7 @@ _ROWS = 25
 @trace_options
 @click.option("--method", "-m", help="Show this method only.")
 @calls_options
-@file_option(
-    "--calibration",
-    metavar="JSON",
-    help="The peaks of the machine, of etscope calibrate. Default: those kept for the machine of "
-    "the run.",
-)
+@calibration_option
 @click.option(
     "--by",
     type=click.Choice(("op", "module", "source", "delegate")),
