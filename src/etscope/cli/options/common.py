@@ -152,6 +152,12 @@ def choice_option(name: str, words: Iterable[str], help: str) -> _Option:
     return click.option(name, type=click.Choice((first, *others)), default=first, help=help)
 
 
+calibration_option = file_option(
+    "--calibration",
+    metavar="JSON",
+    help="The peaks of the machine, of etscope calibrate. Default: those kept for the machine of "
+    "the run.",
+)
 columns_option = click.option(
     "--columns", metavar="NAME,…", callback=comma_separated, help="Show these columns, in order."
 )

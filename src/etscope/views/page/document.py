@@ -42,6 +42,7 @@ from etscope.analysis.profile.timeline import (
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.size import part_by_part
 from etscope.errors import MissingDataError
+from etscope.formats.calibration import Calibration
 from etscope.formats.etrecord.reader import EDGE, RecordFile, RecordView
 from etscope.formats.program.ptd import ExternalData, external_keys
 from etscope.formats.program.pte import Program, read_pte
@@ -67,6 +68,7 @@ from etscope.views.page.method import (
     memory_documents,
     method_document,
 )
+from etscope.views.page.roofline import roofline_document
 
 SCHEMA = "etscope.report/1"
 _NAMED = 3  # runs that are named in the title
@@ -97,7 +99,8 @@ class ReportInput:
     reader. numerics: the diagnosis of the run's values; numerics_note: why there is none, or what
     it leaves out. has_values: another dump of the run, with values, is there. views:
     the graphs, if they are already known, with the errors of `numerics`. data: the .ptd files of
-    the program. backend_files: files that tools of backends wrote, with their calls.
+    the program. backend_files: files that tools of backends wrote, with their calls. calibration:
+    the peaks of the run's machine.
     """
 
     name: str
@@ -115,6 +118,7 @@ class ReportInput:
     views: Sequence[GraphView] | None = None
     data: Sequence[ExternalData] = ()
     backend_files: Sequence[PlacedFile] = ()
+    calibration: Calibration | None = None
 
     @property
     def own_record(self) -> RecordView | None:
@@ -277,6 +281,7 @@ def _run(
         "memory": memory_documents(plans, methods, run_nodes, memory),
         "weights": None if program is None else table_document(part_by_part(known.files).table),
         "generation": generation_document(trace, methods, found.scale),
+        "roofline": roofline_document(trace, methods, found.scale, found.calibration),
         "timeline": None
         if trace is None
         else timeline_document(trace, methods, found.scale, found.backend_files),
