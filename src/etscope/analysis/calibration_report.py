@@ -20,9 +20,15 @@ def calibration_report(calibration: Calibration) -> Report:
         "executorch": calibration.executorch or "unknown",
         "measured at": calibration.measured_at.isoformat(timespec="seconds"),
     }
-    sections = (_products(calibration), _levels(calibration), _bandwidth(calibration))
-    filled = [one for one in (*sections, _overheads(calibration)) if len(one.table)]
-    return Report(about, tuple(filled))
+    columns = (Column("mark", is_sentence=True),)
+    sections = (
+        _products(calibration),
+        _levels(calibration),
+        _bandwidth(calibration),
+        _overheads(calibration),
+        rows("marks", "Marks", columns, [(mark,) for mark in calibration.marks]),
+    )
+    return Report(about, tuple(one for one in sections if len(one.table)))
 
 
 def _products(calibration: Calibration) -> Section:

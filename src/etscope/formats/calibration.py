@@ -221,9 +221,9 @@ class Peaks:
             smallest = min(point.working_set_bytes for point in self.memory)
             found = [MemoryLevel("cache", smallest, best)]
         levels = [MemoryLevel("memory", None, max(rates))]
-        for level in reversed(found):
-            best = max(level.bytes_per_s, levels[0].bytes_per_s)
-            levels.insert(0, replace(level, bytes_per_s=best))
+        for one in reversed(found):
+            best = max(one.bytes_per_s, levels[0].bytes_per_s)
+            levels.insert(0, replace(one, bytes_per_s=best))
         return tuple(levels)
 
     def estimates(self) -> Iterator[tuple[str, Estimate]]:

@@ -193,9 +193,9 @@ class _Work:
         return _First(times, result.runner, result.executorch, result.threads)
 
     def measure(self, first: _First, threads: int | None) -> Peaks:
-        """Time everything that ran, round by round: what disturbs the machine for a while disturbs a
-        round of everything. The time of a round is that of its best execution, as others only lose
-        time to what else the machine does."""
+        """Time everything that ran, round by round: what disturbs the machine for a while disturbs
+        a round of everything. The time of a round is that of its best execution, as others only
+        lose time to what else the machine does."""
         each_round = [
             (one, min(max(math.ceil(_SAMPLE_NS / max(ns, 1.0)), 1), _MOST_ITERATIONS))
             for one, ns in first.times.items()
