@@ -96,6 +96,7 @@ _VERBS = {
     "run": "Run a program on the runtime: times, outputs, values.",
     "generate": "Generate tokens with a language model, and show its pace.",
     "inspect": "Show what ran and how long it took.",
+    "explain": "Tell why a run takes its time, and what to do.",
     "roofline": "Show what operators achieve beside what the machine can do.",
     "diff": "Show what got slower between two dumps.",
     "numerics": "Find the operator whose numbers go wrong, and its line.",

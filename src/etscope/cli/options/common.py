@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from etscope.formats.etrecord.reader import RecordFile
     from etscope.formats.program.bpte import BundledFile
     from etscope.formats.program.pte import Program
+    from etscope.model.finding import Files
 
 # Names of the reference graphs on the command line, and in an ETRecord.
 GRAPHS = {"edge": "edge_dialect_exported_program", "exported": "exported_program"}
@@ -250,21 +251,35 @@ def output_options(
     return as_one_parameter(function, "output", OutputOptions, options, names)
 
 
-def view_options(function: Function) -> Function:
-    """Add `--by --select --columns --sort --limit --unit --work`: the parameter `view`."""
+def view_options(function: Function, *, of_peaks: bool = True) -> Function:
+    """Add `--by --select --columns --sort --limit --unit --work --calibration`: the parameter
+    `view`.
+
+    of_peaks: False for a command whose `--calibration` is of quantisation.
+    """
     by = click.option(
         "--by",
         metavar="NAME",
-        help="Group by op, type, module, source, delegate, or a column that a backend adds to its "
-        "events, as compute_unit.",
+        help="Group by op, type, module, source, delegate, bound (what bounds an operator), or a "
+        "column that a backend adds to its events, as compute_unit.",
     )
     work = click.option(
         "--work",
         is_flag=True,
-        help="Show the FLOPs and bytes of each row, and the rates at which they were done.",
+        help="Show the FLOPs and bytes of each row, the rates at which they were done, and with a "
+        "calibration the share of the peak and what bounds the row.",
+    )
+    calibration = file_option(
+        "--calibration",
+        metavar="JSON",
+        help="Peaks that etscope calibrate measured, for shares of the peak and what bounds a row. "
+        "Default: those of the run's machine, if they are kept here.",
     )
     options = (by, select_option, *TABLE_OPTIONS, work)
-    return as_one_parameter(function, "view", ViewOptions, options)
+    if of_peaks:
+        return as_one_parameter(function, "view", ViewOptions, (*options, calibration))
+    names = {field.name for field in fields(ViewOptions)} - {"calibration"}
+    return as_one_parameter(function, "view", ViewOptions, options, names)
 
 
 def as_view(*names: str) -> Callable[[Function], Function]:
@@ -342,14 +357,25 @@ class TraceOptions:
             buffer = buffer or saved_debug_buffer(dump)
         return open_trace(dump, self.etrecord, buffer, self.program, force=self.force)
 
-    def findings(self, trace: Trace) -> Findings:
-        """Return the function that tells what matters in a profile of the trace."""
-        from etscope.formats.run_json import dump_with_values, saved_debug_buffer
+    @property
+    def _has_values(self) -> bool:
+        """True for a saved run with a second dump, of values."""
+        from etscope.formats.run_json import dump_with_values
+
+        return dump_with_values(self.dump) != self.dump
+
+    @property
+    def named(self) -> Files:
+        """The files, as the next command is given them."""
+        from etscope.formats.run_json import saved_debug_buffer
         from etscope.model.finding import Files
 
-        with_values = dump_with_values(self.dump) != self.dump
-        buffer = self.debug_buffer or (saved_debug_buffer(self.dump) if with_values else None)
-        files = Files(self.dump, self.etrecord, self.program, buffer)
+        saved = saved_debug_buffer(self.dump) if self._has_values else None
+        return Files(self.dump, self.etrecord, self.program, self.debug_buffer or saved)
+
+    def findings(self, trace: Trace) -> Findings:
+        """Return the function that tells what matters in a profile of the trace."""
+        files, with_values = self.named, self._has_values
 
         @functools.cache  # one for all profiles, and none where nobody asks
         def known() -> Known:
