@@ -95,6 +95,7 @@ _VERBS = {
     "profile": "Export a PyTorch model, run it, show its operators.",
     "run": "Run a program on the runtime: times, outputs, values.",
     "generate": "Generate tokens with a language model, and show its pace.",
+    "calibrate": "Measure the peaks of this machine: compute, memory, overheads.",
     "inspect": "Show what ran and how long it took.",
     "explain": "Tell why a run takes its time, and what to do.",
     "roofline": "Show what operators achieve beside what the machine can do.",
