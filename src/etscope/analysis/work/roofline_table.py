@@ -26,10 +26,10 @@ from etscope.model.table import Column, Kind, Table
 from etscope.units import TimeScale
 
 _MEANINGS = {
-    COMPUTES: "below the ceilings",
+    COMPUTES: "by intensity and rate",
     MOVES: "no FLOPs: at the left border",
     NO_WORK: "views and constants",
-    UNKNOWN: "not in the picture",
+    UNKNOWN: "work or time not known: not in the picture",
     OUTSIDE: "the runtime's and the delegates' own time",
 }
 
@@ -95,7 +95,7 @@ def operators_table(found: Roofline, scale: Scale) -> Table:
 
 def _cells(point: RooflinePoint, name: str, scale: Scale) -> dict[str, Any]:
     limits = point.limits or Limits(point.ns)
-    rows = point.rows if name == "event" else ()
+    rows = point.rows if name == "event" and point.place != OUTSIDE else ()
     about = rows[0].attribution if rows else UNATTRIBUTED
     return {
         "instruction": rows[0].instruction_id if rows else None,

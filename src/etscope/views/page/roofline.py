@@ -9,7 +9,7 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.work.limits import BOUNDS, ProfileLimits
 from etscope.analysis.work.profile_work import profile_work
-from etscope.analysis.work.roofline import PLACES, Ceilings, Roofline, roofline
+from etscope.analysis.work.roofline import OUTSIDE, PLACES, Ceilings, Roofline, roofline
 from etscope.analysis.work.roofline_table import ceilings_table
 from etscope.formats.calibration import Calibration
 from etscope.units import TimeScale
@@ -55,7 +55,7 @@ def _points(found: Roofline, rows: Sequence[Row]) -> Json:
     points = found.points
     limits = [point.limits for point in points]
     return {
-        "name": [point.name if not point.rows else None for point in points],
+        "name": [point.name if point.place == OUTSIDE else None for point in points],
         "rows": [[index[id(row)] for row in point.rows] for point in points],
         "place": [PLACES.index(point.place) for point in points],
         "ns": [point.ns for point in points],

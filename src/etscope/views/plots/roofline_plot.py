@@ -22,7 +22,7 @@ _COLOURS: Mapping[str | None, str] = {
 _LARGEST_DOT = 420.0  # square points
 _SMALLEST_DOT = 12.0
 _NAMED = 6  # operators of a panel, by name
-_LONGEST = 60  # characters of a name
+_LONGEST = 40  # characters of a name
 _PANELS = 6
 _MOST_HEIGHT = 1e7  # of the axis; what is lower stands at its lower end
 
@@ -236,7 +236,7 @@ def _counts(found: Roofline) -> str:
         if points := found.of_place(place):
             share = sum(point.share for point in points)
             listed.append(f"{place} {len(points):,} ({share:.1%})")
-    return "  ·  ".join(listed)
+    return "\n".join("  ·  ".join(part) for part in (listed[:3], listed[3:]) if part)
 
 
 def _legend(axes: Any, found: Roofline) -> None:

@@ -6,7 +6,7 @@ import { formatDuration, formatShare, visible } from "../../format";
 import { useWidth } from "../../parts/size";
 import { Figure } from "../../parts/text";
 import { gbpsOf, gflopsOf, intensityOf, peakOf, type Dot } from "./dots";
-import { dotAt, pictureOf, type Picture, type Placed } from "./plot";
+import { dotAt, pictureOf, type Line, type Picture, type Placed } from "./plot";
 
 interface RooflinePlotProps {
   dots: readonly Dot[];
@@ -68,6 +68,7 @@ export function RooflinePlot(props: RooflinePlotProps) {
         >
           <Frame picture={picture} />
           <Dots picture={picture} colourOf={colourOf} selected={selected} />
+          <Names lines={picture.lines} />
           {now && <Mark placed={now} colour="var(--text)" />}
         </svg>
       )}
@@ -100,7 +101,7 @@ function Frame({ picture }: { picture: Picture }) {
       <text x={(box.left + box.right) / 2} y={box.bottom + 30} text-anchor="middle">
         FLOP/byte
       </text>
-      <text transform={`translate(11 ${(box.top + box.bottom) / 2}) rotate(-90)`} text-anchor="middle">
+      <text transform={`translate(13 ${(box.top + box.bottom) / 2}) rotate(-90)`} text-anchor="middle">
         GFLOP/s
       </text>
       {lines.map((line) => (
@@ -114,16 +115,21 @@ function Frame({ picture }: { picture: Picture }) {
           y2={line.to[1]}
         />
       ))}
-      {lines.map((line) => (
-        <text
-          key={line.name}
-          class="ceiling-name"
-          x={line.at[0]}
-          y={line.at[1] + (line.memory ? 4 : -4)}
-          text-anchor="middle"
-        >
-          {visible(line.text)}
-        </text>
+    </g>
+  );
+}
+
+/** Above the dots: a name is read, a dot is seen through. */
+function Names({ lines }: { lines: readonly Line[] }) {
+  return (
+    <g class="roofline-frame">
+      {lines.map(({ name, text, at: [x, y] }) => (
+        <g key={name}>
+          <rect x={x - text.length * 3.2} y={y - 7} width={text.length * 6.4} height={14} />
+          <text class="ceiling-name" x={x} y={y + 4} text-anchor="middle">
+            {visible(text)}
+          </text>
+        </g>
       ))}
     </g>
   );

@@ -52,12 +52,13 @@ export function dotsOf(doc: RooflineDoc, index: number, method: Method, by: By):
 
 function dotOf(doc: RooflineDoc, points: RooflinePoints, at: number, index: number, method: Method): Dot {
   const rows = points.rows[at]!;
-  const first = rows[0];
+  const named = points.name[at] ?? null; // of time outside the operators
+  const first = named === null ? rows[0] : undefined;
   const cell = (name: string): string =>
     first === undefined ? "" : plainText(method.rows.values[name]?.[first]);
   const bound = points.bound[at];
   return {
-    name: points.name[at] ?? cell("event"),
+    name: named ?? cell("event"),
     place: doc.places[points.place[at]!]!,
     rows,
     ns: points.ns[at]!,
@@ -73,7 +74,7 @@ function dotOf(doc: RooflineDoc, points: RooflinePoints, at: number, index: numb
     backend: cell("backend"),
     module: cell("module"),
     source: cell("source"),
-    to: first === undefined || points.name[at] !== null ? null : { kind: "row", method: index, row: first },
+    to: first === undefined ? null : { kind: "row", method: index, row: first },
   };
 }
 
