@@ -107,6 +107,7 @@ def calibrate(
     from etscope.formats.calibration import keep_calibration
     from etscope.lab.devices.calibration import calibrate_device
     from etscope.lab.lab import Lab
+    from etscope.quiet import quiet
     from etscope.run.calibration import find_program
 
     with where.open(direct=True) as lab:
@@ -118,7 +119,7 @@ def calibrate(
             f"the lab has no device {unknown[0]!r}", hint=f"it has: {', '.join(configs) or 'none'}"
         )
     if program is None:
-        with progress("making the program of the calibration, once"):
+        with progress("making the program of the calibration, once"), quiet():
             program = str(find_program())
     found, failed = [], 0
     for name in names or configs:

@@ -49,9 +49,10 @@ def command(
         )
     if folder is not None:
         from etscope.cli.output.progress import progress
+        from etscope.quiet import quiet
         from etscope.run.calibration import make_program
 
-        with progress("making the program"):
+        with progress("making the program"), quiet():
             path = make_program(folder)
         click.echo(f"wrote {path}; measure with: etscope calibrate --program {path}", err=True)
         return 0
@@ -67,12 +68,13 @@ def _measure(
     from etscope.cli.output.progress import counting, progress
     from etscope.errors import EtscopeWarning
     from etscope.formats.calibration import keep_calibration, write_calibration
+    from etscope.quiet import quiet
     from etscope.run.calibration import calibrate, find_program
 
     options = arguments.options()
     options.check()
     if program is None:
-        with progress("making the program of the calibration, once"):
+        with progress("making the program of the calibration, once"), quiet():
             program = str(find_program())
     with counting("measuring") as told:
         found = calibrate(program, options, told=told)
