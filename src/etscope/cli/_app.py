@@ -97,6 +97,7 @@ _VERBS = {
     "generate": "Generate tokens with a language model, and show its pace.",
     "calibrate": "Measure the peaks of this machine: compute, memory, overheads.",
     "inspect": "Show what ran and how long it took.",
+    "explain": "Tell why a run takes its time, and what to do.",
     "diff": "Show what got slower between two dumps.",
     "numerics": "Find the operator whose numbers go wrong, and its line.",
     "evaluate": "Run a dataset on the runtime, compare each sample with PyTorch.",

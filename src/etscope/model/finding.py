@@ -162,7 +162,7 @@ class Finding:
         return {**found, "severity": self.severity.value, "where": place, "next": next_command}
 
 
-_ORDER = tuple(Severity)
+SEVERITIES = tuple(Severity)
 
 
 def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -174,6 +174,6 @@ def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
         quantity = finding.quantity
         share = 0.0 if quantity is None or quantity.share is None else quantity.share
         is_memory = quantity is not None and quantity.unit == "bytes"
-        return _ORDER.index(finding.severity), is_memory, -round(share, 9)
+        return SEVERITIES.index(finding.severity), is_memory, -round(share, 9)
 
     return tuple(sorted(findings, key=key))

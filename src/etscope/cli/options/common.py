@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from etscope.formats.etrecord.reader import RecordFile
     from etscope.formats.program.bpte import BundledFile
     from etscope.formats.program.pte import Program
+    from etscope.model.finding import Files
 
 # Names of the reference graphs on the command line, and in an ETRecord.
 GRAPHS = {"edge": "edge_dialect_exported_program", "exported": "exported_program"}
@@ -336,14 +337,25 @@ class TraceOptions:
             buffer = buffer or saved_debug_buffer(dump)
         return open_trace(dump, self.etrecord, buffer, self.program, force=self.force)
 
-    def findings(self, trace: Trace) -> Findings:
-        """Return the function that tells what matters in a profile of the trace."""
-        from etscope.formats.run_json import dump_with_values, saved_debug_buffer
+    @property
+    def _has_values(self) -> bool:
+        """True for a saved run with a second dump, of values."""
+        from etscope.formats.run_json import dump_with_values
+
+        return dump_with_values(self.dump) != self.dump
+
+    @property
+    def named(self) -> Files:
+        """The files, as the next command is given them."""
+        from etscope.formats.run_json import saved_debug_buffer
         from etscope.model.finding import Files
 
-        with_values = dump_with_values(self.dump) != self.dump
-        buffer = self.debug_buffer or (saved_debug_buffer(self.dump) if with_values else None)
-        files = Files(self.dump, self.etrecord, self.program, buffer)
+        saved = saved_debug_buffer(self.dump) if self._has_values else None
+        return Files(self.dump, self.etrecord, self.program, self.debug_buffer or saved)
+
+    def findings(self, trace: Trace) -> Findings:
+        """Return the function that tells what matters in a profile of the trace."""
+        files, with_values = self.named, self._has_values
 
         @functools.cache  # one for all profiles, and none where nobody asks
         def known() -> Known:

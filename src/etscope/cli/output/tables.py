@@ -197,7 +197,7 @@ class ViewOptions:
             raise UsageError(f"{other} does not go with --coverage")
         scale = time_scale(source_unit, self.unit)
         has_record = trace.record is not None
-        return coverage_tables(_profiles(trace, method), scale, has_record=has_record)
+        return coverage_tables(chosen_profiles(trace, method), scale, has_record=has_record)
 
     def tables(
         self,
@@ -224,7 +224,7 @@ class ViewOptions:
         from etscope.errors import UsageError
         from etscope.model.table import with_same_columns
 
-        chosen = _profiles(trace, method)
+        chosen = chosen_profiles(trace, method)
         sort = self.sort or "time"
         if self.by is not None and sort.removeprefix("-") not in ("time", *SORTED_BY):
             raise UsageError(
@@ -280,13 +280,13 @@ class ViewOptions:
         beside rows or columns that were asked for."""
         from etscope.analysis.generation.phases import phase_table, phase_times
 
-        found = phase_times(_profiles(trace, method))
+        found = phase_times(chosen_profiles(trace, method))
         if not found or self.select is not None or self.columns is not None:
             return None
         return phase_table(found, time_scale(source_unit, self.unit))
 
 
-def _profiles(trace: Trace, method: str | None) -> list[MethodProfile]:
+def chosen_profiles(trace: Trace, method: str | None) -> list[MethodProfile]:
     """Return the profile of each method that ran, or of one. Raises `MissingDataError` if no such
     method ran."""
     from etscope.errors import MissingDataError

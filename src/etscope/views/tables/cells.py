@@ -7,7 +7,7 @@ overrides are written as visible escapes ("\\x1b", "\\u202e").
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etscope.model.table import Column, Kind, Table
@@ -27,6 +27,37 @@ if TYPE_CHECKING:
 # Kinds whose values are whole; an array makes them floats where one is missing.
 _WHOLE = frozenset({Kind.INT, Kind.COUNT, Kind.BYTES})
 _PLAIN = {type(None), bool, int, float, str}
+
+
+_SITES_SHOWN = 3
+
+
+def explanation_lines(finding: Mapping[str, Any]) -> list[str]:
+    """The texts below the sentence of a finding of `etscope explain`: what it was told from, the
+    operators with most of its time, what to do; [] for another finding."""
+    explained = finding.get("explanation")
+    if explained is None:
+        return []
+    unit = (finding.get("quantity") or {}).get("unit", "")
+    sites = [_site(site, unit) for site in explained["sites"][:_SITES_SHOWN]]
+    if len(explained["sites"]) > _SITES_SHOWN:
+        sites.append("…")
+    lines = [str(text) for text in explained["evidence"]]
+    if sites:
+        lines.append(f"Where: {'; '.join(sites)}")
+    return lines + [f"To do: {remedy['text']}" for remedy in explained["remedies"]]
+
+
+def _site(site: Mapping[str, Any], unit: str) -> str:
+    time = site["time"]
+    texts = (
+        site["name"],
+        None if site["instruction"] is None else f"instruction {site['instruction']}",
+        site["module"],
+        site["line"],
+        None if time is None else f"{format_durations([time], unit)[0]} {unit}",
+    )
+    return ", ".join(text for text in texts if text)
 
 
 def plain_rows(table: Table) -> Iterator[tuple[Any, ...]]:

@@ -23,6 +23,7 @@ from etscope.views.tables.cells import (
     ASCII_LINES,
     LINES,
     Guides,
+    explanation_lines,
     is_number,
     plain_values,
     table_texts,
@@ -345,6 +346,9 @@ def _finding_lines(table: Table, width: int | None, style: _Style) -> Iterator[s
         room = None if width is None else width - len(mark)
         for position, line in enumerate(_wrapped(str(finding["sentence"]), room)):
             yield (" " * len(mark) if position else mark) + line
+        for text in explanation_lines(finding):
+            for position, line in enumerate(_wrapped(text, None if room is None else room - 2)):
+                yield " " * len(mark) + ("  " if position else "") + line
         for line in _command_lines(str(finding.get("next") or ""), room):
             yield style.paint(" " * len(mark) + line, _DIM)
     if table.notes:

@@ -14,6 +14,7 @@ from etscope.model.table import Kind, Table
 from etscope.views.output import dumps, write_joined
 from etscope.views.tables.cells import (
     Guides,
+    explanation_lines,
     is_number,
     plain_rows,
     plain_values,
@@ -147,6 +148,7 @@ def write_markdown(table: Table, out: TextIO) -> None:
         out.write("\n")
     for finding in table.findings:
         out.write(f"- {_escaped(str(finding['sentence']))}\n")
+        out.writelines(f"  - {_escaped(text)}\n" for text in explanation_lines(finding))
     for note in table.notes:
         out.write(f"\n{_escaped(note)}\n")
 

@@ -1,0 +1,77 @@
+"""`etscope explain`: tell why a run takes its time, and what to do."""
+
+from __future__ import annotations
+
+import click
+
+from etscope.cli.options.common import (
+    ChosenCalls,
+    TraceOptions,
+    calls_options,
+    output_options,
+    trace_options,
+    unit_option,
+)
+from etscope.cli.output.tables import OutputOptions, chosen_profiles, time_scale
+
+# Severities of the findings about time.
+_FAILING = ("problem", "cost")
+
+
+@click.command()
+@trace_options
+@click.option("--method", "-m", help="Explain this method only.")
+@calls_options
+@click.option(
+    "--rule", "only", multiple=True, metavar="NAME", help="Apply this rule only. Repeatable."
+)
+@click.option(
+    "--least",
+    type=click.FloatRange(0, 100),
+    default=2.0,
+    metavar="PERCENT",
+    help="Leave out findings with a smaller share of the method's time. Default: 2.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(_FAILING),
+    help="Exit with 1 if there is a finding of this severity or a heavier one.",
+)
+@unit_option
+@output_options
+def command(
+    files: TraceOptions,
+    method: str | None,
+    calls: ChosenCalls,
+    only: tuple[str, ...],
+    least: float,
+    fail_on: str | None,
+    unit: str | None,
+    output: OutputOptions,
+) -> int:
+    """Tell why the runs in DUMP take their time, and what to do.
+
+    Each finding names the time at stake with its 95 % interval over the runs, the operators and
+    lines, what it was told from, what to do, and how sure it is: measured (this run shows it),
+    likely (the time is measured, its reason is told from the program), or possible (other reasons
+    would look the same). Each has a section in the documentation, by its name:
+    https://etscope.github.io/etscope/findings/
+
+    With the ETRecord of the export (-r) far more is found. --format md is for pull requests.
+    """
+    from etscope.analysis.explain.explain import explain
+    from etscope.analysis.explain.explain_table import explanation_table
+    from etscope.analysis.explain.facts import Facts
+    from etscope.model.finding import SEVERITIES
+
+    trace = calls.of(files.open())
+    scale, share = time_scale(files.source_unit, unit), least / 100
+    found = [
+        (facts, explain(facts, share, only))
+        for profile in chosen_profiles(trace, method)
+        for facts in [Facts(trace, profile, scale)]
+    ]
+    tables = [explanation_table(facts, findings, files.named, share) for facts, findings in found]
+    output.write_tables(tables, default=("finding", "time", "share", "low", "high", "sureness"))
+    heavy = () if fail_on is None else SEVERITIES[: _FAILING.index(fail_on) + 1]
+    return int(any(one.severity in heavy for _, findings in found for one in findings))
