@@ -155,8 +155,8 @@ def choice_option(name: str, words: Iterable[str], help: str) -> _Option:
 calibration_option = file_option(
     "--calibration",
     metavar="JSON",
-    help="The peaks of the machine, of etscope calibrate. Default: those kept for the machine of "
-    "the run.",
+    help="Peaks that etscope calibrate measured, for shares of the peak and what bounds an "
+    "operator. Default: those of the run's machine, if they are kept here.",
 )
 columns_option = click.option(
     "--columns", metavar="NAME,…", callback=comma_separated, help="Show these columns, in order."
@@ -269,15 +269,9 @@ def view_options(function: Function, *, of_peaks: bool = True) -> Function:
         help="Show the FLOPs and bytes of each row, the rates at which they were done, and with a "
         "calibration the share of the peak and what bounds the row.",
     )
-    calibration = file_option(
-        "--calibration",
-        metavar="JSON",
-        help="Peaks that etscope calibrate measured, for shares of the peak and what bounds a row. "
-        "Default: those of the run's machine, if they are kept here.",
-    )
     options = (by, select_option, *TABLE_OPTIONS, work)
     if of_peaks:
-        return as_one_parameter(function, "view", ViewOptions, (*options, calibration))
+        return as_one_parameter(function, "view", ViewOptions, (*options, calibration_option))
     names = {field.name for field in fields(ViewOptions)} - {"calibration"}
     return as_one_parameter(function, "view", ViewOptions, options, names)
 

@@ -142,9 +142,7 @@ def _decades(values: Sequence[float]) -> tuple[float, float]:
     return 10.0**low, 10.0 ** max(high, low + 2)
 
 
-def _draw_ceilings(
-    axes: Any, found: Roofline, across: tuple[float, float], floor: float
-) -> None:
+def _draw_ceilings(axes: Any, found: Roofline, across: tuple[float, float], floor: float) -> None:
     if found.ceilings is None:
         return
     low, high = across
@@ -221,7 +219,9 @@ def _about(members: Sequence[RooflinePoint]) -> str:
     if time > 0:
         share = sum(one.ns * (one.limits.share or 0) for one in known if one.limits) / time
         peak = f", {share:.1%} of the peak"
-    return f"{_cut(_name(members[0]))}{count}: {sum(o.share for o in members):.1%} of the time{peak}"
+    return (
+        f"{_cut(_name(members[0]))}{count}: {sum(o.share for o in members):.1%} of the time{peak}"
+    )
 
 
 def _cut(text: str) -> str:
