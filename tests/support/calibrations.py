@@ -30,7 +30,7 @@ def peaks(threads: int, factor: float = 1.0) -> Peaks:
         tuple(
             GemmPoint(name, 256, 256, 256, measured(rate * factor)) for name, rate in rates.items()
         ),
-        tuple(MemoryPoint("add", size, measured(rate * factor)) for size, rate in memory),
+        tuple(MemoryPoint(size, measured(rate * factor)) for size, rate in memory),
         measured(200.0),
         measured(2000.0),
     )

@@ -141,8 +141,8 @@ class Roofline:
         moving, unknown = self.of_place(MOVES), self.of_place(UNKNOWN)
         if moving:
             yield (
-                f"{self._counted(moving)} no FLOPs, as only data is moved: at the left border, at the "
-                "height of the bandwidth achieved."
+                f"{self._counted(moving)} no FLOPs, as they only move data: at the left border, "
+                "at the height of the bandwidth achieved."
             )
         if unknown:
             reasons = dict.fromkeys(point.reason for point in unknown if point.reason is not None)
