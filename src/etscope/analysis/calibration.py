@@ -6,7 +6,7 @@ chain of equal operators, each of which takes the output of the one before:
 
     gemm_float32_512   PRODUCTS products [ROWS, 512] by [512, 512], in one delegate
     adds_2             2 additions of arrays [rows, COLUMNS], in one delegate
-    kernels_8          8 instructions, each of a portable kernel
+    kernels_4          4 instructions, each of a portable kernel
     delegates_2        2 calls of delegates, each of one operator
 
 Of the last three there are a short chain and a long one: the difference of their times is that of
@@ -28,9 +28,10 @@ GEMM, ADDITIONS, KERNELS, DELEGATES = "gemm", "adds", "kernels", "delegates"
 
 ROWS = 256  # of the activations
 PRODUCTS = 3
-WIDTHS = (512, 1024)
+# Small products are done before another process gets the core; large ones fill many cores.
+WIDTHS = (256, 1024)
 COLUMNS = 1024  # of the arrays of additions
-CHAINS = {ADDITIONS: (2, 10), KERNELS: (8, 40), DELEGATES: (2, 18)}
+CHAINS = {ADDITIONS: (2, 10), KERNELS: (4, 36), DELEGATES: (2, 10)}
 WORKING_SETS = tuple((16 << 10) * 4**step for step in range(8))  # bytes: 16 KiB to 256 MiB
 
 # An addition reads two arrays and writes one, in the place of one of the two.

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.profile.trace import Trace
-from etscope.analysis.work.limits import BOUNDS, OVERHEAD_SHARE, ProfileLimits, given_or_found
+from etscope.analysis.work.limits import BOUNDS, OVERHEAD_SHARE, ProfileLimits
 from etscope.analysis.work.profile_work import ProfileWork, profile_work
+from etscope.analysis.work.roofline import given_or_found
 from etscope.errors import FormatError
 from etscope.fleet._dataset import WANTED_BY
 from etscope.formats.calibration import Calibration, calibrations_folder

@@ -1,8 +1,7 @@
 """The interfaces of web/src/document.ts, read from its text, and a document held against them.
 
-Only the TypeScript that this file uses is known: interfaces (extended ones, too), type aliases,
-unions, arrays, tuples, `Record<string, T>`, literals and inline objects. Anything else is an error
-of the test.
+Only the TypeScript that this file uses is known: interfaces, type aliases, unions, arrays, tuples,
+`Record<string, T>`, literals and inline objects. Anything else is an error of the test.
 """
 
 from __future__ import annotations
@@ -25,15 +24,11 @@ class Contract:
         text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
         self.constants = dict(re.findall(r"export const (\w+) = (\"[^\"]*\");", text))
         self.types: dict[str, Type] = {}
-        interface = r"export interface (\w+) (?:extends (\w+) )?(\{.*?\n\})"
-        extended: dict[str, str] = {}
-        for name, of, body in re.findall(interface, text, re.DOTALL):
-            self.types[name] = _Parser(body).type()
-            if of:
-                extended[name] = of
-        for name, of in extended.items():  # what is extended extends nothing itself
-            (_, inherited), (_, own) = self.types[of], self.types[name]
-            self.types[name] = ("object", {**inherited, **own})
+        interface = re.compile(r"export interface (\w+) (?:extends (\w+) )?(\{.*?\n\})", re.DOTALL)
+        bodies: dict[str, str] = {}
+        for name, above, body in interface.findall(text):  # what it extends stands above it
+            bodies[name] = body if not above else bodies[above].rstrip("}") + body.lstrip("{")
+            self.types[name] = _Parser(bodies[name]).type()
         for name, body in re.findall(r"export type (\w+) =(.*?);\n", text, re.DOTALL):
             self.types[name] = _Parser(body).type()
 

@@ -20,7 +20,8 @@ calibrate` measures the peaks:
   kernel's dispatch, or of a delegate's call with one tiny operator.
 
 A row's share of the peak is the time of the roofline by the measured one. Bytes are counted once,
-as read from where all of the call fits: a share above 1 says that some came from a faster level.
+as read from where all of the call fits: a share above 1 says that some came from a faster level, or
+that other work slowed the measurement of the peak, which the marks of a calibration tell.
 
 A row is bound by "overhead" if the third limit is larger than the roofline and explains a quarter
 of its time or more (the overheads are measured without a trace; each event of a traced run costs
@@ -33,7 +34,6 @@ share and no bound.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -45,17 +45,13 @@ from etscope.analysis.work.formulas import FLOATS
 from etscope.analysis.work.operation import NO_WORK, Work
 from etscope.analysis.work.profile_work import ProfileWork, profile_work
 from etscope.errors import UsageError
-from etscope.formats.bytes.files import PathLike
 from etscope.formats.calibration import (
     FLOAT16,
     FLOAT32,
     INT8,
-    VARIABLE,
     Calibration,
     MemoryLevel,
     Peaks,
-    find_calibration,
-    read_calibration,
 )
 from etscope.formats.program.scalar_type import scalar_type_of
 from etscope.formats.run_json import SavedRun
@@ -292,17 +288,6 @@ def profile_limits(
     run = trace.saved_run
     threads = None if run is None else run.count("threads")
     return None if work is None else ProfileLimits(work, source, calibration, threads, run)
-
-
-def given_or_found(path: PathLike | None, run: SavedRun | None) -> Calibration | None:
-    """Return the calibration of a file, or that which was kept for the machine of a run; None if
-    there is none. A run without run.json may be of any machine: only a file that was named is taken
-    for it. Raises as `read_calibration`."""
-    if path is not None:
-        return read_calibration(path)
-    if run is None and VARIABLE not in os.environ:
-        return None
-    return find_calibration(run)
 
 
 def calibration_notes(limits: ProfileLimits) -> Iterator[str]:

@@ -293,7 +293,8 @@ class ViewOptions:
         Raises `MissingDataError` if a text has columns of them and no work is known, or if they are
         asked for by what needs a calibration, and there is none.
         """
-        from etscope.analysis.work.limits import given_or_found, profile_limits
+        from etscope.analysis.work.limits import profile_limits
+        from etscope.analysis.work.roofline import given_or_found
         from etscope.errors import MissingDataError
 
         if not self.shows_work and self.calibration is None and not for_programs:
