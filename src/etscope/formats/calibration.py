@@ -337,9 +337,10 @@ class Calibration:
 
 def _cpu_of_lab(run: SavedRun) -> str:
     """The CPU of the lab's facts of a device."""
-    environment = run.content.get("environment")
-    cpu = environment.get("cpu") if isinstance(environment, dict) else None
-    return cpu if isinstance(cpu, str) else ""
+    found = run.content.get("environment")
+    for key in ("device", "cpu"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""
 
 
 def caches_of(files: Mapping[str, str]) -> tuple[Cache, ...]:
@@ -591,13 +592,10 @@ def keep_calibration(calibration: Calibration) -> Path:
     """Write a calibration to the folder of those that are found without an option, in the place of
     an earlier one of the same machine, runner and version; return its path."""
     device = calibration.device
-    parts = (
-        device.cpu or device.name or device.architecture or "unknown",
-        f"{device.cores or 0}-cores",
-        calibration.runner,
-        calibration.executorch or "unknown",
-    )
-    name = "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in parts)
+    cores = f"{device.cores} cores" if device.cores else ""
+    parts = (device.name, device.cpu, cores, calibration.runner, calibration.executorch or "")
+    words = (re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-.")[:60] for part in parts)
+    name = "-".join(filter(None, words))
     path = make_folder(calibrations_folder()) / f"{name}.json"
     write_calibration(calibration, path)
     return path
@@ -608,8 +606,8 @@ def find_calibration(run: SavedRun | None = None) -> Calibration | None:
     is of this machine.
 
     It is the file that `$ETSCOPE_CALIBRATION` names; else, of those that were kept for a machine
-    with the same CPU and number of cores, the one with the fewest mismatches, the newest of equal
-    ones. None if there is none, or if the CPU of the run is not known.
+    with the same CPU and number of cores, that of the lab's device of the run, the one with the
+    fewest mismatches, the newest. None if there is none, or if the CPU of the run is not known.
 
     Raises as `read_calibration` for a file that the variable names, `UsageError` if it is empty;
     files of the folder that cannot be read are passed over.
@@ -634,8 +632,9 @@ def find_calibration(run: SavedRun | None = None) -> Calibration | None:
         if calibration.is_of_machine(cpu, conditions.cores if conditions is not None else None):
             found.append(calibration)
 
-    def fit(calibration: Calibration) -> tuple[int, datetime]:
+    def fit(calibration: Calibration) -> tuple[bool, int, datetime]:
         differences = 0 if run is None else len(calibration.mismatch_with(run))
-        return -differences, calibration.measured_at
+        named = run is not None and calibration.device.name == run.text("device")
+        return named, -differences, calibration.measured_at
 
     return max(found, key=fit, default=None)
