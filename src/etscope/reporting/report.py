@@ -22,7 +22,7 @@ from etscope.analysis.generation.pace import (
 from etscope.analysis.numerics.runs import OtherInputsError
 from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.trace import Trace
-from etscope.analysis.work.limits import given_or_found
+from etscope.analysis.work.roofline import given_or_found
 from etscope.errors import (
     EtscopeError,
     EtscopeWarning,

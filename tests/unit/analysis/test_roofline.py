@@ -39,7 +39,9 @@ from tests.support.calibrations import calibration
 MS = Scale(TimeScale.NS, TimeScale.MS)
 
 
-def row(ns: int, name: str = "mm.out", kind: str = "kernel", number: int = 0, depth: int = 0) -> Row:
+def row(
+    ns: int, name: str = "mm.out", kind: str = "kernel", number: int = 0, depth: int = 0
+) -> Row:
     ticks = np.full(2, ns)
     return Row(kind, name, ticks, np.ones(2, int), instruction_id=number, depth=depth)
 
@@ -205,7 +207,10 @@ def test_ceilings_are_those_of_the_calibration() -> None:
     ceilings = roofline(profile, limits, TimeScale.NS).ceilings
     assert ceilings is not None
     assert ceilings.compute == (("float32", 100), ("8da4w", 200), ("int8", 400))
-    assert [(one.name, one.bytes_per_s) for one in ceilings.memory] == [("L1", 5e10), ("memory", 1e10)]
+    assert [(one.name, one.bytes_per_s) for one in ceilings.memory] == [
+        ("L1", 5e10),
+        ("memory", 1e10),
+    ]
     assert any("Test CPU" in note for note in ceilings.notes)
 
 

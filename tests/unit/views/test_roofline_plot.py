@@ -48,7 +48,7 @@ def test_dots_are_where_their_numbers_say(found: Roofline) -> None:
 def test_ceilings_meet_at_their_knees(found: Roofline) -> None:
     (axes,) = roofline_figure([found]).axes
     lines = [np.asarray(line.get_data()).T.tolist() for line in axes.lines]
-    low, high = axes.get_xlim()
+    _, high = axes.get_xlim()
     assert len(lines) == 5
     for (start, end), rate in zip(lines[:2], (50, 10), strict=True):
         assert start[1] / start[0] == pytest.approx(rate) == pytest.approx(end[1] / end[0])

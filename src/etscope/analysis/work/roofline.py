@@ -7,6 +7,7 @@ one without work, as one whose work is not known, or as time outside the operato
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +19,15 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.work.limits import Limits, ProfileLimits, calibration_notes
 from etscope.analysis.work.operation import Work
 from etscope.errors import UsageError
-from etscope.formats.calibration import MemoryLevel
+from etscope.formats.bytes.files import PathLike
+from etscope.formats.calibration import (
+    VARIABLE,
+    Calibration,
+    MemoryLevel,
+    find_calibration,
+    read_calibration,
+)
+from etscope.formats.run_json import SavedRun
 from etscope.units import TimeScale
 
 COMPUTES, MOVES, NO_WORK, UNKNOWN, OUTSIDE = (
@@ -326,3 +335,14 @@ def _group(operator: _Operator, by: str) -> str:
         return group_name(operator.group, operator.row, by)
     path = operator.row.attribution.module
     return "(no module)" if path is None else path or "(root)"
+
+
+def given_or_found(path: PathLike | None, run: SavedRun | None) -> Calibration | None:
+    """Return the calibration of a file, or that which was kept for the machine of a run; None if
+    there is none. A run without run.json may be of any machine: only a file that was named is taken
+    for it. Raises as `read_calibration`."""
+    if path is not None:
+        return read_calibration(path)
+    if run is None and VARIABLE not in os.environ:
+        return None
+    return find_calibration(run)

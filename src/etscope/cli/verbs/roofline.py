@@ -69,8 +69,8 @@ def command(
     and Parquet have one table: a row for each operator. The picture with all names is in etscope
     report.
     """
-    from etscope.analysis.work.limits import given_or_found, profile_limits
-    from etscope.analysis.work.roofline import SCHEMA, roofline
+    from etscope.analysis.work.limits import profile_limits
+    from etscope.analysis.work.roofline import SCHEMA, given_or_found, roofline
     from etscope.analysis.work.roofline_table import operators_table, roofline_report
     from etscope.errors import MissingDataError
     from etscope.model.table import joined
