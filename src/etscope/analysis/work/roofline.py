@@ -150,7 +150,7 @@ class Roofline:
         moving, unknown = self.of_place(MOVES), self.of_place(UNKNOWN)
         if moving:
             yield (
-                f"{self._counted(moving)} no FLOPs, as they only move data: at the left border, "
+                f"{self._counted(moving)} no FLOPs, only bytes that are moved: at the left border, "
                 "at the height of the bandwidth achieved."
             )
         if unknown:
