@@ -243,7 +243,7 @@ export interface ExplanationDoc {
   sureness: "measured" | "likely" | "possible";
   evidence: string[];
   sites: SiteDoc[];
-  remedies: { text: string; change: string | null }[];
+  remedies: { text: string; change: string | null; arguments: Record<string, string | number> }[];
   low: number | null;
   high: number | null;
 }
