@@ -38,7 +38,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from etscope.errors import EtscopeError, FormatError, UsageError, VersionError, reading
+from etscope.errors import EtscopeError, FormatError, VersionError, reading
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder, open_source
 from etscope.formats.conditions import Conditions, conditions_here
 from etscope.formats.exported_program.exported_json import parse_json
@@ -46,6 +46,7 @@ from etscope.formats.run_json import SavedRun
 
 SCHEMA = "etscope.calibration/1"
 VARIABLE = "ETSCOPE_CALIBRATION"
+CALIBRATION_JSON = "calibration.json"  # beside the run.json of a job of the lab
 FLOAT32, FLOAT16, INT8, INT8_INT4 = "float32", "float16", "int8", "8da4w"
 DTYPES = (FLOAT32, FLOAT16, INT8, INT8_INT4)
 
@@ -605,18 +606,21 @@ def find_calibration(run: SavedRun | None = None) -> Calibration | None:
     """Find the calibration for the machine of a saved run, or for this machine if `run` is None or
     is of this machine.
 
-    It is the file that `$ETSCOPE_CALIBRATION` names; else, of those that were kept for a machine
-    with the same CPU and number of cores, that of the lab's device of the run, the one with the
-    fewest mismatches, the newest. None if there is none, or if the CPU of the run is not known.
+    It is the file that `$ETSCOPE_CALIBRATION` names, none if that is empty; else the one that the
+    lab kept beside the run.json; else, of those that were kept for a machine with the same CPU and
+    number of cores, that of the lab's device of the run, the one with the fewest mismatches, the
+    newest. None if there is none, or if the CPU of the run is not known.
 
-    Raises as `read_calibration` for a file that the variable names, `UsageError` if it is empty;
-    files of the folder that cannot be read are passed over.
+    Raises as `read_calibration` for the first two; files of the folder that cannot be read are
+    passed over.
     """
     named = os.environ.get(VARIABLE)
     if named is not None:
-        if not named:
-            raise UsageError(f"${VARIABLE} is empty", hint="name a calibration, or unset it")
-        return read_calibration(named)
+        return read_calibration(named) if named else None
+    if run is not None and run.path is not None:
+        beside = Path(run.path).with_name(CALIBRATION_JSON)
+        if beside.is_file():
+            return read_calibration(beside)
     conditions = conditions_here() if run is None else run.conditions
     cpu = conditions.cpu if conditions is not None else ""
     if run is not None and not cpu:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from etscope.errors import FormatError, MissingFileError, UsageError, VersionError
+from etscope.errors import FormatError, MissingFileError, VersionError
 from etscope.formats.calibration import (
     Cache,
     CalibratedDevice,
@@ -339,5 +339,17 @@ def test_a_variable_names_the_calibration(
     found = find_calibration(run())
     assert found is not None and found.marks == ("mine",)
     monkeypatch.setenv("ETSCOPE_CALIBRATION", "")
-    with pytest.raises(UsageError, match="is empty"):
-        find_calibration()
+    assert find_calibration(run()) is None
+
+
+def test_the_calibration_beside_a_run_is_of_its_device(cache: Path, tmp_path: Path) -> None:
+    keep_calibration(CALIBRATION)
+    job = SavedRun(run().content, str(tmp_path / "run.json"))
+    found = find_calibration(job)
+    assert found is not None and found.marks == CALIBRATION.marks
+    write_calibration(replace(CALIBRATION, marks=("beside",)), tmp_path / "calibration.json")
+    found = find_calibration(job)
+    assert found is not None and found.marks == ("beside",)
+    (tmp_path / "calibration.json").write_text("{}")
+    with pytest.raises(FormatError, match="'schema' is missing"):
+        find_calibration(job)

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from etscope.cli.lab.options import LabOptions, lab_options
-from etscope.cli.options.calibration import CalibrationArguments, calibration_options
+from etscope.cli.options.calibration import (
+    CalibrationArguments,
+    calibration_options,
+    warn_of_marks,
+)
 from etscope.cli.options.common import FILE, output_options
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import LabError, UsageError
@@ -99,11 +103,9 @@ def calibrate(
     calibrations are kept in the user's cache folder, where reports of the devices' jobs that are
     made on this machine find them. Exit code 5 if a device could not be measured.
     """
-    import warnings
-
     from etscope.analysis.calibration_report import SCHEMA, calibration_report
     from etscope.cli.output.progress import counting, progress
-    from etscope.errors import EtscopeError, EtscopeWarning
+    from etscope.errors import EtscopeError
     from etscope.formats.calibration import keep_calibration
     from etscope.lab.devices.calibration import calibrate_device
     from etscope.lab.lab import Lab
@@ -130,8 +132,7 @@ def calibrate(
             failed += 1
             click.echo(f"{name} could not be measured: {error}", err=True)
             continue
-        for mark in measured.marks:
-            warnings.warn(f"{name}: {mark}", EtscopeWarning, stacklevel=1)
+        warn_of_marks(measured, output, name)
         click.echo(f"{name}: kept in {keep_calibration(measured)}", err=True)
         found.append(calibration_report(measured))
     if found:

@@ -1,4 +1,4 @@
-"""Options of `etscope calibrate` and `etscope lab calibrate`."""
+"""Options of `etscope calibrate` and `etscope lab calibrate`, and their warnings."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import click
 from etscope.cli.options.common import RUNNERS, Function, as_one_parameter
 
 if TYPE_CHECKING:
+    from etscope.cli.output.tables import OutputOptions
+    from etscope.formats.calibration import Calibration
     from etscope.run.calibration import CalibrationOptions
 
 
@@ -31,6 +33,17 @@ class CalibrationArguments:
 def calibration_options(function: Function) -> Function:
     """Add the options of measuring to a command, which gets them as `options`."""
     return as_one_parameter(function, "options", CalibrationArguments, _OPTIONS)
+
+
+def warn_of_marks(calibration: Calibration, output: OutputOptions, device: str = "") -> None:
+    """Warn of the marks, which are in every output, if that is a file."""
+    import warnings
+
+    from etscope.errors import EtscopeWarning
+
+    for mark in calibration.marks if output.path != "-" else ():
+        text = f"{device}: {mark}" if device else mark
+        warnings.warn(text, EtscopeWarning, stacklevel=2)
 
 
 _OPTIONS = (

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import click
 
-from etscope.cli.options.calibration import CalibrationArguments, calibration_options
+from etscope.cli.options.calibration import (
+    CalibrationArguments,
+    calibration_options,
+    warn_of_marks,
+)
 from etscope.cli.options.common import FILE, output_options
 from etscope.cli.output.tables import OutputOptions
 
@@ -62,11 +66,8 @@ def command(
 def _measure(
     arguments: CalibrationArguments, program: str | None, save: str | None, output: OutputOptions
 ) -> int:
-    import warnings
-
     from etscope.analysis.calibration_report import SCHEMA, calibration_report
     from etscope.cli.output.progress import counting, progress
-    from etscope.errors import EtscopeWarning
     from etscope.formats.calibration import keep_calibration, write_calibration
     from etscope.quiet import quiet
     from etscope.run.calibration import calibrate, find_program
@@ -78,8 +79,7 @@ def _measure(
             program = str(find_program())
     with counting("measuring") as told:
         found = calibrate(program, options, told=told)
-    for mark in found.marks:
-        warnings.warn(mark, EtscopeWarning, stacklevel=1)
+    warn_of_marks(found, output)
     if save is None:
         path = str(keep_calibration(found))
     else:
