@@ -12,7 +12,20 @@ from functools import cache
 
 from etscope.analysis.explain.rule import Rule
 
-_MODULES = ("not_delegated",)
+_MODULES = (
+    "not_delegated",
+    "portable_kernels",
+    "first_run",
+    "threads",
+    "unsteady",
+    "small_operators",
+    "memory_bound_decode",
+    "float_weights",
+    "whole_caches",
+    "outside_instructions",
+    "delegate_rest",
+    "unknown_work",
+)
 
 
 @cache
