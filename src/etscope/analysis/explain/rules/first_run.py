@@ -77,9 +77,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
         Severity.FACT if in_dump is None else Severity.PROBLEM,
         sentence,
         facts.profile.method,
-        Quantity(
-            float(facts.scale(more / _ns_per_tick(facts))), facts.scale.unit, more / found.first
-        ),
+        Quantity(value, facts.scale.unit, more / found.first),
         None if in_dump is None else in_dump.place,
         ("run", "--warmup", "10") if facts.profile.phase is None else ("generate", "--warmup", "1"),
         Explanation(Sureness.MEASURED, tuple(evidence), sites, tuple(_remedies(facts))),

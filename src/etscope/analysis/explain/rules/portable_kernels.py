@@ -110,8 +110,8 @@ def _remedies(facts: Facts, members: Sequence[Member], is_known: bool) -> Iterat
     if any(leaf.name == "addmm.out" for _, leaf in members):
         yield Remedy(
             "Keep linear layers whole, which have an optimised kernel, in place of addmm, which "
-            "has none: `EdgeCompileConfig(preserve_ops=[torch.ops.aten.linear.default])` in "
-            "`to_edge`."
+            "has none: `EdgeCompileConfig(preserve_ops=[torch.ops.aten.linear.default])` as "
+            "`compile_config`."
         )
     if not is_known and any(leaf.name in _OPTIMIZED for _, leaf in members):
         yield Remedy(

@@ -49,14 +49,15 @@ def _of_kind(facts: Facts, groups: Sequence[InstructionRows], noun: str) -> Iter
     small = [
         group
         for group in groups
-        if group.head.ticks.mean() < _TIMES * cost.ticks * group.head.calls.mean()
+        if np.median(group.head.ticks) < _TIMES * cost.ticks * group.head.calls.mean()
     ]
     if len(small) < _FEWEST:
         return
     ticks: Ticks = np.sum(
         [np.minimum(group.head.ticks, cost.ticks * group.head.calls) for group in small], axis=0
     )
-    if facts.time.share(float(ticks.mean())) < _SHARE:
+    # By medians: one run that was interrupted would hide it.
+    if np.median(ticks) < _SHARE * np.median(facts.profile.total):
         return
     calls = sum(float(group.head.calls.mean()) for group in small)
     members = [(group, leaf) for group in small for leaf in group.leaves]
@@ -114,13 +115,15 @@ def _measured(facts: Facts, groups: Sequence[InstructionRows], noun: str) -> _Co
         if work is None or work.unknown or work.is_bound or not calls:
             continue
         if work.flops <= _NOTHING_FLOPS * calls and work.traffic.total <= _NOTHING_BYTES * calls:
-            idle.append(float(group.head.ticks.mean()) / calls)
+            idle.append(float(np.median(group.head.ticks)) / calls)
     if len(idle) < 3:
         return None
     ticks = float(np.median(idle))
+    ns = facts.ns(ticks)
+    each = f"{ticks:,.0f} cycles" if ns is None else f"{ns / 1e3:.3g} us"
     known_by = (
         f"{len(idle):,} {noun}s of this run that read and write at most {_NOTHING_BYTES} bytes "
-        f"take {facts.time.text(ticks)} each (median, traced)"
+        f"take {each} each (median, traced)"
     )
     return _Cost(ticks, known_by, Sureness.LIKELY)
 
@@ -132,8 +135,8 @@ def _remedies(facts: Facts, members: Sequence[Member], noun: str) -> Iterator[Re
     line, count = lines.most_common(1)[0] if lines else ("", 0)
     if count >= max(_FEWEST, _ONE_LINE * len(members)):
         yield Remedy(
-            f"{line} makes {format_share(count / len(members))} of them: a loop in Python, which "
-            "export writes out. Compute all steps in one operator (stack them, and use a matrix "
+            f"{line} makes {format_share(count / len(members))} of them: a loop, which export "
+            "writes out step by step. Compute all steps in one operator (stack them, and use a matrix "
             "product or `torch.einsum`), or take several steps a run."
         )
     if noun == "delegate call":
