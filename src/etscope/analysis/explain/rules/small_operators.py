@@ -136,8 +136,8 @@ def _remedies(facts: Facts, members: Sequence[Member], noun: str) -> Iterator[Re
     if count >= max(_FEWEST, _ONE_LINE * len(members)):
         yield Remedy(
             f"{line} makes {format_share(count / len(members))} of them: a loop, which export "
-            "writes out step by step. Compute all steps in one operator (stack them, and use a matrix "
-            "product or `torch.einsum`), or take several steps a run."
+            "writes out step by step. Compute all steps in one operator (stack them, and use a "
+            "matrix product or `torch.einsum`), or take several steps a run."
         )
     if noun == "delegate call":
         yield Remedy(
