@@ -13,7 +13,7 @@ from etscope.formats.generation import DECODE
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.units import format_share
 
-_SHARE = 0.5  # of the method's time
+_SHARE = 0.3  # of the method's time
 _LEAST_FLOPS = 1e6  # of an operator: the time of a smaller one is not its work
 # FLOPs for each byte, above which processors compute, and do not wait for memory.
 _INTENSITY = 8.0
