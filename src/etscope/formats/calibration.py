@@ -12,18 +12,18 @@ of ExecuTorch.
        {"threads": 2,
         "gemm": [{"dtype": "float32", "m": 256, "k": 1024, "n": 1024,
                   "flop_per_s": {"median": 9.1e10, "low": 9.0e10, "high": 9.2e10, "rounds": 7}}],
-        "memory": [{"kernel": "add", "working_set_bytes": 65536,
+        "memory": [{"working_set_bytes": 65536,
                     "bytes_per_s": {"median": 8.8e10, "low": …, "high": …, "rounds": 7}}],
         "dispatch_ns": {"median": 210.0, …}, "delegate_call_ns": {"median": 1900.0, …}}]}
 
 `low` and `high` are the quartiles of the rounds. A GEMM multiplies activations [m, k] and weights
 [k, n], which are 2 m k n FLOP (a multiplication and an addition each); `dtype` is torch's name, of
 "int8" both sides, and "8da4w" int8 activations, quantised as the program runs, and int4 weights.
-Bytes are those that a kernel reads and writes, each input and output once: of "add" x + y of
-float32 (two reads, a write), of "matvec" the weights of one row [1, k] times [k, n] (a read).
-`dispatch_ns` is what an instruction with one tiny portable kernel takes, `delegate_call_ns` what a
-call of a delegate with one tiny operator takes, neither of them traced. Each of `count`
-caches is shared by `cores` cores. What is not known or was not measured is null or missing.
+Bytes are those that an addition of two arrays of float32 reads and writes, whose sum replaces one
+of them: three times half of the working set. `dispatch_ns` is what an instruction with one tiny
+portable kernel takes, `delegate_call_ns` what a call of a delegate with one tiny operator takes,
+neither of them traced. Each of `count` caches is shared by `cores` cores. What is not known or was
+not measured is null or missing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,6 @@ SCHEMA = "etscope.calibration/1"
 VARIABLE = "ETSCOPE_CALIBRATION"
 FLOAT32, FLOAT16, INT8, INT8_INT4 = "float32", "float16", "int8", "8da4w"
 DTYPES = (FLOAT32, FLOAT16, INT8, INT8_INT4)
-ADD, MATVEC = "add", "matvec"
-KERNELS = (ADD, MATVEC)
 
 CACHE_FILES = tuple(
     f"/sys/devices/system/cpu/cpu*/cache/index*/{name}"
@@ -95,10 +93,9 @@ class GemmPoint:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPoint:
-    """The rate, bytes/s, at which a kernel of `KERNELS` reads and writes arrays that are
-    `working_set_bytes` together."""
+    """The rate, bytes/s, at which an addition reads and writes arrays that are `working_set_bytes`
+    together."""
 
-    kernel: str
     working_set_bytes: int
     bytes_per_s: Estimate
 
@@ -179,22 +176,28 @@ class Peaks:
         return max(rates, default=None)
 
     def bandwidth(self, working_set_bytes: float) -> float | None:
-        """Return the rate of reading and writing arrays of that size together, bytes/s: of the
-        kernel that is faster there, between two measured sizes on a line over the size's logarithm,
-        and beyond them as at the nearest. None if it was not measured."""
-        rates = [
-            _between(points, working_set_bytes)
-            for kernel in KERNELS
-            if (points := self._points(kernel))
-        ]
-        return max(rates, default=None)
+        """Return the rate of reading and writing arrays of that size together, bytes/s: between two
+        measured sizes on a line over the size's logarithm, and beyond them as at the nearest. None
+        if it was not measured."""
+        points = self._sorted_memory
+        sizes = [point.working_set_bytes for point in points]
+        rates = [point.bytes_per_s.median for point in points]
+        after = bisect_left(sizes, working_set_bytes)
+        if not points:
+            return None
+        if after == 0 or after == len(points):
+            return rates[min(after, len(points) - 1)]
+        low, high = sizes[after - 1], sizes[after]
+        share = math.log(working_set_bytes / low) / math.log(high / low)
+        return rates[after - 1] + share * (rates[after] - rates[after - 1])
 
     def memory_levels(self, caches: Sequence[Cache]) -> tuple[MemoryLevel, ...]:
         """Return the ceilings, the smallest level of memory first.
 
-        A level's is the best rate of working sets that fit into it and not into the one before. If
+        A level's is the best rate of working sets that fit into it and not into the one before, or
+        that of a larger level if it is better: the smallest arrays do not fill a kernel's time. If
         the caches are not known there are two: "cache", the best of all, and "memory", that of the
-        largest working set of each kernel.
+        largest working set.
         """
         if not self.memory:
             return ()
@@ -212,13 +215,16 @@ class Peaks:
         # The last cache still serves a part of a working set that is little larger.
         rates = self._rates(4 * below, math.inf) if below else []
         if not rates:
-            last = [points[-1] for kernel in KERNELS if (points := self._points(kernel))]
-            rates = [point.bytes_per_s.median for point in last]
+            rates = [self._sorted_memory[-1].bytes_per_s.median]
         if not found:
             best = max(point.bytes_per_s.median for point in self.memory)
             smallest = min(point.working_set_bytes for point in self.memory)
             found = [MemoryLevel("cache", smallest, best)]
-        return (*found, MemoryLevel("memory", None, max(rates)))
+        levels = [MemoryLevel("memory", None, max(rates))]
+        for one in reversed(found):
+            best = max(one.bytes_per_s, levels[0].bytes_per_s)
+            levels.insert(0, replace(one, bytes_per_s=best))
+        return tuple(levels)
 
     def estimates(self) -> Iterator[tuple[str, Estimate]]:
         """Yield every number that was measured, with its name in words."""
@@ -226,15 +232,16 @@ class Peaks:
             size = f"[{product.m}, {product.k}] by [{product.k}, {product.n}]"
             yield f"the product of {size} in {product.dtype}", product.flop_per_s
         for point in self.memory:
-            yield f"{point.kernel} of {point.working_set_bytes:,} bytes", point.bytes_per_s
+            size = f"{point.working_set_bytes >> 10:,} KiB"
+            yield f"memory with a working set of {size}", point.bytes_per_s
         if self.dispatch is not None:
             yield "the dispatch of a kernel", self.dispatch
         if self.delegate_call is not None:
             yield "the call of a delegate", self.delegate_call
 
-    def _points(self, kernel: str) -> list[MemoryPoint]:
-        found = [point for point in self.memory if point.kernel == kernel]
-        return sorted(found, key=lambda point: point.working_set_bytes)
+    @property
+    def _sorted_memory(self) -> list[MemoryPoint]:
+        return sorted(self.memory, key=lambda point: point.working_set_bytes)
 
     def _rates(self, above: float, up_to: float) -> list[float]:
         return [
@@ -242,18 +249,6 @@ class Peaks:
             for point in self.memory
             if above < point.working_set_bytes <= up_to
         ]
-
-
-def _between(points: Sequence[MemoryPoint], size: float) -> float:
-    """The rate at a size; `points` are sorted by theirs."""
-    sizes = [point.working_set_bytes for point in points]
-    rates = [point.bytes_per_s.median for point in points]
-    after = bisect_left(sizes, size)
-    if after == 0 or after == len(points):
-        return rates[min(after, len(points) - 1)]
-    low, high = sizes[after - 1], sizes[after]
-    share = math.log(size / low) / math.log(high / low)
-    return rates[after - 1] + share * (rates[after] - rates[after - 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,7 +459,6 @@ def _peaks(given: _Member) -> Peaks:
         ),
         memory=tuple(
             MemoryPoint(
-                kernel=one.get("kernel").text(KERNELS),
                 working_set_bytes=one.get("working_set_bytes").count(),
                 bytes_per_s=one.get("bytes_per_s").estimate(),
             )

@@ -37,11 +37,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from etscope.analysis.profile.profile import Row
+from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
 from etscope.analysis.work.formulas import FLOATS
-from etscope.analysis.work.operation import Work
-from etscope.analysis.work.profile_work import ProfileWork
+from etscope.analysis.work.operation import NO_WORK, Work
+from etscope.analysis.work.profile_work import ProfileWork, profile_work
 from etscope.errors import UsageError
 from etscope.formats.calibration import (
     FLOAT16,
@@ -52,6 +53,7 @@ from etscope.formats.calibration import (
     Peaks,
 )
 from etscope.formats.program.scalar_type import scalar_type_of
+from etscope.formats.run_json import SavedRun
 from etscope.units import TimeScale
 
 COMPUTE, MEMORY, OVERHEAD = "compute", "memory", "overhead"
@@ -108,14 +110,15 @@ class Limits:
 class ProfileLimits:
     """The limits of the rows of a profile.
 
-    source: the unit of the dump's ticks. calibration: None for the rates alone. threads: of the
-    run; None if not known.
+    source: the unit of the dump's ticks. calibration: None for the rates alone. threads: of
+    the run; None if not known. run: what its run.json says of its machine, to warn of another.
     """
 
     work: ProfileWork
     source: TimeScale = TimeScale.NS
     calibration: Calibration | None = None
     threads: int | None = None
+    run: SavedRun | None = None
     _known: dict[int, Limits | None] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -140,18 +143,20 @@ class ProfileLimits:
         parts = list(self._parts(rows))
         if len(parts) == 1 and parts[0] is rows[0]:
             return self._of_row(parts[0])
-        work = self.work.of(rows)
-        if work is None or work.is_bound:
+        work = self.work.of(rows) or NO_WORK
+        if work.is_bound:
             return None
         known = [found for row in parts if (found := self._of_row(row)) is not None]
+        if not known:
+            return None
         bounds: dict[str, float] = {}
         for one in known:
             if one.bound is not None:
                 bounds[one.bound] = bounds.get(one.bound, 0) + one.ns
         return Limits(
             self._ns(self.work.ticks_of(rows)),
-            work.known_flops,
-            work.known_bytes,
+            None if work is NO_WORK else work.known_flops,
+            None if work is NO_WORK else work.known_bytes,
             compute_ns=_sum(one.compute_ns for one in known),
             memory_ns=_sum(one.memory_ns for one in known),
             overhead_ns=_sum(one.overhead_ns for one in known),
@@ -268,6 +273,46 @@ class ProfileLimits:
 
     def _ns(self, ticks: float) -> float:
         return float(Scale(self.source, TimeScale.NS)(ticks))
+
+
+def profile_limits(
+    trace: Trace,
+    profile: MethodProfile,
+    source: TimeScale = TimeScale.NS,
+    calibration: Calibration | None = None,
+) -> ProfileLimits | None:
+    """Return the limits of a profile's rows; None if neither a record nor a program tells its
+    work."""
+    work = profile_work(trace, profile)
+    run = trace.saved_run
+    threads = None if run is None else run.count("threads")
+    return None if work is None else ProfileLimits(work, source, calibration, threads, run)
+
+
+def calibration_notes(limits: ProfileLimits) -> Iterator[str]:
+    """Yield what a reader of the shares of the peak has to know: whose peaks they are, and what
+    speaks against them."""
+    found, peaks = limits.calibration, limits.peaks
+    if found is None or peaks is None:
+        yield (
+            "Shares of the peak, and what bounds a row, need a calibration of the machine: make "
+            "one there with etscope calibrate, or name it with --calibration."
+        )
+        return
+    threads = "" if peaks.threads is None else f", threads: {peaks.threads}"
+    yield (
+        f"Peaks: {found.device.in_words()}{threads}, measured {found.measured_at:%Y-%m-%d} "
+        f"({found.path}). peak: the share of what the machine can do at the row's FLOPs a byte; "
+        "bound: the limit that the row would run into first."
+    )
+    differences = () if limits.run is None else found.mismatch_with(limits.run)
+    if differences:
+        yield f"The calibration is not of this run: {'; '.join(differences)}."
+    conditions = None if limits.run is None else limits.run.conditions
+    if conditions is None or not conditions.cpu:
+        yield "Nothing tells which machine the run was on: the peaks may be of another."
+    if found.marks:
+        yield f"The calibration is marked: {'; '.join(found.marks)}."
 
 
 def _no_slower(dtype: str) -> str:
