@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from etscope.analysis.explain.run_graph import RunGraph
 from etscope.analysis.findings.time import Member, TimeFindings
 from etscope.analysis.graphs.partition import Partition, partition
 from etscope.analysis.profile.profile import MethodProfile
@@ -60,6 +61,14 @@ class Facts:
         if record is None or method is None or method not in record.edge_methods:
             return None
         return partition(record, method, self.program)
+
+    @cached_property
+    def run_graph(self) -> RunGraph | None:
+        """The edge program with what ran of it."""
+        method = self.profile.method
+        if self.partition is None or method is None:
+            return None
+        return RunGraph(self.partition, self.time.members, self.trace.symbols(method).graph)
 
     @cached_property
     def work(self) -> ProfileWork | None:

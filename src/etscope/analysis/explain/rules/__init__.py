@@ -14,6 +14,14 @@ from etscope.analysis.explain.rule import Rule
 
 _MODULES = (
     "not_delegated",
+    "lost_fusion",
+    "runtime_constants",
+    "float_among_quantized",
+    "cancelling_quantization",
+    "needless_copies",
+    "layout_conversions",
+    "untaken_types",
+    "outside_delegates",
     "portable_kernels",
     "first_run",
     "threads",

@@ -34,6 +34,9 @@ def _find(facts: Facts) -> Iterator[Finding]:
             f"Of {len(total):,} runs one in ten takes less than {low}, half take less than "
             f"{middle}, and one in ten takes more than {high}."
         ]
+        if found.quantity is not None and found.quantity.share is not None:
+            at_stake = facts.time.with_share(found.quantity.share * facts.time.total)
+            evidence.append(f"Of the average run {at_stake} are in doubt.")
         alike = _share_that_changes(facts, found.kind)
         if alike >= _MOSTLY:
             evidence.append(
