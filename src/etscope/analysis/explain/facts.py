@@ -80,7 +80,8 @@ class Facts:
         """The rates of the rows, and with a calibration what bounds them."""
         if self.work is None:
             return None
-        return ProfileLimits(self.work, self.scale.source, self.calibration, self.trace.saved_run)
+        run = self.trace.saved_run
+        return ProfileLimits(self.work, self.scale.source, self.calibration, self.threads, run)
 
     def work_of(self, member: Member) -> Work:
         """The work of a leaf in one run, the mean of all; none where it is not known."""

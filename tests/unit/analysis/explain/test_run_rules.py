@@ -46,9 +46,16 @@ def facts(
 ) -> Facts:
     """The facts of runs of an artefact. saved: the content of run.json, None for no run.json.
     times: of `timed_dump`."""
-    made = artifacts(name)
-    timed_dump(made.etdump_timing or made.etdump, folder / "run.etdp", **{"first": 1.0, **times})
+    timed_dump(events_of(name), folder / "run.etdp", **{"first": 1.0, **times})
     return opened(folder, name, saved, calibration)[0]
+
+
+def events_of(name: str) -> Path:
+    """A dump of the artefact's program, of times alone if there is one."""
+    made = artifacts(name)
+    found = made.etdump_timing or made.etdump
+    assert found is not None
+    return found
 
 
 def opened(
@@ -59,7 +66,7 @@ def opened(
         (folder / "run.json").write_text(json.dumps(saved))
     trace = Trace(
         read_etdump(folder / "run.etdp"),
-        record=read_etrecord(made.etrecord),
+        record=read_etrecord(str(made.etrecord)),
         program=read_pte(made.pte),
     )
     return [Facts(trace, profile, MS, calibration) for profile in trace.profiles()]
@@ -101,7 +108,7 @@ def calibrated(
     peaks = Peaks(
         2,
         (GemmPoint("float32", 256, 256, 256, estimate(flops)),),
-        (MemoryPoint("add", 1 << 16, estimate(bandwidth)),),
+        (MemoryPoint(1 << 16, estimate(bandwidth)),),
         estimate(dispatch),
         estimate(call),
     )
@@ -325,8 +332,7 @@ def test_calls_that_have_something_to_do(tmp_path: Path) -> None:
 
 
 def decode(folder: Path, calibration: Calibration | None, name: str = "llama_generate") -> Facts:
-    made = artifacts(name)
-    generated_dump(made.etdump_timing, folder / "run.etdp", [40] + [1] * 12)
+    generated_dump(events_of(name), folder / "run.etdp", [40] + [1] * 12)
     every = opened(folder, name, None, calibration)
     return next(one for one in every if one.profile.phase == DECODE)
 
@@ -400,7 +406,8 @@ def test_products_that_take_the_time_may_be_quantised(tmp_path: Path) -> None:
 
 
 def test_what_bounds_products_by_a_calibration(tmp_path: Path) -> None:
-    found = facts(tmp_path, "bert_rows_xnnpack", None, calibrated(flops=1e11), runs=5)
+    saved = {"threads": 2}
+    found = facts(tmp_path, "bert_rows_xnnpack", saved, calibrated(flops=1e11), runs=5)
     one = only(found, "float-weights")
     assert "by the calibration: they reach" in words(one)
     unreached = calibrated(flops=1e13, bandwidth=1e13)
@@ -500,8 +507,7 @@ def test_all_work_is_known(tmp_path: Path) -> None:
 
 
 def test_rules_without_record_and_program_say_nothing_of_work(tmp_path: Path) -> None:
-    made = artifacts("cnn_portable")
-    timed_dump(made.etdump_timing, tmp_path / "run.etdp", first=1.0)
+    timed_dump(events_of("cnn_portable"), tmp_path / "run.etdp", first=1.0)
     (profile,) = (trace := Trace(read_etdump(tmp_path / "run.etdp"))).profiles()
     kinds: Sequence[str] = [one.kind for one in explain(Facts(trace, profile, MS), 0.0)]
     assert set(kinds) <= {"not-delegated"}

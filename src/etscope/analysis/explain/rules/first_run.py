@@ -68,8 +68,8 @@ def _find(facts: Facts) -> Iterator[Finding]:
         )
     value = float(facts.scale(more / (facts.ns(1.0) or 1.0)))
     sentence = (
-        f"{more / 1e6:.4g} ms ({format_share(more / found.first)}) of {found.what.lower()} are more "
-        "than the later ones take"
+        f"{more / 1e6:.4g} ms ({format_share(more / found.first)}) of {found.what.lower()} are "
+        "more than the later ones take"
     )
     sentence += ": all averages hold it." if in_dump is not None else "."
     yield Finding(

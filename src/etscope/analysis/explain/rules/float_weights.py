@@ -48,7 +48,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
         f"Products and convolutions in float32 take {facts.time.with_share(ticks)}, in XNNPACK, "
         "which has them in int8 too.",
         bound,
-        Explanation(Sureness.POSSIBLE, tuple(evidence), remedies=tuple(_remedies(bound))),
+        Explanation(Sureness.POSSIBLE, tuple(evidence), remedies=tuple(_remedies(facts, bound))),
     )
 
 
@@ -73,7 +73,7 @@ def _bound_of(facts: Facts, member: Member) -> str | None:
     return COMPUTE if intensity is not None and intensity >= _INTENSITY else None
 
 
-def _remedies(members: Sequence[Member]) -> Iterator[Remedy]:
+def _remedies(facts: Facts, members: Sequence[Member]) -> Iterator[Remedy]:
     yield Remedy(
         "Quantise weights and activations to int8, calibrated with samples of real inputs: "
         "`etscope export MODEL --backend xnnpack --quantize int8`; `etscope sensitivity` tells "
@@ -81,7 +81,8 @@ def _remedies(members: Sequence[Member]) -> Iterator[Remedy]:
         "quantize",
         {"scheme": "int8"},
     )
-    if not any(leaf.name.startswith(_CONVOLUTIONS) for _, leaf in members):
+    products = [member for member in members if not member[1].name.startswith(_CONVOLUTIONS)]
+    if facts.time.ticks(products) > facts.time.ticks(members) / 2:
         yield Remedy(
             "Quantise the weights of linear layers to int4, and activations to int8 as the program "
             "runs (8da4w), which needs no samples.",
