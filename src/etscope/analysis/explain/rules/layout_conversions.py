@@ -157,7 +157,8 @@ def _find(facts: Facts) -> Iterator[Finding]:
             ),
         )
     if pairs := cancelling(run):
-        both = list({id(node): node for pair in pairs for node in pair}.values())
+        both = [second for _, second in pairs]
+        both += [first for first, _ in pairs if len(list(run.readers(first))) == 1]
         members = run.members(both)
         taken = facts.time.with_share(facts.time.ticks(members))
         yield facts.finding(
@@ -167,7 +168,11 @@ def _find(facts: Facts) -> Iterator[Finding]:
             Explanation(
                 Sureness.MEASURED,
                 (f"{does(len(pairs), 'permute', 'give')} back the order that another changed.",),
-                remedies=(Remedy("Leave out both.", "pass", {"name": "remove_transposes"}),),
+                remedies=(
+                    Remedy(
+                        "Read the value from before both.", "pass", {"name": "remove_transposes"}
+                    ),
+                ),
             ),
         )
     yield from _added(facts, run)

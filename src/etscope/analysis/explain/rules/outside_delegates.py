@@ -27,6 +27,7 @@ from etscope.analysis.explain.run_graph import (
     function_of,
     operators,
     places,
+    spec_of,
 )
 from etscope.analysis.findings.time import Member
 from etscope.analysis.graphs.views import tensor_bytes
@@ -54,7 +55,11 @@ class Island:
 def islands(run: RunGraph) -> list[Island]:
     """Find the islands, without the kernels that another rule tells more of."""
     taken = set[int]().union(*(rule.claimed(run) for rule in _OTHERS)) if run.calls else set()
-    left = {key: kernel for key, kernel in run.kernels.items() if run.calls and key not in taken}
+    left = {
+        key: kernel
+        for key, kernel in run.kernels.items()
+        if run.calls and key not in taken and _may_be_inside(kernel.node)
+    }
     found, seen = [], set[int]()
     for key, kernel in left.items():
         if key in seen:
@@ -69,6 +74,17 @@ def islands(run: RunGraph) -> list[Island]:
                 waiting += [left[id(node)] for node in around if id(node) in left]
         found.append(Island(tuple(part)))
     return found
+
+
+_NAMESPACES = frozenset({"aten", "dim_order_ops", "quantized_decomposed", "torchao"})
+
+
+def _may_be_inside(node: Node) -> bool:
+    """Return whether a backend could take an operator. What gives a number is the runtime's, and an
+    own operator ("llama.custom_sdpa") is outside of delegates on purpose."""
+    parts = node.op.split(".")
+    is_own = len(parts) > 2 and parts[0] not in _NAMESPACES
+    return not is_own and spec_of(node) is not None
 
 
 def _find(facts: Facts) -> Iterator[Finding]:
