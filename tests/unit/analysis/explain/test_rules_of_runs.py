@@ -423,7 +423,11 @@ def test_products_that_do_not_limit_the_time(tmp_path: Path, name: str) -> None:
 
 
 def test_caches_that_are_copied_in_each_call(tmp_path: Path) -> None:
-    one = only(decode(tmp_path, None), "whole-caches")
+    found = decode(tmp_path, None)
+    others = [one.sentence for one in explain(found, 0.0, ["needless-copies"])]
+    assert others
+    assert not any("copied twice" in sentence for sentence in others)  # it is said once
+    one = only(found, "whole-caches")
     assert one.explanation is not None
     assert {site.name for site in one.explanation.sites} == {"index_put.out", "copy_"}
     assert "4 KV caches are copied whole in each call" in one.sentence

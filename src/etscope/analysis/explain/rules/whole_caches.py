@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
+from etscope.analysis.findings.time import Member
 from etscope.analysis.state import KV_CACHE, StateTensor, program_state
 from etscope.errors import EtscopeError
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
@@ -15,25 +16,11 @@ _FEW = 0.5  # of the positions: a call that writes more has reason to write all
 
 
 def _find(facts: Facts) -> Iterator[Finding]:
-    method = facts.profile.method
-    if facts.program is None or method is None:
-        return
-    try:
-        state = program_state(facts.program, record=facts.trace.record)
-    except EtscopeError:  # a damaged plan: the memory views say where
-        return
-    caches = [one for one in state.methods.get(method, ()) if one.kind == KV_CACHE and one.copies]
-    tokens = _tokens(facts)
-    caches = [one for one in caches if tokens < _FEW * (one.length or 0)]
+    caches, tokens = copied_caches(facts), _tokens(facts)
     if not caches:
         return
-    values = {one.value for one in caches} | {value for one in caches for value in one.copies}
-    members = facts.members(
-        record.instruction_id
-        for record in facts.trace.instructions(method)
-        if record.kind == "kernel" and not values.isdisjoint(record.outputs)
-    )
-    members = [member for member in members if member[1].kind == "kernel"]
+    members = copying(facts, caches)
+    context = max(one.length or 0 for one in caches)
     size = sum(one.nbytes for one in caches)
     written = sum(_new(one, tokens) for one in caches)
     names = dict.fromkeys(leaf.name for _, leaf in members)
@@ -48,10 +35,8 @@ def _find(facts: Facts) -> Iterator[Finding]:
             (
                 f"{', '.join(names)} write {format_bytes(size)} of caches into copies and back; "
                 f"what a call adds to them is {format_bytes(written)}.",
-                f"The copies grow with the context, which is {state.context:,} positions here, "
-                "however many of them are used."
-                if state.context
-                else "The copies are as long as the caches, however much of them is used.",
+                f"The copies grow with the context, which is {context:,} positions here, however "
+                "many of them are used.",
             ),
             remedies=(
                 Remedy(
@@ -65,6 +50,34 @@ def _find(facts: Facts) -> Iterator[Finding]:
             ),
         ),
     )
+
+
+def copied_caches(facts: Facts) -> list[StateTensor]:
+    """The KV caches that are copied whole by calls that write less than half of them."""
+    method = facts.profile.method
+    if facts.program is None or method is None:
+        return []
+    try:
+        state = program_state(facts.program, record=facts.trace.record)
+    except EtscopeError:  # a damaged plan: the memory views say where
+        return []
+    return [
+        one
+        for one in state.methods.get(method, ())
+        if one.kind == KV_CACHE and one.copies and _tokens(facts) < _FEW * (one.length or 0)
+    ]
+
+
+def copying(facts: Facts, caches: Sequence[StateTensor]) -> list[Member]:
+    """The kernels that write the copies of caches, and that write them back."""
+    values = {one.value for one in caches} | {value for one in caches for value in one.copies}
+    records = facts.trace.instructions(facts.profile.method or "")
+    found = facts.members(
+        record.instruction_id
+        for record in records
+        if record.kind == "kernel" and not values.isdisjoint(record.outputs)
+    )
+    return [member for member in found if member[1].kind == "kernel"]
 
 
 def _tokens(facts: Facts) -> float:
