@@ -26,6 +26,7 @@ const WORDS: Record<string, string> = {
   call_mean: "Mean time of a call",
   token_mean: "Time for each token",
   rate_mean: "Tokens a second of the runtime alone",
+  place: "Computes, only moves data, no work, unknown, or outside the operators",
   cumulative: "Shares of the rows shown added up to this one",
   op_types: "Operators of the graph that the event computes",
   module: "The innermost module that holds all of its nodes",

@@ -13,22 +13,22 @@ _SPREAD = Column("spread", Kind.SHARE, priority=1)
 
 
 def calibration_report(calibration: Calibration) -> Report:
-    """Return the peaks: products by dtype, memory by level and by working set, overheads."""
+    """Return the peaks: products by dtype, memory by level and by working set, overheads. The
+    summary are the marks."""
     about = {
         "device": calibration.device.in_words(),
         "runner": calibration.runner,
         "executorch": calibration.executorch or "unknown",
         "measured at": calibration.measured_at.isoformat(timespec="seconds"),
     }
-    columns = (Column("mark", is_sentence=True),)
     sections = (
         _products(calibration),
         _levels(calibration),
         _bandwidth(calibration),
         _overheads(calibration),
-        rows("marks", "Marks", columns, [(mark,) for mark in calibration.marks]),
     )
-    return Report(about, tuple(one for one in sections if len(one.table)))
+    marks = tuple(f"{mark[:1].upper()}{mark[1:]}." for mark in calibration.marks)
+    return Report(about, tuple(one for one in sections if len(one.table)), marks)
 
 
 def _products(calibration: Calibration) -> Section:

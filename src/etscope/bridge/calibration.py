@@ -122,7 +122,8 @@ def _products(dtype: str, widths: Sequence[int]) -> dict[str, ExportedProgram]:
             for width in widths
         }
     )
-    options = ExportOptions(backend="xnnpack", quantize=INT8 if dtype == INT8 else False)
+    quantize = INT8 if dtype == INT8 else False
+    options = ExportOptions(backend="xnnpack", quantize=quantize, strict=False)
     if dtype == INT8_INT4:
         methods = quantized_copy(methods, WeightQuantization(INT8_INT4, None, None))
     with torch.no_grad():

@@ -38,7 +38,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from etscope.errors import EtscopeError, FormatError, UsageError, VersionError, reading
+from etscope.errors import EtscopeError, FormatError, VersionError, reading
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder, open_source
 from etscope.formats.conditions import Conditions, conditions_here
 from etscope.formats.exported_program.exported_json import parse_json
@@ -46,6 +46,7 @@ from etscope.formats.run_json import SavedRun
 
 SCHEMA = "etscope.calibration/1"
 VARIABLE = "ETSCOPE_CALIBRATION"
+CALIBRATION_JSON = "calibration.json"  # beside the run.json of a job of the lab
 FLOAT32, FLOAT16, INT8, INT8_INT4 = "float32", "float16", "int8", "8da4w"
 DTYPES = (FLOAT32, FLOAT16, INT8, INT8_INT4)
 
@@ -337,9 +338,10 @@ class Calibration:
 
 def _cpu_of_lab(run: SavedRun) -> str:
     """The CPU of the lab's facts of a device."""
-    environment = run.content.get("environment")
-    cpu = environment.get("cpu") if isinstance(environment, dict) else None
-    return cpu if isinstance(cpu, str) else ""
+    found = run.content.get("environment")
+    for key in ("device", "cpu"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""
 
 
 def caches_of(files: Mapping[str, str]) -> tuple[Cache, ...]:
@@ -591,13 +593,10 @@ def keep_calibration(calibration: Calibration) -> Path:
     """Write a calibration to the folder of those that are found without an option, in the place of
     an earlier one of the same machine, runner and version; return its path."""
     device = calibration.device
-    parts = (
-        device.cpu or device.name or device.architecture or "unknown",
-        f"{device.cores or 0}-cores",
-        calibration.runner,
-        calibration.executorch or "unknown",
-    )
-    name = "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in parts)
+    cores = f"{device.cores} cores" if device.cores else ""
+    parts = (device.name, device.cpu, cores, calibration.runner, calibration.executorch or "")
+    words = (re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-.")[:60] for part in parts)
+    name = "-".join(filter(None, words))
     path = make_folder(calibrations_folder()) / f"{name}.json"
     write_calibration(calibration, path)
     return path
@@ -607,18 +606,21 @@ def find_calibration(run: SavedRun | None = None) -> Calibration | None:
     """Find the calibration for the machine of a saved run, or for this machine if `run` is None or
     is of this machine.
 
-    It is the file that `$ETSCOPE_CALIBRATION` names; else, of those that were kept for a machine
-    with the same CPU and number of cores, the one with the fewest mismatches, the newest of equal
-    ones. None if there is none, or if the CPU of the run is not known.
+    It is the file that `$ETSCOPE_CALIBRATION` names, none if that is empty; else the one that the
+    lab kept beside the run.json; else, of those that were kept for a machine with the same CPU and
+    number of cores, that of the lab's device of the run, the one with the fewest mismatches, the
+    newest. None if there is none, or if the CPU of the run is not known.
 
-    Raises as `read_calibration` for a file that the variable names, `UsageError` if it is empty;
-    files of the folder that cannot be read are passed over.
+    Raises as `read_calibration` for the first two; files of the folder that cannot be read are
+    passed over.
     """
     named = os.environ.get(VARIABLE)
     if named is not None:
-        if not named:
-            raise UsageError(f"${VARIABLE} is empty", hint="name a calibration, or unset it")
-        return read_calibration(named)
+        return read_calibration(named) if named else None
+    if run is not None and run.path is not None:
+        beside = Path(run.path).with_name(CALIBRATION_JSON)
+        if beside.is_file():
+            return read_calibration(beside)
     conditions = conditions_here() if run is None else run.conditions
     cpu = conditions.cpu if conditions is not None else ""
     if run is not None and not cpu:
@@ -634,8 +636,9 @@ def find_calibration(run: SavedRun | None = None) -> Calibration | None:
         if calibration.is_of_machine(cpu, conditions.cores if conditions is not None else None):
             found.append(calibration)
 
-    def fit(calibration: Calibration) -> tuple[int, datetime]:
+    def fit(calibration: Calibration) -> tuple[bool, int, datetime]:
         differences = 0 if run is None else len(calibration.mismatch_with(run))
-        return -differences, calibration.measured_at
+        named = run is not None and calibration.device.name == run.text("device")
+        return named, -differences, calibration.measured_at
 
     return max(found, key=fit, default=None)

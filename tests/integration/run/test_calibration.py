@@ -22,6 +22,7 @@ from etscope.run.calibration import CalibrationOptions, calibrate
 from etscope.run.calibration.measure import Machine, this_machine
 from etscope.run.job import Job
 from tests.support.artifacts import artifacts
+from tests.support.run.calibration import small_program
 
 pytest.importorskip("executorch")
 
@@ -30,14 +31,8 @@ QUICK = CalibrationOptions(runner="native", threads=(1,), rounds=2)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from etscope.bridge.calibration import calibration_program
-
-    data, left_out = calibration_program(["float32"], [64])
-    assert left_out == {}
-    path = tmp_path_factory.mktemp("calibration") / "calibration.pte"
-    path.write_bytes(data)
-    return path
+def made() -> Path:
+    return small_program()
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from etscope.errors import FormatError, MissingFileError, UsageError, VersionError
+from etscope.errors import FormatError, MissingFileError, VersionError
 from etscope.formats.calibration import (
     Cache,
     CalibratedDevice,
@@ -149,7 +149,7 @@ def test_a_smaller_level_of_memory_is_not_slower() -> None:
             ),
         ),
         (
-            {"conditions": None, "environment": {"cpu": "sa8775"}},
+            {"conditions": None, "environment": {"device": {"cpu": "sa8775"}}},
             ("the CPU is AMD EPYC in the calibration and sa8775 in the run",),
         ),
     ],
@@ -296,15 +296,19 @@ def test_the_calibration_that_fits_a_run_is_found(cache: Path) -> None:
     (cache / "broken.json").write_text("{")
     native = find_calibration(run())
     assert native is not None and native.runner == "native"
-    assert native.path == str(cache / "AMD-EPYC-2-cores-native-1.5.1.json")
+    assert native.path == str(cache / "board-AMD-EPYC-2-cores-native-1.5.1.json")
     other = find_calibration(run(runner="python"))
     assert other is not None and other.runner == "python"
     far = find_calibration(run(conditions={"cpu": "Arm 0x41 0xd4d"}))
     assert far is not None and far.device.cores == 8
     assert find_calibration(run(conditions={"cpu": "AMD EPYC", "cores": 64})) is None
     assert find_calibration(run(conditions=None)) is None
-    lab = find_calibration(run(conditions=None, environment={"cpu": "AMD EPYC"}))
+    lab = find_calibration(run(conditions=None, environment={"device": {"cpu": "AMD EPYC"}}))
     assert lab is not None and lab.runner == "native"
+    keep_calibration(replace(CALIBRATION, device=replace(CALIBRATION.device, name="other")))
+    for name in ("board", "other"):
+        mine = find_calibration(run(device=name))
+        assert mine is not None and mine.device.name == name
 
 
 def test_a_calibration_replaces_the_one_before(cache: Path) -> None:
@@ -335,5 +339,17 @@ def test_a_variable_names_the_calibration(
     found = find_calibration(run())
     assert found is not None and found.marks == ("mine",)
     monkeypatch.setenv("ETSCOPE_CALIBRATION", "")
-    with pytest.raises(UsageError, match="is empty"):
-        find_calibration()
+    assert find_calibration(run()) is None
+
+
+def test_the_calibration_beside_a_run_is_of_its_device(cache: Path, tmp_path: Path) -> None:
+    keep_calibration(CALIBRATION)
+    job = SavedRun(run().content, str(tmp_path / "run.json"))
+    found = find_calibration(job)
+    assert found is not None and found.marks == CALIBRATION.marks
+    write_calibration(replace(CALIBRATION, marks=("beside",)), tmp_path / "calibration.json")
+    found = find_calibration(job)
+    assert found is not None and found.marks == ("beside",)
+    (tmp_path / "calibration.json").write_text("{}")
+    with pytest.raises(FormatError, match="'schema' is missing"):
+        find_calibration(job)

@@ -95,8 +95,8 @@ function Shown({ run, doc, of, notes }: ShownProps) {
         <FilterBox text={filter.value} onText={(text) => (filter.value = text)} problem={problem} />
         <span class="spacer" />
         <span class="muted" data-testid="roofline-count">
-          {dots.length === all.length ? all.length : `${dots.length} of ${all.length}`} · {formatShare(share)}{" "}
-          of the time
+          {dots.length === all.length ? all.length : `${dots.length} of ${all.length}`} rows ·{" "}
+          {formatShare(share)} of the time
         </span>
         {doc.ceilings && (
           <Popover label="Ceilings of the machine" button="Ceilings" testId="roofline-ceilings">

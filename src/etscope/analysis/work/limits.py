@@ -20,7 +20,8 @@ calibrate` measures the peaks:
   kernel's dispatch, or of a delegate's call with one tiny operator.
 
 A row's share of the peak is the time of the roofline by the measured one. Bytes are counted once,
-as read from where all of the call fits: a share above 1 says that some came from a faster level.
+as read from where all of the call fits: a share above 1 says that some came from a faster level, or
+that other work slowed the measurement of the peak, which the marks of a calibration tell.
 
 A row is bound by "overhead" if the third limit is larger than the roofline and explains a quarter
 of its time or more (the overheads are measured without a trace; each event of a traced run costs

@@ -16,7 +16,7 @@ from typing import Any
 from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row
 from etscope.analysis.profile.profile_table import group_name
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.work.limits import Limits, ProfileLimits
+from etscope.analysis.work.limits import Limits, ProfileLimits, calibration_notes
 from etscope.analysis.work.operation import Work
 from etscope.errors import UsageError
 from etscope.formats.bytes.files import PathLike
@@ -38,8 +38,8 @@ SCHEMA = "etscope.roofline/1"
 GROUPINGS = ("op", "module", "source", "delegate")
 
 HOW_TO_CALIBRATE = (
-    "There are no ceilings, as no calibration of the machine of the run was found: measure its peaks "
-    "there with etscope calibrate, and name the file (--calibration)."
+    "There are no ceilings, as no calibration of the machine of the run was found: make one there "
+    "with etscope calibrate, or name it with --calibration."
 )
 LACKS_WORK = (
     "The work of what ran is not known: it is told by the record (--etrecord) or the program "
@@ -99,9 +99,8 @@ class Ceilings:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, limits: ProfileLimits, run: SavedRun | None) -> Ceilings | None:
-        """Return the ceilings of the limits; None without a calibration. run: whose machine may be
-        another."""
+    def of(cls, limits: ProfileLimits) -> Ceilings | None:
+        """Return the ceilings of the limits; None without a calibration."""
         calibration, peaks = limits.calibration, limits.peaks
         if calibration is None or peaks is None:
             return None
@@ -113,20 +112,8 @@ class Ceilings:
             peaks.threads,
             tuple(sorted(compute, key=lambda one: one[1])),
             limits.levels,
-            tuple(_doubts(calibration, run)),
+            tuple(calibration_notes(limits)),
         )
-
-
-def _doubts(calibration: Calibration, run: SavedRun | None) -> Iterator[str]:
-    if run is None:
-        yield (
-            "Nothing tells whether the ceilings are of the machine of the run: there is no run.json "
-            "beside its dump."
-        )
-    for one in () if run is None else calibration.mismatch_with(run):
-        yield f"The ceilings may not be those of the run: {one}."
-    for mark in calibration.marks:
-        yield f"Of the calibration: {mark}."
 
 
 @dataclass(frozen=True)
@@ -154,15 +141,17 @@ class Roofline:
     def _counted(self, points: Sequence[RooflinePoint]) -> str:
         """Return "12 operators with 3.4% of the time have"."""
         share = sum(point.share for point in points)
-        one, verb = "operator" if self.by is None else "group", "has" if len(points) == 1 else "have"
-        return f"{len(points):,} {one}{'s'[: len(points) != 1]} with {share:.1%} of the time {verb}"
+        noun, verb = "operator" if self.by is None else "group", "has"
+        if len(points) != 1:
+            noun, verb = f"{noun}s", "have"
+        return f"{len(points):,} {noun} with {share:.1%} of the time {verb}"
 
     def _on_places(self) -> Iterator[str]:
         moving, unknown = self.of_place(MOVES), self.of_place(UNKNOWN)
         if moving:
             yield (
-                f"{self._counted(moving)} no FLOPs and only {'moves' if len(moving) == 1 else 'move'} "
-                "data: at the left border, at the height of the bandwidth achieved."
+                f"{self._counted(moving)} no FLOPs, only bytes that are moved: at the left border, "
+                "at the height of the bandwidth achieved."
             )
         if unknown:
             reasons = dict.fromkeys(point.reason for point in unknown if point.reason is not None)
@@ -172,8 +161,8 @@ class Roofline:
             yield f"{self._counted(unknown)} no place in the picture: {listed}."
         if partial := [point for point in self.of_place(COMPUTES) if point.is_partial]:
             yield (
-                f"{self._counted(partial)} operators inside whose FLOPs are not known: the rate is at "
-                "least what is shown."
+                f"{self._counted(partial)} operators inside whose FLOPs are not known: the rate is "
+                "at least what is shown."
             )
         if idle := self.of_place(NO_WORK):
             yield f"{self._counted(idle)} no work, as views and constants."
@@ -186,7 +175,6 @@ def roofline(
     profile: MethodProfile,
     limits: ProfileLimits | None,
     source: TimeScale,
-    run: SavedRun | None = None,
     *,
     by: str | None = None,
     keep: Callable[[Row], bool] | None = None,
@@ -194,7 +182,7 @@ def roofline(
     """Return the roofline of a method.
 
     limits: None if neither a record nor a program tells the work. source: the unit of the ticks.
-    run: what run.json says of the runs. by: one of `GROUPINGS`, for a point for each group and
+    by: one of `GROUPINGS`, for a point for each group and
     place; None: for each operator. keep: selects operators; the others have no point.
 
     Raises `UsageError` for another grouping, and for a clock that counts cycles.
@@ -216,7 +204,7 @@ def roofline(
     if keep is None:
         points += found.outside()
     points.sort(key=lambda point: -point.ns)
-    ceilings = None if limits is None else Ceilings.of(limits, run)
+    ceilings = None if limits is None else Ceilings.of(limits)
     return Roofline(profile, tuple(points), ceilings, by, limits is not None)
 
 

@@ -155,8 +155,8 @@ def choice_option(name: str, words: Iterable[str], help: str) -> _Option:
 calibration_option = file_option(
     "--calibration",
     metavar="JSON",
-    help="The peaks of the machine, of etscope calibrate. Default: those kept for the machine of "
-    "the run.",
+    help="Peaks that etscope calibrate measured, for shares of the peak and what bounds an "
+    "operator. Default: those of the run's machine, if they are kept here.",
 )
 columns_option = click.option(
     "--columns", metavar="NAME,…", callback=comma_separated, help="Show these columns, in order."

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from etscope.cli.options.common import FILE, RUNNERS, output_options
+from etscope.cli.options.calibration import (
+    CalibrationArguments,
+    calibration_options,
+    warn_of_marks,
+)
+from etscope.cli.options.common import FILE, output_options
 from etscope.cli.output.tables import OutputOptions
-
-if TYPE_CHECKING:
-    from etscope.run.calibration import CalibrationOptions
 
 
 @click.command()
-@click.option(
-    "--runner",
-    type=click.Choice(RUNNERS),
-    default="auto",
-    help="The runtime in the Python package, or etscope's C++ runner (which may be built first).",
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(min=1),
-    multiple=True,
-    help="Size of the runtime's thread pool; may be repeated.  [default: 1 and the runtime's own]",
-    show_default=False,
-)
-@click.option("--rounds", type=click.IntRange(min=1), default=9, help="Rounds of measurements.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Of each process.")
+@calibration_options
 @click.option("--program", type=FILE, help="A program of --make-program; else it is made once.")
 @click.option(
     "--make-program",
@@ -46,10 +32,7 @@ if TYPE_CHECKING:
 )
 @output_options
 def command(
-    runner: str,
-    threads: tuple[int, ...],
-    rounds: int,
-    timeout: float | None,
+    options: CalibrationArguments,
     program: str | None,
     folder: str | None,
     save: str | None,
@@ -70,36 +53,33 @@ def command(
         )
     if folder is not None:
         from etscope.cli.output.progress import progress
+        from etscope.quiet import quiet
         from etscope.run.calibration import make_program
 
-        with progress("making the program"):
+        with progress("making the program"), quiet():
             path = make_program(folder)
         click.echo(f"wrote {path}; measure with: etscope calibrate --program {path}", err=True)
         return 0
-    from etscope.run.calibration import CalibrationOptions
-
-    return _measure(CalibrationOptions(runner, threads, rounds, timeout), program, save, output)
+    return _measure(options, program, save, output)
 
 
 def _measure(
-    options: CalibrationOptions, program: str | None, save: str | None, output: OutputOptions
+    arguments: CalibrationArguments, program: str | None, save: str | None, output: OutputOptions
 ) -> int:
-    import warnings
-
     from etscope.analysis.calibration_report import SCHEMA, calibration_report
     from etscope.cli.output.progress import counting, progress
-    from etscope.errors import EtscopeWarning
     from etscope.formats.calibration import keep_calibration, write_calibration
+    from etscope.quiet import quiet
     from etscope.run.calibration import calibrate, find_program
 
+    options = arguments.options()
     options.check()
     if program is None:
-        with progress("making the program of the calibration, once"):
+        with progress("making the program of the calibration, once"), quiet():
             program = str(find_program())
     with counting("measuring") as told:
         found = calibrate(program, options, told=told)
-    for mark in found.marks:
-        warnings.warn(mark, EtscopeWarning, stacklevel=1)
+    warn_of_marks(found, output)
     if save is None:
         path = str(keep_calibration(found))
     else:

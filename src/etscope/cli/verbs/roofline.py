@@ -69,8 +69,7 @@ def command(
     and Parquet have one table: a row for each operator. The picture with all names is in etscope
     report.
     """
-    from etscope.analysis.work.limits import ProfileLimits
-    from etscope.analysis.work.profile_work import profile_work
+    from etscope.analysis.work.limits import profile_limits
     from etscope.analysis.work.roofline import SCHEMA, given_or_found, roofline
     from etscope.analysis.work.roofline_table import operators_table, roofline_report
     from etscope.errors import MissingDataError
@@ -80,15 +79,11 @@ def command(
     trace = calls.of(files.open())
     scale = time_scale(files.source_unit, view.unit)
     peaks = given_or_found(calibration, trace.saved_run)
-    threads = None if trace.saved_run is None else trace.saved_run.count("threads")
     keep = row_filter(view.select)
     rooflines = []
     for profile in chosen_profiles(trace, method):
-        work = profile_work(trace, profile)
-        limits = None if work is None else ProfileLimits(work, scale.source, peaks, threads)
-        rooflines.append(
-            roofline(profile, limits, scale.source, trace.saved_run, by=view.by, keep=keep)
-        )
+        limits = profile_limits(trace, profile, scale.source, peaks)
+        rooflines.append(roofline(profile, limits, scale.source, by=view.by, keep=keep))
     if not any(found.has_work for found in rooflines):
         raise MissingDataError(
             "the work of what ran is not known",

@@ -241,7 +241,7 @@ def _busy(before: Conditions, device: CalibratedDevice) -> list[str]:
 
 def _unsteady(all_peaks: Sequence[Peaks]) -> list[str]:
     found = [
-        (estimate.spread, f"{name} on {peaks.threads or 'unknown'} threads")
+        (estimate.spread, f"{name}, threads {peaks.threads or 'unknown'}:")
         for peaks in all_peaks
         for name, estimate in peaks.estimates()
         if not estimate.is_steady
@@ -250,7 +250,7 @@ def _unsteady(all_peaks: Sequence[Peaks]) -> list[str]:
         return []
     total = sum(len(list(peaks.estimates())) for peaks in all_peaks)
     worst = sorted(found, reverse=True)[:_WORST]
-    named = ", ".join(f"{name} {spread:.0%}" for spread, name in worst)
+    named = "; ".join(f"{name} {spread:.0%}" for spread, name in worst)
     return [
         f"{len(found)} of {total} measurements spread by more than {STEADY:.0%} (the most: {named})"
     ]

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
-from etscope.analysis.work.limits import BOUNDS, ProfileLimits
-from etscope.analysis.work.profile_work import profile_work
+from etscope.analysis.work.limits import BOUNDS, profile_limits
 from etscope.analysis.work.roofline import OUTSIDE, PLACES, Ceilings, Roofline, roofline
 from etscope.analysis.work.roofline_table import ceilings_table
 from etscope.formats.calibration import Calibration
@@ -27,13 +26,10 @@ def roofline_document(
     clock counts cycles."""
     if trace is None or scale.source is TimeScale.CYCLES:
         return None
-    saved = trace.saved_run
-    threads = None if saved is None else saved.count("threads")
     found: list[Roofline | None] = []
     for shown in methods:
-        work = profile_work(trace, shown.profile)
-        limits = None if work is None else ProfileLimits(work, scale.source, calibration, threads)
-        one = roofline(shown.profile, limits, scale.source, saved)
+        limits = profile_limits(trace, shown.profile, scale.source, calibration)
+        one = roofline(shown.profile, limits, scale.source)
         found.append(one if one.has_work else None)
     known = [one for one in found if one is not None]
     if not known:
@@ -63,7 +59,9 @@ def _points(found: Roofline, rows: Sequence[Row]) -> Json:
         "flops": [None if one is None else one.flops for one in limits],
         "bytes": [None if one is None else one.moved for one in limits],
         "roof": [None if one is None else one.roof_ns for one in limits],
-        "bound": [None if one is None or not one.bound else BOUNDS.index(one.bound) for one in limits],
+        "bound": [
+            None if one is None or not one.bound else BOUNDS.index(one.bound) for one in limits
+        ],
         "dtype": [None if one is None else one.dtype for one in limits],
         "level": [None if one is None else one.level for one in limits],
         "partial": [number for number, point in enumerate(points) if point.is_partial],

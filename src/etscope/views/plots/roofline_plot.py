@@ -142,9 +142,7 @@ def _decades(values: Sequence[float]) -> tuple[float, float]:
     return 10.0**low, 10.0 ** max(high, low + 2)
 
 
-def _draw_ceilings(
-    axes: Any, found: Roofline, across: tuple[float, float], floor: float
-) -> None:
+def _draw_ceilings(axes: Any, found: Roofline, across: tuple[float, float], floor: float) -> None:
     if found.ceilings is None:
         return
     low, high = across
@@ -159,7 +157,7 @@ def _draw_ceilings(
         _write_ceiling(axes, f"{name} {rate:.3g} GB/s", at, at * rate)
     used = {point.limits.dtype for point in found.points if point.limits is not None}
     widest = max((rate for _, rate in memory), default=math.inf)
-    for dtype, rate in compute:
+    for number, (dtype, rate) in enumerate(compute):
         axes.plot(
             [max(low, rate / widest), high],
             [rate, rate],
@@ -168,7 +166,8 @@ def _draw_ceilings(
             linestyle="-" if dtype in used else "--",
             zorder=1,
         )
-        _write_ceiling(axes, f"{dtype} {rate:.3g} GFLOP/s", high * (low / high) ** 0.09, rate)
+        at = high * (low / high) ** min(0.09 + 0.19 * number, 0.6)  # rates may be close
+        _write_ceiling(axes, f"{dtype} {rate:.3g} GFLOP/s", at, rate)
 
 
 def _write_ceiling(axes: Any, text: str, x: float, y: float) -> None:
@@ -221,7 +220,9 @@ def _about(members: Sequence[RooflinePoint]) -> str:
     if time > 0:
         share = sum(one.ns * (one.limits.share or 0) for one in known if one.limits) / time
         peak = f", {share:.1%} of the peak"
-    return f"{_cut(_name(members[0]))}{count}: {sum(o.share for o in members):.1%} of the time{peak}"
+    return (
+        f"{_cut(_name(members[0]))}{count}: {sum(o.share for o in members):.1%} of the time{peak}"
+    )
 
 
 def _cut(text: str) -> str:

@@ -49,28 +49,30 @@ export function RooflinePlot(props: RooflinePlotProps) {
   return (
     <div class="roofline-plot" ref={place}>
       {width > 0 && (
-        <svg
-          width={width}
-          height={height}
+        <div
           role="application"
           aria-roledescription="chart"
           aria-label={`Roofline: ${picture.dots.length} operators by arithmetic intensity and achieved GFLOP/s. Left and right arrow keys go from operator to operator, Enter selects. The table below has the same.`}
           tabIndex={0}
           data-testid="roofline-plot"
-          data-dots={picture.dots.length}
           onKeyDown={onKey}
-          onPointerMove={(event) => setHover(under(event)?.at ?? null)}
-          onPointerLeave={() => setHover(null)}
-          onClick={(event) => {
-            const found = under(event);
-            if (found) onPick(found.at);
-          }}
         >
-          <Frame picture={picture} />
-          <Dots picture={picture} colourOf={colourOf} selected={selected} />
-          <Names lines={picture.lines} />
-          {now && <Mark placed={now} colour="var(--text)" />}
-        </svg>
+          <svg
+            width={width}
+            height={height}
+            onPointerMove={(event) => setHover(under(event)?.at ?? null)}
+            onPointerLeave={() => setHover(null)}
+            onClick={(event) => {
+              const found = under(event);
+              if (found) onPick(found.at);
+            }}
+          >
+            <Frame picture={picture} />
+            <Dots picture={picture} colourOf={colourOf} selected={selected} />
+            <Names lines={picture.lines} />
+            {now && <Mark placed={now} colour="var(--text)" />}
+          </svg>
+        </div>
       )}
       <DotText {...props} dot={now?.dot ?? null} />
     </div>

@@ -122,14 +122,15 @@ function linesOf({ compute, memory }: RooflineCeilings, { low, high, floor, x, y
         used: true,
       };
     }),
-    ...compute.map(([name, rate]): Line => {
+    ...compute.map(([name, rate], number): Line => {
       const start = Math.max(low, rate / widest);
       return {
         name,
         text: `${name} ${rounded(rate)} GFLOP/s`,
         from: [x(start), y(rate)],
         to: [x(high), y(rate)],
-        at: [x(high) - 76, y(rate)],
+        // Side by side from the right: rates may be close to each other.
+        at: [Math.max(x(start) + 50, x(high) - 76 - 128 * number), y(rate)],
         memory: false,
         used: used.has(name),
       };
