@@ -370,7 +370,7 @@ def _explanation_documents(found: ReportInput, methods: Sequence[ShownMethod]) -
         {**one.plain(files), "methodIndex": shown.index}
         for shown in methods
         if found.trace is not None
-        for one in explain(Facts(found.trace, shown.profile, found.scale))
+        for one in explain(Facts(found.trace, shown.profile, found.scale, found.calibration))
     ]
 
 

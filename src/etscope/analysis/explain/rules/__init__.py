@@ -22,6 +22,17 @@ _MODULES = (
     "layout_conversions",
     "untaken_types",
     "outside_delegates",
+    "portable_kernels",
+    "first_run",
+    "threads",
+    "unsteady",
+    "small_operators",
+    "memory_bound_decode",
+    "float_weights",
+    "whole_caches",
+    "outside_instructions",
+    "delegate_rest",
+    "unknown_work",
 )
 
 

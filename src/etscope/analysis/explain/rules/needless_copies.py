@@ -11,6 +11,7 @@ from etscope.analysis.explain.rules import (
     float_among_quantized,
     lost_fusion,
     runtime_constants,
+    whole_caches,
 )
 from etscope.analysis.explain.run_graph import (
     OF_TORCH,
@@ -170,6 +171,9 @@ def _write_backs(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         return
     nodes = [kernel.node for kernel in found]
     members = [*run.members(nodes), *copied]
+    of_caches = whole_caches.copying(facts, whole_caches.copied_caches(facts))
+    if {id(leaf) for _, leaf in members} <= {id(leaf) for _, leaf in of_caches}:
+        return  # `whole-caches` tells more of them
     taken = facts.time.with_share(facts.time.ticks(members))
     size = format_bytes(sum(map(bytes_of, nodes)))
     lines = {short_lines((line,)) for _, leaf in members for line in leaf.attribution.lines[:1]}
