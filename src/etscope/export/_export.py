@@ -304,6 +304,21 @@ class Source:
         """Export it, with the options of `etscope.export.export`."""
         return export(self.model, self.inputs, dynamic_shapes=self.dynamic_shapes, **options)
 
+    def as_exported(self) -> Source:
+        """Return the source with a model that generates text, and has no inputs, as a
+        `LanguageModel`: `export` takes it for one.
+
+        Raises `UsageError` for a config of `export_llm`, which takes no options.
+        """
+        if isinstance(self.model, LlmConfigFile):
+            raise UsageError(
+                f"{self.spec} says itself how its model is exported: no option can be tried",
+                hint="change it there, and compare the runs: etscope diff",
+            )
+        if self.inputs is None and is_language_model(self.model):
+            return replace(self, model=LanguageModel(self.model))
+        return self
+
     def generating(
         self,
         context: int | None = None,

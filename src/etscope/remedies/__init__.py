@@ -14,15 +14,17 @@ from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
     from etscope.remedies._remedies import try_remedies
+    from etscope.remedies._trials import Trial
     from etscope.remedies.results import Outcome, Remedies
 
-__all__ = ["Outcome", "Remedies", "try_remedies"]
+__all__ = ["Outcome", "Remedies", "Trial", "try_remedies"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Outcome": "etscope.remedies.results",
         "Remedies": "etscope.remedies.results",
+        "Trial": "etscope.remedies._trials",
         "try_remedies": "etscope.remedies._remedies",
     },
 )

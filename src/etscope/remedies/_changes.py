@@ -38,6 +38,12 @@ class Setting:
         """True if the export loses precision on purpose."""
         return bool(self.export.get(QUANTIZE) or self.export.get("quantize_embeddings"))
 
+    @property
+    def of_export(self) -> str:
+        """The options that a program depends on, beside those that do not change in a search."""
+        options = {k: v for k, v in self.export.items() if k != "calibration"}
+        return repr((sorted(options.items()), self.dtype, self.channels_last))
+
     def prepared(self, source: Source) -> tuple[Any, Any]:
         """Return the model and its inputs, changed as the setting says. Raises `UsageError` where
         that is not possible."""
@@ -62,7 +68,9 @@ class Setting:
         for name, value in self.export.items():
             option = names.get(name, f"--{name.replace('_', '-')}")
             if name == "backend_options":
-                found += [word for k, v in value.items() for word in ("--backend-option", f"{k}={v}")]
+                found += [
+                    word for k, v in value.items() for word in ("--backend-option", f"{k}={v}")
+                ]
             elif name == "strict":
                 found += [] if value is None else ["--strict" if value else "--no-strict"]
             elif isinstance(value, (list, tuple)):
@@ -76,7 +84,11 @@ class Setting:
 
     def python(self, spec: str) -> str:
         """The lines of Python that export a model so."""
-        lines = ["from etscope.export import export, load_model", "", f"source = load_model({spec!r})"]
+        lines = [
+            "from etscope.export import export, load_model",
+            "",
+            f"source = load_model({spec!r})",
+        ]
         model, inputs = "source.model", "source.inputs"
         if self.dtype is not None:
             lines.append("model = source.model.float()  # and its inputs likewise")
@@ -163,8 +175,10 @@ def general_changes(setting: Setting, allowed: Sequence[str], cores: int) -> lis
 
 def setting_with(changes: Iterable[Change], base: Setting) -> Setting:
     """The setting with several changes: a backend first, as others depend on it."""
-    ordered = sorted(changes, key=lambda one: list(_CHANGES).index(one.name)
-                     if one.name in _CHANGES else len(_CHANGES))
+    ordered = sorted(
+        changes,
+        key=lambda one: list(_CHANGES).index(one.name) if one.name in _CHANGES else len(_CHANGES),
+    )
     for change in ordered:
         base = change.applied(base)
     return base

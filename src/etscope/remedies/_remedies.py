@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -15,12 +17,8 @@ from etscope.analysis.explain.explain import LEAST_SHARE, explain
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
-from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.etrecord.reader import read_etrecord
-from etscope.formats.run_json import RUN_ETDP, RUN_JSON
 from etscope.model.finding import Finding
 from etscope.remedies._changes import (
     QUANTIZE,
@@ -30,14 +28,28 @@ from etscope.remedies._changes import (
     general_changes,
     setting_with,
 )
-from etscope.remedies._trials import APPLY, PROGRAMS, Laboratory, RunChoice, Trial
-from etscope.remedies.results import Limits, Outcome, Remedies, judged
-from etscope.search import open_model, open_state, require_export, versions
+from etscope.remedies._trials import (
+    APPLY,
+    BASELINE,
+    PROGRAMS,
+    Laboratory,
+    RunChoice,
+    Trial,
+)
+from etscope.remedies.results import (
+    BREAKS,
+    NOT_TRIED,
+    SLOWER,
+    Limits,
+    Outcome,
+    Remedies,
+    judged,
+)
+from etscope.search import RUN, open_model, open_state, require_export, versions
 from etscope.units import TimeScale
 
 Progress = Callable[[str, Trial], None]
 
-BASELINE = "baseline"
 REMEDIES_JSON = "remedies.json"
 COMMAND = "command.txt"
 _TOGETHER = 3  # confirmations of the best, until one holds
@@ -156,9 +168,14 @@ def try_remedies(
     require_export(wanted_by="trying remedies")
     from etscope.bridge.lowering.export import ExportOptions
     from etscope.bridge.lowering.float_methods import float_methods
+    from etscope.export import LanguageModel
 
     begin = monotonic()
-    source = ready(open_model(model, seed=seed, dynamic_shapes=dynamic_shapes), inputs)
+    source = open_model(model, seed=seed, dynamic_shapes=dynamic_shapes)
+    if inputs is not None:
+        read = source.read_inputs(inputs) if isinstance(inputs, (str, Path)) else inputs
+        source = replace(source, inputs=read)
+    source = source.as_exported()
     options: dict[str, Any] = {
         "backend": backend,
         "backend_options": dict(backend_options or {}),
@@ -172,7 +189,9 @@ def try_remedies(
     }
     setting = Setting(options, threads)
     tracing = ExportOptions(dynamic_shapes=source.dynamic_shapes, strict=strict)
-    floats = float_methods(source.model, source.inputs, tracing)
+    is_language = isinstance(source.model, LanguageModel)
+    methods = source.model.methods() if is_language else source.model
+    floats = float_methods(methods, source.inputs, tracing)
     choice = RunChoice(method, runner, timeout, rounds, seed, tuple(map(str, libraries)))
     given = {
         "model": "-".join(one.fingerprint for one in floats.values()),
@@ -197,30 +216,6 @@ def try_remedies(
         return search.run(keeps=folder is not None)
 
 
-def ready(source: Any, inputs: Any) -> Any:
-    """Return the source with these inputs, if any; a language model with its methods.
-
-    Raises `UsageError` for a config of `export_llm`, which no option can be added to.
-    """
-    from dataclasses import replace
-
-    from etscope.export import LanguageModel
-    from etscope.export._language_model import LlmConfigFile, is_language_model
-
-    if isinstance(inputs, (str, Path)):
-        inputs = source.read_inputs(inputs)
-    if isinstance(source.model, LlmConfigFile):
-        raise UsageError(
-            "a config of export_llm says itself how its model is exported",
-            hint="change it there, and compare runs: etscope diff",
-        )
-    if inputs is not None:
-        source = replace(source, inputs=inputs)
-    if source.inputs is None and is_language_model(source.model):
-        source = replace(source, model=LanguageModel(source.model))
-    return source
-
-
 @dataclass(frozen=True, eq=False)
 class _Search:
     """Tries remedies of one model, until the budget is used up."""
@@ -236,7 +231,7 @@ class _Search:
         laboratory, effort = self.laboratory, self.effort
         baseline = self._baseline()
         limits = Limits(laboratory.metric, effort.exact, effort.tolerance, baseline.error)
-        findings = self._findings()
+        findings = self._findings(laboratory.baseline)
         changes = changes_of(findings)
         if effort.everything:
             known = {one.words for one in changes}
@@ -266,33 +261,23 @@ class _Search:
         )
         return self._written(result, setting) if keeps else result
 
-    # -- the baseline
-
     def _baseline(self) -> Trial:
-        """Export the baseline, run it with its times recorded, and hold its numbers against the
-        model's."""
+        """Export the baseline, and hold its numbers against the model's."""
         laboratory = self.laboratory
-        folder = laboratory.folder / BASELINE
-        if not (folder / RUN_JSON).is_file():  # interrupted before its run was saved
-            laboratory.state.results.pop(BASELINE, None)
-        trial = laboratory.tried(BASELINE, laboratory.baseline, lambda one: None)
+        trial = laboratory.tried(
+            BASELINE, laboratory.baseline, lambda one: self._report(BASELINE, one)
+        )
         if trial.failure is not None:
-            verb = "run" if trial.failure == "run" else "exported"
+            verb = "run" if trial.failure == RUN else "exported"
             raise MissingDataError(f"the model as it is cannot be {verb}: {trial.detail}")
         if trial.error is None:
             raise MissingDataError("the model has no output of numbers to compare")
-        if not (folder / RUN_JSON).is_file():
-            laboratory.record(folder)
-            self._report(BASELINE, trial)
         return trial
 
-    def _findings(self) -> tuple[Finding, ...]:
-        laboratory = self.laboratory
-        trace = Trace(
-            dump=read_etdump(laboratory.folder / BASELINE / RUN_ETDP),
-            record=read_etrecord(laboratory.path(BASELINE).with_suffix(".etrecord")),
-        )
-        scale = Scale(TimeScale("ns"), TimeScale("ms"))
+    def _findings(self, setting: Setting) -> tuple[Finding, ...]:
+        """The findings of a run of a setting."""
+        laboratory, scale = self.laboratory, Scale(TimeScale("ns"), TimeScale("ms"))
+        trace = laboratory.recorded(setting)
         found = [
             finding
             for profile in trace.profiles()
@@ -328,35 +313,39 @@ class _Search:
 
     def _combined(self, single: Sequence[Outcome], limits: Limits) -> list[Outcome]:
         """Add to the best remedy, one by one, the one that makes it fastest, while that is faster
-        by the minimum effect; those that did not apply alone are tried in addition, too."""
-        helpful = [one for one in single if one.helps]
+        by the minimum effect. The best is explained anew each time: its findings may be others.
+
+        Remedies that did not apply alone, or made no difference, are tried in addition, too: one
+        may depend on another, as most do on a backend.
+        """
         tried: list[Outcome] = []
-        if not helpful:
-            return tried
-        current = min(helpful, key=lambda one: one.relative)
-        missing = [
-            one for one in single if one.trial is not None and one.trial.failure is not None
-        ]
-        while True:
-            candidates = [
-                one.changes[0]
-                for one in (*helpful, *missing)
-                if not any(one.changes[0].excludes(other) for other in current.changes)
-                and one.changes[0] not in current.changes
+        worse = [one for one in single if one.verdict in (SLOWER, BREAKS, NOT_TRIED)]
+        known = [one.changes[0] for one in single if one not in worse]
+        current = min(filter(_helps, single), key=_relative, default=None)
+        while current is not None:
+            candidates = {one.words: one for one in known}
+            if self._has_time():
+                setting = setting_with(current.changes, self.laboratory.baseline)
+                more = changes_of(self._findings(setting))
+                candidates |= {one.words: one for one in more}
+            found = [
+                self._outcome((*current.changes, change), limits)
+                for change in candidates.values()
+                if not any(change.excludes(one) for one in current.changes)
+                and change.words not in {one.words for one in current.changes}
             ]
-            found = []
-            for change in candidates:
-                outcome = self._outcome((*current.changes, change), limits)
-                alone = next(one for one in single if one.changes[0] is change)
-                if outcome.trial is not None and outcome.trial.failure is not None:
-                    if alone in missing:
-                        continue  # it is said in its own row
-                found.append(outcome)
-            tried += found
+            # What does not apply, alone or here, is said once.
+            names = {one.words for one in single}
+            tried += [
+                one
+                for one in found
+                if one.trial is None
+                or one.trial.failure is None
+                or one.changes[-1].words not in names
+            ]
             better = [one for one in found if one.helps and self._is_better(one, current)]
-            if not better:
-                return tried
-            current = min(better, key=lambda one: one.relative)
+            current = min(better, key=_relative, default=None)
+        return tried
 
     def _is_better(self, one: Outcome, other: Outcome) -> bool:
         least = self.effort.policy.min_effect
@@ -375,9 +364,8 @@ class _Search:
         for outcome in ordered[:_TOGETHER]:
             setting = setting_with(outcome.changes, self.laboratory.baseline)
             key = _key(outcome.changes)
-            trial = self.laboratory.confirmed(
-                key, setting, lambda one, key=key: self._report(f"again: {key}", one)
-            )
+            report = functools.partial(self._report, f"again: {key}")
+            trial = self.laboratory.confirmed(key, setting, report)
             again = judged(outcome.changes, trial, setting, limits, self.effort.policy)
             if again.helps:
                 return outcome, again, failed
@@ -388,12 +376,10 @@ class _Search:
 
     def _written(self, result: Remedies, setting: Setting) -> Remedies:
         """Write remedies.json, and of the best export its program, record and command."""
-        from dataclasses import replace
-
         folder, laboratory = self.laboratory.folder, self.laboratory
         contents = {REMEDIES_JSON: result.encoded()}
         if result.best is not None:
-            program = laboratory.path(_key(result.best.changes))
+            program = laboratory.path(setting)
             contents["program.pte"] = program.read_bytes()
             contents["program.etrecord"] = program.with_suffix(".etrecord").read_bytes()
             text = result.python if setting.has_other_model else result.command
@@ -409,7 +395,13 @@ def _key(changes: Sequence[Change]) -> str:
     return " + ".join(sorted(one.words for one in changes))
 
 
-def _cores() -> int:
-    import os
+def _helps(outcome: Outcome) -> bool:
+    return outcome.helps
 
+
+def _relative(outcome: Outcome) -> float:
+    return outcome.relative
+
+
+def _cores() -> int:
     return os.cpu_count() or 1

@@ -4,7 +4,7 @@ time measured in rounds with the baseline."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import numpy as np
 
 from etscope.analysis.comparison.rounds import drawn_order
 from etscope.analysis.metrics import Metric, measure
+from etscope.analysis.profile.trace import Trace
 from etscope.errors import (
     EtscopeError,
     ExportFailure,
@@ -20,6 +21,10 @@ from etscope.errors import (
     MissingDataError,
     UsageError,
 )
+from etscope.formats.bytes.files import make_folder
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.run_json import RUN_ETDP, RUN_JSON
 from etscope.remedies._changes import Setting
 from etscope.search import LOWER, RUN, SearchState
 
@@ -28,8 +33,9 @@ if TYPE_CHECKING:
     from etscope.export import Exported, Source
     from etscope.run import Run
 
+BASELINE = "baseline"  # key of its trial
 APPLY = "apply"  # the change cannot be made to this model
-PROGRAMS = "programs"  # folder of the trials' files
+PROGRAMS, RUNS = "programs", "runs"  # folders of the trials' files
 
 _ROUND_NS = 50e6  # time of one side in one round
 _FEWEST, _MOST = 3, 200  # executions in it
@@ -118,9 +124,9 @@ class Laboratory:
             f"the model has no method {wanted!r}", hint=f"methods are: {', '.join(self.floats)}"
         )
 
-    def path(self, key: str) -> Path:
-        """The program of a trial."""
-        stem = hashlib.sha256(key.encode()).hexdigest()[:16]
+    def path(self, setting: Setting) -> Path:
+        """The program of a setting; threads are not in it."""
+        stem = hashlib.sha256(setting.of_export.encode()).hexdigest()[:16]
         return self.folder / PROGRAMS / f"{stem}.pte"
 
     def exported(self, setting: Setting) -> Exported:
@@ -144,51 +150,55 @@ class Laboratory:
     def tried(self, key: str, setting: Setting, report: Callable[[Trial], None]) -> Trial:
         """Export, run and time a setting, unless the state has its result.
 
-        The key "baseline" is the baseline itself, which has no rounds.
+        The key `BASELINE` is the baseline itself, which has no rounds.
         """
         return self.state.result(key, lambda: self._attempt(key, setting), report)
 
     def _attempt(self, key: str, setting: Setting) -> Trial:
-        path = self.path(key)
-        try:
-            done = self.exported(setting)
-        except UsageError as error:
-            return Trial(failure=APPLY, detail=error.message)
-        except ExportFailure as error:
-            return Trial(failure=LOWER, detail=error.message)
-        done.save(path.parent, path.stem, bundle=False)
+        path = self.path(setting)
+        if not path.is_file():
+            try:
+                done = self.exported(setting)
+            except (UsageError, ExportFailure) as failure:
+                kind = APPLY if isinstance(failure, UsageError) else LOWER
+                return Trial(failure=kind, detail=failure.message)
+            done.save(path.parent, path.stem, bundle=False)
         size = path.stat().st_size
         try:
             error = self._error(path, setting)
-            rounds = () if key == "baseline" else self.rounds(path, setting, self.choice.seed)
+            rounds = () if key == BASELINE else self.rounds(path, setting, self.choice.seed)
         except EtscopeError as failure:
             return Trial(size=size, failure=RUN, detail=failure.message)
         return Trial(error, size, rounds)
 
-    def record(self, folder: Path) -> None:
-        """Run the baseline's program with the times of its events recorded, and save the run."""
+    def recorded(self, setting: Setting) -> Trace:
+        """The trace of a run of a setting's program with the times of its events; it is run once
+        for a folder."""
         from etscope.run import Call, run
 
-        choice, setting = self.choice, self.baseline
-        path = self.path("baseline")
-        call = Call(self.method, self.inputs(setting, self.method))
-        with run(
-            path,
-            [call],
-            etrecord=path.with_suffix(".etrecord"),
-            threads=setting.threads,
-            libraries=choice.libraries,
-            runner=choice.runner,
-            timeout=choice.timeout,
-        ) as done:
-            done.save(folder)
+        choice, path = self.choice, self.path(setting)
+        folder = self.folder / RUNS / f"{path.stem}-{setting.threads or 0}"
+        if not (folder / RUN_JSON).is_file():
+            call = Call(self.method, self.inputs(setting, self.method))
+            with run(
+                path,
+                [call],
+                etrecord=path.with_suffix(".etrecord"),
+                threads=setting.threads,
+                libraries=choice.libraries,
+                runner=choice.runner,
+                timeout=choice.timeout,
+            ) as done:
+                done.save(make_folder(folder))
+        record = read_etrecord(path.with_suffix(".etrecord"))
+        return Trace(dump=read_etdump(folder / RUN_ETDP), record=record)
 
     def confirmed(self, key: str, setting: Setting, report: Callable[[Trial], None]) -> Trial:
         """Time a setting that was tried in fresh rounds, with another order and twice as many."""
 
         def attempt() -> Trial:
             known = self.state.results[key]
-            seed, path = self.choice.seed + 1, self.path(key)
+            seed, path = self.choice.seed + 1, self.path(setting)
             try:
                 rounds = self.rounds(path, setting, seed, 2 * self.choice.rounds)
             except EtscopeError as failure:
@@ -264,7 +274,7 @@ class Laboratory:
         the baseline goes first, drawn from the seed. A run is one number, the lower quartile of its
         executions, as in A/B jobs of the lab.
         """
-        sides = [(self.path("baseline"), self.baseline), (path, setting)]
+        sides = [(self.path(self.baseline), self.baseline), (path, setting)]
         executions = [
             int(np.clip(_ROUND_NS / max(self._time(*side, _FEWEST), 1), _FEWEST, _MOST))
             for side in sides
@@ -279,7 +289,5 @@ class Laboratory:
 
     def _time(self, path: Path, setting: Setting, iterations: int) -> float:
         isolate = self.choice.isolates_rounds
-        with self._run(
-            path, setting, self.method, iterations=iterations, isolate=isolate
-        ) as done:
+        with self._run(path, setting, self.method, iterations=iterations, isolate=isolate) as done:
             return float(np.percentile(done.latency.samples_ns, _LOCATION))

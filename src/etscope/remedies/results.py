@@ -152,8 +152,10 @@ class Remedies:
 
     def table(self) -> Table:
         """A row for each remedy and combination, and the best in fresh rounds."""
-        rows = [_row("remedy" if len(one.changes) == 1 else "together", one, self.limits.metric)
-                for one in self.outcomes]
+        rows = [
+            _row("remedy" if len(one.changes) == 1 else "together", one, self.limits.metric)
+            for one in self.outcomes
+        ]
         breaks = set()
         for role, one in (
             *(("not confirmed", one) for one in self.unconfirmed),
@@ -178,7 +180,10 @@ class Remedies:
             Column("rounds", Kind.COUNT, priority=8),
         )
         return Table.of_cells(
-            columns, rows, title=f"Remedies · {self.method}", notes=self._notes(),
+            columns,
+            rows,
+            title=f"Remedies · {self.method}",
+            notes=self._notes(),
             breaks=frozenset(breaks) - {0},
         )
 
@@ -196,8 +201,10 @@ class Remedies:
             notes.append(f"{not_tried} not tried: the budget was used up; --resume goes on.")
         if self.best is None or self.confirmation is None:
             return (*notes, "Nothing that was tried is surely faster with the same numbers.")
-        notes.append(f"Best: {self.best.words}. In fresh rounds: "
-                     f"{self.confirmation.sentence(metric)} ({confidence:g}% interval).")
+        notes.append(
+            f"Best: {self.best.words}. In fresh rounds: "
+            f"{self.confirmation.sentence(metric)} ({confidence:g}% interval)."
+        )
         notes += [f"wrote {path}" for path in self.files]
         if self.setting.has_other_model:
             return (*notes, *self.python.splitlines())

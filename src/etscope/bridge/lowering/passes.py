@@ -109,10 +109,9 @@ def _folded(program: ExportedProgram, nodes: Iterable[Node]) -> int:
     values = {
         node: value
         for node, value in known.items()
-        if node in inputs or (node in allowed and isinstance(value, Tensor))
+        # A constant may be no output.
+        if node in inputs or (node in allowed and node not in outputs and isinstance(value, Tensor))
     }
-    # A constant may be no output, nor what the caller of the model may change.
-    values = {node: value for node, value in values.items() if node in inputs or node not in outputs}
     folded = [node for node in values if node not in inputs]
     if not folded:
         return 0

@@ -12,6 +12,7 @@ from etscope.cli.options.common import (
     trace_options,
     unit_option,
 )
+from etscope.cli.options.remedies import RemedyOptions, remedies_options, run_remedies
 from etscope.cli.output.tables import OutputOptions, chosen_profiles, time_scale
 
 # Severities of the findings about time.
@@ -38,6 +39,7 @@ _FAILING = ("problem", "cost")
     help="Exit with 1 if there is a finding of this severity or a heavier one.",
 )
 @unit_option
+@remedies_options
 @output_options
 def command(
     files: TraceOptions,
@@ -47,6 +49,7 @@ def command(
     least: float,
     fail_on: str | None,
     unit: str | None,
+    remedies: RemedyOptions,
     output: OutputOptions,
 ) -> int:
     """Tell why the runs in DUMP take their time, and what to do.
@@ -58,12 +61,22 @@ def command(
     https://etscope.github.io/etscope/findings/
 
     With the ETRecord of the export (-r) far more is found. --format md is for pull requests.
+
+    With --try, give a MODEL for DUMP, as for etscope export: it is exported and run with the
+    options of an export below, and explained; each remedy that is a change of these options is
+    tried alone, those that help together, and the best once more. It ends with the command that
+    exports the model so, and with --keep writes its files.
     """
     from etscope.analysis.explain.explain import explain
     from etscope.analysis.explain.explain_table import explanation_table
     from etscope.analysis.explain.facts import Facts
     from etscope.model.finding import SEVERITIES
 
+    if remedies.tries:
+        return run_remedies(
+            files.dump, remedies, output, method=method, least_share=least / 100, rules=only
+        )
+    remedies.check_unused()
     trace = calls.of(files.open())
     scale, share = time_scale(files.source_unit, unit), least / 100
     found = [
