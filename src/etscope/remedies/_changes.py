@@ -134,7 +134,10 @@ class Change:
         if function is None:
             known = ", ".join(_CHANGES)
             raise UsageError(f"not implemented: only {known} are tried")
-        return function(setting, self.arguments)
+        try:
+            return function(setting, self.arguments)
+        except KeyError as error:
+            raise UsageError(f"the remedy does not say its {error.args[0]}") from error
 
 
 def changes_of(findings: Iterable[Finding]) -> list[Change]:

@@ -166,6 +166,7 @@ class Remedies:
         metric = self.limits.metric
         columns = (
             Column("remedy"),
+            Column("text", priority=9),
             Column("role", priority=4),
             Column("finding", priority=5),
             Column("result"),
@@ -190,9 +191,9 @@ class Remedies:
     def _notes(self) -> tuple[str, ...]:
         metric, confidence = self.limits.metric, 100 * self.policy.confidence
         notes = [
-            f"Times: the lower quartile of each round's executions, baseline and remedy in turn; "
-            f"faster: the median change {self.policy.in_words()}. Numbers: {metric.title} of the "
-            "worst output against the model in PyTorch."
+            "Times: baseline and remedy in turn, of each round the lower quartile; a change "
+            f"{self.policy.in_words()}.",
+            f"Numbers: {metric.title} of the worst output against the model in PyTorch.",
         ]
         if not self.outcomes:
             notes.append("No finding has a remedy that can be tried; --all tries general ones.")
@@ -256,6 +257,7 @@ def _row(role: str, one: Outcome, metric: Metric) -> dict[str, Any]:
 
     return {
         "remedy": one.words,
+        "text": " ".join(change.text for change in one.changes) or None,
         "role": role,
         "finding": ", ".join(dict.fromkeys(c.finding for c in one.changes if c.finding)) or None,
         "result": one.sentence(metric),

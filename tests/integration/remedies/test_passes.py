@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("executorch.exir")
+import torch
 
 from etscope.bridge.lowering.passes import rewritten
 from etscope.errors import ExportFailure, UsageError
