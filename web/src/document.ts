@@ -84,6 +84,8 @@ export interface Run {
   notes: string[];
   /** What matters, ranked: as `etscope inspect --format json` has it. */
   findings: FindingDoc[];
+  /** Why it takes its time, ranked: as `etscope explain --format json` has it. */
+  explanations: ExplainedDoc[];
   /** Tables and lists of facts of the Summary tab, in order. */
   summary: Section[];
   methods: Method[];
@@ -183,6 +185,30 @@ export interface FindingDoc {
   where: FindingPlace | null;
   /** A line for a shell. */
   next: string | null;
+}
+
+/** A finding of `etscope explain`. */
+export interface ExplainedDoc extends FindingDoc {
+  explanation: ExplanationDoc;
+}
+
+/** low, high: the 95 % interval of the time at stake, in the unit of the quantity; null of one run. */
+export interface ExplanationDoc {
+  sureness: "measured" | "likely" | "possible";
+  evidence: string[];
+  sites: SiteDoc[];
+  remedies: { text: string; change: string | null }[];
+  low: number | null;
+  high: number | null;
+}
+
+/** An operator that a finding is about, with the time of one run. */
+export interface SiteDoc {
+  name: string;
+  instruction: number | null;
+  time: number | null;
+  module: string | null;
+  line: string | null;
 }
 
 /** share: of the method's time, or of all its memory. */

@@ -4,6 +4,7 @@
 import {
   SCHEMA,
   type Cell,
+  type ExplainedDoc,
   type FindingDoc,
   type GraphDoc,
   type GraphNode,
@@ -171,6 +172,7 @@ function makeRun(id: string, name: string, factor: number, options: FixtureOptio
       },
     ],
     findings: makeFindings(steps, factor),
+    explanations: [makeExplanation(steps, factor)],
     methods: [method],
     graphs,
     source: SOURCE,
@@ -179,6 +181,29 @@ function makeRun(id: string, name: string, factor: number, options: FixtureOptio
     memory: [makeMemory(steps)],
     weights: makeWeights(),
     timeline: makeTimeline(steps, method),
+  };
+}
+
+function makeExplanation(steps: Step[], factor: number): ExplainedDoc {
+  const longest = steps.reduce((most, one) => (one.mean > most.mean ? one : most));
+  const value = longest.mean * factor;
+  return {
+    kind: "not-delegated",
+    severity: "cost",
+    sentence: "Nothing is delegated.",
+    method: "forward",
+    methodIndex: 0,
+    quantity: { value, unit: UNIT, share: 0.5 },
+    where: { view: "events", select: "kind:kernel", by: null, name: null, instruction: null },
+    next: "etscope inspect run.etdp --select kind:kernel",
+    explanation: {
+      sureness: "measured",
+      evidence: ["No delegate call ran."],
+      sites: [{ name: longest.op, instruction: 0, time: value, module: "stem", line: "model.py:3" }],
+      remedies: [{ text: "Lower the model to a backend.", change: "backend" }],
+      low: value * 0.9,
+      high: value * 1.1,
+    },
   };
 }
 

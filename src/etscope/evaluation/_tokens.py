@@ -45,7 +45,7 @@ from etscope.formats.bytes.files import PathLike
 from etscope.formats.identify import ETRECORD, identify
 from etscope.optional import require
 from etscope.run import Place, generate
-from etscope.run.execute import AUTO
+from etscope.run.execute import AUTO, library_paths
 from etscope.run.generation.prompt import (
     Tokenizer,
     check_tokenizer,
@@ -146,7 +146,7 @@ def evaluate_tokens(
         layout=layout,
         prompt=_at_least("prompt_length", prompt_length, None),
         data=None if data is None else Path(data).resolve(),
-        libraries=_files(libraries),
+        libraries=library_paths(libraries),
         threads=threads,
         runner=runner,
         isolate=isolate,
@@ -182,14 +182,6 @@ def _at_least(name: str, given: int | None, default: int | None) -> int | None:
     if given is not None and given < 1:
         raise UsageError(f"{name} must be at least 1, not {given}")
     return default if given is None else given
-
-
-def _files(paths: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
-    listed = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    for path in listed:
-        if not Path(path).is_file():
-            raise MissingFileError(f"file not found: {os.fspath(path)}")
-    return tuple(Path(path).resolve() for path in listed)
 
 
 def _name_of(given: str | None, default: str) -> str:

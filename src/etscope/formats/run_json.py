@@ -545,6 +545,16 @@ class SavedMemory:
     peak_rss: int
     measured: MeasuredMemory | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as run.json has it."""
+        return {
+            "runner": self.runner,
+            "traced": self.traced,
+            "rss_before_bytes": self.rss_before,
+            "peak_rss_bytes": self.peak_rss,
+            **({} if self.measured is None else {"measured": self.measured.to_json()}),
+        }
+
     def in_words(self) -> str:
         """Say what process the memory is of, and what it holds."""
         with_torch = ", Python and torch included" if self.runner == "python" else ""

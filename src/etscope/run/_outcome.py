@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -102,10 +102,29 @@ class CallRun:
         return cls(call.method, call.inputs, None if case < 0 else case, call.inputs_from)
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
-    """The result of a run. Its files are in a temporary folder until they are saved, and are
-    removed with it.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Outcome:
+    """What runs leave: files in a temporary folder until they are saved, removed with it."""
+
+    folder: Folder = field(repr=False)
+
+    def close(self) -> None:
+        """Remove the temporary files now."""
+        self.folder.remove()
+
+    def __enter__(self: OutcomeT) -> OutcomeT:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+OutcomeT = TypeVar("OutcomeT", bound=Outcome)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Run(Outcome):
+    """The result of a run.
 
     opened: the program and what came with it. calls: the calls, in order. passes: the separate runs
     by name: "latency" (untraced), "profile" (times) and "values". recorded_at: when the first of
@@ -116,21 +135,10 @@ class Run:
     opened: Opened = field(repr=False)
     calls: tuple[CallRun, ...] = field(repr=False)
     passes: Mapping[str, Executed] = field(repr=False)
-    folder: Folder = field(repr=False)
     recorded_at: datetime
     forced: bool = False
     conditions: Conditions | None = None
     measured: MeasuredMemory | None = field(default=None, repr=False)
-
-    def close(self) -> None:
-        """Remove the temporary files now."""
-        self.folder.remove()
-
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def _first(self) -> Executed:
@@ -494,14 +502,7 @@ class Run:
             "executorch": first.result.executorch,
             "threads": first.result.threads,
             "conditions": self.conditions and conditions_to_json(self.conditions),
-            "memory": self.memory
-            and {
-                "runner": self.memory.runner,
-                "traced": self.memory.traced,
-                "rss_before_bytes": self.memory.rss_before,
-                "peak_rss_bytes": self.memory.peak_rss,
-                **({} if self.measured is None else {"measured": self.measured.to_json()}),
-            },
+            "memory": self.memory and self.memory.to_json(),
             "recorded_at": self.recorded_at.isoformat(timespec="milliseconds"),
             "calls": [
                 {

@@ -15,16 +15,24 @@ from etscope.analysis.profile.correlate import method_symbols, recorded_inputs
 from etscope.analysis.profile.source_location import lines_of
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.program import instructions
-from etscope.errors import MissingDataError, MissingFileError, RuntimeFailure, UsageError
+from etscope.errors import MissingDataError, RuntimeFailure, UsageError
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.conditions import conditions_here
 from etscope.formats.program.input_validation import as_exported
 from etscope.model.exported_graph import record_input_names
 from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES, CallRun, Run
 from etscope.run._runner_host import HERE, NATIVE, Place
-from etscope.run.execute import AUTO, RUNNERS, ExecutionOptions, Folder, chosen_runner, execute
+from etscope.run.execute import (
+    AUTO,
+    ExecutionOptions,
+    Folder,
+    check_words,
+    chosen_runner,
+    execute,
+    library_paths,
+)
 from etscope.run.inputs import method_inputs
-from etscope.run.job import ALL_EVENTS, DEBUG_LEVELS, NONE, PROFILING_LEVELS, Job, JobCall
+from etscope.run.job import ALL_EVENTS, NONE, Job, JobCall
 from etscope.run.process import FAILED_KERNEL, MISSING_KERNEL, REFUSED_TENSOR
 from etscope.run.program import Opened, open_program
 
@@ -72,7 +80,7 @@ class RunOptions:
     delegate_filters: tuple[str, ...]
     allocations: bool
     threads: int | None
-    libraries: tuple[PathLike, ...]
+    libraries: PathLike | Sequence[PathLike]
     runner: str
     isolate: bool
     timeout: float | None
@@ -83,15 +91,7 @@ class RunOptions:
     def check(self) -> None:
         """Raise `UsageError` for values that are not allowed, and for options that contradict each
         other or would have no effect."""
-        for what, value, allowed in (
-            ("debug level", self.debug_level, DEBUG_LEVELS),
-            ("profiling level", self.profiling_level, PROFILING_LEVELS),
-            ("runner", self.runner, RUNNERS),
-        ):
-            if value not in allowed:
-                raise UsageError(
-                    f"there is no {what} {value!r}", hint=f"it is {', '.join(allowed)}"
-                )
+        check_words(self.debug_level, self.profiling_level, self.runner)
         if not isinstance(self.seed, (int, type(None))):
             raise UsageError(f"a seed is a whole number, not {self.seed!r}")
         for name in _POSITIVE:
@@ -240,7 +240,7 @@ def run(
         delegate_filters=_as_tuple(delegate_filters),
         allocations=allocations,
         threads=threads,
-        libraries=_as_tuple(libraries),
+        libraries=libraries,
         runner=runner,
         isolate=isolate,
         timeout=timeout,
@@ -292,7 +292,16 @@ def run(
         raise
     ran = tuple(CallRun.of(call) for call in calls)
     measured = passes.pop(MEMORY).result.memory if memory else None
-    return Run(opened, ran, passes, folder, recorded_at, not verify, conditions, measured)
+    return Run(
+        opened=opened,
+        calls=ran,
+        passes=passes,
+        folder=folder,
+        recorded_at=recorded_at,
+        forced=not verify,
+        conditions=conditions,
+        measured=measured,
+    )
 
 
 def _failed_lines(failure: RuntimeFailure, opened: Opened, calls: Sequence[JobCall]) -> list[str]:
@@ -386,16 +395,13 @@ def job_calls(call: Call, opened: Opened, seed: int | None) -> Iterable[JobCall]
 def _jobs(calls: tuple[JobCall, ...], options: RunOptions, opened: Opened) -> dict[str, Job]:
     """Return the runs by name, each of which records no more than it must."""
     opened.check_weights(options.data)
-    for library in options.libraries:
-        if not Path(library).is_file():
-            raise MissingFileError(f"library not found: {os.fspath(library)}")
     untraced = Job(
         program=Path(),  # known when there is a folder for it
         calls=calls,
         data=None if options.data is None else Path(options.data).resolve(),
         trace=False,
         threads=options.threads,
-        libraries=tuple(Path(path).resolve() for path in options.libraries),
+        libraries=library_paths(options.libraries),
     )
     jobs: dict[str, Job] = {}
     if options.memory:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +16,14 @@ import numpy.typing as npt
 
 import etscope.run.python as python
 from etscope.analysis.memory import debug_buffer_bytes, recorded_by_a_run
-from etscope.errors import EtscopeWarning, MissingDependencyError, RuntimeFailure, UsageError
+from etscope.errors import (
+    EtscopeWarning,
+    MissingDependencyError,
+    MissingFileError,
+    RuntimeFailure,
+    UsageError,
+)
+from etscope.formats.bytes.files import PathLike
 from etscope.formats.etdump.reader import ETDump, logged_values, read_etdump
 from etscope.formats.etdump.writer import write_etdump
 from etscope.formats.program.pte import Program
@@ -25,9 +33,11 @@ from etscope.run._runner_host import HERE, NATIVE, PYTHON, Place
 from etscope.run.job import (
     ALL_EVENTS,
     DEBUG_BUFFER,
+    DEBUG_LEVELS,
     ETDUMP,
     INTERMEDIATE_OUTPUTS,
     NONE,
+    PROFILING_LEVELS,
     PROGRAM_OUTPUTS,
     Job,
     Result,
@@ -78,6 +88,26 @@ class ExecutionOptions:
     debug_buffer_size: int | None = None
     grow: bool = True
     place: Place = HERE
+
+
+def check_words(debug_level: str, profiling_level: str, runner: str) -> None:
+    """Raise `UsageError` for a word that is none of those allowed."""
+    for what, value, allowed in (
+        ("debug level", debug_level, DEBUG_LEVELS),
+        ("profiling level", profiling_level, PROFILING_LEVELS),
+        ("runner", runner, RUNNERS),
+    ):
+        if value not in allowed:
+            raise UsageError(f"there is no {what} {value!r}", hint=f"it is {', '.join(allowed)}")
+
+
+def library_paths(libraries: PathLike | Sequence[PathLike]) -> tuple[Path, ...]:
+    """Return the absolute paths of shared libraries. Raises `MissingFileError`."""
+    paths = [libraries] if isinstance(libraries, (str, os.PathLike)) else list(libraries)
+    for path in paths:
+        if not Path(path).is_file():
+            raise MissingFileError(f"library not found: {os.fspath(path)}")
+    return tuple(Path(path).resolve() for path in paths)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -94,3 +94,35 @@ def test_the_first_page_of_two_dumps_says_what_changed(tmp_path: Path, page: Any
     link.click()
     page.wait_for_selector('#view[data-tab="compare"]')
     assert document["comparisons"][0]["headline"][0] in page.inner_text("#view")
+
+
+def test_the_first_page_explains_what_explain_explains(
+    tmp_path: Path, page: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = artifacts("cnn_portable")
+    (found,) = report_inputs(
+        runs_of_files([files.etdump_timing, files.etrecord, files.pte]),
+        ReportOptions(numerics=False),
+    )
+    path = tmp_path / "report.html"
+    path.write_text(page_html(document_of([found])))
+    arguments = (files.etdump_timing, "-r", files.etrecord, "-p", files.pte, "-f", "json")
+    assert main(["explain", *map(str, arguments)]) == 0
+    told = json.loads(capsys.readouterr().out)["findings"]
+
+    page.goto(f"{path.as_uri()}#run0/summary/0")
+    page.wait_for_selector('[data-testid="explanations"]')
+    card = page.locator('[data-testid="explanations"]')
+    shown = card.locator("ol > li")
+    assert [one.get_attribute("data-kind") for one in shown.all()] == [one["kind"] for one in told]
+    assert told[0]["kind"] == "not-delegated"
+    first = shown.first
+    text = " ".join(first.inner_text().split())
+    assert told[0]["sentence"] in text
+    assert f"To do: {told[0]['explanation']['remedies'][0]['text']}" in text
+    first.locator("summary").click()
+    opened = " ".join(first.inner_text().split())
+    assert "kernels ran, and no delegate call." in opened
+    assert "convolution.out, instruction 3, stages.0.first.conv, cnn.py:" in opened
+    first.locator("a").first.click()
+    page.wait_for_selector('#view[data-tab="events"]')

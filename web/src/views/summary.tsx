@@ -11,6 +11,7 @@ import { OUTLIER, outlierOf } from "../parts/outlier";
 import { SampleChart } from "../parts/series";
 import { SimpleTable } from "../parts/simple";
 import { Figure, Text } from "../parts/text";
+import { Explanations } from "./explanations";
 import { Findings } from "./findings";
 import { Finding, Verdict } from "./numerics";
 
@@ -24,6 +25,7 @@ export function Summary() {
       {(now.findings.length > 0 || now.notes.length > 0 || now.numerics) && (
         <div class="cards-wide">
           <Findings now={now} method={methodIndex.value} />
+          <Explanations now={now} method={methodIndex.value} />
           {now.notes.length > 0 && (
             <div class="card warning" role="note">
               <ul>

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rules import rules
 from etscope.errors import UsageError
-from etscope.model.finding import Finding, ranked
+from etscope.model.finding import SEVERITIES, Finding, Sureness, ranked
 
 LEAST_SHARE = 0.02  # of the method's time; less is not worth a change
 
@@ -16,7 +16,8 @@ def explain(
     facts: Facts, least_share: float = LEAST_SHARE, only: Collection[str] = ()
 ) -> tuple[Finding, ...]:
     """Return why a method takes its time: the findings of all rules, ranked by severity and by the
-    time at stake; those with a smaller share of the method's time are left out.
+    time at stake; those with a smaller share of the method's time are left out. What is only
+    possible comes after what is measured or likely, however much time it may concern.
 
     only: names of the rules to apply; all by default. Raises `UsageError` for an unknown name.
     """
@@ -26,7 +27,13 @@ def explain(
             raise UsageError(f"no rule is called {name!r}", hint=f"rules: {', '.join(known)}")
     applied = [rule for name, rule in known.items() if not only or name in only]
     found = (one for rule in applied for one in rule.find(facts))
-    return ranked([one for one in found if _share(one) >= least_share])
+    largest = ranked([one for one in found if _share(one) >= least_share])
+    return tuple(sorted(largest, key=lambda one: (SEVERITIES.index(one.severity), _is_guess(one))))
+
+
+def _is_guess(finding: Finding) -> bool:
+    explanation = finding.explanation
+    return explanation is not None and explanation.sureness is Sureness.POSSIBLE
 
 
 def _share(finding: Finding) -> float:

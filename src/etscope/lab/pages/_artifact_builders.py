@@ -63,6 +63,8 @@ def _report(source: Path, target: Path, options: Mapping[str, Any]) -> None:
 
 
 def _operators(source: Path, target: Path, options: Mapping[str, Any]) -> None:
+    from etscope.analysis.explain.explain import explain
+    from etscope.analysis.explain.facts import Facts
     from etscope.analysis.findings.findings import Known, findings_of
     from etscope.analysis.profile.profile_table import profile_table
 
@@ -79,20 +81,27 @@ def _operators(source: Path, target: Path, options: Mapping[str, Any]) -> None:
         for number, profile in enumerate(trace.profiles()):
             scale = _scale(profile.total)
             table = profile_table(profile, scale, limit=_MOST_ROWS)
-            told = findings_of(profile, scale, known)
             plain = plain_table(table, _OPERATORS, profile.title(""))
             plain["findings"] = [
-                {
-                    "severity": one.severity.value,
-                    "sentence": one.sentence,
-                    "place": _place_in_report(one, run, number),
-                }
-                for one in told
+                _finding(one, run, number) for one in findings_of(profile, scale, known)
+            ]
+            plain["explanations"] = [
+                _finding(one, run, number) for one in explain(Facts(trace, profile, scale))
             ]
             tables.append(plain)
     if not tables:
         raise MissingDataError("the dump has no times of operators")
     _write(target, tables)
+
+
+def _finding(finding: Finding, run: int, method: int) -> dict[str, Any]:
+    explanation = finding.explanation
+    return {
+        "severity": finding.severity.value,
+        "sentence": finding.sentence,
+        "remedies": [one.text for one in (explanation.remedies if explanation else ())],
+        "place": _place_in_report(finding, run, method),
+    }
 
 
 def _place_in_report(finding: Finding, run: int, method: int) -> str:

@@ -16,7 +16,6 @@ from etscope.analysis.generation.plan import OF_ALL, OF_GENERATED, GenerationTas
 from etscope.errors import (
     EtscopeWarning,
     MismatchError,
-    MissingFileError,
     UsageError,
 )
 from etscope.formats.bytes.files import PathLike
@@ -27,12 +26,13 @@ from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES
 from etscope.run._runner_host import HERE, NATIVE, Place
 from etscope.run.execute import (
     AUTO,
-    RUNNERS,
     Executed,
     ExecutionOptions,
     Folder,
+    check_words,
     chosen_runner,
     execute,
+    library_paths,
 )
 from etscope.run.generation.outcome import LOGITS, GenerationRun, Prompt
 from etscope.run.generation.prompt import (
@@ -45,7 +45,7 @@ from etscope.run.generation.prompt import (
     open_tokenizer,
     tokens_from,
 )
-from etscope.run.job import ALL_EVENTS, DEBUG_LEVELS, NONE, PROFILING_LEVELS, Job
+from etscope.run.job import ALL_EVENTS, NONE, Job
 from etscope.run.process import STOPPED
 from etscope.run.program import Opened, open_program
 
@@ -79,7 +79,7 @@ class GenerateOptions:
     allocations: bool
     memory: bool
     threads: int | None
-    libraries: tuple[PathLike, ...]
+    libraries: PathLike | Sequence[PathLike]
     runner: str
     isolate: bool
     timeout: float | None
@@ -89,15 +89,7 @@ class GenerateOptions:
     def check(self) -> None:
         """Raise `UsageError` for values that are not allowed, and for options that contradict each
         other or would have no effect."""
-        for what, value, allowed in (
-            ("debug level", self.debug_level, DEBUG_LEVELS),
-            ("profiling level", self.profiling_level, PROFILING_LEVELS),
-            ("runner", self.runner, RUNNERS),
-        ):
-            if value not in allowed:
-                raise UsageError(
-                    f"there is no {what} {value!r}", hint=f"it is {', '.join(allowed)}"
-                )
+        check_words(self.debug_level, self.profiling_level, self.runner)
         for name, least in (
             *(("max_new_tokens", 1), ("iterations", 1), ("profiled_iterations", 1), ("warmup", 0)),
             *(("top_k", 1), ("threads", 1), ("debug_buffer_size", 1)),
@@ -252,7 +244,7 @@ def generate(
         allocations=allocations,
         memory=memory,
         threads=threads,
-        libraries=(libraries,) if isinstance(libraries, (str, os.PathLike)) else tuple(libraries),
+        libraries=libraries,
         runner=runner,
         isolate=isolate,
         timeout=timeout,
@@ -356,16 +348,13 @@ def _arrays(inputs: Any) -> list[Any]:
 def _jobs(task: GenerationTask, options: GenerateOptions, opened: Opened) -> dict[str, Job]:
     """Return the runs by name, each of which records no more than it must."""
     opened.check_weights(options.data)
-    for library in options.libraries:
-        if not Path(library).is_file():
-            raise MissingFileError(f"library not found: {os.fspath(library)}")
     untraced = Job(
         program=Path(),  # known when there is a folder for it
         calls=(),
         data=None if options.data is None else Path(options.data).resolve(),
         trace=False,
         threads=options.threads,
-        libraries=tuple(Path(path).resolve() for path in options.libraries),
+        libraries=library_paths(options.libraries),
         generation=task,
     )
     if options.values_at is not None and options.values_at[0] >= task.calls:

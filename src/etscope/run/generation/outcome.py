@@ -44,8 +44,8 @@ from etscope.formats.run_json import (
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
 from etscope.model.report import Report, Section
 from etscope.model.table import Column, Kind
-from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES
-from etscope.run.execute import Executed, Folder
+from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES, Outcome
+from etscope.run.execute import Executed
 from etscope.run.generation.prompt import Tokenizer
 from etscope.run.program import Opened
 
@@ -69,9 +69,8 @@ class Prompt:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GenerationRun:
-    """The result of `etscope.run.generate`. Its files are in a temporary folder until they are
-    saved, and are removed with it.
+class GenerationRun(Outcome):
+    """The result of `etscope.run.generate`.
 
     passes: the separate runs by name: "latency" (untraced), "profile" (times), "values", "logits"
     and "memory". is_interrupted: it was ended by SIGINT; later passes are missing then.
@@ -81,21 +80,10 @@ class GenerationRun:
     layout: Layout = field(repr=False)
     prompt: Prompt = field(repr=False)
     passes: Mapping[str, Executed] = field(repr=False)
-    folder: Folder = field(repr=False)
     recorded_at: datetime
     forced: bool = False
     conditions: Conditions | None = None
     is_interrupted: bool = False
-
-    def close(self) -> None:
-        """Remove the temporary files now."""
-        self.folder.remove()
-
-    def __enter__(self) -> GenerationRun:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # -- the tokens
 
@@ -340,7 +328,6 @@ class GenerationRun:
         """Return the program, the generation, when it ran (ISO 8601) and for how long (ns): plain
         values for JSON."""
         done = self.passes[LATENCY].result
-        memory = self.memory
         last = self.passes.get(VALUES)
         return {
             "program": self.opened.given,
@@ -349,14 +336,7 @@ class GenerationRun:
             "executorch": done.executorch,
             "threads": done.threads,
             "conditions": self.conditions and conditions_to_json(self.conditions),
-            "memory": memory
-            and {
-                "runner": memory.runner,
-                "traced": memory.traced,
-                "rss_before_bytes": memory.rss_before,
-                "peak_rss_bytes": memory.peak_rss,
-                **({} if memory.measured is None else {"measured": memory.measured.to_json()}),
-            },
+            "memory": self.memory and self.memory.to_json(),
             "recorded_at": self.recorded_at.isoformat(timespec="milliseconds"),
             "debug_level": "none" if last is None else last.job.debug_level,
             "given_sha256": inputs_sha256(self.task.given) if self.task.given else None,

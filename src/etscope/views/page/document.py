@@ -18,6 +18,8 @@ from etscope.analysis.comparison.programs import Side
 from etscope.analysis.delegates.backend_files import PlacedFile
 from etscope.analysis.delegates.imported_tables import file_table, for_readers
 from etscope.analysis.delegates.imported_timeline import FileSpans, file_spans
+from etscope.analysis.explain.explain import explain
+from etscope.analysis.explain.facts import Facts
 from etscope.analysis.findings.findings import Known, findings_of, findings_of_program
 from etscope.analysis.graphs.partition import Partition, partition
 from etscope.analysis.graphs.views import EXECUTED, GraphView, ViewNode, graph_views, with_errors
@@ -269,6 +271,7 @@ def _run(
         "files": [asdict(file) for file in found.files],
         "notes": [*found.notes, *found.gaps(program, has_times=bool(methods))],
         "findings": findings_documents(found, methods, known),
+        "explanations": _explanation_documents(found, methods),
         "summary": [section_document(section) for section in sections],
         "methods": _method_documents(found, methods, graphs, lines),
         "graphs": _graph_documents(found, graphs, program, lines),
@@ -326,18 +329,34 @@ def findings_documents(
     known: Known,
 ) -> list[Json]:
     """The findings of a run, as `etscope inspect` has them; of what did not run, its memory."""
-    files = Files(
-        *(
-            next((file.name for file in found.files if file.role == role), None)
-            for role in ("dump", "record", "program", "debug buffer")
-        )
-    )
+    files = _file_names(found)
     told: list[tuple[int | None, Finding]] = []
     for shown in methods:
         told += ((shown.index, one) for one in findings_of(shown.profile, found.scale, known))
     for method in () if methods else known.plans or ():
         told += ((None, one) for one in findings_of_program(method, known))
     return [{**one.plain(files), "methodIndex": index} for index, one in told]
+
+
+def _explanation_documents(found: ReportInput, methods: Sequence[ShownMethod]) -> list[Json]:
+    """The findings of rules, as `etscope explain` has them."""
+    files = _file_names(found)
+    return [
+        {**one.plain(files), "methodIndex": shown.index}
+        for shown in methods
+        if found.trace is not None
+        for one in explain(Facts(found.trace, shown.profile, found.scale))
+    ]
+
+
+def _file_names(found: ReportInput) -> Files:
+    """The files, as the next commands are given them."""
+    return Files(
+        *(
+            next((file.name for file in found.files if file.role == role), None)
+            for role in ("dump", "record", "program", "debug buffer")
+        )
+    )
 
 
 def _method_documents(
