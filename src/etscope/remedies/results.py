@@ -169,16 +169,16 @@ class Remedies:
             Column("text", priority=9),
             Column("role", priority=4),
             Column("finding", priority=5),
-            Column("result"),
-            Column("verdict", priority=9),
-            Column("faster", Kind.FLOAT, "%", priority=9),
-            Column("low", Kind.FLOAT, "%", priority=9),
-            Column("high", Kind.FLOAT, "%", priority=9),
+            Column("verdict", is_sentence=True),
+            Column("faster", Kind.FLOAT, "%"),
+            Column("low", Kind.FLOAT, "%", priority=1),
+            Column("high", Kind.FLOAT, "%", priority=1),
+            Column(metric.name, Kind.FLOAT, metric.unit or None, priority=2),
             Column("before", Kind.DURATION, "ms", priority=3),
-            Column("after", Kind.DURATION, "ms", priority=2),
-            Column(metric.name, Kind.FLOAT, metric.unit or None, priority=6),
+            Column("after", Kind.DURATION, "ms", priority=3),
             Column("size", Kind.BYTES, priority=7),
             Column("rounds", Kind.COUNT, priority=8),
+            Column("result", priority=9, is_sentence=True),
         )
         return Table.of_cells(
             columns,
@@ -194,6 +194,11 @@ class Remedies:
             "Times: baseline and remedy in turn, of each round the lower quartile; a change "
             f"{self.policy.in_words()}.",
             f"Numbers: {metric.title} of the worst output against the model in PyTorch.",
+        ]
+        notes += [
+            f"{one.words}: {one.sentence(metric)}."
+            for one in (*self.outcomes, *self.unconfirmed)
+            if one.verdict in (UNSURE, INAPPLICABLE, *FAILURES.values())
         ]
         if not self.outcomes:
             notes.append("No finding has a remedy that can be tried; --all tries general ones.")
@@ -253,7 +258,7 @@ def _row(role: str, one: Outcome, metric: Metric) -> dict[str, Any]:
     found, trial = one.comparison, one.trial
 
     def percent(value: float | None) -> float | None:
-        return None if value is None else -100 * value
+        return None if value is None else round(-100 * value, 1)
 
     return {
         "remedy": one.words,

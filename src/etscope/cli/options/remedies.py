@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from etscope.remedies import Trial
 
 RUNNERS = ("auto", "python", "native")
-_COLUMNS = ("remedy", "role", "result", "before", "after")
+_COLUMNS = ("remedy", "role", "verdict", "faster", "low", "high", "sqnr", "before", "after")
 _GENERATION = ("context", "prompt", "logits", "sdpa")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
