@@ -47,13 +47,13 @@ class Setting:
     def prepared(self, source: Source) -> tuple[Any, Any]:
         """Return the model and its inputs, changed as the setting says. Raises `UsageError` where
         that is not possible."""
-        from etscope.bridge.lowering.float_methods import in_channels_last, in_float32
+        from etscope.bridge.lowering.float_methods import in_float32, with_channels_last
 
         model, inputs = source.model, source.inputs
         if self.dtype is not None:
             model, inputs = in_float32(model, inputs)
         if self.channels_last:
-            model, inputs = in_channels_last(model, inputs)
+            inputs = with_channels_last(model, inputs)
         return model, inputs
 
     @property
@@ -93,10 +93,11 @@ class Setting:
         if self.dtype is not None:
             lines.append("model = source.model.float()  # and its inputs likewise")
             model = "model"
-        if self.channels_last:
-            lines.append(f"model = {model}.to(memory_format=torch.channels_last)  # and its inputs")
+        if self.channels_last:  # of one image; of more inputs, those of four dimensions
             lines.insert(0, "import torch")
-            model = "model"
+            lines.append("(image,) = source.inputs")
+            lines.append("image = image.contiguous(memory_format=torch.channels_last)")
+            inputs = "(image,)"
         given = {k: v for k, v in self.export.items() if v not in (None, False, (), [], {}, "")}
         options = "".join(f", {name}={value!r}" for name, value in given.items())
         lines.append(f"exported = export({model}, {inputs}{options})")

@@ -280,7 +280,7 @@ def _row(role: str, one: Outcome, metric: Metric) -> dict[str, Any]:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f}" if share < 0.1 else f"{100 * share:.0f}"
+    return f"{100 * share:.1f}" if share < 0.1 or 0.99 < share < 1 else f"{100 * share:.0f}"
 
 
 def _number(error: float, metric: Metric) -> str:

@@ -59,13 +59,14 @@ def in_float32(model: Any, inputs: Any) -> tuple[Any, Any]:
     return _with_module(model, copy.deepcopy(module).float()), _changed(inputs, changed)
 
 
-def in_channels_last(model: Any, inputs: Any) -> tuple[Any, Any]:
-    """Return copies of a module and its inputs with tensors of four dimensions in channels-last
-    layout.
+def with_channels_last(model: Any, inputs: Any) -> Any:
+    """Return a copy of a module's inputs with tensors of four dimensions in channels-last layout.
+    Weights stay as they are: XNNPACK takes no others.
 
     Raises `UsageError` for a model that is exported already, or takes no such tensor.
     """
-    module, given = _module_of(model), inputs_of(inputs)
+    given = inputs_of(inputs)
+    _module_of(model)
     leaves: Sequence[Any] = [] if given is None else pytree.tree_leaves((given.args, given.kwargs))
     if not any(isinstance(one, torch.Tensor) and one.dim() == _IMAGE for one in leaves):
         raise UsageError("no input of the model has four dimensions")
@@ -74,8 +75,7 @@ def in_channels_last(model: Any, inputs: Any) -> tuple[Any, Any]:
         is_image = isinstance(value, torch.Tensor) and value.dim() == _IMAGE
         return value.contiguous(memory_format=torch.channels_last) if is_image else value
 
-    made = copy.deepcopy(module).to(memory_format=torch.channels_last)
-    return _with_module(model, made), _changed(inputs, changed)
+    return _changed(inputs, changed)
 
 
 def _module_of(model: Any) -> torch.nn.Module:
