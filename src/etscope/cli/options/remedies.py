@@ -110,73 +110,75 @@ class RemedyOptions:
         return [word for name, value in given if value is not None for word in (name, str(value))]
 
 
+_OPTIONS = (
+    click.option(
+        "--try",
+        "tries",
+        is_flag=True,
+        help="Try the remedies of the findings of a MODEL: export, run, compare.",
+    ),
+    click.option(
+        "--all",
+        "everything",
+        is_flag=True,
+        help="With --try: try general changes, too: XNNPACK, threads, layout, passes.",
+    ),
+    click.option(
+        "--allow",
+        multiple=True,
+        type=click.Choice(("quantize",)),
+        help="With --all: try quantisation, too.",
+    ),
+    click.option(
+        "--tolerance",
+        type=float,
+        default=20.0,
+        metavar="DB",
+        help="With --try: the least SQNR of outputs, against the model in PyTorch, of what "
+        "quantises. Default: 20.",
+    ),
+    click.option(
+        "--rounds",
+        type=click.IntRange(2, 10_000),
+        default=15,
+        help="Rounds of each comparison of times.",
+    ),
+    click.option(
+        "--budget",
+        type=_Duration(),
+        metavar="TIME",
+        help="Begin no trial after this time: 90s, 5m, 1h.",
+    ),
+    path_option(
+        "--keep", "folder", metavar="DIR", help="Keep results, and the best export, in DIR."
+    ),
+    click.option("--resume", is_flag=True, help="Continue from the results in DIR."),
+    backends_option("portable", "Backend of the operators."),
+    backend_options_option,
+    click.option("--quantize", metavar="SCHEME", help="Quantise: int8, 8da4w or 8da8w."),
+    group_size_option,
+    keep_float_option,
+    passes_option,
+    file_option(
+        "--calibration",
+        metavar="DATA",
+        multiple=True,
+        help="Inputs to calibrate int8 ranges on: files, or folders of them.",
+    ),
+    inputs_option,
+    seed_option,
+    strict_option,
+    threads_option,
+    choice_option("--runner", RUNNERS, "native: each run of a round in its own process."),
+    library_option,
+    click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Limit of each run."),
+    *language_model_options,
+)
+
+
 def remedies_options(function: Function) -> Function:
     """Add the options of `--try`: the parameter `remedies`, a `RemedyOptions`."""
-    options = (
-        click.option(
-            "--try",
-            "tries",
-            is_flag=True,
-            help="Try the remedies of the findings of a MODEL: export, run, compare.",
-        ),
-        click.option(
-            "--all",
-            "everything",
-            is_flag=True,
-            help="With --try: try general changes, too: XNNPACK, threads, layout, passes.",
-        ),
-        click.option(
-            "--allow",
-            multiple=True,
-            type=click.Choice(("quantize",)),
-            help="With --all: try quantisation, too.",
-        ),
-        click.option(
-            "--tolerance",
-            type=float,
-            default=20.0,
-            metavar="DB",
-            help="With --try: the least SQNR of outputs, against the model in PyTorch, of what "
-            "quantises. Default: 20.",
-        ),
-        click.option(
-            "--rounds",
-            type=click.IntRange(2, 10_000),
-            default=15,
-            help="Rounds of each comparison of times.",
-        ),
-        click.option(
-            "--budget",
-            type=_Duration(),
-            metavar="TIME",
-            help="Begin no trial after this time: 90s, 5m, 1h.",
-        ),
-        path_option(
-            "--keep", "folder", metavar="DIR", help="Keep results, and the best export, in DIR."
-        ),
-        click.option("--resume", is_flag=True, help="Continue from the results in DIR."),
-        backends_option("portable", "Backend of the operators."),
-        backend_options_option,
-        click.option("--quantize", metavar="SCHEME", help="Quantise: int8, 8da4w or 8da8w."),
-        group_size_option,
-        keep_float_option,
-        passes_option,
-        file_option(
-            "--calibration",
-            metavar="DATA",
-            multiple=True,
-            help="Inputs to calibrate int8 ranges on: files, or folders of them.",
-        ),
-        inputs_option,
-        seed_option,
-        strict_option,
-        threads_option,
-        choice_option("--runner", RUNNERS, "native: each run of a round in its own process."),
-        library_option,
-        click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Limit of each run."),
-        *language_model_options,
-    )
-    return as_one_parameter(function, "remedies", RemedyOptions, options)
+    return as_one_parameter(function, "remedies", RemedyOptions, _OPTIONS)
 
 
 def run_remedies(
