@@ -172,6 +172,7 @@ def export(
     keep_float: str | Sequence[str] = (),
     taps: str | Sequence[str] = (),
     float_model: Any = None,
+    passes: Sequence[str] = (),
 ) -> Exported:
     """Export a model to ExecuTorch, with its ETRecord and expected outputs.
 
@@ -197,6 +198,9 @@ def export(
             file:model.py:34") that stay in float, with those that are quantised as one with them.
         taps: selectors of nodes, once quantised, whose values follow the outputs (`record.taps`).
         float_model: the model before torchao's `quantize_`, in any form, for the record.
+        passes: rewrites of the graph before it is lowered, in order: "fuse_sdpa" (attention as
+            products and one softmax, which delegates take), "fold_constants" (what depends on
+            weights only is computed now).
 
     Raises `UsageError` for arguments that contradict each other, and for selectors of nodes that
     cannot be quantised or be an output; `MissingDataError` for one in `taps` of no node;
@@ -216,6 +220,7 @@ def export(
         keep_float=keep_float,
         taps=taps,
         float_model=float_model,
+        passes=passes,
     )
 
 
@@ -298,6 +303,21 @@ class Source:
     def export(self, **options: Any) -> Exported:
         """Export it, with the options of `etscope.export.export`."""
         return export(self.model, self.inputs, dynamic_shapes=self.dynamic_shapes, **options)
+
+    def as_exported(self) -> Source:
+        """Return the source with a model that generates text, and has no inputs, as a
+        `LanguageModel`: `export` takes it for one.
+
+        Raises `UsageError` for a config of `export_llm`, which takes no options.
+        """
+        if isinstance(self.model, LlmConfigFile):
+            raise UsageError(
+                f"{self.spec} says itself how its model is exported: no option can be tried",
+                hint="change it there, and compare the runs: etscope diff",
+            )
+        if self.inputs is None and is_language_model(self.model):
+            return replace(self, model=LanguageModel(self.model))
+        return self
 
     def generating(
         self,

@@ -29,6 +29,7 @@ from torch.utils import _pytree as pytree
 from etscope.backends import Chosen, check_options, chosen, quantizing
 from etscope.bridge.failures import innermost, own_frame
 from etscope.bridge.lowering.partition import keeping_partition
+from etscope.bridge.lowering.passes import check_passes, rewritten
 from etscope.bridge.lowering.weight_quantization import (
     SCHEMES,
     WeightQuantization,
@@ -128,6 +129,7 @@ class ExportOptions:
     keep_float: str | Sequence[str] = ()
     taps: str | Sequence[str] = ()
     float_model: Any = None
+    passes: Sequence[str] = ()
 
     @property
     def by_backend(self) -> bool:
@@ -146,6 +148,7 @@ class ExportOptions:
         """Raise `UsageError` for options that contradict each other."""
         found = chosen(self.backend, self.backend_options)
         check_options(found, self.by_backend)
+        check_passes(self.passes)
         self._check_weights(found)
         if self.calibration is not None and not self.by_backend:
             raise UsageError(
@@ -214,6 +217,9 @@ def export_model(
     found = methods_of(model, inputs, options)
     if options.float_model is not None:
         found = _with_float(found, inputs, options)
+    if options.passes:
+        made = rewritten({name: one.program for name, one in found.items()}, options.passes)
+        found = {name: one._replace(program=made[name]) for name, one in found.items()}
     methods, taps = _with_taps(found, options.taps)
     programs = {name: method.program for name, method in methods.items()}
     backends = chosen(options.backend, options.backend_options)

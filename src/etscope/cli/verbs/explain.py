@@ -7,12 +7,13 @@ import click
 from etscope.cli.options.common import (
     ChosenCalls,
     TraceOptions,
-    calibration_option,
     calls_options,
     output_options,
+    peaks_option,
     trace_options,
     unit_option,
 )
+from etscope.cli.options.remedies import RemedyOptions, remedies_options, run_remedies
 from etscope.cli.output.tables import OutputOptions, chosen_profiles, time_scale
 
 # Severities of the findings about time.
@@ -38,8 +39,9 @@ _FAILING = ("problem", "cost")
     type=click.Choice(_FAILING),
     help="Exit with 1 if there is a finding of this severity or a heavier one.",
 )
-@calibration_option
+@peaks_option
 @unit_option
+@remedies_options
 @output_options
 def command(
     files: TraceOptions,
@@ -48,8 +50,9 @@ def command(
     only: tuple[str, ...],
     least: float,
     fail_on: str | None,
-    calibration: str | None,
+    peaks: str | None,
     unit: str | None,
+    remedies: RemedyOptions,
     output: OutputOptions,
 ) -> int:
     """Tell why the runs in DUMP take their time, and what to do.
@@ -62,6 +65,11 @@ def command(
 
     With the ETRecord of the export (-r) far more is found. With a calibration of the machine of the
     run (etscope calibrate) rates are held against what it can do. --format md is for pull requests.
+
+    With --try, give a MODEL for DUMP, as for etscope export: it is exported and run with the
+    options of an export below, and explained; each remedy that is a change of these options is
+    tried alone, those that help together, and the best once more. It ends with the command that
+    exports the model so, and with --keep writes its files.
     """
     from etscope.analysis.explain.explain import explain
     from etscope.analysis.explain.explain_table import explanation_table
@@ -69,13 +77,18 @@ def command(
     from etscope.analysis.work.roofline import given_or_found
     from etscope.model.finding import SEVERITIES
 
+    if remedies.tries:
+        return run_remedies(
+            files.dump, remedies, output, method=method, least_share=least / 100, rules=only
+        )
+    remedies.check_unused()
     trace = calls.of(files.open())
-    peaks = given_or_found(calibration, trace.saved_run)
+    calibration = given_or_found(peaks, trace.saved_run)
     scale, share = time_scale(files.source_unit, unit), least / 100
     found = [
         (facts, explain(facts, share, only))
         for profile in chosen_profiles(trace, method)
-        for facts in [Facts(trace, profile, scale, peaks)]
+        for facts in [Facts(trace, profile, scale, calibration)]
     ]
     tables = [explanation_table(facts, findings, files.named, share) for facts, findings in found]
     output.write_tables(tables, default=("finding", "time", "share", "low", "high", "sureness"))

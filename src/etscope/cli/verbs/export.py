@@ -133,6 +133,15 @@ float_model_option = click.option(
     "the record to tell what quantisation costs.",
 )
 
+passes_option = click.option(
+    "--pass",
+    "passes",
+    metavar="NAME",
+    multiple=True,
+    help="Rewrite the graph before it is lowered: fuse_sdpa (attention as products and one "
+    "softmax), fold_constants (what depends on weights only is computed now). Repeatable.",
+)
+
 
 class ExportCommand(click.Command):
     """A command with `--quantize`, whose value may be left out before MODEL too."""
@@ -197,6 +206,7 @@ def export_options(function: Function) -> Function:
         keep_float_option,
         calibration_option,
         float_model_option,
+        passes_option,
         inputs_option,
         strict_option,
         seed_option,

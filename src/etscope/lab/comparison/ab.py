@@ -35,7 +35,6 @@ out; a side that fails in its first process, or in more than a quarter of the ro
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, expm1, inf, isfinite, log1p, pi, sqrt
@@ -45,6 +44,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.comparison.compare_samples import Policy, Verdict, compare_rounds
+from etscope.analysis.comparison.rounds import drawn_order
 from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
 from etscope.lab.jobs.records import statistics_of
 from etscope.lab.jobs.spec import JobSpec
@@ -182,11 +182,7 @@ def measure_ab(
 def order_of(rounds: int, seed: int) -> tuple[str, ...]:
     """Draw from the seed the side that goes first in each round: each side in half of them; of an
     odd number, one side once more."""
-    draw = random.Random(seed)
-    order = [SIDES[number % 2] for number in range(rounds - rounds % 2)]
-    order += [draw.choice(SIDES)] * (rounds % 2)
-    draw.shuffle(order)
-    return tuple(order)
+    return tuple(SIDES[side] for side in drawn_order(rounds, seed))
 
 
 def judge(rounds: Sequence[Round], policy: Policy) -> AbResult:

@@ -1,0 +1,231 @@
+"""`etscope explain MODEL --try`: its options, and the command itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from etscope.cli.options.common import (
+    SECONDS,
+    Function,
+    as_one_parameter,
+    choice_option,
+    file_option,
+    library_option,
+    path_option,
+    threads_option,
+)
+from etscope.cli.output.tables import OutputOptions
+from etscope.cli.verbs.export import (
+    backend_options_option,
+    backends_option,
+    group_size_option,
+    inputs_option,
+    keep_float_option,
+    language_model_options,
+    load_torch,
+    passes_option,
+    seed_option,
+    strict_option,
+)
+
+if TYPE_CHECKING:
+    from etscope.remedies import Trial
+
+RUNNERS = ("auto", "python", "native")
+_COLUMNS = ("remedy", "role", "verdict", "faster", "low", "high", "sqnr", "before", "after")
+_GENERATION = ("context", "prompt", "logits", "sdpa")
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+class _Duration(click.types.StringParamType):
+    """A length of time, in seconds: 90, 90s, 5m, 1h."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)([smh]?)", str(value))
+        if found is None or not float(found[1]):
+            self.fail(f"{value!r} is not a length of time: 90s, 5m, 1h")
+        return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+@dataclass(frozen=True, slots=True)
+class RemedyOptions:
+    """Values of `remedies_options`, by the names of the options."""
+
+    tries: bool
+    everything: bool
+    allow: tuple[str, ...]
+    tolerance: float
+    rounds: int
+    budget: float | None
+    folder: Path | None
+    resume: bool
+    backend: str
+    backend_options: dict[str, str]
+    quantize: str | None
+    group_size: int | None
+    keep_float: tuple[str, ...]
+    passes: tuple[str, ...]
+    calibration: tuple[str, ...]
+    inputs: str | None
+    seed: int
+    strict: bool | None
+    threads: int | None
+    runner: str
+    libraries: tuple[str, ...]
+    timeout: float | None
+    context: int | None
+    prompt: str | None
+    logits: str | None
+    sdpa: str | None
+
+    def check_unused(self) -> None:
+        """Raise `UsageError` for an option that was given without `--try`."""
+        from etscope.errors import UsageError
+
+        context = click.get_current_context()
+        names = {field.name for field in fields(self)}
+        for parameter in context.command.params:
+            source = context.get_parameter_source(parameter.name or "")
+            if parameter.name in names and source is ParameterSource.COMMANDLINE:
+                raise UsageError(f"{parameter.opts[0]} is for --try", hint="add --try, and a MODEL")
+
+    @property
+    def words(self) -> list[str]:
+        """Options of `etscope export` that make the model, beside those of the export."""
+        given = [("--inputs", self.inputs), ("--seed", self.seed or None)]
+        given += [(f"--{name}", getattr(self, name)) for name in _GENERATION]
+        return [word for name, value in given if value is not None for word in (name, str(value))]
+
+
+_OPTIONS = (
+    click.option(
+        "--try",
+        "tries",
+        is_flag=True,
+        help="Try the remedies of the findings of a MODEL: export, run, compare.",
+    ),
+    click.option(
+        "--all",
+        "everything",
+        is_flag=True,
+        help="With --try: try general changes, too: XNNPACK, threads, layout, passes.",
+    ),
+    click.option(
+        "--allow",
+        multiple=True,
+        type=click.Choice(("quantize",)),
+        help="With --all: try quantisation, too.",
+    ),
+    click.option(
+        "--tolerance",
+        type=float,
+        default=20.0,
+        metavar="DB",
+        help="With --try: the least SQNR of outputs, against the model in PyTorch, of what "
+        "quantises. Default: 20.",
+    ),
+    click.option(
+        "--rounds",
+        type=click.IntRange(2, 10_000),
+        default=15,
+        help="Rounds of each comparison of times.",
+    ),
+    click.option(
+        "--budget",
+        type=_Duration(),
+        metavar="TIME",
+        help="Begin no trial after this time: 90s, 5m, 1h.",
+    ),
+    path_option(
+        "--keep", "folder", metavar="DIR", help="Keep results, and the best export, in DIR."
+    ),
+    click.option("--resume", is_flag=True, help="Continue from the results in DIR."),
+    backends_option("portable", "Backend of the operators."),
+    backend_options_option,
+    click.option("--quantize", metavar="SCHEME", help="Quantise: int8, 8da4w or 8da8w."),
+    group_size_option,
+    keep_float_option,
+    passes_option,
+    file_option(
+        "--calibration",
+        metavar="DATA",
+        multiple=True,
+        help="Inputs to calibrate int8 ranges on: files, or folders of them.",
+    ),
+    inputs_option,
+    seed_option,
+    strict_option,
+    threads_option,
+    choice_option("--runner", RUNNERS, "native: each run of a round in its own process."),
+    library_option,
+    click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Limit of each run."),
+    *language_model_options,
+)
+
+
+def remedies_options(function: Function) -> Function:
+    """Add the options of `--try`: the parameter `remedies`, a `RemedyOptions`."""
+    return as_one_parameter(function, "remedies", RemedyOptions, _OPTIONS)
+
+
+def run_remedies(
+    model: str,
+    options: RemedyOptions,
+    output: OutputOptions,
+    *,
+    method: str | None = None,
+    least_share: float = 0.02,
+    rules: Sequence[str] = (),
+) -> int:
+    """Try the remedies of a model, write their table, and return the exit code."""
+    from etscope.cli.output.progress import progress
+    from etscope.export import check_model_name, load_model
+    from etscope.quiet import quiet
+    from etscope.remedies import try_remedies
+
+    check_model_name(model)
+    load_torch("explain --try")
+    sys.stderr.flush()
+    # `quiet` redirects standard error: keep it for a line about each trial.
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
+
+        def report(what: str, trial: Trial) -> None:
+            text = trial.detail or "measured"
+            print(f"{what}: {text}", file=terminal, flush=True)
+
+        with progress(f"trying remedies of {model}"), quiet():
+            generation = {name: getattr(options, name) for name in _GENERATION}
+            source = load_model(model, inputs=options.inputs, seed=options.seed)
+            found = try_remedies(
+                source.generating(**generation),
+                method=method,
+                least_share=least_share,
+                rules=rules,
+                words=options.words,
+                progress=report,
+                quantize=options.quantize or False,
+                **{
+                    name: getattr(options, name)
+                    for name in (
+                        "everything", "allow", "tolerance", "rounds", "budget", "folder",
+                        "resume", "backend", "backend_options", "group_size", "keep_float",
+                        "passes", "calibration", "seed", "strict", "threads", "runner",
+                        "libraries", "timeout",
+                    )
+                },
+            )  # fmt: skip
+    output.write_tables([found.table()], default=_COLUMNS)
+    return 0

@@ -1,0 +1,256 @@
+"""`Change`: what a remedy changes of an export or a run; `Setting`: all options of both."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etscope.errors import UsageError
+from etscope.model.finding import Finding
+
+if TYPE_CHECKING:
+    from etscope.export import Source
+
+QUANTIZE, KEEP_FLOAT, PASS, THREADS = "quantize", "keep_float", "pass", "threads"
+# Several of these can be made together; of the others, one.
+_SEVERAL = (KEEP_FLOAT, PASS)
+_FLOAT32 = ("float32", "float")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """All options of an export and a run.
+
+    export: options of `etscope.export.export`. threads: of the run. dtype: "float32" to convert
+    the model. channels_last: the layout of images.
+    """
+
+    export: Mapping[str, Any] = field(default_factory=dict)
+    threads: int | None = None
+    dtype: str | None = None
+    channels_last: bool = False
+
+    @property
+    def quantizes(self) -> bool:
+        """True if the export loses precision on purpose."""
+        return bool(self.export.get(QUANTIZE) or self.export.get("quantize_embeddings"))
+
+    @property
+    def of_export(self) -> str:
+        """The options that a program depends on, beside those that do not change in a search."""
+        options = {k: v for k, v in self.export.items() if k != "calibration"}
+        return repr((sorted(options.items()), self.dtype, self.channels_last))
+
+    def prepared(self, source: Source) -> tuple[Any, Any]:
+        """Return the model and its inputs, changed as the setting says. Raises `UsageError` where
+        that is not possible."""
+        from etscope.bridge.lowering.float_methods import in_float32, with_channels_last
+
+        model, inputs = source.model, source.inputs
+        if self.dtype is not None:
+            model, inputs = in_float32(model, inputs)
+        if self.channels_last:
+            inputs = with_channels_last(model, inputs)
+        return model, inputs
+
+    @property
+    def has_other_model(self) -> bool:
+        """True if lines of Python are needed, as no option of a command does it."""
+        return self.dtype is not None or self.channels_last
+
+    def command(self, spec: str, words: Sequence[str] = ()) -> str:
+        """The command that exports a model so; words: further options."""
+        names = {"taps": "--tap", "keep_float": "--keep-float", "passes": "--pass"}
+        found = ["etscope", "export", spec]
+        for name, value in self.export.items():
+            option = names.get(name, f"--{name.replace('_', '-')}")
+            if name == "backend_options":
+                found += [
+                    word for k, v in value.items() for word in ("--backend-option", f"{k}={v}")
+                ]
+            elif name == "strict":
+                found += [] if value is None else ["--strict" if value else "--no-strict"]
+            elif isinstance(value, (list, tuple)):
+                texts = [str(one) for one in value if isinstance(one, (str, Path))]
+                found += [word for one in texts for word in (option, one)]
+            elif value is True:
+                found += [option, *(["int8"] if name == QUANTIZE else [])]
+            elif value not in (None, False, ""):
+                found += [option, str(value)]
+        return shlex.join([*found, *words])
+
+    def python(self, spec: str) -> str:
+        """The lines of Python that export a model so."""
+        lines = [
+            "from etscope.export import export, load_model",
+            "",
+            f"source = load_model({spec!r})",
+        ]
+        model, inputs = "source.model", "source.inputs"
+        if self.dtype is not None:
+            lines.append("model = source.model.float()  # and its inputs likewise")
+            model = "model"
+        if self.channels_last:  # of one image; of more inputs, those of four dimensions
+            lines.insert(0, "import torch")
+            lines.append("(image,) = source.inputs")
+            lines.append("image = image.contiguous(memory_format=torch.channels_last)")
+            inputs = "(image,)"
+        given = {k: v for k, v in self.export.items() if v not in (None, False, (), [], {}, "")}
+        options = "".join(f", {name}={value!r}" for name, value in given.items())
+        lines.append(f"exported = export({model}, {inputs}{options})")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """A change of a setting, by the names that `Remedy.change` has.
+
+    text: the remedy in words. finding: the kind of the finding that it is for; None for a general
+    one. share: of the time at stake.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    text: str = ""
+    finding: str | None = None
+    share: float | None = None
+
+    @property
+    def words(self) -> str:
+        """The name for tables and state files: "pass fuse_sdpa"."""
+        given = " ".join(str(one) for one in self.arguments.values())
+        return f"{self.name} {given}".strip()
+
+    def excludes(self, other: Change) -> bool:
+        """Return whether both cannot be made together."""
+        return self.name == other.name and self.name not in _SEVERAL
+
+    def applied(self, setting: Setting) -> Setting:
+        """Return the setting with the change. Raises `UsageError`, with the reason, for one that
+        is not known, or changes nothing."""
+        function = _CHANGES.get(self.name)
+        if function is None:
+            known = ", ".join(_CHANGES)
+            raise UsageError(f"not implemented: only {known} are tried")
+        try:
+            return function(setting, self.arguments)
+        except KeyError as error:
+            raise UsageError(f"the remedy does not say its {error.args[0]}") from error
+
+
+def changes_of(findings: Iterable[Finding]) -> list[Change]:
+    """The changes that findings have as remedies, each once, those with most time at stake first
+    as the findings are."""
+    found: dict[str, Change] = {}
+    for finding in findings:
+        share = None if finding.quantity is None else finding.quantity.share
+        for remedy in () if finding.explanation is None else finding.explanation.remedies:
+            if remedy.change is not None:
+                one = Change(remedy.change, remedy.arguments, remedy.text, finding.kind, share)
+                found.setdefault(one.words, one)
+    return list(found.values())
+
+
+def general_changes(setting: Setting, allowed: Sequence[str], cores: int) -> list[Change]:
+    """Changes that are worth a try with any model. allowed: "quantize" among them, if numbers may
+    change by more than rounding."""
+    found = [
+        Change("backend", {"backend": "xnnpack"}, "Lower it to XNNPACK."),
+        Change(PASS, {"name": "fuse_sdpa"}, "Lower attention with a plain softmax."),
+        Change(PASS, {"name": "fold_constants"}, "Compute constants when it is exported."),
+        Change("channels_last", {}, "Lay images out with channels last."),
+    ]
+    counts = dict.fromkeys((1, 2, 4, 8, cores))
+    found += [
+        Change(THREADS, {"threads": count}, f"Run on {count} threads.")
+        for count in counts
+        if count <= cores and count != setting.threads
+    ]
+    if QUANTIZE in allowed and not setting.export.get(QUANTIZE):
+        found += [
+            Change(QUANTIZE, {"scheme": scheme}, f"Quantise it: {scheme}.")
+            for scheme in ("int8", "8da8w", "8da4w")
+        ]
+    return found
+
+
+def setting_with(changes: Iterable[Change], base: Setting) -> Setting:
+    """The setting with several changes: a backend first, as others depend on it."""
+    ordered = sorted(
+        changes,
+        key=lambda one: list(_CHANGES).index(one.name) if one.name in _CHANGES else len(_CHANGES),
+    )
+    for change in ordered:
+        base = change.applied(base)
+    return base
+
+
+# -- one function a kind of change
+
+
+def _exported(setting: Setting, **options: Any) -> Setting:
+    return replace(setting, export={**setting.export, **options})
+
+
+def _backend(setting: Setting, given: Mapping[str, Any]) -> Setting:
+    wanted = str(given["backend"])
+    if setting.export.get("backend", "portable") == wanted:
+        raise UsageError(f"the model is lowered to {wanted} already")
+    return _exported(setting, backend=wanted, backend_options={})
+
+
+def _dtype(setting: Setting, given: Mapping[str, Any]) -> Setting:
+    if str(given["dtype"]).removeprefix("torch.") not in _FLOAT32:
+        raise UsageError(f"not implemented: a model in {given['dtype']}; float32 is")
+    return replace(setting, dtype="float32")
+
+
+def _quantize(setting: Setting, given: Mapping[str, Any]) -> Setting:
+    scheme = str(given["scheme"])
+    current = "int8" if setting.export.get(QUANTIZE) is True else setting.export.get(QUANTIZE)
+    if current == scheme:
+        raise UsageError(f"the model is quantised so already: {scheme}")
+    if current and scheme != "int8":
+        setting = _exported(setting, keep_float=(), calibration=None)
+    return _exported(setting, quantize=scheme)
+
+
+def _keep_float(setting: Setting, given: Mapping[str, Any]) -> Setting:
+    if not setting.export.get(QUANTIZE):
+        raise UsageError("the model is in float throughout")
+    return _exported(setting, keep_float=_more(setting, KEEP_FLOAT, str(given["select"])))
+
+
+def _pass(setting: Setting, given: Mapping[str, Any]) -> Setting:
+    return _exported(setting, passes=_more(setting, "passes", str(given["name"])))
+
+
+def _more(setting: Setting, option: str, value: str) -> tuple[str, ...]:
+    """The values of an option of which there may be several, with one more."""
+    before = setting.export.get(option) or ()
+    known = (before,) if isinstance(before, str) else tuple(before)
+    if value in known:
+        raise UsageError(f"the export has {option}={value!r} already")
+    return (*known, value)
+
+
+def _channels_last(setting: Setting, given: Mapping[str, Any]) -> Setting:
+    return replace(setting, channels_last=True)
+
+
+def _threads(setting: Setting, given: Mapping[str, Any]) -> Setting:
+    return replace(setting, threads=int(given["threads"]))
+
+
+_CHANGES: Mapping[str, Callable[[Setting, Mapping[str, Any]], Setting]] = {
+    "backend": _backend,
+    "dtype": _dtype,
+    QUANTIZE: _quantize,
+    KEEP_FLOAT: _keep_float,
+    "channels_last": _channels_last,
+    PASS: _pass,
+    THREADS: _threads,
+}

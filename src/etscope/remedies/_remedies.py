@@ -1,0 +1,407 @@
+"""Explain a model's run, try the remedies of the findings alone and together, confirm the best."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from etscope.analysis.comparison.compare_samples import Policy
+from etscope.analysis.explain.explain import LEAST_SHARE, explain
+from etscope.analysis.explain.facts import Facts
+from etscope.analysis.metrics import find_metric
+from etscope.analysis.profile.scale import Scale
+from etscope.errors import MissingDataError, UsageError
+from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
+from etscope.model.finding import Finding
+from etscope.remedies._changes import (
+    QUANTIZE,
+    Change,
+    Setting,
+    changes_of,
+    general_changes,
+    setting_with,
+)
+from etscope.remedies._trials import (
+    APPLY,
+    BASELINE,
+    PROGRAMS,
+    Laboratory,
+    RunChoice,
+    Trial,
+)
+from etscope.remedies.results import (
+    BREAKS,
+    NOT_TRIED,
+    SLOWER,
+    Limits,
+    Outcome,
+    Remedies,
+    judged,
+)
+from etscope.search import RUN, open_model, open_state, require_export, versions
+from etscope.units import TimeScale
+
+Progress = Callable[[str, Trial], None]
+
+REMEDIES_JSON = "remedies.json"
+COMMAND = "command.txt"
+_TOGETHER = 3  # confirmations of the best, until one holds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Effort:
+    """How much is tried.
+
+    everything: general changes too. allow: "quantize" among them. tolerance: the worst number of a
+    setting that quantises; exact: of others. budget: seconds for new trials, None without a limit;
+    what is confirmed at the end is not counted. least_share, rules: as for `explain`.
+    """
+
+    everything: bool = False
+    allow: Sequence[str] = ()
+    tolerance: float = 20.0
+    exact: float = 60.0
+    budget: float | None = None
+    least_share: float = LEAST_SHARE
+    rules: Sequence[str] = ()
+    policy: Policy = field(default_factory=Policy)
+
+    def check(self) -> None:
+        """Raise `UsageError` for values that are not allowed."""
+        for name in self.allow:
+            if name != QUANTIZE:
+                raise UsageError(f"cannot allow {name!r}", hint=f"it is {QUANTIZE}")
+        if self.budget is not None and not self.budget > 0:
+            raise UsageError("a budget is more than 0 seconds")
+
+
+def try_remedies(
+    model: Any,
+    inputs: Any = None,
+    *,
+    backend: str = "portable",
+    backend_options: Mapping[str, Any] | None = None,
+    quantize: bool | str = False,
+    quantize_embeddings: int | None = None,
+    group_size: int | None = None,
+    keep_float: str | Sequence[str] = (),
+    passes: Sequence[str] = (),
+    calibration: Sequence[Any] = (),
+    dynamic_shapes: Any = None,
+    strict: bool | None = None,
+    seed: int = 0,
+    method: str | None = None,
+    threads: int | None = None,
+    runner: str = "auto",
+    libraries: Sequence[PathLike] = (),
+    timeout: float | None = None,
+    everything: bool = False,
+    allow: Sequence[str] = (),
+    metric: str = "sqnr",
+    tolerance: float = 20.0,
+    exact: float = 60.0,
+    rounds: int = 15,
+    policy: Policy | None = None,
+    budget: float | None = None,
+    least_share: float = LEAST_SHARE,
+    rules: Sequence[str] = (),
+    folder: PathLike | None = None,
+    resume: bool = False,
+    words: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Remedies:
+    """Explain why a model takes its time, try each remedy that is a change of its export or its
+    run, and find the best of them together.
+
+    The model is exported with the options given, run and explained: the baseline. Each remedy is
+    exported and run; its outputs are held against the model in PyTorch on the same inputs; its time
+    is compared with the baseline's in rounds in which both run, in random order. Those that help
+    are combined, the best first. The best is measured again in fresh rounds, as the best of several
+    measurements is partly luck.
+
+    Args:
+        model, inputs: as for `etscope.export.export`; also a `Source`, or the name of one
+            ("file.py:make", a .pt2 file).
+        backend to strict: of the baseline, as for `export`. calibration: also files or folders.
+        seed: of torch's random numbers, before the model is made, and of the order of rounds.
+        method: the one that is timed; by default forward, or decode, or the first.
+        threads, runner, libraries, timeout: of all runs, as for `etscope.run.run`; the runner
+            "native" makes each run of a round a process of its own, others run in this one.
+        everything: try general changes, too, whatever was found.
+        allow: "quantize", to try changes that lose precision that no finding asks for.
+        metric, tolerance, exact: the metric of outputs, and the worst number that is good enough:
+            for what quantises, and for other changes. What is as good as the baseline is, too.
+        rounds: of each comparison; twice as many of the last one. policy: of the verdicts.
+        budget: seconds for trials; what was not tried is in the results. least_share, rules: as
+            for `etscope.analysis.explain.explain.explain`.
+        folder: keeps results and programs, and gets the files of the best export; `resume`: go on
+            with the results in it.
+        words: options of `etscope export` that made the `Source`, for the command.
+        progress: called with a description of each trial, and the trial.
+
+    Raises `MissingDataError` when the baseline fails or has no numbers to compare, `UsageError` for
+    invalid arguments, `MismatchError` for the state of another search, and what `export` raises.
+    """
+    effort = Effort(
+        everything=everything,
+        allow=allow,
+        tolerance=tolerance,
+        exact=exact,
+        budget=budget,
+        least_share=least_share,
+        rules=rules,
+        policy=policy or Policy(),
+    )
+    effort.check()
+    if rounds < 2:
+        raise UsageError("a comparison takes at least two rounds")
+    if resume and folder is None:
+        raise UsageError("there is nothing to resume", hint="name the folder of the earlier search")
+    found_metric = find_metric(metric)
+    require_export(wanted_by="trying remedies")
+    from etscope.bridge.lowering.export import ExportOptions
+    from etscope.bridge.lowering.float_methods import float_methods
+    from etscope.export import LanguageModel
+
+    begin = monotonic()
+    source = open_model(model, seed=seed, dynamic_shapes=dynamic_shapes)
+    if inputs is not None:
+        read = source.read_inputs(inputs) if isinstance(inputs, (str, Path)) else inputs
+        source = replace(source, inputs=read)
+    source = source.as_exported()
+    options: dict[str, Any] = {
+        "backend": backend,
+        "backend_options": dict(backend_options or {}),
+        "quantize": quantize,
+        "quantize_embeddings": quantize_embeddings,
+        "group_size": group_size,
+        "keep_float": keep_float,
+        "passes": tuple(passes),
+        "calibration": tuple(calibration),
+        "strict": strict,
+    }
+    setting = Setting(options, threads)
+    tracing = ExportOptions(dynamic_shapes=source.dynamic_shapes, strict=strict)
+    is_language = isinstance(source.model, LanguageModel)
+    methods = source.model.methods() if is_language else source.model
+    floats = float_methods(methods, source.inputs, tracing)
+    choice = RunChoice(method, runner, timeout, rounds, seed, tuple(map(str, libraries)))
+    given = {
+        "model": "-".join(one.fingerprint for one in floats.values()),
+        "options": repr({**options, "calibration": [str(one)[:200] for one in calibration]}),
+        "runs": repr((threads, runner, choice.libraries, method)),
+        "metric": metric,
+        "rounds": rounds,
+        **versions(),
+    }
+    with ExitStack() as stack:
+        kept = (
+            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="etscope-")))
+            if folder is None
+            else make_folder(folder)
+        )
+        state = open_state(
+            kept, given, Trial.of_json, section="trials", search="search", resume=resume
+        )
+        make_folder(kept / PROGRAMS)
+        laboratory = Laboratory(source, floats, setting, choice, found_metric, state, kept)
+        search = _Search(laboratory, effort, tuple(words), progress, begin)
+        return search.run(keeps=folder is not None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """Tries remedies of one model, until the budget is used up."""
+
+    laboratory: Laboratory
+    effort: Effort
+    words: tuple[str, ...]
+    progress: Progress | None
+    begin: float
+
+    def run(self, *, keeps: bool) -> Remedies:
+        """Find the best of the remedies, and write its export, if the folder is kept."""
+        laboratory, effort = self.laboratory, self.effort
+        baseline = self._baseline()
+        limits = Limits(laboratory.metric, effort.exact, effort.tolerance, baseline.error)
+        findings = self._findings(laboratory.baseline)
+        changes = changes_of(findings)
+        if effort.everything:
+            known = {one.words for one in changes}
+            more = general_changes(laboratory.baseline, effort.allow, _cores())
+            changes += [one for one in more if one.words not in known]
+        outcomes = [self._outcome((one,), limits) for one in changes]
+        together = self._combined(outcomes, limits)
+        outcomes += together
+        best, confirmation, unconfirmed = self._confirmed(outcomes, limits)
+        setting = laboratory.baseline
+        if best is not None:
+            setting = setting_with(best.changes, setting)
+        spec = laboratory.source.spec or "MODEL"
+        result = Remedies(
+            method=laboratory.method,
+            findings=findings,
+            baseline=baseline,
+            limits=limits,
+            policy=effort.policy,
+            outcomes=tuple(outcomes),
+            best=best,
+            confirmation=confirmation,
+            unconfirmed=tuple(unconfirmed),
+            setting=setting,
+            command=setting.command(spec, self.words),
+            python=setting.python(spec),
+        )
+        return self._written(result, setting) if keeps else result
+
+    def _baseline(self) -> Trial:
+        """Export the baseline, and hold its numbers against the model's."""
+        laboratory = self.laboratory
+        trial = laboratory.tried(
+            BASELINE, laboratory.baseline, lambda one: self._report(BASELINE, one)
+        )
+        if trial.failure is not None:
+            verb = "run" if trial.failure == RUN else "exported"
+            raise MissingDataError(f"the model as it is cannot be {verb}: {trial.detail}")
+        if trial.error is None:
+            raise MissingDataError("the model has no output of numbers to compare")
+        return trial
+
+    def _findings(self, setting: Setting) -> tuple[Finding, ...]:
+        """The findings of a run of a setting."""
+        laboratory, scale = self.laboratory, Scale(TimeScale("ns"), TimeScale("ms"))
+        trace = laboratory.recorded(setting)
+        found = [
+            finding
+            for profile in trace.profiles()
+            if profile.method in (None, laboratory.method)
+            for finding in explain(
+                Facts(trace, profile, scale), self.effort.least_share, self.effort.rules
+            )
+        ]
+        return tuple(found)
+
+    # -- trials
+
+    def _report(self, words: str, trial: Trial) -> None:
+        if self.progress is not None:
+            self.progress(words, trial)
+
+    def _has_time(self) -> bool:
+        budget = self.effort.budget
+        return budget is None or monotonic() - self.begin < budget
+
+    def _outcome(self, changes: Sequence[Change], limits: Limits) -> Outcome:
+        """Try changes together, unless the state has the result, or the budget is used up."""
+        laboratory = self.laboratory
+        key = _key(changes)
+        try:
+            setting = setting_with(changes, laboratory.baseline)
+        except UsageError as error:
+            return Outcome(tuple(changes), Trial(failure=APPLY, detail=error.message))
+        if key not in laboratory.state.results and not self._has_time():
+            return Outcome(tuple(changes), None, reason="the budget was used up")
+        trial = laboratory.tried(key, setting, lambda one: self._report(key, one))
+        return judged(changes, trial, setting, limits, self.effort.policy)
+
+    def _combined(self, single: Sequence[Outcome], limits: Limits) -> list[Outcome]:
+        """Add to the best remedy, one by one, the one that makes it fastest, while that is faster
+        by the minimum effect. The best is explained anew each time: its findings may be others.
+
+        Remedies that did not apply alone, or made no difference, are tried in addition, too: one
+        may depend on another, as most do on a backend.
+        """
+        tried: list[Outcome] = []
+        worse = [one for one in single if one.verdict in (SLOWER, BREAKS, NOT_TRIED)]
+        known = [one.changes[0] for one in single if one not in worse]
+        current = min(filter(_helps, single), key=_relative, default=None)
+        while current is not None:
+            candidates = {one.words: one for one in known}
+            if self._has_time():
+                setting = setting_with(current.changes, self.laboratory.baseline)
+                more = changes_of(self._findings(setting))
+                candidates |= {one.words: one for one in more}
+            found = [
+                self._outcome((*current.changes, change), limits)
+                for change in candidates.values()
+                if not any(change.excludes(one) for one in current.changes)
+                and change.words not in {one.words for one in current.changes}
+            ]
+            # What does not apply, alone or here, is said once.
+            names = {one.words for one in single}
+            tried += [
+                one
+                for one in found
+                if one.trial is None
+                or one.trial.failure is None
+                or one.changes[-1].words not in names
+            ]
+            better = [one for one in found if one.helps and self._is_better(one, current)]
+            current = min(better, key=_relative, default=None)
+        return tried
+
+    def _is_better(self, one: Outcome, other: Outcome) -> bool:
+        least = self.effort.policy.min_effect
+        return (1 + one.relative) * (1 + least) <= 1 + other.relative
+
+    def _confirmed(
+        self, outcomes: Sequence[Outcome], limits: Limits
+    ) -> tuple[Outcome | None, Outcome | None, list[Outcome]]:
+        """Measure the best in fresh rounds, or the next one if it does not hold. Of two alike, the
+        one with fewer changes is the better one."""
+        ordered = sorted(
+            (one for one in outcomes if one.helps),
+            key=lambda one: (round(one.relative, 2), len(one.changes)),
+        )
+        failed: list[Outcome] = []
+        for outcome in ordered[:_TOGETHER]:
+            setting = setting_with(outcome.changes, self.laboratory.baseline)
+            key = _key(outcome.changes)
+            report = functools.partial(self._report, f"again: {key}")
+            trial = self.laboratory.confirmed(key, setting, report)
+            again = judged(outcome.changes, trial, setting, limits, self.effort.policy)
+            if again.helps:
+                return outcome, again, failed
+            failed.append(again)
+        return None, None, failed
+
+    # -- files
+
+    def _written(self, result: Remedies, setting: Setting) -> Remedies:
+        """Write remedies.json, and of the best export its program, record and command."""
+        folder, laboratory = self.laboratory.folder, self.laboratory
+        contents = {REMEDIES_JSON: result.encoded()}
+        if result.best is not None:
+            program = laboratory.path(setting)
+            contents["program.pte"] = program.read_bytes()
+            contents["program.etrecord"] = program.with_suffix(".etrecord").read_bytes()
+            text = result.python if setting.has_other_model else result.command
+            contents[COMMAND] = f"{text}\n".encode()
+        for name, content in contents.items():
+            with atomic_write(folder / name) as file:
+                file.write(content)
+        return replace(result, files=tuple(folder / name for name in contents))
+
+
+def _key(changes: Sequence[Change]) -> str:
+    """The name of changes in the state, whatever their order."""
+    return " + ".join(sorted(one.words for one in changes))
+
+
+def _helps(outcome: Outcome) -> bool:
+    return outcome.helps
+
+
+def _relative(outcome: Outcome) -> float:
+    return outcome.relative
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1

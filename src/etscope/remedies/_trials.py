@@ -1,0 +1,293 @@
+"""Trials: a setting exported and run, its numbers held against the float model in PyTorch, and its
+time measured in rounds with the baseline."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from etscope.analysis.comparison.rounds import drawn_order
+from etscope.analysis.metrics import Metric, measure
+from etscope.analysis.profile.trace import Trace
+from etscope.errors import (
+    EtscopeError,
+    ExportFailure,
+    FormatError,
+    MissingDataError,
+    UsageError,
+)
+from etscope.formats.bytes.files import make_folder
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.run_json import RUN_ETDP, RUN_JSON
+from etscope.remedies._changes import Setting
+from etscope.search import LOWER, RUN, SearchState
+
+if TYPE_CHECKING:
+    from etscope.bridge.lowering.float_methods import FloatMethod
+    from etscope.export import Exported, Source
+    from etscope.run import Run
+
+BASELINE = "baseline"  # key of its trial
+APPLY = "apply"  # the change cannot be made to this model
+PROGRAMS, RUNS = "programs", "runs"  # folders of the trials' files
+
+_ROUND_NS = 50e6  # time of one side in one round
+_FEWEST, _MOST = 3, 200  # executions in it
+_WARMUP = 2
+_LOCATION = 25  # percentile: other work on the machine makes runs longer, never shorter
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The result of one setting.
+
+    error: the metric of the worst output of all methods against the float model; NaN if an output
+    has NaN where the float model has none. size: bytes of the program. rounds: [rounds, 2] ns, of
+    the baseline and of this program. failure: "apply", "lower" or "run" when there are no numbers;
+    detail: the reason.
+    """
+
+    error: float | None = None
+    size: int | None = None
+    rounds: tuple[tuple[float, float], ...] = ()
+    failure: str | None = None
+    detail: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        content = asdict(self)
+        content["error"] = None if self.error is None else str(self.error)  # JSON has no NaN
+        return content
+
+    @classmethod
+    def of_json(cls, content: dict[str, Any]) -> Trial:
+        if content["failure"] not in (None, APPLY, LOWER, RUN):
+            raise FormatError(f"there is no failure {content['failure']!r:.40}")
+        error, size = content["error"], content["size"]
+        return cls(
+            error=None if error is None else float(error),
+            size=None if size is None else int(size),
+            rounds=tuple((float(one), float(two)) for one, two in content["rounds"]),
+            failure=content["failure"],
+            detail=str(content["detail"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunChoice:
+    """Options of all runs. method: the one that is timed; None: forward, or decode, or the
+    first."""
+
+    method: str | None
+    runner: str
+    timeout: float | None
+    rounds: int
+    seed: int
+    libraries: tuple[str, ...] = ()
+
+    @property
+    def isolates_rounds(self) -> bool:
+        """True if each round is a process of its own: starting Python takes longer than a
+        round."""
+        return self.runner == "native"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Laboratory:
+    """Makes and measures programs of one model.
+
+    floats: its methods in PyTorch. baseline: the setting that all are compared with.
+    """
+
+    source: Source
+    floats: Mapping[str, FloatMethod]
+    baseline: Setting
+    choice: RunChoice
+    metric: Metric
+    state: SearchState[Trial]
+    folder: Path
+
+    @property
+    def method(self) -> str:
+        """The method that is timed. Raises `MissingDataError` for one that there is not."""
+        wanted = self.choice.method
+        names = [wanted] if wanted is not None else ["forward", "decode", next(iter(self.floats))]
+        for name in names:
+            if name in self.floats:
+                return name
+        raise MissingDataError(
+            f"the model has no method {wanted!r}", hint=f"methods are: {', '.join(self.floats)}"
+        )
+
+    def path(self, setting: Setting) -> Path:
+        """The program of a setting; threads are not in it."""
+        stem = hashlib.sha256(setting.of_export.encode()).hexdigest()[:16]
+        return self.folder / PROGRAMS / f"{stem}.pte"
+
+    def exported(self, setting: Setting) -> Exported:
+        """Export the model. Raises `UsageError` for a change that the model does not take, and
+        `ExportFailure`."""
+        from etscope.export import export
+        from etscope.search import read_samples
+
+        model, inputs = setting.prepared(self.source)
+        options = dict(setting.export)
+        files = options.pop("calibration", None)
+        calibration = read_samples(self.source, files) if files and options["quantize"] else None
+        return export(
+            model,
+            inputs,
+            dynamic_shapes=self.source.dynamic_shapes,
+            calibration=calibration,
+            **options,
+        )
+
+    def tried(self, key: str, setting: Setting, report: Callable[[Trial], None]) -> Trial:
+        """Export, run and time a setting, unless the state has its result.
+
+        The key `BASELINE` is the baseline itself, which has no rounds.
+        """
+        return self.state.result(key, lambda: self._attempt(key, setting), report)
+
+    def _attempt(self, key: str, setting: Setting) -> Trial:
+        path = self.path(setting)
+        if not path.is_file():
+            try:
+                done = self.exported(setting)
+            except (UsageError, ExportFailure) as failure:
+                kind = APPLY if isinstance(failure, UsageError) else LOWER
+                return Trial(failure=kind, detail=failure.message)
+            done.save(path.parent, path.stem, bundle=False)
+        size = path.stat().st_size
+        try:
+            error = self._error(path, setting)
+            rounds = () if key == BASELINE else self.rounds(path, setting, self.choice.seed)
+        except EtscopeError as failure:
+            return Trial(size=size, failure=RUN, detail=failure.message)
+        return Trial(error, size, rounds)
+
+    def recorded(self, setting: Setting) -> Trace:
+        """The trace of a run of a setting's program with the times of its events; it is run once
+        for a folder."""
+        from etscope.run import Call, run
+
+        choice, path = self.choice, self.path(setting)
+        folder = self.folder / RUNS / f"{path.stem}-{setting.threads or 0}"
+        if not (folder / RUN_JSON).is_file():
+            call = Call(self.method, self.inputs(setting, self.method))
+            with run(
+                path,
+                [call],
+                etrecord=path.with_suffix(".etrecord"),
+                threads=setting.threads,
+                libraries=choice.libraries,
+                runner=choice.runner,
+                timeout=choice.timeout,
+            ) as done:
+                done.save(make_folder(folder))
+        record = read_etrecord(path.with_suffix(".etrecord"))
+        return Trace(dump=read_etdump(folder / RUN_ETDP), record=record)
+
+    def confirmed(self, key: str, setting: Setting, report: Callable[[Trial], None]) -> Trial:
+        """Time a setting that was tried in fresh rounds, with another order and twice as many."""
+
+        def attempt() -> Trial:
+            known = self.state.results[key]
+            seed, path = self.choice.seed + 1, self.path(setting)
+            try:
+                rounds = self.rounds(path, setting, seed, 2 * self.choice.rounds)
+            except EtscopeError as failure:
+                return Trial(size=known.size, failure=RUN, detail=failure.message)
+            return Trial(known.error, known.size, rounds)
+
+        return self.state.result(f"again: {key}", attempt, report)
+
+    # -- numbers
+
+    def inputs(self, setting: Setting, method: str) -> list[Any]:
+        """The flat inputs of a method, in the types and layouts of the setting."""
+        import torch
+
+        values = []
+        for value in self.floats[method].inputs:
+            if isinstance(value, torch.Tensor):
+                if setting.dtype is not None and value.is_floating_point():
+                    value = value.float()
+                if setting.channels_last and value.dim() == 4:
+                    value = value.contiguous(memory_format=torch.channels_last)
+            values.append(value)
+        return values
+
+    def _error(self, path: Path, setting: Setting) -> float | None:
+        """The metric of the worst output of all methods; each starts from the initial state, in a
+        process of its own."""
+        found: list[float | None] = []
+        for name, method in self.floats.items():
+            with self._run(path, setting, name, iterations=1, warmup=0, isolate=True) as done:
+                for wanted, got in zip(method.outputs, done.arrays[0], strict=True):
+                    first, second = np.asarray(wanted), np.asarray(got)
+                    if first.shape != second.shape:
+                        return float("nan")
+                    if first.size:
+                        found.append(measure(self.metric, first, second))
+        known = [one for one in found if one is not None]
+        return max(known, key=self.metric.badness) if known else None
+
+    def _run(
+        self,
+        path: Path,
+        setting: Setting,
+        method: str,
+        *,
+        iterations: int,
+        warmup: int = _WARMUP,
+        isolate: bool,
+    ) -> Run:
+        from etscope.run import Call, run
+
+        choice = self.choice
+        call = Call(method, self.inputs(setting, method), iterations=iterations, warmup=warmup)
+        return run(
+            path,
+            [call],
+            trace=False,
+            threads=setting.threads,
+            libraries=choice.libraries,
+            runner=choice.runner,
+            isolate=isolate,
+            timeout=choice.timeout if isolate else None,
+        )
+
+    # -- times
+
+    def rounds(
+        self, path: Path, setting: Setting, seed: int, count: int | None = None
+    ) -> tuple[tuple[float, float], ...]:
+        """Time the baseline and a program in rounds: [rounds, 2] ns.
+
+        In a round both are loaded and run once, one directly after the other; in half of the rounds
+        the baseline goes first, drawn from the seed. A run is one number, the lower quartile of its
+        executions, as in A/B jobs of the lab.
+        """
+        sides = [(self.path(self.baseline), self.baseline), (path, setting)]
+        executions = [
+            int(np.clip(_ROUND_NS / max(self._time(*side, _FEWEST), 1), _FEWEST, _MOST))
+            for side in sides
+        ]
+        found = []
+        for first in drawn_order(self.choice.rounds if count is None else count, seed):
+            times = [0.0, 0.0]
+            for side in (first, 1 - first):
+                times[side] = self._time(*sides[side], executions[side])
+            found.append((times[0], times[1]))
+        return tuple(found)
+
+    def _time(self, path: Path, setting: Setting, iterations: int) -> float:
+        isolate = self.choice.isolates_rounds
+        with self._run(path, setting, self.method, iterations=iterations, isolate=isolate) as done:
+            return float(np.percentile(done.latency.samples_ns, _LOCATION))

@@ -1,0 +1,292 @@
+"""Results of `try_remedies`: a row for each remedy, what the best of them are together, a table."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.comparison.compare_samples import (
+    Comparison,
+    Policy,
+    Verdict,
+    compare_rounds,
+)
+from etscope.analysis.metrics import Metric
+from etscope.model.finding import Finding
+from etscope.model.table import Column, Kind, Table
+from etscope.remedies._changes import Change, Setting
+from etscope.remedies._trials import APPLY, Trial
+from etscope.search import FAILURES, reaches
+
+FASTER, SLOWER, SAME, UNSURE = "faster", "slower", "no difference", "cannot tell"
+BREAKS, NOT_TRIED, INAPPLICABLE = "breaks the numbers", "not tried", "does not apply"
+
+_NS = 1e6  # of a ms
+_VERDICTS = {
+    Verdict.IMPROVED: FASTER,
+    Verdict.REGRESSED: SLOWER,
+    Verdict.NO_DIFFERENCE: SAME,
+    Verdict.CANNOT_TELL: UNSURE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The worst numbers that are still those of the model.
+
+    exact: of what only rounds otherwise. quantized: of a setting that loses precision on purpose.
+    baseline: the metric of the baseline; a setting that is as good as it is no worse than it was.
+    """
+
+    metric: Metric
+    exact: float
+    quantized: float
+    baseline: float | None
+
+    def keeps(self, error: float | None, *, quantizes: bool) -> bool:
+        """Return whether the numbers are still those of the model."""
+        if error is None or math.isnan(error):
+            return False
+        before = math.inf if self.baseline is None else self.metric.badness(self.baseline)
+        slack = 1.0 if self.metric.unit == "dB" else 0.0
+        good = self.quantized if quantizes else self.exact
+        return reaches(self.metric, error, good) or self.metric.badness(error) <= before + slack
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """One or several changes that were tried together.
+
+    trial: None if they were not tried, for `reason`. comparison: of its time with the baseline's;
+    None without times. keeps_numbers: the outputs are still those of the model.
+    """
+
+    changes: tuple[Change, ...]
+    trial: Trial | None
+    comparison: Comparison | None = None
+    keeps_numbers: bool = False
+    reason: str = ""
+
+    @property
+    def words(self) -> str:
+        return " + ".join(change.words for change in self.changes)
+
+    @property
+    def helps(self) -> bool:
+        """True if it is surely faster, with the model's numbers."""
+        return self.verdict == FASTER
+
+    @property
+    def relative(self) -> float:
+        """The change of the time: -0.12 takes 12 % less; 0 where it is not known."""
+        found = None if self.comparison is None else self.comparison.relative
+        return 0.0 if found is None else found
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in a few words; that on the numbers comes first."""
+        if self.trial is None:
+            return NOT_TRIED
+        if self.trial.failure is not None:
+            return INAPPLICABLE if self.trial.failure == APPLY else FAILURES[self.trial.failure]
+        if not self.keeps_numbers:
+            return BREAKS
+        return UNSURE if self.comparison is None else _VERDICTS[self.comparison.verdict]
+
+    def sentence(self, metric: Metric) -> str:
+        """The verdict with its numbers: "faster by 12 % (9 to 15), same numbers to 90 dB"."""
+        if self.trial is None or self.trial.failure is not None:
+            why = self.reason if self.trial is None else self.trial.detail
+            return f"{self.verdict}: {why}" if why else self.verdict
+        error = self.trial.error
+        numbers = "no number" if error is None else _number(error, metric)
+        if not self.keeps_numbers:
+            return f"{BREAKS}: {numbers}" + (f"; {self._time()}" if self.comparison else "")
+        same = "same numbers" if math.isinf(error or 0.0) else f"same numbers to {numbers}"
+        return f"{self._time()}, {same}"
+
+    def _time(self) -> str:
+        found = self.comparison
+        if found is None or found.relative is None:
+            return UNSURE
+        if found.verdict is Verdict.NO_DIFFERENCE:
+            return f"{SAME} beyond {_percent(max(abs(found.low or 0), abs(found.high or 0)))} %"
+        if found.verdict is Verdict.CANNOT_TELL:
+            return f"{UNSURE}: {found.reason}"
+        faster = found.relative < 0
+        ends = sorted(abs(one) for one in (found.low, found.high) if one is not None)
+        interval = f" ({_percent(ends[0])} to {_percent(ends[1])})" if len(ends) == 2 else ""
+        by = _percent(abs(found.relative))
+        return f"{FASTER if faster else SLOWER} by {by} %{interval}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Remedies:
+    """What became of the remedies of a model's findings.
+
+    findings: of the baseline. outcomes: each remedy alone, then combinations. best: the best that
+    was confirmed; None if none was. confirmation: the best again, in fresh rounds. unconfirmed:
+    those that were faster at first, and not in fresh rounds. setting: all options of the best, or
+    of the baseline. command, python: export the model so. files: those written of the best export.
+    """
+
+    method: str
+    findings: tuple[Finding, ...]
+    baseline: Trial
+    limits: Limits
+    policy: Policy
+    outcomes: tuple[Outcome, ...]
+    best: Outcome | None
+    confirmation: Outcome | None
+    unconfirmed: tuple[Outcome, ...]
+    setting: Setting
+    command: str
+    python: str
+    files: tuple[Path, ...] = ()
+
+    def table(self) -> Table:
+        """A row for each remedy and combination, and the best in fresh rounds."""
+        rows = [
+            _row("remedy" if len(one.changes) == 1 else "together", one, self.limits.metric)
+            for one in self.outcomes
+        ]
+        breaks = set()
+        for role, one in (
+            *(("not confirmed", one) for one in self.unconfirmed),
+            *(() if self.confirmation is None else (("confirmed", self.confirmation),)),
+        ):
+            breaks.add(len(self.outcomes))
+            rows.append(_row(role, one, self.limits.metric))
+        metric = self.limits.metric
+        columns = (
+            Column("remedy"),
+            Column("text", priority=9),
+            Column("role", priority=4),
+            Column("finding", priority=5),
+            Column("verdict", is_sentence=True),
+            Column("faster", Kind.FLOAT, "%"),
+            Column("low", Kind.FLOAT, "%", priority=1),
+            Column("high", Kind.FLOAT, "%", priority=1),
+            Column(metric.name, Kind.FLOAT, metric.unit or None, priority=2),
+            Column("before", Kind.DURATION, "ms", priority=3),
+            Column("after", Kind.DURATION, "ms", priority=3),
+            Column("size", Kind.BYTES, priority=7),
+            Column("rounds", Kind.COUNT, priority=8),
+            Column("result", priority=9, is_sentence=True),
+        )
+        return Table.of_cells(
+            columns,
+            rows,
+            title=f"Remedies · {self.method}",
+            notes=self._notes(),
+            breaks=frozenset(breaks) - {0},
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        metric, confidence = self.limits.metric, 100 * self.policy.confidence
+        notes = [
+            "Times: baseline and remedy in turn, of each round the lower quartile; a change "
+            f"{self.policy.in_words()}.",
+            f"Numbers: {metric.title} of the worst output against the model in PyTorch.",
+        ]
+        notes += [
+            f"{one.words}: {one.sentence(metric)}."
+            for one in (*self.outcomes, *self.unconfirmed)
+            if one.verdict in (UNSURE, INAPPLICABLE, *FAILURES.values())
+        ]
+        if not self.outcomes:
+            notes.append("No finding has a remedy that can be tried; --all tries general ones.")
+        not_tried = sum(one.trial is None for one in self.outcomes)
+        if not_tried:
+            notes.append(f"{not_tried} not tried: the budget was used up; --resume goes on.")
+        if self.best is None or self.confirmation is None:
+            return (*notes, "Nothing that was tried is surely faster with the same numbers.")
+        notes.append(
+            f"Best: {self.best.words}. In fresh rounds: "
+            f"{self.confirmation.sentence(metric)} ({confidence:g}% interval)."
+        )
+        notes += [f"wrote {path}" for path in self.files]
+        if self.setting.has_other_model:
+            return (*notes, *self.python.splitlines())
+        if self.setting.threads is not None:
+            notes.append(f"Run it on {self.setting.threads} threads (etscope run --threads).")
+        return (*notes, self.command)
+
+    def to_json(self) -> dict[str, Any]:
+        """The results as plain values, those of the table's rows among them."""
+        table = self.table()
+        rows = [dict(zip(table.names, row, strict=True)) for row in table.rows()]
+        return {
+            "format": "etscope.remedies/1",
+            "method": self.method,
+            "best": None if self.best is None else self.best.words,
+            "command": self.command,
+            "python": self.python,
+            "threads": self.setting.threads,
+            "confidence": self.policy.confidence,
+            "min_effect": self.policy.min_effect,
+            "remedies": [{key: _plain(value) for key, value in row.items()} for row in rows],
+        }
+
+    def encoded(self) -> bytes:
+        """The text of remedies.json."""
+        return (json.dumps(self.to_json(), indent=1) + "\n").encode()
+
+
+def judged(
+    changes: Sequence[Change], trial: Trial, setting: Setting, limits: Limits, policy: Policy
+) -> Outcome:
+    """Judge a trial: its numbers, and its time by `compare_rounds`."""
+    if trial.failure is not None:
+        return Outcome(tuple(changes), trial)
+    before, after = np.array(trial.rounds).T
+    return Outcome(
+        tuple(changes),
+        trial,
+        compare_rounds(before, after, policy),
+        limits.keeps(trial.error, quantizes=setting.quantizes),
+    )
+
+
+def _row(role: str, one: Outcome, metric: Metric) -> dict[str, Any]:
+    found, trial = one.comparison, one.trial
+
+    def percent(value: float | None) -> float | None:
+        return None if value is None else round(-100 * value, 1)
+
+    return {
+        "remedy": one.words,
+        "text": " ".join(change.text for change in one.changes) or None,
+        "role": role,
+        "finding": ", ".join(dict.fromkeys(c.finding for c in one.changes if c.finding)) or None,
+        "result": one.sentence(metric),
+        "verdict": one.verdict,
+        # Less time is faster: the ends of the interval change places.
+        "faster": None if found is None else percent(found.relative),
+        "low": None if found is None else percent(found.high),
+        "high": None if found is None else percent(found.low),
+        "before": None if found is None else found.before / _NS,
+        "after": None if found is None else found.after / _NS,
+        metric.name: None if trial is None else trial.error,
+        "size": None if trial is None else trial.size,
+        "rounds": None if trial is None else len(trial.rounds) or None,
+    }
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}" if share < 0.1 or 0.99 < share < 1 else f"{100 * share:.0f}"
+
+
+def _number(error: float, metric: Metric) -> str:
+    return f"{error:.3g}{' ' + metric.unit if metric.unit else ''}"
+
+
+def _plain(value: Any) -> Any:
+    """NaN and infinities as texts: JSON has none."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

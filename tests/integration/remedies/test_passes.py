@@ -1,0 +1,118 @@
+"""Passes before the lowering: they keep the outputs, and find what they are for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from etscope.bridge.lowering.passes import rewritten
+from etscope.errors import ExportFailure, UsageError
+from etscope.export import export
+
+attend = torch.nn.functional.scaled_dot_product_attention
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, query: Any, key: Any, value: Any, mask: Any = None) -> Any:
+        return attend(query, key, value, mask, **self.options)
+
+
+def values(*shapes: tuple[int, ...]) -> tuple[Any, ...]:
+    made = torch.Generator().manual_seed(0)
+    return tuple(torch.randn(*shape, generator=made) for shape in shapes)
+
+
+def masks() -> dict[str, Any]:
+    """Masks of five rows, one without any key, by name."""
+    drawn = torch.rand(2, 1, 5, 7, generator=torch.Generator().manual_seed(1)) > 0.5
+    drawn[0, 0, 2] = False
+    infinite = torch.zeros(5, 7).masked_fill(drawn[1, 0], -torch.inf)
+    infinite[3] = -torch.inf
+    least = torch.zeros(5, 7).masked_fill(drawn[1, 0], torch.finfo(torch.float32).min)
+    return {"bool": drawn, "-inf": infinite, "finfo.min": least}
+
+
+QKV = ((2, 4, 5, 8), (2, 4, 7, 8), (2, 4, 7, 6))
+CASES = [
+    ("plain", {}, QKV, None),
+    ("scale", {"scale": 0.3}, QKV, None),
+    ("three dimensions", {}, ((4, 5, 8), (4, 7, 8), (4, 7, 6)), None),
+    ("causal", {"is_causal": True}, QKV, None),
+    ("grouped", {"enable_gqa": True}, (QKV[0], (2, 2, 7, 8), (2, 2, 7, 6)), None),
+    *((f"mask {name}", {}, QKV, name) for name in ("bool", "-inf", "finfo.min")),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "shapes", "mask"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
+def test_attention_keeps_its_values(options: Any, shapes: Any, mask: str | None) -> None:
+    inputs = (*values(*shapes), *(() if mask is None else (masks()[mask],)))
+    model = Attention(**options)
+    before = torch.export.export(model, inputs)
+    after = rewritten({"forward": before}, ["fuse_sdpa"])["forward"]
+    operators = [str(node.target) for node in after.graph.nodes if node.op == "call_function"]
+    assert "aten.bmm.default" in operators
+    assert "aten.scaled_dot_product_attention.default" not in operators
+    assert not {"aten.eq.Scalar", "aten.any.dim", "aten.where.self"} & set(operators)
+    torch.testing.assert_close(after.module()(*inputs), model(*inputs))
+    if options.get("is_causal"):  # its mask is in the program
+        assert not [name for name in operators if "tril" in name or "ones" in name]
+    # The program that was given is as it was.
+    assert "scaled_dot_product_attention" in str(before.graph)
+
+
+def test_attention_of_a_dynamic_length() -> None:
+    length = torch.export.Dim("length", min=2, max=64)
+    shapes = ({2: length}, {}, {}, {2: length})
+    inputs = (*values(*QKV), masks()["bool"])
+    program = torch.export.export(Attention(), inputs, dynamic_shapes=shapes)
+    after = rewritten({"forward": program}, ["fuse_sdpa"])["forward"]
+    longer = (*values((2, 4, 9, 8), *QKV[1:]), torch.ones(2, 1, 9, 7, dtype=torch.bool))
+    torch.testing.assert_close(after.module()(*longer), Attention()(*longer))
+
+
+class Positions(torch.nn.Module):
+    """Adds a table that it computes each time from a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.angles = torch.nn.Parameter(torch.linspace(0, 1, 8))
+
+    def forward(self, x: Any) -> Any:
+        table = torch.zeros(4, 8)
+        table.add_(self.angles)  # a change in place, of what is folded
+        return x + torch.sin(table).exp()
+
+
+def test_constants_are_folded() -> None:
+    model, x = Positions(), torch.ones(4, 8)
+    done = export(model, x, passes=["fold_constants"])
+    program = done.record.exported_program
+    operators = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert operators == ["aten.add.Tensor"]
+    torch.testing.assert_close(program.module()(x), model(x))
+
+
+def test_lines_of_the_model_stay() -> None:
+    program = torch.export.export(Attention(), values(*QKV), strict=True)
+    after = rewritten({"forward": program}, ["fuse_sdpa"])["forward"]
+    (product, _) = after.graph.find_nodes(op="call_function", target=torch.ops.aten.bmm.default)
+    assert "return attend(" in product.meta["stack_trace"]
+
+
+@pytest.mark.parametrize("name", ["fuse_sdpa", "fold_constants"])
+def test_a_pass_that_finds_nothing_says_so(name: str) -> None:
+    with pytest.raises(ExportFailure, match=f"{name} finds nothing to change"):
+        export(torch.nn.ReLU(), torch.ones(2), passes=[name])
+
+
+def test_an_unknown_pass() -> None:
+    with pytest.raises(UsageError, match="no pass 'fuse'"):
+        export(torch.nn.ReLU(), torch.ones(2), passes=["fuse"])

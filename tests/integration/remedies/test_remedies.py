@@ -1,0 +1,223 @@
+"""`try_remedies`: what is confirmed, what is not, and what survives an interruption."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from etscope.bridge.lowering import passes
+from etscope.cli import main
+from etscope.errors import MismatchError, MissingDataError, UsageError
+from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
+from etscope.remedies import Remedies, _remedies, try_remedies
+from etscope.remedies._trials import Laboratory
+from etscope.run import run
+from etscope.run.native import native_missing
+
+# A process of its own for each run, which starts sooner than one of Python.
+RUNNER = "native" if native_missing() is None else "auto"
+PASS_FUSE = ("pass", {"name": "fuse_sdpa"})
+XNNPACK = ("backend", {"backend": "xnnpack"})
+
+
+class Transformer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = torch.nn.Linear(32, 96)
+
+    def forward(self, x: Any) -> Any:
+        query, key, value = self.project(x).view(1, 128, 3, 2, 16).permute(2, 0, 3, 1, 4)
+        found = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+        return found.transpose(1, 2).reshape(1, 128, 32)
+
+
+def transformer() -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    return Transformer(), torch.randn(1, 128, 32)
+
+
+def linear() -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU()), torch.randn(64, 256)
+
+
+Plant = Callable[..., None]
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
+    """Let the rules find something that has these changes as remedies, in any run."""
+
+    def planted(*changes: tuple[str, Mapping[str, Any]]) -> None:
+        remedies = tuple(Remedy(f"Do {name}.", name, given) for name, given in changes)
+        explanation = Explanation(Sureness.LIKELY, (), remedies=remedies)
+        found = Finding("planted", Severity.COST, "It is slow.", explanation=explanation)
+        monkeypatch.setattr(_remedies, "explain", lambda *_: (found,))
+
+    return planted
+
+
+@pytest.fixture
+def tried(tmp_path: Path) -> Iterator[Callable[..., Remedies]]:
+    def call(make: Callable[[], tuple[Any, Any]], **options: Any) -> Remedies:
+        given = {"rounds": 8, "runner": RUNNER, "folder": tmp_path / "kept", **options}
+        return try_remedies(*make(), **given)
+
+    yield call
+
+
+def verdicts(found: Remedies) -> dict[str, str]:
+    return {one.words: one.verdict for one in found.outcomes}
+
+
+def test_attention_gets_faster(plant: Plant, tried: Any, tmp_path: Path) -> None:
+    plant(PASS_FUSE, ("memory_planning", {}))
+    found = tried(transformer, backend="xnnpack")
+    assert verdicts(found) == {"pass fuse_sdpa": "faster", "memory_planning": "does not apply"}
+    assert found.best is not None and found.confirmation is not None
+    again = found.confirmation.comparison
+    assert again is not None and again.relative is not None
+    assert again.relative < -0.2 and again.samples == (16, 16)
+    assert found.confirmation.trial.rounds[:8] != found.best.trial.rounds
+    assert found.command == "etscope export MODEL --backend xnnpack --pass fuse_sdpa"
+    assert "not implemented" in found.outcomes[1].sentence(found.limits.metric)
+
+    # The folder has what was found, and its numbers are those of the model.
+    kept = tmp_path / "kept"
+    assert (kept / "command.txt").read_text() == f"{found.command}\n"
+    content = json.loads((kept / "remedies.json").read_text())
+    assert (content["best"], content["command"]) == ("pass fuse_sdpa", found.command)
+    assert [row["role"] for row in content["remedies"]] == ["remedy", "remedy", "confirmed"]
+    model, x = transformer()
+    with run(kept / "program.pte", x, iterations=1, trace=False, runner=RUNNER) as done:
+        np.testing.assert_allclose(done.arrays[0][0], model(x).detach(), atol=1e-5)
+        assert done.opened.program.methods[0].delegates
+
+
+def test_a_portable_model_gets_faster_and_is_not_measured_twice(
+    tried: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the rules as they are: nothing is planted."""
+    seen: list[str] = []
+    found = tried(linear, progress=lambda words, _: seen.append(words))
+    assert found.best is not None and "backend xnnpack" in found.best.words
+    assert found.confirmation.trial.error > 60
+    assert any(one.kind == "not-delegated" for one in found.findings)
+    assert seen[0] == "baseline" and seen[-1].startswith("again: ")
+
+    def measures(*_: Any, **__: Any) -> None:
+        raise AssertionError("measured twice")
+
+    for name in ("rounds", "exported", "_run"):
+        monkeypatch.setattr(Laboratory, name, measures)
+    resumed = tried(linear, resume=True, progress=measures)
+    assert resumed.table().values == found.table().values
+    with pytest.raises(MismatchError, match="another options"):
+        tried(linear, resume=True, backend="xnnpack")
+    with pytest.raises(UsageError, match="resume it"):
+        tried(linear)
+
+
+def gelu() -> tuple[Any, Any]:
+    return torch.nn.GELU(), torch.linspace(-3, 3, 1 << 17).reshape(64, -1)
+
+
+def _drops_gelu(program: Any) -> int:
+    """A pass that is fast, and wrong."""
+    found = program.graph.find_nodes(op="call_function", target=torch.ops.aten.gelu.default)
+    for node in found:
+        node.target = torch.ops.aten.relu.default
+    return len(found)
+
+
+def _fails(program: Any) -> int:
+    raise ValueError("no such thing")
+
+
+def test_what_breaks_the_numbers_or_fails_is_never_recommended(
+    plant: Plant, tried: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = {**passes.PASSES, "drop_gelu": _drops_gelu, "fail": _fails}
+    monkeypatch.setattr(passes, "PASSES", planted)
+    names = ("drop_gelu", "fail", "fuse_sdpa")
+    plant(*(("pass", {"name": name}) for name in names))
+    found = tried(gelu)
+    assert verdicts(found) == {
+        "pass drop_gelu": "breaks the numbers",
+        "pass fail": "cannot be lowered",
+        "pass fuse_sdpa": "cannot be lowered",
+    }
+    dropped, failed, absent = (one.sentence(found.limits.metric) for one in found.outcomes)
+    assert found.outcomes[0].relative < 0  # it is faster
+    assert dropped.startswith("breaks the numbers: ") and "faster by" in dropped
+    assert "no such thing" in failed and "finds nothing to change" in absent
+    assert found.best is found.confirmation is None
+    assert found.command == "etscope export MODEL --backend portable"
+    assert any("Nothing that was tried" in note for note in found.table().notes)
+
+
+def test_an_interrupted_search_goes_on(plant: Plant, tried: Any) -> None:
+    plant(XNNPACK, ("threads", {"threads": 1}))
+    seen: list[str] = []
+
+    def interrupt(words: str, _: Any) -> None:
+        seen.append(words)
+        if words == "backend xnnpack":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tried(linear, progress=interrupt)
+    found = tried(linear, resume=True, progress=lambda words, _: seen.append(words))
+    assert found.best is not None and "backend xnnpack" in found.best.words
+    assert seen[:3] == ["baseline", "backend xnnpack", "threads 1"]
+    assert len(seen) == len(set(seen))
+
+
+def test_a_budget_ends_the_trials(plant: Plant, tried: Any) -> None:
+    plant(XNNPACK, ("threads", {"threads": 1}))
+    found = tried(linear, budget=1e-6)
+    assert set(verdicts(found).values()) == {"not tried"}
+    assert found.best is None
+    assert any(note.startswith("2 not tried: the budget") for note in found.table().notes)
+    with pytest.raises(UsageError, match="more than 0 seconds"):
+        tried(linear, budget=0)
+
+
+def test_a_baseline_that_fails(tried: Any) -> None:
+    with pytest.raises(MissingDataError, match="as it is cannot be exported"):
+        tried(linear, passes=["fuse_sdpa"])
+
+
+MODEL = """
+import torch
+
+def make():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU()), torch.randn(64, 256)
+"""
+
+
+def test_the_command(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    Path("slow_linear.py").write_text(MODEL)
+    options = ["--rounds", "8", "--runner", RUNNER, "--keep", "kept", "--budget", "5m"]
+    code = main(["explain", "slow_linear.py:make", "--try", *options])
+    out, err = capfd.readouterr()
+    assert code == 0, err
+    assert "backend xnnpack: measured" in err
+    last = out.strip().splitlines()[-1]
+    assert last.startswith("etscope export slow_linear.py:make --backend xnnpack")
+    assert main([*last.split()[1:], "--output", "best"]) == 0
+    assert Path("best/model.pte").read_bytes() == Path("kept/program.pte").read_bytes()
+    capfd.readouterr()
+    assert main(["explain", "slow_linear.py:make", "--try", "--budget", "soon"]) == 2
+    assert "not a length of time" in capfd.readouterr().err
+    assert main(["explain", "nothing.etdp", "--all"]) == 2
+    assert "--all is for --try" in capfd.readouterr().err

@@ -1,0 +1,149 @@
+"""Verdicts on trials, and changes of settings, without a model."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from etscope.analysis.comparison.compare_samples import Policy
+from etscope.analysis.comparison.rounds import drawn_order
+from etscope.analysis.metrics import find_metric
+from etscope.errors import UsageError
+from etscope.model.finding import Explanation, Finding, Quantity, Remedy, Severity, Sureness
+from etscope.remedies._changes import (
+    Change,
+    Setting,
+    changes_of,
+    general_changes,
+    setting_with,
+)
+from etscope.remedies._trials import Trial
+from etscope.remedies.results import Limits, Outcome, judged
+
+SQNR = find_metric("sqnr")
+LIMITS = Limits(SQNR, exact=60, quantized=20, baseline=138)
+FLOAT, INT8 = Setting({"backend": "xnnpack"}), Setting({"backend": "xnnpack", "quantize": "int8"})
+FUSE = Change("pass", {"name": "fuse_sdpa"})
+
+
+def trial(factor: float, error: float | None = 138.0, spread: float = 0.01) -> Trial:
+    """Fifteen rounds of a baseline of a millisecond."""
+    draw = random.Random(0)
+    pairs = [(1e6 * draw.gauss(1, spread), 1e6 * factor * draw.gauss(1, spread)) for _ in range(15)]
+    return Trial(error, 1000, tuple(pairs))
+
+
+def outcome(found: Trial, setting: Setting = FLOAT) -> Outcome:
+    return judged((FUSE,), found, setting, LIMITS, Policy())
+
+
+@pytest.mark.parametrize(
+    ("found", "setting", "verdict", "words"),
+    [
+        (trial(0.5), FLOAT, "faster", "faster by 50 % (49 to 51), same numbers to 138 dB"),
+        (trial(2.0), FLOAT, "slower", "slower by 99 % (95 to 103)"),
+        (trial(0.95), FLOAT, "faster", "faster by 5.5 % (3.7 to 7.2)"),
+        (trial(0.5, math.inf), FLOAT, "faster", "(49 to 51), same numbers"),
+        (trial(1.0, spread=0.001), FLOAT, "no difference", "no difference beyond 0.2 %"),
+        (trial(1.0, spread=0.3), FLOAT, "cannot tell", "cannot tell: -"),
+        (
+            trial(0.5, 30.0),
+            FLOAT,
+            "breaks the numbers",
+            "breaks the numbers: 30 dB; faster by 50 %",
+        ),
+        (trial(0.5, 30.0), INT8, "faster", "same numbers to 30 dB"),
+        (trial(0.5, 10.0), INT8, "breaks the numbers", "breaks the numbers: 10 dB"),
+        (trial(0.5, math.nan), INT8, "breaks the numbers", "breaks the numbers: nan dB"),
+        (trial(0.5, None), FLOAT, "breaks the numbers", "breaks the numbers: no number"),
+        (
+            Trial(failure="lower", detail="why"),
+            FLOAT,
+            "cannot be lowered",
+            "cannot be lowered: why",
+        ),
+        (Trial(failure="run", detail="why"), FLOAT, "fails to run", "fails to run: why"),
+        (Trial(failure="apply", detail="why"), FLOAT, "does not apply", "does not apply: why"),
+    ],
+)
+def test_a_verdict(found: Trial, setting: Setting, verdict: str, words: str) -> None:
+    one = outcome(found, setting)
+    assert one.verdict == verdict
+    assert words in one.sentence(SQNR)
+    assert one.helps == (verdict == "faster")
+    assert str(Trial.of_json(found.to_json())) == str(found)  # NaN is not equal to itself
+
+
+def test_as_good_as_a_bad_baseline_is_good_enough() -> None:
+    """A baseline that is quantised already has bad numbers: those of a remedy may be as bad."""
+    limits = Limits(SQNR, exact=60, quantized=20, baseline=12.0)
+    assert limits.keeps(11.5, quantizes=False)
+    assert not limits.keeps(10.5, quantizes=False)
+
+
+def test_a_command_has_all_options() -> None:
+    base = Setting({"backend": "portable", "passes": (), "quantize": False, "strict": None})
+    changes = (
+        Change("keep_float", {"select": "module:head"}),
+        Change("quantize", {"scheme": "int8"}),
+        FUSE,
+        Change("backend", {"backend": "xnnpack"}),
+        Change("threads", {"threads": 2}),
+    )
+    setting = setting_with(changes, base)
+    assert setting.command("model.py:make", ["--seed", "3"]) == (
+        "etscope export model.py:make --backend xnnpack --pass fuse_sdpa --quantize int8 "
+        "--keep-float module:head --seed 3"
+    )
+    assert setting.threads == 2
+    assert "backend='xnnpack', passes=('fuse_sdpa',)" in setting.python("model.py:make")
+    assert not setting.has_other_model
+    last = setting_with([Change("channels_last", {})], setting)
+    assert last.has_other_model and "channels_last" in last.python("model.py:make")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (Change("memory_planning", {}), "not implemented"),
+        (Change("backend", {"backend": "xnnpack"}), "lowered to xnnpack already"),
+        (Change("backend", {}), "does not say its backend"),
+        (Change("keep_float", {"select": "op:conv*"}), "float throughout"),
+        (Change("dtype", {"dtype": "float16"}), "not implemented: a model in float16"),
+    ],
+)
+def test_a_change_that_does_not_apply(change: Change, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        change.applied(FLOAT)
+
+
+def test_changes_of_findings_are_each_taken_once() -> None:
+    def finding(kind: str, *changes: tuple[str | None, dict[str, Any]]) -> Finding:
+        remedies = tuple(Remedy("Do.", name, given) for name, given in changes)
+        explanation = Explanation(Sureness.LIKELY, (), remedies=remedies)
+        quantity = Quantity(1.0, "ms", 0.5)
+        return Finding(kind, Severity.COST, "", quantity=quantity, explanation=explanation)
+
+    fuse, threads = ("pass", {"name": "fuse_sdpa"}), ("threads", {"threads": 1})
+    found = changes_of([finding("a", fuse, (None, {})), finding("b", fuse, threads)])
+    assert [(one.words, one.finding) for one in found] == [
+        ("pass fuse_sdpa", "a"),
+        ("threads 1", "b"),
+    ]
+
+
+def test_general_changes() -> None:
+    words = [one.words for one in general_changes(Setting({}), ["quantize"], 2)]
+    assert "backend xnnpack" in words and "quantize 8da4w" in words
+    assert [one for one in words if one.startswith("threads")] == ["threads 1", "threads 2"]
+    assert not [one for one in general_changes(FLOAT, [], 2) if one.name == "quantize"]
+
+
+def test_each_side_goes_first_in_half_of_the_rounds() -> None:
+    orders = {drawn_order(10, seed) for seed in range(20)}
+    assert len(orders) > 10
+    assert all(sum(order) == 5 for order in orders)
+    assert {sum(drawn_order(11, seed)) for seed in range(20)} == {5, 6}
