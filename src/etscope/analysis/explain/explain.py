@@ -27,7 +27,7 @@ def explain(
             raise UsageError(f"no rule is called {name!r}", hint=f"rules: {', '.join(known)}")
     applied = [rule for name, rule in known.items() if not only or name in only]
     found = (one for rule in applied for one in rule.find(facts))
-    largest = ranked([one for one in found if _share(one) >= least_share])
+    largest = ranked([one for one in found if _is_worth_it(one, least_share)])
     return tuple(sorted(largest, key=lambda one: (SEVERITIES.index(one.severity), _is_guess(one))))
 
 
@@ -36,6 +36,7 @@ def _is_guess(finding: Finding) -> bool:
     return explanation is not None and explanation.sureness is Sureness.POSSIBLE
 
 
-def _share(finding: Finding) -> float:
+def _is_worth_it(finding: Finding, least_share: float) -> bool:
+    """Return False for a part of the time that is too small; what is no part of it is told."""
     quantity = finding.quantity
-    return 0.0 if quantity is None or quantity.share is None else quantity.share
+    return quantity is None or quantity.share is None or quantity.share >= least_share

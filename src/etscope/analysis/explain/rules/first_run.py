@@ -66,7 +66,9 @@ def _find(facts: Facts) -> Iterator[Finding]:
         evidence.append(
             f"{sites[0].name} took {sites[0].time:.4g} {facts.scale.unit} more in the first run."
         )
-    value = float(facts.scale(more / (facts.ns(1.0) or 1.0)))
+    ticks = more / (facts.ns(1.0) or 1.0)
+    # The share of the average time that this run makes; what is not in the dump makes none.
+    share = None if in_dump is None else facts.time.share(ticks / len(facts.profile.runs))
     sentence = (
         f"{more / 1e6:.4g} ms ({format_share(more / found.first)}) of {found.what.lower()} are "
         "more than the later ones take"
@@ -77,7 +79,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
         Severity.FACT if in_dump is None else Severity.PROBLEM,
         sentence,
         facts.profile.method,
-        Quantity(value, facts.scale.unit, more / found.first),
+        Quantity(float(facts.scale(ticks)), facts.scale.unit, share),
         None if in_dump is None else in_dump.place,
         ("run", "--warmup", "10") if facts.profile.phase is None else ("generate", "--warmup", "1"),
         Explanation(Sureness.MEASURED, tuple(evidence), sites, tuple(_remedies(facts))),

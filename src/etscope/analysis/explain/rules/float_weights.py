@@ -10,7 +10,7 @@ from etscope.analysis.findings.time import Member
 from etscope.analysis.work.limits import COMPUTE
 from etscope.analysis.work.operation import Work, sum_of
 from etscope.formats.generation import DECODE
-from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
 from etscope.units import format_share
 
 _SHARE = 0.3  # of the method's time
@@ -49,6 +49,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
         "which has them in int8 too.",
         bound,
         Explanation(Sureness.POSSIBLE, tuple(evidence), remedies=tuple(_remedies(facts, bound))),
+        severity=Severity.FACT,  # a part of that time, which this run does not tell
     )
 
 
