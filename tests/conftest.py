@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,6 +21,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("etscope")
+
+# What somebody measured of this machine must not show in results.
+os.environ["ETSCOPE_CALIBRATION"] = ""
 
 # Hypothesis also tries constants of the project's modules that are imported by then: which these
 # are depends on the tests that ran before in the same process. No setting turns that off.

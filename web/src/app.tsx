@@ -32,6 +32,7 @@ import { Events } from "./views/events";
 import { Generation } from "./views/generation";
 import { Memory } from "./views/memory";
 import { Numerics } from "./views/numerics";
+import { Roofline } from "./views/roofline";
 import { Source } from "./views/source";
 import { Summary } from "./views/summary";
 
@@ -158,6 +159,7 @@ const TITLES: Record<TabName, string> = {
   modules: "Modules",
   timeline: "Timeline",
   generation: "Generation",
+  roofline: "Roofline",
   graph: "Graph",
   source: "Source",
   numerics: "Numerics",
@@ -177,7 +179,7 @@ function Tabs({ now }: { now: Run }) {
           aria-controls="view"
           class={holds(name, now) ? "tab" : "tab empty"}
           data-testid={`tab-${name}`}
-          title={`${TITLES[name]} (${(at + 1) % 10})${holds(name, now) ? "" : ": nothing to show"}`}
+          title={`${TITLES[name]}${at < 10 ? ` (${(at + 1) % 10})` : ""}${holds(name, now) ? "" : ": nothing to show"}`}
           onClick={() => (tab.value = name)}
         >
           {TITLES[name]}
@@ -213,6 +215,8 @@ function holds(name: TabName, now: Run): boolean {
       return now.timeline !== null;
     case "generation":
       return !!now.generation;
+    case "roofline":
+      return !!now.roofline;
     case "graph":
       return now.graphs.length > 0;
     case "source":
@@ -234,6 +238,7 @@ const VIEWS: Record<TabName, ComponentType<{ run: Run }>> = {
   modules: Icicle,
   timeline: TimelineView,
   generation: Generation,
+  roofline: Roofline,
   graph: GraphView,
   source: Source,
   numerics: Numerics,

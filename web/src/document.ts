@@ -107,6 +107,52 @@ export interface Run {
   timeline: Timeline | null;
   /** null, or absent, of what is no language model. */
   generation?: GenerationDoc | null;
+  /** null, or absent, where the work of what ran is not known. */
+  roofline?: RooflineDoc | null;
+}
+
+/** Operators by arithmetic intensity and achieved GFLOP/s, as `etscope roofline` has them. */
+export interface RooflineDoc {
+  /** Names that `RooflinePoints.place` and `bound` are indices of. */
+  places: string[];
+  bounds: string[];
+  /** Parallel to `Run.methods`; null where the work is not known. */
+  methods: (RooflinePoints | null)[];
+  /** null without a calibration of the machine. */
+  ceilings: RooflineCeilings | null;
+}
+
+/** Parallel columns, an element a point, the longest first; all time of the method is in one of them. */
+export interface RooflinePoints {
+  /** Of time outside the operators; null for the name of the first row. */
+  name: (string | null)[];
+  /** Rows of `Method.rows`. */
+  rows: number[][];
+  place: number[];
+  /** Time of a run, and its part of the method's. */
+  ns: number[];
+  share: number[];
+  /** Of a run; null where they are not known. */
+  flops: (number | null)[];
+  bytes: (number | null)[];
+  /** The least time by the ceilings, ns. */
+  roof: (number | null)[];
+  bound: (number | null)[];
+  dtype: (string | null)[];
+  /** Level of memory that its working set fits. */
+  level: (string | null)[];
+  /** Points whose FLOPs are a lower bound. */
+  partial: number[];
+  /** Why it has no place in the picture. */
+  reason: (string | null)[];
+  notes: string[];
+}
+
+/** [dtype, GFLOP/s] and [level, GB/s]. */
+export interface RooflineCeilings {
+  compute: [string, number][];
+  memory: [string, number][];
+  table: TableDoc;
 }
 
 /** The calls of a language model. */
@@ -197,7 +243,7 @@ export interface ExplanationDoc {
   sureness: "measured" | "likely" | "possible";
   evidence: string[];
   sites: SiteDoc[];
-  remedies: { text: string; change: string | null }[];
+  remedies: { text: string; change: string | null; arguments: Record<string, string | number> }[];
   low: number | null;
   high: number | null;
 }

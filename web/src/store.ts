@@ -12,6 +12,7 @@ export const TABS = [
   "modules",
   "timeline",
   "generation",
+  "roofline",
   "graph",
   "source",
   "numerics",

@@ -200,7 +200,7 @@ function makeExplanation(steps: Step[], factor: number): ExplainedDoc {
       sureness: "measured",
       evidence: ["No delegate call ran."],
       sites: [{ name: longest.op, instruction: 0, time: value, module: "stem", line: "model.py:3" }],
-      remedies: [{ text: "Lower the model to a backend.", change: "backend" }],
+      remedies: [{ text: "Lower the model to a backend.", change: "backend", arguments: { backend: "xnnpack" } }],
       low: value * 0.9,
       high: value * 1.1,
     },

@@ -200,7 +200,7 @@ test("the tab is there only where there are calls of a language model", async ()
   const { doc, shownTabs } = await import("../src/store");
   doc.value = report(null);
   expect(shownTabs.value).not.toContain("generation");
-  expect(shownTabs.value).toHaveLength(9);
+  expect(shownTabs.value).toHaveLength(10);
   doc.value = report(made());
   expect(shownTabs.value.indexOf("generation")).toBe(4);
 });

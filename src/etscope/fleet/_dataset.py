@@ -92,6 +92,12 @@ EVENT_FIELDS = (
     Field("backend_columns", "pairs", "what the backend adds, as compute_unit"),
     Field("module", "text", "path of the innermost module that holds all of its nodes"),
     Field("source", "text", "file:line, and the number of further lines"),
+    Field("flops", "float64", "of one occurrence; none if not known"),
+    Field("activation_bytes", "float64", "read and written, state too; none if not known"),
+    Field("weight_bytes", "float64", "of constants that it reads; none if not known"),
+    Field("intensity", "float64", "FLOPs for each byte"),
+    Field("least_ns", "float64", "by the roofline of the machine, if it is calibrated", "ns"),
+    Field("bound", "text", "compute, memory or overhead, if the machine is calibrated"),
     Field("start_ns", "int64", "on the clock of the device", "ns"),
     Field("duration_ns", "int64", "end - start", "ns"),
 )

@@ -23,6 +23,7 @@ from etscope.delegates.blocks import meanings
 from etscope.errors import FormatError
 from etscope.fleet._dataset import EVENT_FIELDS, EVENTS, WANTED_BY, arrow_schema, arrow_type
 from etscope.fleet._sources import Record, Source, is_url, matching_record, open_record, open_url
+from etscope.fleet._work import EventWork, event_work
 from etscope.fleet.run_metadata import UNKNOWN, RunMetadata, run_metadata
 from etscope.formats.app_report import AppReport
 from etscope.formats.bytes.files import open_source
@@ -62,7 +63,7 @@ class Pattern:
     methods: of each block, None where it is not known. backends: of the delegates' events of each
     block. program_methods: all that the program has, as far as it is known; of_one_length: those
     of which every call takes inputs of the same shapes. texts: [K] dictionary arrays by column.
-    instruction: [K] int32 with nulls. handles: [K] lists of int32.
+    instruction: [K] int32 with nulls. handles: [K] lists of int32. work: of the events.
     """
 
     methods: tuple[str | None, ...]
@@ -72,6 +73,7 @@ class Pattern:
     texts: dict[str, Any]
     instruction: Any
     handles: Any
+    work: EventWork
 
 
 _patterns: OrderedDict[tuple[str, str | None], Pattern] = OrderedDict()
@@ -132,6 +134,7 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
         texts=texts,
         instruction=pa.array([event.key.instruction for event in events.events], pa.int32()),
         handles=pa.array(handles, arrow_type("ints")),
+        work=event_work(trace),
     )
     with _lock:
         _patterns[fingerprint, record] = made
@@ -253,7 +256,7 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
         path = None if record is None else record.path
         trace = Trace(dump, record=None if path is None else open_record(path))
         decoder_calls(known.app, executions(trace))  # raises for the log of another run
-    events = _arrow_events(table, pattern, calls, _NS[options.unit], constants)
+    events = _arrow_events(table, pattern, calls, _NS[options.unit], known, constants)
     row = {
         **constants,
         "model": known.model,
@@ -322,6 +325,7 @@ def _arrow_events(
     pattern: Pattern,
     calls: RunCalls,
     factor: int,
+    known: RunMetadata,
     constants: Mapping[str, Any],
 ) -> Any:
     """Return the rows of `events` as a `pyarrow.Table`. factor: ns of a tick of the dump."""
@@ -344,6 +348,8 @@ def _arrow_events(
         "own_clock": pa.array(own_clock[table.event]),
         "value": pa.array(values.astype(np.float64), mask=~has_value[table.event]),
         **{name: cells.take(event) for name, cells in _told_by_backends(table).items()},
+        **{name: cells.take(event) for name, cells in pattern.work.columns().items()},
+        **pattern.work.limits(known.calibration, known.threads, table.event, table.ticks * factor),
         "start_ns": pa.array(_ns(table.start, factor)),
         "duration_ns": pa.array(_ns(table.ticks, factor), mask=is_number[table.event]),
     }

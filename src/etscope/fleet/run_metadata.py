@@ -15,12 +15,14 @@ from urllib.parse import quote
 
 from etscope.errors import MissingDataError, reading
 from etscope.fleet._sources import Source, is_url, open_url
+from etscope.fleet._work import calibration_of
 from etscope.formats.app_report import (
     AppReport,
     check_tokens,
     parse_app_report,
     read_app_report,
 )
+from etscope.formats.calibration import Calibration
 from etscope.formats.exported_program.exported_json import mapping
 from etscope.formats.generation import Generation, GenerationCalls
 from etscope.formats.run_json import (
@@ -44,6 +46,7 @@ class RunMetadata:
 
     app: the report of the app that ran a language model, from run.json or a log beside the dump.
     generation, calls: as they were noted when it ran, and those of them that the dump has.
+    calibration: of the machine, where one is kept.
     """
 
     device: str
@@ -61,6 +64,7 @@ class RunMetadata:
     app: AppReport | None = None
     generation: Generation | None = None
     calls: GenerationCalls | None = None
+    calibration: Calibration | None = None
 
     @property
     def has_calls(self) -> bool:
@@ -107,6 +111,7 @@ def run_metadata(
             app=app,
             generation=saved.generation,
             calls=generated_calls(saved, source.url.rpartition("/")[2]),
+            calibration=calibration_of(saved),
         )
 
 

@@ -84,12 +84,12 @@ CREATE VIEW leaves AS
 WITH
     inside AS (
         SELECT dump_id, run, iteration, instruction_id,
-            sum(duration_ns) AS inside_ns
+            sum(duration_ns) AS inside_ns, coalesce(sum(flops), 0) AS inside_flops
         FROM events
         WHERE kind = 'delegated' AND NOT own_clock AND iteration IS NOT NULL GROUP BY ALL
     ),
     calls AS (
-        SELECT events.*, inside_ns,
+        SELECT events.*, inside_ns, inside_flops,
             coalesce(inside_ns <= duration_ns, false) AS is_split
         FROM events LEFT JOIN inside USING (dump_id, run, iteration, instruction_id)
         WHERE kind = 'delegate' AND iteration IS NOT NULL
@@ -110,17 +110,20 @@ WHERE kind = 'kernel' AND iteration IS NOT NULL
 UNION ALL BY NAME
 SELECT * FROM events WHERE kind = 'control' AND iteration IS NOT NULL
 UNION ALL BY NAME
-SELECT * EXCLUDE (inside_ns, is_split) FROM calls WHERE NOT is_split
+SELECT * EXCLUDE (inside_ns, inside_flops, is_split) FROM calls WHERE NOT is_split
 UNION ALL BY NAME
 SELECT * REPLACE (regexp_replace(coalesce(op, name), ' #\d+$', '') AS op)
 FROM events SEMI JOIN (FROM calls WHERE is_split)
     USING (dump_id, run, iteration, instruction_id)
 WHERE kind = 'delegated' AND NOT own_clock
 UNION ALL BY NAME
-SELECT * EXCLUDE (inside_ns, is_split) REPLACE (
+SELECT * EXCLUDE (inside_ns, inside_flops, is_split) REPLACE (
     'rest' AS kind,
     '(rest of ' || coalesce(delegate, 'the delegate') || ')' AS op,
-    duration_ns - inside_ns AS duration_ns
+    duration_ns - inside_ns AS duration_ns,
+    CASE WHEN flops - inside_flops > 1e-9 * flops THEN flops - inside_flops END AS flops,
+    NULL AS activation_bytes, NULL AS weight_bytes, NULL AS intensity,
+    NULL AS least_ns, NULL AS bound
 )
 FROM calls WHERE is_split
 """

@@ -11,7 +11,9 @@ Sources:
   these on many devices, and has `dumpsys battery` instead;
 - load and memory: /proc/loadavg, /proc/meminfo; a virtual machine: the flag `hypervisor` in
   /proc/cpuinfo (x86), or the vendor in /sys/class/dmi/id/sys_vendor;
-- CPU affinity: Cpus_allowed_list in /proc/self/status (proc_pid_status(5)).
+- CPU affinity: Cpus_allowed_list in /proc/self/status (proc_pid_status(5));
+- CPU: "model name" (x86), "Hardware" (older kernels of Arm), "CPU implementer" and "CPU part" (the
+  other kernels of Arm64, one pair for each kind of core), "uarch" (RISC-V) in /proc/cpuinfo.
 """
 
 from __future__ import annotations
@@ -46,6 +48,10 @@ _PLAUSIBLE_C = (-40.0, 150.0)
 _HYPERVISORS = re.compile(
     r"QEMU|KVM|VMware|Xen|innotek|VirtualBox|Parallels|Amazon EC2|Bochs", re.IGNORECASE
 )
+_CPU_NAME = re.compile(r"^(?:model name|Hardware|uarch)\s*:\s*(\S.*?)\s*$", re.MULTILINE)
+_CPU_PART = re.compile(
+    r"^CPU implementer\s*:\s*(0x[0-9a-f]+)$(?:\n.+)*?\nCPU part\s*:\s*(0x[0-9a-f]+)", re.MULTILINE
+)
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 
 
@@ -57,7 +63,7 @@ class Conditions:
     and `sensor` its name. governors: those in use, sorted. frequencies_mhz: of each core.
     battery_percent, battery_status ("Charging"): of the device's battery. load: the average of one
     minute; cores: their number; cpus: those that a process started there may use, "0-3,6".
-    memory_*: bytes. virtual: True for a virtual machine.
+    memory_*: bytes. virtual: True for a virtual machine. cpu: its model.
     """
 
     at: float
@@ -73,6 +79,7 @@ class Conditions:
     memory_bytes: int | None = None
     virtual: bool = False
     cpus: str = ""
+    cpu: str = ""
 
     @property
     def load_per_core(self) -> float | None:
@@ -138,9 +145,17 @@ def conditions_of(files: Mapping[str, str], at: float) -> Conditions:
         memory_available_bytes=_kib(memory, "MemAvailable"),
         memory_bytes=_kib(memory, "MemTotal"),
         cpus=found[1] if (found := _ALLOWED.search(files.get(_STATUS, ""))) else "",
+        cpu=_cpu(cpuinfo),
         virtual=bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE))
         or bool(_HYPERVISORS.search(vendor)),
     )
+
+
+def _cpu(cpuinfo: str) -> str:
+    if named := _CPU_NAME.search(cpuinfo):
+        return named[1]
+    parts = dict.fromkeys(" ".join(found) for found in _CPU_PART.findall(cpuinfo))
+    return "Arm " + ", ".join(parts) if parts else ""
 
 
 def _temperature(files: Mapping[str, str]) -> tuple[float | None, str]:

@@ -2,7 +2,8 @@
 
     {"program": "model.pte", "program_sha256": "…", "runner": "native", "executorch": "1.5.1",
      "threads": 4, "recorded_at": "2026-05-01T12:00:00.000+00:00", "debug_level": null,
-     "conditions": {"cpus": "0-3", "cores": 4, "governors": ["powersave"], "load": 0.31},
+     "conditions": {"cpu": "Cortex-A76", "cpus": "0-3", "cores": 4, "governors": ["powersave"],
+                    "load": 0.31},
      "memory": {"runner": "native", "traced": null, "rss_before_bytes": 12546048,
                 "peak_rss_bytes": 13717504},
      "calls": [{"method": "forward", "case": null, "iterations": 10, "warmup": 2,
@@ -69,7 +70,7 @@ RUN_ETDP, VALUES_ETDP, DEBUG_BIN = "run.etdp", "values.etdp", "debug.bin"
 
 def conditions_to_json(conditions: Conditions) -> dict[str, Any]:
     """Return the conditions of a run as run.json has them."""
-    shown = ("cpus", "cores", "governors", "load")
+    shown = ("cpu", "cpus", "cores", "governors", "load")
     return {name: getattr(conditions, name) for name in shown}
 
 
@@ -655,6 +656,7 @@ class SavedRun:
             raise FormatError(f"a load must be a number, found {load!r:.80}")
         return Conditions(
             at=0.0,
+            cpu=text_or_none(given.get("cpu"), "the CPU's model") or "",
             cpus=text_or_none(given.get("cpus"), "the CPUs") or "",
             cores=_count(given.get("cores"), "the number of cores"),
             governors=tuple(map(str, sequence(given.get("governors") or [], "the governors"))),

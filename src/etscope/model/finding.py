@@ -123,7 +123,10 @@ class Explanation:
 
     def plain(self) -> dict[str, Any]:
         """The explanation as plain values for JSON."""
-        return {**asdict(self), "sureness": self.sureness.value}
+        found = {
+            name: list(one) if isinstance(one, tuple) else one for name, one in asdict(self).items()
+        }
+        return {**found, "sureness": self.sureness.value}
 
 
 @dataclass(frozen=True, slots=True)

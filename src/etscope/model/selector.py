@@ -3,7 +3,8 @@
 ::
 
     selector := term (("and" | "or") term)*     "and" binds tighter; "not" binds to one term
-    term     := "not" term | "(" selector ")" | [key ":"] pattern
+    term     := "not" term | "(" selector ")" | [key ":"] pattern | number comparison
+    comparison := ("<" | "<=" | ">" | ">=") value, all in one word: share>5%
 
 A pattern is a shell glob (``*``, ``?``, ``[abc]``), without regard to case; quotes keep spaces in
 it. Without a key it is matched with names. Keys:
@@ -18,7 +19,11 @@ it. Without a key it is matched with names. Keys:
 - ``kind``: kind of the row or node
 - ``shape``: sizes of an input or output (``shape:1x64x*``; ``shape:scalar``); of a node an output
 - ``dtype``: element type of an input or output (``dtype:int8``); of a node an output
+- ``bound``: what bounds it: compute, memory or overhead (``bound:memory``)
 - a column that a delegate's backend adds to its events (``compute_unit:GPU``)
+
+Numbers, of the rows of a profile (``flops>1e9``, ``share>5%``, ``peak<=0.1``): ``share`` of the
+method's time, ``flops``, ``bytes``, ``intensity``, ``gflops``, ``gbps``, ``peak``.
 """
 
 from __future__ import annotations
@@ -29,8 +34,9 @@ from difflib import get_close_matches
 from fnmatch import translate
 from functools import cached_property, lru_cache
 from itertools import accumulate
+from operator import ge, gt, le, lt
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from etscope.errors import UsageError
 
@@ -38,10 +44,18 @@ from etscope.errors import UsageError
 Fields = Mapping[str, Sequence[str]]
 KEYS = (
     "name", "op", "module", "type", "file", "delegate", "handle", "id", "kind", "shape", "dtype",
+    "bound",
 )  # fmt: skip
+# Of rows of a profile; all but the share are those of their work.
+NUMBERS = ("share", "flops", "bytes", "intensity", "gflops", "gbps", "peak")
 
 _TOKEN = re.compile(r"""\s*(?:(?P<paren>[()])|(?P<word>(?:[^\s()"']|"[^"]*"|'[^']*')+))""")
 _RANGE = re.compile(r"(\d{1,18})-(\d{1,18})")
+_COMPARISON = re.compile(r"([a-z_]+)(<=|>=|<|>)(.*)", re.IGNORECASE)
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(%?)", re.IGNORECASE)
+_COMPARED: Mapping[str, Callable[[float, float], bool]] = {
+    "<": lt, "<=": le, ">": gt, ">=": ge,
+}  # fmt: skip
 _MAX_NESTING = 100
 
 
@@ -50,7 +64,9 @@ class Selector:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._matches = _Parser(text).parse()
+        parser = _Parser(text)
+        self._matches = parser.parse()
+        self.keys = frozenset(parser.keys)  # and numbers that it names
 
     def __repr__(self) -> str:
         return f"Selector({self.text!r})"
@@ -74,6 +90,7 @@ class _Parser:
         self.tokens = list(self._tokens())
         self.next = 0
         self.depth = 0
+        self.keys: set[str] = set()
 
     def _tokens(self) -> Iterator[_Token]:
         position = 0
@@ -135,6 +152,9 @@ class _Parser:
             self._fail("expected a pattern")
         token = self.tokens[self.next]
         self.next += 1
+        comparison = _COMPARISON.fullmatch(token.text)
+        if comparison is not None and comparison[1].lower() in NUMBERS:
+            return self._comparison(comparison[1].lower(), comparison[2], comparison[3])
         key, colon, pattern = token.text.partition(":")
         if not colon or key.lower() not in KEYS:
             # Operators have colons of their own ("aten::add.out").
@@ -155,13 +175,23 @@ class _Parser:
         if not pattern:
             self._fail(f"nothing after {key}:")
         wanted = key.lower()
+        self.keys.add(wanted)
         by = _TESTS.get(wanted)
         test = _glob(pattern).match if by is None else by(pattern)
         return lambda fields: any(map(test, fields.get(wanted, ())))
 
-    def _fail(self, why: str) -> None:
+    def _comparison(self, name: str, sign: str, given: str) -> Test:
+        number = _NUMBER.fullmatch(given)
+        if number is None:
+            self.next -= 1
+            self._fail(f"expected a number right after {name}{sign}")
+        limit, compared = float(number[1]) / (100 if number[2] else 1), _COMPARED[sign]
+        self.keys.add(name)
+        return lambda fields: any(compared(float(value), limit) for value in fields.get(name, ()))
+
+    def _fail(self, why: str) -> NoReturn:
         at = self.tokens[self.next].at if self.next < len(self.tokens) else len(self.text)
-        hint = _NO_COMPARISONS if re.search(r"[<>=]", self.text) else None
+        hint = _COMPARISONS if re.search(r"[<>=]", self.text) else None
         raise UsageError(f"selector {self.text!r}, column {at + 1}: {why}", hint=hint)
 
 
@@ -221,15 +251,30 @@ _TESTS: Mapping[str, Callable[[str], _Matches]] = {
 
 # -- a selector that picks nothing
 
-_NO_COMPARISONS = f"a selector is KEY:PATTERN, without comparisons; keys are {', '.join(KEYS)}"
+_COMPARISONS = (
+    f"a selector is KEY:PATTERN, of {', '.join(KEYS)}; or a comparison such as flops>1e6 or "
+    f"share>=5%, in one word, of {', '.join(NUMBERS)}"
+)
+
+
+def _compared_number(word: str) -> str | None:
+    found = _COMPARISON.fullmatch(word.strip("()"))
+    return found[1].lower() if found is not None and found[1].lower() in NUMBERS else None
 
 
 def meant(text: str, known: Iterable[Fields]) -> str:
     """Return what a selector that matches none of `known` may mean, as a hint: the same pattern
     with a key or inside of names, or the nearest name; "" for one of several patterns, or like no
     name."""
+    compared = {name for word in text.split() if (name := _compared_number(word))}
+    if compared:
+        fields = list(known)
+        numbers = [float(v) for one in fields for name in compared for v in one.get(name, ())]
+        if len(compared) == 1 and numbers:
+            return f"{compared.pop()} is {min(numbers):.4g} to {max(numbers):.4g}"
+        return ""
     if re.search(r"[<>=]", text):
-        return _NO_COMPARISONS
+        return _COMPARISONS
     if re.search(r"[\s()\"']", text):
         return ""
     fields = list(known)

@@ -22,6 +22,7 @@ from etscope.analysis.generation.pace import (
 from etscope.analysis.numerics.runs import OtherInputsError
 from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.work.roofline import given_or_found
 from etscope.errors import (
     EtscopeError,
     EtscopeWarning,
@@ -396,7 +397,8 @@ class ReportOptions:
     method that takes others.
     method: whose values are compared; None for "forward", the only one that ran, or
     the one that the inputs fit. backend_files: of backends' tools, for a report of one dump, each
-    with what the user said of its call. choose: returns the trace of the calls that are reported.
+    with what the user said of its call. calibration: the file of the machine's peaks; None for the
+    one that was kept for it. choose: returns the trace of the calls that are reported.
     """
 
     force: bool = False
@@ -407,6 +409,7 @@ class ReportOptions:
     method: str | None = None
     backend_files: Sequence[Given] = ()
     choose: Callable[[Trace], Trace] = lambda trace: trace
+    calibration: PathLike | None = None
 
     @property
     def scale(self) -> Scale:
@@ -522,6 +525,7 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
         numerics_note=note,
         has_values=files.values is not None,
         backend_files=placed,
+        calibration=given_or_found(options.calibration, trace.saved_run),
     )
 
 

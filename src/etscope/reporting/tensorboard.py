@@ -15,6 +15,9 @@ from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.profile_table import grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.work.columns import CALIBRATED, SHOWN
+from etscope.analysis.work.limits import profile_limits
+from etscope.analysis.work.roofline import given_or_found
 from etscope.errors import EtscopeWarning, MissingDataError, MissingDependencyError
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.etrecord.reader import RecordView
@@ -32,6 +35,7 @@ _MOST_ROWS = 500
 # Columns; the tab breaks the words of a wide table.
 _TIMES = ("instruction", "event", "avg", "p50", "p90", "share", "module", "source")
 _MORE = ("instruction", "event", "calls", "min", "max", "first", "outputs", "op_types")
+_WORK = ("instruction", "event", "avg", *SHOWN, "module", "source")
 _STATISTICS = ("p10", "p50", "p90")
 _TABLES = {"op": "operators, summed up", "type": "kinds of instruction", "module": "modules",
            "source": "source lines", "delegate": "delegates"}  # fmt: skip
@@ -100,6 +104,7 @@ def numerics_if_known(
 def tables(trace: Trace, scale: Scale) -> dict[str, str]:
     """Return the tables of each method that ran, as markdown, by tag."""
     texts: dict[str, str] = {}
+    peaks = given_or_found(None, trace.saved_run)
     for number, profile in enumerate(trace.profiles()):
         method = profile.title(f"method {number}" if number else "method")
         texts[f"{method}/1 run summary"] = _markdown(run_summary(profile, scale))
@@ -110,6 +115,12 @@ def tables(trace: Trace, scale: Scale) -> dict[str, str]:
             table = grouped_table(profile, scale, by, limit=_MOST_ROWS)
             shown = [column.name for column in table.columns if column.name != "method"]
             texts[f"{method}/{position} {title}"] = _markdown(table.select(shown))
+        limits = profile_limits(trace, profile, scale.source, peaks)
+        if limits is not None:
+            work = profile_table(profile, scale, limit=_MOST_ROWS, limits=limits)
+            texts[f"{method}/{len(_TABLES) + 4} operators, their work"] = _markdown(
+                work.select([name for name in _WORK if peaks is not None or name not in CALIBRATED])
+            )
     return texts
 
 

@@ -32,6 +32,7 @@ from etscope.formats.run_json import (
     SavedCall,
     SavedInputs,
     SavedMemory,
+    SavedRun,
     conditions_to_json,
     encode_run_json,
     inputs_sha256,
@@ -340,6 +341,7 @@ class Run(Outcome):
             program=self.opened.program,
             forced=self.forced,
             calls=_calls_in_dump(self.passes.get(PROFILE, self._last)),
+            ran=SavedRun(self._about_machine),
         )
 
     def inspector(self, **options: Any) -> Inspector:
@@ -491,6 +493,16 @@ class Run(Outcome):
             return None
         return self._named("input", [call.inputs for call in self.calls])
 
+    @property
+    def _about_machine(self) -> dict[str, Any]:
+        first = self._first
+        return {
+            "runner": first.result.runner,
+            "executorch": first.result.executorch,
+            "threads": first.result.threads,
+            "conditions": self.conditions and conditions_to_json(self.conditions),
+        }
+
     def facts(self) -> dict[str, Any]:
         """Return the program, the calls, when they ran (ISO 8601) and for how long (ns): plain
         values for JSON."""
@@ -498,10 +510,7 @@ class Run(Outcome):
         return {
             "program": self.opened.given,
             "program_sha256": program_fingerprint(self.opened.program.source.buffer),
-            "runner": first.result.runner,
-            "executorch": first.result.executorch,
-            "threads": first.result.threads,
-            "conditions": self.conditions and conditions_to_json(self.conditions),
+            **self._about_machine,
             "memory": self.memory and self.memory.to_json(),
             "recorded_at": self.recorded_at.isoformat(timespec="milliseconds"),
             "calls": [

@@ -25,6 +25,7 @@ from typing import Any
 
 from etscope.analysis.graphs.flow import edges, own_times
 from etscope.analysis.graphs.node_table import tensor_text
+from etscope.analysis.graphs.node_work import NodeWork, node_work
 from etscope.analysis.graphs.views import STATISTICS, GraphView, ViewNode
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.scale import Scale
@@ -200,6 +201,8 @@ _LISTED = 12
 
 MEMORY_TAG = "bytes of outputs"
 _CYCLES = " [1 µs shown = 1 cycle]"
+FLOPS_TAG = "FLOPs [1 µs shown = 1,000 FLOPs]"
+MOVED_TAG = "bytes read and written"
 LIVE_TAG = "planned bytes alive [of nodes, not of boxes]"
 _ERRORS = {"error to the reference": "total", "local error": "local"}  # attributes by title
 
@@ -262,6 +265,7 @@ def profiles(view: GraphView, source: TimeScale) -> Iterator[Profile]:
         yield Profile(MEMORY_TAG, {}, view.memory)
     if view.live:
         yield Profile(LIVE_TAG, {}, view.live)
+    yield from _work_profiles(view)
     for title, attribute in _ERRORS.items():
         levels = {
             key: level
@@ -270,6 +274,19 @@ def profiles(view: GraphView, source: TimeScale) -> Iterator[Profile]:
         }
         if levels:
             yield Profile(f"{title} [1 µs shown = 1 dB over -200 dB]", levels, {}, summed=False)
+
+
+def _work_profiles(view: GraphView) -> Iterator[Profile]:
+    """FLOPs in the place of times, and the bytes that are read and written, of nodes that hold no
+    others."""
+    work_of = node_work(view.linked)
+    works = {placed.key: work_of(placed.node) for placed in view.nodes if not placed.opens}
+    flops = {key: work.flops / 1e3 for key, work in works.items() if work.flops}
+    if flops:
+        yield Profile(FLOPS_TAG, flops, {})
+    moved = {key: int(work.traffic.total) for key, work in works.items() if work.traffic.total}
+    if moved:
+        yield Profile(MOVED_TAG, {}, moved)
 
 
 def _decibels(metric: str, value: float | None) -> int | None:
@@ -294,6 +311,7 @@ def graph_def(named: NamedView) -> Any:
     from tensorboard.compat.proto.graph_pb2 import GraphDef
 
     view, names = named.view, named.names
+    work_of = node_work(view.linked)
     inputs: dict[str, list[str]] = {}
     for edge in edges(view):
         output = f":{edge.output}" if edge.output else ""
@@ -312,7 +330,7 @@ def graph_def(named: NamedView) -> Any:
             input=inputs.get(placed.key, ()),
             device=device(placed.backend),
         )
-        for key, text in _attributes(view, placed).items():
+        for key, text in _attributes(view, placed, work_of).items():
             made.attr[key].s = _cut(text)
         if placed.backend is not None:  # each delegate call is a cluster
             numbers = ", ".join(map(str, placed.instructions))
@@ -329,13 +347,14 @@ def graph_def(named: NamedView) -> Any:
     return graph
 
 
-def _attributes(view: GraphView, placed: ViewNode) -> dict[str, str]:
+def _attributes(view: GraphView, placed: ViewNode, work_of: NodeWork) -> dict[str, str]:
     """The texts shown for a selected node. The tab sorts them by name."""
     node = placed.node
     line = user_line(node.stack_trace)
     # Innermost frame first, on one line: the tab escapes line ends, quotes and non-ASCII text.
     frames = [f"{one} {one.function}".strip() for one in reversed(source_lines(node.stack_trace))]
     time, error = view.times.get(placed.key), view.errors.get(placed.key)
+    work = work_of(node)
     together = ""
     if time is not None and len(time.keys) > 1:
         more = f" and {len(time.keys) - _LISTED} more" if len(time.keys) > _LISTED else ""
@@ -354,6 +373,8 @@ def _attributes(view: GraphView, placed: ViewNode) -> dict[str, str]:
         "module_type": module_type(node) or "",
         "weight": placed.graph.parameters.get(node.name, ""),
         "delegated_to": placed.backend or "",
+        "flops": "" if not work.flops else f"{work.flops:,.0f}",
+        "bytes_moved": "" if not work.traffic.total else f"{work.traffic.total:,.0f}",
         "time_is_of_nodes": together,
         "time_stands_at": view.shared.get(placed.key) or "",
         "error": "" if error is None else _error_text(error.metric, error.total, error.verdict),

@@ -173,4 +173,4 @@ def test_keys_go_to_the_tab(page: Any, report: str) -> None:
     page.keyboard.press("5")
     page.wait_for_selector('[data-testid="generation"]')
     page.keyboard.press("0")  # the tenth
-    page.wait_for_selector('[data-testid="tab-compare"][aria-selected="true"]')
+    page.wait_for_selector('[data-testid="tab-memory"][aria-selected="true"]')

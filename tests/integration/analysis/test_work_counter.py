@@ -15,14 +15,20 @@ from torch import nn  # noqa: E402
 from torch.utils._pytree import tree_map  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode, flop_registry  # noqa: E402
 
+from etscope.analysis.profile.trace import Trace  # noqa: E402
 from etscope.analysis.work.formulas import work_of  # noqa: E402
 from etscope.analysis.work.graph_work import GraphWork  # noqa: E402
 from etscope.analysis.work.operation import Operand, Operation, operator_name, sum_of  # noqa: E402
+from etscope.analysis.work.program_work import ProgramWork, operator_work  # noqa: E402
+from etscope.formats.etdump.reader import read_etdump  # noqa: E402
+from etscope.formats.etrecord.reader import read_etrecord  # noqa: E402
+from etscope.formats.program.pte import read_pte  # noqa: E402
 from etscope.model.exported_graph import graph_from_program_json  # noqa: E402
 from etscope.model.graph import Graph  # noqa: E402
 from tests.support.artifact_recipes.cnn import picture, small_cnn  # noqa: E402
 from tests.support.artifact_recipes.llama import Logits  # noqa: E402
 from tests.support.artifact_recipes.transformer import sentence, small_transformer  # noqa: E402
+from tests.support.artifacts import Artifact, artifacts  # noqa: E402
 
 # Operators that torch counts, and those that it decomposes into them.
 COUNTED = frozenset(
@@ -167,3 +173,60 @@ def test_attention_is_torchs_two_products() -> None:
     output = Operand("float32", (2, 4, 10, 8))
     ours = Operation("aten.scaled_dot_product_attention", "", operands, (output,))
     assert work_of(ours).flops == formula(query, key, value, out_val=query)
+
+
+# -- quantised programs
+
+PRODUCTS = ("Conv2d", "DepthwiseConv2d", "FullyConnected", "BatchMatrixMultiply")
+
+
+def edge_graph(files: Artifact) -> Graph:
+    assert files.etrecord is not None
+    graph = Trace(read_etdump(files.etdump), read_etrecord(files.etrecord)).symbols("forward").graph
+    assert graph is not None
+    return graph
+
+
+def counter_of(module: nn.Module, *inputs: torch.Tensor) -> int:
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), torch.backends.mkldnn.flags(enabled=False), counter:
+        module.eval()(*inputs)
+    return int(counter.get_total_flops())
+
+
+def test_a_quantised_program_has_the_products_of_the_float_model() -> None:
+    total = counter_of(small_cnn(), picture())
+    files = artifacts("cnn_xnnpack_int8")
+    program = ProgramWork(read_pte(files.pte), "forward")
+    operators = [
+        node for record in program.records for node in program.operators(record.instruction_id)
+    ]
+    products = [operator_work(node, clamps=False) for node in operators if node.kind in PRODUCTS]
+    assert len(products) > 5
+    assert sum(one.flops for one in products) == total
+    assert {one.dtypes for one in products} == {(("int8", one.flops),) for one in products}
+    assert counted(edge_graph(files)) == total
+
+
+@pytest.mark.parametrize("given", ["record", "program"])
+def test_dynamic_activations_by_int4_weights_are_a_type_of_their_own(given: str) -> None:
+    files = artifacts("llama_generate_8da4w")
+    if given == "program":
+        program = ProgramWork(read_pte(files.pte), "forward")
+        works = [program.of(one.instruction_id) for one in program.records]
+        linear = [
+            operator_work(node, clamps=False)
+            for one in program.records
+            for node in program.operators(one.instruction_id)
+            if node.kind == "FullyConnected"
+        ]
+        products = sum(one.flops for one in linear)
+    else:
+        graph = edge_graph(files)
+        work = GraphWork(graph)
+        works = [work.of(node) for node in graph.nodes if node.delegate is not None]
+        works = works or [work.together(graph.nodes)]
+        named = [node for node in graph.walk() if operator_name(node.target)[0] == "aten.linear"]
+        products = sum(work.of(node).flops for node in named)
+    assert products > 1e6
+    assert dict(sum_of(works).dtypes)["8da4w"] == products

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,17 @@ import pytest
 
 from etscope.bundled_program import bundle_cases
 from etscope.errors import RuntimeFailure, UsageError
+from etscope.formats.calibration import (
+    CalibratedDevice,
+    Calibration,
+    Estimate,
+    Peaks,
+    find_calibration,
+    write_calibration,
+)
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import program_fingerprint
+from etscope.formats.run_json import read_run_json
 from etscope.lab.jobs.records import input_path, statistics_of
 from etscope.lab.worker.measure import answer_to, disk_is_full, main
 from etscope.run import run
@@ -127,6 +137,32 @@ def test_nothing_traced(tmp_path: Path) -> None:
     assert answer["state"] == "done"
     assert "traced_p50_ms" not in answer["summary"]
     assert not (tmp_path / "out" / "run.etdp").exists()
+
+
+def test_the_calibration_of_the_device_goes_with_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = artifacts("cnn_xnnpack")
+    file = tmp_path / "mine.json"
+    peaks = (Peaks(1, dispatch=Estimate(70.0, 69.0, 71.0, 9)),)
+    at = datetime(2026, 5, 1, tzinfo=timezone.utc)
+    device = CalibratedDevice(name="host")
+    kept = Calibration(device, "native", "1.4.0", "1.5.1", at, peaks)
+    write_calibration(kept, file)
+    monkeypatch.setenv("ETSCOPE_CALIBRATION", str(file))
+    job = ordered(tmp_path, {"model": made.pte}, traced_iterations=0)
+    assert answer_to(job)["state"] == "done"
+    monkeypatch.delenv("ETSCOPE_CALIBRATION")
+    found = find_calibration(read_run_json(tmp_path / "out" / "run.json"))
+    assert found is not None and found.all_peaks == peaks
+
+    file.write_text("{}")
+    monkeypatch.setenv("ETSCOPE_CALIBRATION", str(file))
+    shutil.rmtree(tmp_path / "out")
+    shutil.rmtree(tmp_path / "files")
+    answer = answer_to(ordered(tmp_path, {"model": made.pte}, traced_iterations=0))
+    assert answer["state"] == "done"
+    assert any(mark.startswith("no calibration: 'schema' is missing") for mark in answer["marks"])
 
 
 def test_a_job_over_ssh(tmp_path: Path) -> None:

@@ -24,8 +24,11 @@ class Contract:
         text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
         self.constants = dict(re.findall(r"export const (\w+) = (\"[^\"]*\");", text))
         self.types: dict[str, Type] = {}
-        for name, body in re.findall(r"export interface (\w+) (\{.*?\n\})", text, re.DOTALL):
-            self.types[name] = _Parser(body).type()
+        interface = re.compile(r"export interface (\w+) (?:extends (\w+) )?(\{.*?\n\})", re.DOTALL)
+        bodies: dict[str, str] = {}
+        for name, above, body in interface.findall(text):  # what it extends stands above it
+            bodies[name] = body if not above else bodies[above].rstrip("}") + body.lstrip("{")
+            self.types[name] = _Parser(bodies[name]).type()
         for name, body in re.findall(r"export type (\w+) =(.*?);\n", text, re.DOTALL):
             self.types[name] = _Parser(body).type()
 

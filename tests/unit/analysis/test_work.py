@@ -21,6 +21,7 @@ from etscope.analysis.profile.trace import Trace
 from etscope.analysis.work.columns import SHOWN
 from etscope.analysis.work.graph_work import GraphWork
 from etscope.analysis.work.instruction_work import InstructionWork
+from etscope.analysis.work.limits import ProfileLimits
 from etscope.analysis.work.operation import Traffic, UnfitError, sum_of
 from etscope.analysis.work.profile_work import ProfileWork, profile_work
 from etscope.analysis.work.program_work import (
@@ -79,6 +80,11 @@ def works(trace: Trace) -> list[tuple[MethodProfile, ProfileWork]]:
 def only(trace: Trace) -> tuple[MethodProfile, ProfileWork]:
     (found,) = works(trace)
     return found
+
+
+def limits_of(work: ProfileWork, source: TimeScale = TimeScale.NS) -> ProfileLimits:
+    """The rates alone."""
+    return ProfileLimits(work, source)
 
 
 def flops_of(work: ProfileWork, row: Row) -> float | None:
@@ -298,7 +304,7 @@ def test_a_dump_may_hold_any_number_as_an_instruction() -> None:
 
 def test_without_the_sizes_of_the_run_there_are_no_rates() -> None:
     profile, work = only(opened("dynamic_shape", record=False))
-    table = profile_table(profile, NS, work=work)
+    table = profile_table(profile, NS, limits=limits_of(work))
     assert "largest" in table.values["work_sizes"]
     assert table.values["flops"][-1] > 0
     assert table.values["gflops"][-1] is None
@@ -442,7 +448,7 @@ def test_unknown_work_is_told_with_its_share_of_the_time() -> None:
     assert flops_of(work, row) is None
     assert work.total.unknown == ("aten.topk",)
     assert work.unknown_share == pytest.approx(row.ticks.mean() / profile.total.mean())
-    notes = profile_table(profile, NS, work=work).notes
+    notes = profile_table(profile, NS, limits=limits_of(work)).notes
     assert any("aten.topk is not known" in note for note in notes)
 
 
@@ -456,7 +462,7 @@ def test_a_run_of_an_unknown_method_has_no_work() -> None:
 
 def test_rates_are_the_work_in_the_time_of_the_row() -> None:
     profile, work = only(opened("cnn_portable"))
-    table = profile_table(profile, NS, work=work)
+    table = profile_table(profile, NS, limits=limits_of(work))
     checked = 0
     for avg, flops, moved, gflops, gbps, intensity in zip(
         *(table.values[name] for name in ("avg", "flops", "bytes", "gflops", "gbps", "intensity")),
@@ -468,19 +474,20 @@ def test_rates_are_the_work_in_the_time_of_the_row() -> None:
             assert intensity == pytest.approx(flops / moved)
             checked += 1
     assert checked > 20
-    cycles = profile_table(profile, Scale(TimeScale.CYCLES, TimeScale.CYCLES), work=work)
+    unit = TimeScale.CYCLES
+    cycles = profile_table(profile, Scale(unit, unit), limits=limits_of(work, unit))
     assert not any(cycles.values["gflops"])
     assert cycles.values["flops"] == table.values["flops"]
 
 
-@pytest.mark.parametrize("sort", SHOWN)
+@pytest.mark.parametrize("sort", ["flops", "bytes", "intensity", "gflops", "gbps"])
 def test_rows_are_sorted_by_their_work(sort: str) -> None:
     profile, work = only(opened("cnn_portable"))
-    table = profile_table(profile, NS, work=work, sort=f"-{sort}")
+    table = profile_table(profile, NS, limits=limits_of(work), sort=f"-{sort}")
     values = [value for value in table.values[sort][: min(table.breaks)] if value is not None]
     assert len(values) > 20
     assert values == sorted(values, reverse=True)
-    by_op = grouped_table(profile, NS, "op", sort=sort, work=work)
+    by_op = grouped_table(profile, NS, "op", sort=sort, limits=limits_of(work))
     values = [value for value in by_op.values[sort][: min(by_op.breaks)] if value is not None]
     assert values == sorted(values, reverse=True)
 
@@ -488,7 +495,7 @@ def test_rows_are_sorted_by_their_work(sort: str) -> None:
 @pytest.mark.parametrize("by", ["op", "type", "source", "delegate"])
 def test_groups_have_the_sum_of_their_rows(by: str) -> None:
     profile, work = only(opened("transformer"))
-    table = grouped_table(profile, NS, by, work=work)
+    table = grouped_table(profile, NS, by, limits=limits_of(work))
     groups = table.values["flops"][: min(table.breaks)]
     assert sum(value for value in groups if value is not None) == pytest.approx(work.total.flops)
     assert table.values["flops"][-1] == work.total.flops
@@ -496,7 +503,7 @@ def test_groups_have_the_sum_of_their_rows(by: str) -> None:
 
 def test_modules_have_the_sum_of_what_is_below() -> None:
     profile, work = only(opened("transformer"))
-    table = grouped_table(profile, NS, "module", work=work)
+    table = grouped_table(profile, NS, "module", limits=limits_of(work))
     found = dict(zip(table.values["module"], table.values["flops"], strict=True))
     blocks = [found[f"blocks.{number}"] for number in range(3)]
     assert blocks[0] == blocks[1] == blocks[2]
@@ -507,11 +514,11 @@ def test_modules_have_the_sum_of_what_is_below() -> None:
 
 def test_rows_that_are_not_shown_have_their_work() -> None:
     profile, work = only(opened("cnn_xnnpack"))
-    table = profile_table(profile, NS, work=work, limit=3)
+    table = profile_table(profile, NS, limits=limits_of(work), limit=3)
     shown = zip(table.values["kind"], table.depth or (), table.values["flops"], strict=True)
     flops = [value for kind, depth, value in shown if depth == 1 and value is not None]
     assert sum(flops) == work.total.flops
-    few = profile_table(profile, NS, work=work, limit=0)
+    few = profile_table(profile, NS, limits=limits_of(work), limit=0)
     assert few.values["flops"][0] == work.total.flops
 
 

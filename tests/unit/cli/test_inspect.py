@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from etscope.cli import main
+from etscope.formats.calibration import VARIABLE, keep_calibration, write_calibration
 from tests.support.artifacts import Artifact, artifacts
+from tests.support.calibrations import calibration
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -178,8 +182,8 @@ def test_a_program_alone_gives_operators_sizes_and_memory(
         ([cnn().etdump, "-p", artifacts("transformer").pte], 3, "do not belong together"),
         ([cnn().etdump, "-s", "op:nothing"], 4, "nothing matches"),
         ([cnn().etdump, "-s", "op:("], 2, "selector"),
-        ([cnn().etdump, "-s", "avg>200us"], 4, "hint: a selector is KEY:PATTERN, without compar"),
-        ([cnn().etdump, "-s", "avg > 200us"], 2, "without comparisons; keys are name, op, module"),
+        ([cnn().etdump, "-s", "avg>200us"], 4, "hint: a selector is KEY:PATTERN, of name, op"),
+        ([cnn().etdump, "-s", "avg > 200us"], 2, "a comparison such as flops>1e6"),
         ([cnn().etdump, "-s", "convo"], 4, "hint: did you mean name:*convo* or op:*convo*?"),
         ([cnn().etdump, "-s", "aten::convolution.out"], 4, "did you mean convolution.out?"),
         ([cnn().etdump, "--method", "backward"], 4, "no run of a method 'backward'"),
@@ -316,3 +320,107 @@ def test_work_does_not_go_with_coverage(capsys: pytest.CaptureFixture[str]) -> N
         capsys, "inspect", files.etdump, "-r", files.etrecord, "--coverage", "--work"
     )
     assert code == 2 and "--work does not go with --coverage" in err
+
+
+# -- shares of the peak
+
+
+@pytest.fixture
+def peaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A calibration; none is kept for this machine."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_calibration(calibration(), tmp_path / "peaks.json")
+    return tmp_path / "peaks.json"
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_work_has_the_share_of_the_peak_and_the_bound(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, peaks: Path, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    files = artifacts("transformer")
+    given = [files.etdump, "-r", files.etrecord, "-p", files.pte, "--work"]
+    code, out, _ = run(capsys, "inspect", *given, "--calibration", peaks)
+    head = next(line for line in out.splitlines() if "GFLOP/s" in line)
+    assert code == 0 and "peak" in head and "bound" in head
+    assert re.search(r"\d% +memory", out) and re.search(r"\d% +compute", out)
+    told = " ".join(out.split())
+    assert "Peaks: bench (Test CPU, 2 cores), threads: 1, measured 2026-05-01" in told
+    assert "Nothing tells which machine the run was on" in told
+    without = run(capsys, "inspect", *given)[1]
+    assert "need a calibration of the machine" in " ".join(without.split())
+    assert "bound" not in next(line for line in without.splitlines() if "GFLOP/s" in line)
+
+
+def test_rows_are_selected_by_bound_and_numbers(
+    capsys: pytest.CaptureFixture[str], peaks: Path
+) -> None:
+    files = artifacts("transformer")
+    words = ["inspect", files.etdump, "-r", files.etrecord, "-p", files.pte, "-f", "json"]
+    words += ["--calibration", peaks]
+    everything = json.loads(run(capsys, *words)[1])["rows"]
+    code, out, _ = run(capsys, *words, "-s", "bound:memory and flops>=5000 and share<50%")
+    leaves = [row for row in json.loads(out)["rows"] if row["kind"] in ("kernel", "delegated")]
+    wanted = [
+        row["event"]
+        for row in everything
+        if row["kind"] in ("kernel", "delegated")
+        and row["bound"] == "memory"
+        and (row["flops"] or 0) >= 5000
+        and row["share"] < 0.5
+    ]
+    assert code == 0 and len(wanted) > 5
+    assert sorted(row["event"] for row in leaves) == sorted(wanted)
+    by_peak = json.loads(run(capsys, *words, "--by", "op", "--sort", "peak")[1])["rows"][:-2]
+    shares = [row["peak"] for row in by_peak if row["peak"] is not None]
+    assert len(shares) > 5 and shares == sorted(shares, reverse=True)
+    bounds = [row["bound"] for row in json.loads(run(capsys, *words, "--by", "bound")[1])["rows"]]
+    assert {"compute", "memory", "overhead", "Method::execute"} <= set(bounds)
+
+
+def test_the_calibration_of_the_runs_machine_is_found(
+    capsys: pytest.CaptureFixture[str], peaks: Path, tmp_path: Path
+) -> None:
+    keep_calibration(calibration())
+    files = artifacts("cnn_portable")
+    shutil.copy(files.etdump, tmp_path / "run.etdp")
+    for cpu, found in (("Test CPU", True), ("Other CPU", False)):
+        about = {"conditions": {"cpu": cpu, "cores": 2, "load": 0.1}, "threads": 2}
+        (tmp_path / "run.json").write_text(json.dumps(about))
+        words = ["inspect", tmp_path / "run.etdp", "-r", files.etrecord]
+        code, out, err = run(capsys, *words, "--by", "bound")
+        assert (code == 0) == found, err
+        if found:
+            assert "the number of threads is 1 in the calibration and 2" in " ".join(out.split())
+        else:
+            assert code == 4 and "need a calibration" in err and "etscope calibrate" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["-s", "flops>x"], 2, "expected a number right after flops>"),
+        (["-s", "flops >1"], 2, "in one word"),
+        (["-s", "flops>1e15"], 4, "flops is 0 to"),
+        (["--by", "bound"], 4, "need a calibration of the machine of the run"),
+        (["--sort", "peak"], 4, "need a calibration"),
+        (["-s", "peak>0.1"], 4, "need a calibration"),
+        (["--work", "--calibration", "/nowhere.json"], 2, "calibration file not found"),
+        (["--work", "--calibration", cnn().etrecord], 3, "not a"),
+    ],
+)
+def test_bad_limits(
+    capsys: pytest.CaptureFixture[str], peaks: Path, options: list[object], code: int, message: str
+) -> None:
+    files = artifacts("cnn_portable")
+    actual, out, err = run(capsys, "inspect", files.etdump, "-r", files.etrecord, *options)
+    assert (actual, out) == (code, "")
+    assert message in err and "Traceback" not in err
+
+
+def test_numbers_are_not_selected_in_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
+    files = artifacts("cnn_portable")
+    words = ["diff", files.etdump, files.etdump, "-r", files.etrecord, "-s", "flops>1"]
+    code, _, err = run(capsys, *words)
+    assert code == 2 and "flops cannot be selected by here" in err

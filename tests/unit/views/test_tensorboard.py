@@ -14,7 +14,9 @@ from etscope.analysis.graphs.flow import own_times
 from etscope.analysis.graphs.views import STATISTICS, GraphView, view_of
 from etscope.units import TimeScale
 from etscope.views.tensorboard import (
+    FLOPS_TAG,
     LONGEST_ATTRIBUTE,
+    MOVED_TAG,
     NodeNames,
     device,
     named,
@@ -151,7 +153,7 @@ def test_memory_and_errors(tmp_path: Path) -> None:
 def test_a_graph_without_times(tmp_path: Path) -> None:
     view = replace(timed(), times={}, errors={}, profile=None)
     run = run_of(tmp_path, view)
-    assert set(run.profiles) == {"bytes of outputs"}
+    assert set(run.profiles) == {"bytes of outputs", FLOPS_TAG, MOVED_TAG}
     assert len(run.nodes) == len(view.nodes)
 
 

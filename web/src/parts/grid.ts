@@ -194,6 +194,9 @@ function textWidth(text: string, weight = 400): number {
 export const headOf = (column: Column): string =>
   visible(column.unit && column.kind !== "bytes" ? `${column.title} (${column.unit})` : column.title);
 
+/** Columns of this priority are shown only if the reader chooses them. */
+const CHOSEN = 10;
+
 /** Which columns are shown in so many pixels: those of the highest priority number go first. */
 function fitting(
   doc: TableDoc,
@@ -203,7 +206,9 @@ function fitting(
 ): Record<string, boolean> {
   const wanted = doc.columns.filter(
     (column) =>
-      (columns === undefined ? hasValues(doc.values[column.name]) : columns.includes(column.name)) &&
+      (columns === undefined
+        ? column.priority < CHOSEN && hasValues(doc.values[column.name])
+        : columns.includes(column.name)) &&
       !isConstantMethod(doc, column),
   );
   const order = wanted

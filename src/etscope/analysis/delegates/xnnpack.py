@@ -149,9 +149,16 @@ _OPS: dict[str, tuple[str, ...]] = {
     "Subtract": ("sub",),
     "Tanh": ("tanh",),
 }
+_EDGE_OPS = frozenset(name for names in _OPS.values() for name in names)
 # What ExecuTorch's partitioner for XNNPACK takes by default (1.0 to 1.5,
 # backends/xnnpack/partition/config/xnnpack_config.py): of 8 bits only what a float is quantised to.
 _TAKEN = frozenset({ScalarType.FLOAT, ScalarType.HALF})
+
+
+def takes(op: str) -> bool:
+    """Return whether ExecuTorch's partitioner takes an edge operator ("aten.add.Tensor") for
+    XNNPACK, if type and shape are of those that it takes. It may not know newer ones."""
+    return op.split(".")[1] in _EDGE_OPS if op.startswith("aten.") else False
 
 
 def untaken_types(method: Method) -> str | None:

@@ -15,14 +15,16 @@ from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_type
 from etscope.analysis.work.columns import (
+    CALIBRATED,
     NAMES,
     SHOWN,
     SORTED_BY,
+    bound_name,
     sorted_by,
     work_columns,
     work_notes,
 )
-from etscope.analysis.work.profile_work import ProfileWork
+from etscope.analysis.work.limits import ProfileLimits
 from etscope.delegates import backend_of
 from etscope.errors import UsageError
 from etscope.model.event_table import ESTIMATED, EXECUTE, LOAD_METHOD, Quantity
@@ -89,7 +91,9 @@ def default_columns(
         if "value" in tables[0].names:
             numbers = ("avg", "value", "unit", "derived", "share")
             shown = [name for name in numbers if name in filled]
-        of_work = [name for name in SHOWN if work and name in tables[0].names]
+        wanted = SHOWN if work else ("peak",) if by == "bound" else ()
+        of_work = _of_work(wanted, tables, filled)
+        of_work = [name for name in of_work if name != by]
         return [by, "events", "calls", *shown, *of_work]
     known = {*(column.name for column in columns("")), "phase", *GROWTH, *NAMES}
     of_backends: dict[str, None] = {}
@@ -105,8 +109,14 @@ def default_columns(
     if work:
         shown = [name for name in shown if name not in _LESS_BESIDE_WORK]
         at = shown.index("share") + 1
-        shown[at:at] = SHOWN
+        shown[at:at] = _of_work(SHOWN, tables, filled)
     return [*shown, *of_backends]
+
+
+def _of_work(names: Sequence[str], tables: Sequence[Table], filled: set[str]) -> list[str]:
+    """Return the columns of the work to show; those that need a calibration where there is one."""
+    known = tables[0].names
+    return [name for name in names if name in known and (name in filled or name not in CALIBRATED)]
 
 
 def backend_columns(rows: Iterable[Row]) -> dict[str, str]:
@@ -133,23 +143,23 @@ def profile_table(
     sort: str = "time",
     keep: Callable[[Row], bool] | None = None,
     limit: int | None = None,
-    work: ProfileWork | None = None,
+    limits: ProfileLimits | None = None,
 ) -> Table:
     """Return one row for each instruction, a delegate's events below its call, then closing rows.
 
     sort: "time" (longest first), "run" (execution order), or the name of a statistic or of a number
-    of `work`, with "-" or without: largest first. work: for the columns of `WORK_COLUMNS`. keep:
-    selects the leaves to show. limit: the most leaves to show, the first in that order. What is not
-    shown is summed in a row below its call or among the closing rows, so that the shown `avg` of
-    leaves always adds up to ``Method::execute``.
+    of the work, with "-" or without: largest first. limits: for the columns of `WORK_COLUMNS`.
+    keep: selects the leaves to show. limit: the most leaves to show, the first in that order. What
+    is not shown is summed in a row below its call or among the closing rows, so that the shown
+    `avg` of leaves always adds up to ``Method::execute``.
     """
-    rows, hidden = _shown_rows(profile, _measures(profile.rows, scale, sort, work), keep, limit)
+    rows, hidden = _shown_rows(profile, _measures(profile.rows, scale, sort, limits), keep, limit)
     everything = [*rows, *closing_rows(profile, hidden)]
     statistics = _statistics(everything, scale)
     times = [row.ticks if row.is_time and not row.own_clock else None for row in everything]
     added = {
         **growth_columns(profile, times, scale),
-        **work_columns(work, [[row] for row in everything], scale),
+        **work_columns(limits, [[row] for row in everything]),
     }
     of_backends = backend_columns(profile.rows)
     cells = [
@@ -179,7 +189,7 @@ def profile_table(
         ),
         cells,
         title=profile_title(profile, scale),
-        notes=(*_notes(profile, rows), *work_notes(work)),
+        notes=(*_notes(profile, rows), *work_notes(limits)),
         depth=[row.depth for row in everything],
         breaks=frozenset({len(rows)}),
     )
@@ -397,14 +407,14 @@ def _statistics(rows: Sequence[Row], scale: Scale) -> dict[str, Floats]:
 
 
 def _measures(
-    rows: Sequence[Row], scale: Scale, sort: str, work: ProfileWork | None
+    rows: Sequence[Row], scale: Scale, sort: str, limits: ProfileLimits | None
 ) -> dict[int, float] | None:
     """Return what rows are sorted by, largest first, by the id of the row; None: run order."""
     sort = sort.removeprefix("-")
     if sort == "run":
         return None
     if sort in SORTED_BY:
-        measure = sorted_by(work, scale, sort)
+        measure = sorted_by(limits, sort)
         return {id(row): measure([row]) for row in rows}
     if sort not in ("time", "avg", "calls", *_STATISTICS):
         raise UsageError(
@@ -467,7 +477,7 @@ def _time(value: float, scale: Scale) -> str:
     return f"{format_duration(value, scale.unit)} {scale.unit}"
 
 
-GROUPINGS = ("op", "type", "source", "delegate")  # and "module", which is a tree
+GROUPINGS = ("op", "type", "source", "delegate")  # and "module", which is a tree, and "bound"
 
 
 def grouped_table(
@@ -478,26 +488,27 @@ def grouped_table(
     keep: Callable[[Row], bool] | None = None,
     limit: int | None = None,
     sort: str = "time",
-    work: ProfileWork | None = None,
+    limits: ProfileLimits | None = None,
 ) -> Table:
-    """Roll leaves up by "op", "type", "module", "source" or "delegate", longest first; or events of
-    delegates by a column of their backend, such as "compute_unit".
+    """Roll leaves up by "op", "type", "module", "source", "delegate" or "bound", longest first; or
+    events of delegates by a column of their backend, such as "compute_unit".
 
     A leaf counts for what all its nodes have in common: for "module" the innermost module that
-    holds them all. limit: the most groups to show; a line says how many are left out. work: for the
-    columns of `WORK_COLUMNS`, the sums of leaves. sort: "time", or a number of `work`.
+    holds them all. limit: the most groups to show; a line says how many are left out. limits:
+    for the columns of `WORK_COLUMNS`, the sums of leaves, and for "bound". sort: "time", or a
+    number of the work.
     """
     of_backends = backend_columns(profile.rows)
-    if by not in (*GROUPINGS, "module", *of_backends):
-        known = ", ".join((*GROUPINGS, "module", *of_backends))
+    if by not in (*GROUPINGS, "module", "bound", *of_backends):
+        known = ", ".join((*GROUPINGS, "module", "bound", *of_backends))
         raise UsageError(f"cannot group by {by!r}", hint=f"group by one of: {known}")
     if by in of_backends:
         return _by_backend_column(profile, scale, by, keep, limit)
     instructions = profile.instructions
     leaves = [(group, leaf) for group in instructions for leaf in group.kept(keep)]
     sort = sort.removeprefix("-")
-    measure = sorted_by(work, scale, sort) if sort in SORTED_BY else _mean
-    groups, depth = _groups(leaves, by, measure)
+    measure = sorted_by(limits, sort) if sort in SORTED_BY else _mean
+    groups, depth = _groups(leaves, by, measure, limits)
     every = [leaf for group in instructions for leaf in group.leaves]
     cut = 0 if limit is None else len(groups[limit:])
     groups, depth = groups[:limit], depth[:limit]
@@ -516,10 +527,14 @@ def grouped_table(
             Column(by): [name for name, _ in everything],
             Column("events", Kind.COUNT, title="events", priority=2): counts,
             **_sums(profile, scale, [rows for _, rows in everything]),
-            **work_columns(work, [rows for _, rows in everything], scale),
+            **{
+                column: values
+                for column, values in work_columns(limits, [rows for _, rows in everything]).items()
+                if column.name != by
+            },
         },
         title=f"{profile_title(profile, scale)} · by {by}",
-        notes=(*_notes(profile, [leaf for _, leaf in leaves]), *work_notes(work)),
+        notes=(*_notes(profile, [leaf for _, leaf in leaves]), *work_notes(limits)),
         depth=[*depth, *([0] * len(tail))],
         breaks=frozenset({len(groups)}),
     )
@@ -616,7 +631,10 @@ _Measure = Callable[[Sequence[Row]], float]
 
 
 def _groups(
-    leaves: Sequence[tuple[InstructionRows, Row]], by: str, measure: _Measure
+    leaves: Sequence[tuple[InstructionRows, Row]],
+    by: str,
+    measure: _Measure,
+    limits: ProfileLimits | None,
 ) -> tuple[list[tuple[str, list[Row]]], list[int]]:
     """Return the groups with their leaves, the largest first, and their depths; see
     `grouped_table`."""
@@ -624,7 +642,8 @@ def _groups(
         return _module_tree(leaves, measure)
     table: dict[str, list[Row]] = {}
     for group, leaf in leaves:
-        table.setdefault(group_name(group, leaf, by), []).append(leaf)
+        name = bound_name(limits, leaf) if by == "bound" else group_name(group, leaf, by)
+        table.setdefault(name, []).append(leaf)
     groups = sorted(table.items(), key=lambda item: measure(item[1]), reverse=True)
     return groups, [0] * len(groups)
 

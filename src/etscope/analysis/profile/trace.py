@@ -145,7 +145,8 @@ class Trace:
     `forced`: take the runs for the record's even if they contradict it. `calls`: those that the
     dump has the runs of, in order; by default those that `etscope run --save` noted beside it.
     `chosen`: the executions that are looked at, of those in the dump; see `only`. `app`: the report
-    of the app that ran it; by default the one that run.json keeps.
+    of the app that ran it; by default the one that run.json keeps. `ran`: what is known of a run
+    that is not saved, by default the run.json beside the dump.
     """
 
     dump: ETDump
@@ -157,6 +158,7 @@ class Trace:
     calls: tuple[SavedCall, ...] = ()
     chosen: RunCalls | None = None
     app: AppReport | None = None
+    ran: SavedRun | None = None
 
     def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
         """Return what `make` returns, made once for each key: the files do not change."""
@@ -172,7 +174,7 @@ class Trace:
     @cached_property
     def saved_run(self) -> SavedRun | None:
         """The run.json that `etscope run --save` wrote beside the dump; None without one."""
-        return saved_run(self.dump.path)
+        return saved_run(self.dump.path) if self.ran is None else self.ran
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:

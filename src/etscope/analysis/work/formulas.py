@@ -33,6 +33,11 @@ from etscope.analysis.work.operation import (
     unknown_work,
 )
 
+FLOATS = ("float16", "bfloat16", "float32", "float64")  # from narrow to wide
+INT8_INT4 = "8da4w"  # int8 activations, which are quantised as the program runs, by int4 weights
+# Kernels of torchao, and of Vulkan's passes.
+_INT8_BY_INT4 = re.compile(r"8bit_act_4bit_weight|8da4w|dq8ca_q4")
+
 Flops = Callable[[Operation], float]
 Moved = Callable[[Operation], Traffic]
 
@@ -53,7 +58,20 @@ def work_of(operation: Operation) -> Work:
     if flops is None:
         return Work(traffic=traffic, unknown=(operation.name,))
     is_bound = rule.depends_on_position and not _has_mask(operation) and _start(operation) is None
-    return Work(flops, traffic, is_bound=is_bound)  # or else all of the cache was counted
+    work = Work(flops, traffic, is_bound=is_bound)  # or else all of the cache was counted
+    return work.in_dtype(_dtype(operation)) if flops else work
+
+
+def _dtype(operation: Operation) -> str:
+    """The type of numbers that an operator computes in: the widest of floats that it takes; if it
+    takes none, of those that it gives (it dequantises); else that of its first tensor."""
+    if _INT8_BY_INT4.search(operation.own_name):
+        return INT8_INT4
+    for tensors in (operation.inputs, operation.outputs):
+        floats = [FLOATS.index(one.dtype) for one in tensors if one.dtype in FLOATS]
+        if floats:
+            return FLOATS[max(floats)]
+    return (operation.inputs or operation.outputs)[0].dtype
 
 
 # -- Bytes

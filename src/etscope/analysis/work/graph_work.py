@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 
-from etscope.analysis.work.formulas import work_of
+from etscope.analysis.work.formulas import INT8_INT4, work_of
 from etscope.analysis.work.operation import (
     ACTIVATION,
     NO_WORK,
@@ -28,7 +28,10 @@ from etscope.model.graph import Graph, Node
 
 _FUNCTIONALIZED = "higher_order.auto_functionalized"  # calls the operator that it names first
 _WRAPPER = "wrap_with_"  # runs its one sub-graph once, as a body of `torch.no_grad()`
-_CONSTANT_OPS = frozenset({"dequantize_per_tensor", "dequantize_per_channel", "dequantize_affine"})
+_DEQUANTIZERS = frozenset({
+    "dequantize_per_tensor", "dequantize_per_channel", "dequantize_affine",
+    "dequantize_per_channel_group", "dequantize_per_token",
+})  # fmt: skip
 
 
 class GraphWork:
@@ -79,14 +82,16 @@ class GraphWork:
         A constant that is dequantised was so when the program was made: that is no work.
         """
         nodes = [node for node in nodes if node.kind == "call_function"]
-        works = [self.of(node) for node in nodes if not self._is_constant(node)]
+        works = [
+            self._as_quantized(self.of(node), node) for node in nodes if not self._is_constant(node)
+        ]
         try:
             traffic = self._border(nodes)
         except UnfitError:
             return sum_of([*works, unknown_work("the border of the call")])
         added = sum_of(works)
         inner = max(0, added.traffic.activations - traffic.activations)
-        return Work(added.flops, traffic, inner, added.unknown, added.is_bound)
+        return replace(added, traffic=traffic, inner=inner)
 
     def operation(self, node: Node, *, is_view: bool = False) -> Operation:
         """The operator of a node with the sizes of its tensors. Raises `UnfitError` for a size that
@@ -207,9 +212,22 @@ class GraphWork:
 
     def _is_constant(self, node: Node) -> bool:
         graph = self.graph.graph_of(node)
-        return operator_name(node.target)[1] in _CONSTANT_OPS and all(
+        return operator_name(node.target)[1] in _DEQUANTIZERS and all(
             name in graph.parameters for name in node.inputs
         )
+
+    def _as_quantized(self, work: Work, node: Node) -> Work:
+        """The work of a node in a delegate: what takes dequantised activations is computed with
+        their integers, as backends fuse the two."""
+        graph = self.graph.graph_of(node)
+        sources = [graph.by_name[name] for name in node.inputs if name in graph.by_name]
+        dequantised = [one for one in sources if operator_name(one.target)[1] in _DEQUANTIZERS]
+        activations = [one for one in dequantised if not self._is_constant(one)]
+        if not activations or operator_name(node.target)[1].startswith("quantize"):
+            return work
+        weights = [_behind_views(one, graph) for one in sources]
+        is_int4 = any(self._is_constant(one) and _levels(one) <= 16 for one in weights)
+        return work.in_dtype(INT8_INT4 if is_int4 else "int8")
 
     def _is_bound(self, node: Node) -> bool:
         graph = self.graph.graph_of(node)
@@ -219,6 +237,27 @@ class GraphWork:
 
 
 _VIEWS_OF_WEIGHTS = frozenset({"view", "reshape", "t", "transpose", "permute", "detach", "alias"})
+
+
+_MOST_VIEWS = 8  # one behind the other; a file may claim any number, and circles
+
+
+def _behind_views(node: Node, graph: Graph) -> Node:
+    """The node whose value a node gives in other dimensions: the weights of a transpose."""
+    for _ in range(_MOST_VIEWS):
+        is_view = operator_name(node.target)[1].removesuffix("_copy") in _VIEWS_OF_WEIGHTS
+        source = graph.by_name.get(node.inputs[0]) if is_view and node.inputs else None
+        if source is None:
+            break
+        node = source
+    return node
+
+
+def _levels(node: Node) -> float:
+    """The number of integers that a node which dequantises takes: 16 of int4; 256 if not known."""
+    given = {name: _literal(text) for name, text in node.arguments}
+    low, high = given.get("quant_min"), given.get("quant_max")
+    return high - low + 1 if isinstance(low, int) and isinstance(high, int) else 256
 
 
 def _is_in_place(own_name: str) -> bool:

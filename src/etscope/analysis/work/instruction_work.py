@@ -205,7 +205,7 @@ class InstructionWork:
         if scale is not None:
             traffic = found.traffic.times(scale.activations)
             traffic = replace(traffic, weights=found.traffic.weights)
-            return replace(found, flops=found.flops * scale.flops, traffic=traffic)
+            return replace(found.with_flops(found.flops * scale.flops), traffic=traffic)
         # The backend's own transposes have no node, and no FLOPs.
         return NO_WORK if not found.flops and not found.unknown else replace(found, is_bound=True)
 

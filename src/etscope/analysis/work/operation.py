@@ -228,7 +228,8 @@ class Work:
     flops, traffic: sums over the operators of which they are known. inner: bytes of a delegate's
     call that its operators hand to one another, which are no part of `traffic`: they may stay in a
     cache. unknown: names of the operators whose FLOPs are not known. is_bound: of the largest
-    sizes that the program allows, as those of the run are not known.
+    sizes that the program allows, as those of the run are not known. dtypes: the FLOPs by the type
+    of numbers that they are computed in, sorted: of a quantised product "int8" or "8da4w".
     """
 
     flops: float = 0
@@ -236,6 +237,7 @@ class Work:
     inner: float = 0
     unknown: tuple[str, ...] = ()
     is_bound: bool = False
+    dtypes: tuple[tuple[str, float], ...] = ()
 
     @property
     def known_flops(self) -> float | None:
@@ -256,11 +258,21 @@ class Work:
     def times(self, factor: float) -> Work:
         """Return the work of that many runs."""
         return replace(
-            self,
-            flops=self.flops * factor,
+            self.with_flops(self.flops * factor),
             traffic=self.traffic.times(factor),
             inner=self.inner * factor,
         )
+
+    def with_flops(self, flops: float) -> Work:
+        """Return the work with more or fewer FLOPs, of the same types in the same parts."""
+        factor = flops / self.flops if self.flops else 0.0
+        return replace(
+            self, flops=flops, dtypes=tuple((dtype, part * factor) for dtype, part in self.dtypes)
+        )
+
+    def in_dtype(self, dtype: str) -> Work:
+        """Return the work with all FLOPs computed in one type."""
+        return replace(self, dtypes=((dtype, self.flops),) if self.flops else ())
 
 
 NO_WORK = Work()
@@ -272,12 +284,15 @@ def sum_of(works: Iterable[Work]) -> Work:
     inner: float = 0
     traffic = NO_TRAFFIC
     unknown: dict[str, None] = {}
+    dtypes: dict[str, float] = {}
     is_bound = False
     for work in works:
         flops, inner, traffic = flops + work.flops, inner + work.inner, traffic + work.traffic
+        for dtype, part in work.dtypes:
+            dtypes[dtype] = dtypes.get(dtype, 0) + part
         unknown.update(dict.fromkeys(work.unknown))
         is_bound |= work.is_bound
-    return Work(flops, traffic, inner, tuple(unknown), is_bound)
+    return Work(flops, traffic, inner, tuple(unknown), is_bound, tuple(sorted(dtypes.items())))
 
 
 def unknown_work(name: str) -> Work:

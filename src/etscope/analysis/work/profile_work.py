@@ -74,7 +74,14 @@ class ProfileWork:
 
 
 def profile_work(trace: Trace, profile: MethodProfile) -> ProfileWork | None:
-    """Return the work of a profile's rows; None if neither a record nor a program tells it."""
+    """Return the work of a profile's rows, counted once; None if neither a record nor a program
+    tells it."""
+    key = "work of a profile", id(profile)
+    # Kept with its profile, so that no other gets the same id.
+    return trace.once(key, lambda: (profile, _profile_work(trace, profile)))[1]
+
+
+def _profile_work(trace: Trace, profile: MethodProfile) -> ProfileWork | None:
     method = profile.method
     if method is None:
         return None
@@ -125,5 +132,7 @@ def _with_rests(profile: MethodProfile, works: dict[int, Work]) -> dict[int, Wor
         )
         left = whole.flops - explained.flops
         if rest is not None and left > 1e-9 * whole.flops:  # less is what rounding leaves
-            found[id(rest)] = Work(left, unknown=whole.unknown)
+            parts = dict(explained.dtypes)
+            types = ((name, max(0.0, part - parts.get(name, 0))) for name, part in whole.dtypes)
+            found[id(rest)] = Work(left, unknown=whole.unknown, dtypes=tuple(types))
     return found

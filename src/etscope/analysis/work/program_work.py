@@ -17,6 +17,8 @@ from etscope.analysis.program.program import (
     unfolded,
 )
 from etscope.analysis.work.formulas import (
+    FLOATS,
+    INT8_INT4,
     RULES,
     Flops,
     attention,
@@ -191,7 +193,7 @@ class ProgramWork:
             return Work(traffic=border, unknown=(record.label,))
         added = sum_of(map(operator_work, operators))
         inner = max(0, added.traffic.activations - border.activations - border.state)
-        return Work(added.flops, border, inner, added.unknown)
+        return replace(added, traffic=border, inner=inner)
 
     def _read_operators(self, record: InstructionRecord) -> tuple[XnnNode, ...]:
         if record.delegate is None:
@@ -246,7 +248,7 @@ def operator_work(node: XnnNode, *, clamps: bool = True) -> Work:
         flops = _conversion(node) * outputs[0].elements
     if clamps and node.clamped and node.kind != "Clamp":
         flops += clamp_work(node).flops
-    return Work(flops, moved)
+    return Work(flops, moved).in_dtype(_xnn_dtype(node))
 
 
 def clamp_work(node: XnnNode) -> Work:
@@ -256,7 +258,8 @@ def clamp_work(node: XnnNode) -> Work:
     outputs = tuple(map(_xnn_operand, node.outputs[:1]))
     try:
         traffic = Traffic.of(every_tensor(outputs), every_tensor(outputs))
-        return Work(count * sum(one.elements for one in outputs), traffic)
+        flops = count * sum(one.elements for one in outputs)
+        return Work(flops, traffic).in_dtype(_xnn_dtype(node))
     except UnfitError:
         return unknown_work("xnnpack.Clamp")
 
@@ -266,6 +269,15 @@ def _xnn_operand(tensor: XnnTensor) -> Operand:
         return Operand(tensor.dtype, tensor.sizes)
     stored = sum(constant.size for constant in tensor.constants)
     return Operand(tensor.dtype, tensor.sizes, WEIGHT, stored)
+
+
+def _xnn_dtype(node: XnnNode) -> str:
+    """The type of numbers that an operator computes in: that of its activations. A conversion has
+    floats on one side."""
+    types = [one.dtype for one in (*node.inputs[:2], *node.outputs[:1])]
+    if node.kind == "Convert":
+        return next((dtype for dtype in types if dtype in FLOATS), types[0])
+    return INT8_INT4 if types[:2] == ["int8", "int4"] else types[0]
 
 
 def _conversion(node: XnnNode) -> int:

@@ -16,6 +16,7 @@ COMMANDS: dict[str, CommandSpec] = {
     ),
     "cancel": CommandSpec("etscope.cli.lab.jobs:cancel", "Stop jobs that have not ended."),
     "devices": CommandSpec("etscope.cli.lab.devices:devices", "List the devices."),
+    "calibrate": CommandSpec("etscope.cli.lab.devices:calibrate", "Measure the peaks of devices."),
     "init": CommandSpec("etscope.cli.lab.server:init", "Write a lab.yaml with explanations."),
     "serve": CommandSpec("etscope.cli.lab.server:serve", "Run jobs; serve the web pages and API."),
     "worker": CommandSpec("etscope.cli.lab.devices:worker", "Offer a device to a Dask cluster."),

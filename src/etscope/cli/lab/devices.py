@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from etscope.cli.lab.options import LabOptions, lab_options
-from etscope.cli.options.common import output_options
+from etscope.cli.options.calibration import (
+    CalibrationArguments,
+    calibration_options,
+    warn_of_marks,
+)
+from etscope.cli.options.common import FILE, output_options
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import LabError, UsageError
 
@@ -77,6 +82,62 @@ def _check_devices(lab: Lab, devices: Sequence[Device]) -> list[Device]:
         lab.database.set_device(now)
         checked.append(now)
     return checked
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[DEVICE]...")
+@click.option("--program", type=FILE, help="A program of etscope calibrate --make-program.")
+@calibration_options
+@lab_options
+@output_options
+def calibrate(
+    names: tuple[str, ...],
+    program: str | None,
+    options: CalibrationArguments,
+    where: LabOptions,
+    output: OutputOptions,
+) -> int:
+    """Measure the peaks of the lab's devices, all of them by default, one after the other.
+
+    Devices of this machine's lab are measured from here; let no job run on them meanwhile. The
+    calibrations are kept in the user's cache folder, where reports of the devices' jobs that are
+    made on this machine find them. Exit code 5 if a device could not be measured.
+    """
+    from etscope.analysis.calibration_report import SCHEMA, calibration_report
+    from etscope.cli.output.progress import counting, progress
+    from etscope.errors import EtscopeError
+    from etscope.formats.calibration import keep_calibration
+    from etscope.lab.devices.calibration import calibrate_device
+    from etscope.lab.lab import Lab
+    from etscope.quiet import quiet
+    from etscope.run.calibration import find_program
+
+    with where.open(direct=True) as lab:
+        if not isinstance(lab, Lab):
+            raise UsageError("devices are measured from this machine, not by a server")
+        configs = {device.config.name: device.config for device in lab.devices()}
+    if unknown := [name for name in names if name not in configs]:
+        raise UsageError(
+            f"the lab has no device {unknown[0]!r}", hint=f"it has: {', '.join(configs) or 'none'}"
+        )
+    if program is None:
+        with progress("making the program of the calibration, once"), quiet():
+            program = str(find_program())
+    found, failed = [], 0
+    for name in names or configs:
+        try:
+            with counting(f"measuring {name}") as told:
+                measured = calibrate_device(configs[name], program, options.options(), told=told)
+        except EtscopeError as error:
+            failed += 1
+            click.echo(f"{name} could not be measured: {error}", err=True)
+            continue
+        warn_of_marks(measured, output, name)
+        click.echo(f"{name}: kept in {keep_calibration(measured)}", err=True)
+        found.append(calibration_report(measured))
+    if found:
+        output.write_reports(found, SCHEMA)
+    return 5 if failed else 0
 
 
 @click.command()

@@ -152,6 +152,12 @@ def choice_option(name: str, words: Iterable[str], help: str) -> _Option:
     return click.option(name, type=click.Choice((first, *others)), default=first, help=help)
 
 
+calibration_option = file_option(
+    "--calibration",
+    metavar="JSON",
+    help="Peaks that etscope calibrate measured, for shares of the peak and what bounds an "
+    "operator. Default: those of the run's machine, if they are kept here.",
+)
 columns_option = click.option(
     "--columns", metavar="NAME,…", callback=comma_separated, help="Show these columns, in order."
 )
@@ -245,21 +251,29 @@ def output_options(
     return as_one_parameter(function, "output", OutputOptions, options, names)
 
 
-def view_options(function: Function) -> Function:
-    """Add `--by --select --columns --sort --limit --unit --work`: the parameter `view`."""
+def view_options(function: Function, *, of_peaks: bool = True) -> Function:
+    """Add `--by --select --columns --sort --limit --unit --work --calibration`: the parameter
+    `view`.
+
+    of_peaks: False for a command whose `--calibration` is of quantisation.
+    """
     by = click.option(
         "--by",
         metavar="NAME",
-        help="Group by op, type, module, source, delegate, or a column that a backend adds to its "
-        "events, as compute_unit.",
+        help="Group by op, type, module, source, delegate, bound (what bounds an operator), or a "
+        "column that a backend adds to its events, as compute_unit.",
     )
     work = click.option(
         "--work",
         is_flag=True,
-        help="Show the FLOPs and bytes of each row, and the rates at which they were done.",
+        help="Show the FLOPs and bytes of each row, the rates at which they were done, and with a "
+        "calibration the share of the peak and what bounds the row.",
     )
     options = (by, select_option, *TABLE_OPTIONS, work)
-    return as_one_parameter(function, "view", ViewOptions, options)
+    if of_peaks:
+        return as_one_parameter(function, "view", ViewOptions, (*options, calibration_option))
+    names = {field.name for field in fields(ViewOptions)} - {"calibration"}
+    return as_one_parameter(function, "view", ViewOptions, options, names)
 
 
 def as_view(*names: str) -> Callable[[Function], Function]:

@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from etscope.analysis.profile.profile import MethodProfile, Row
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
-    from etscope.analysis.work.profile_work import ProfileWork
+    from etscope.analysis.work.limits import ProfileLimits
     from etscope.errors import MissingDataError
     from etscope.model.report import Report
     from etscope.model.selector import Fields
     from etscope.model.table import Table
+    from etscope.units import TimeScale
 
 # What matters in a profile, as `Finding.plain` gives it.
 Findings: TypeAlias = "Callable[[MethodProfile, Scale], tuple[dict[str, Any], ...]]"
@@ -160,6 +161,7 @@ class ViewOptions:
     limit: int | None = None
     unit: str | None = None
     work: bool = False
+    calibration: str | None = None
 
     def default_columns(self, tables: Sequence[Table]) -> list[str]:
         """The columns of a text without `--columns`."""
@@ -174,7 +176,22 @@ class ViewOptions:
 
         known = {*NAMES, *(column.title for column in WORK_COLUMNS)}
         sort = (self.sort or "").removeprefix("-")
-        return self.work or sort in known or not known.isdisjoint(self.columns or ())
+        wanted = self.work or self.by == "bound" or sort in known or self._selected_work
+        return bool(wanted) or not known.isdisjoint(self.columns or ())
+
+    @property
+    def _selected_work(self) -> frozenset[str]:
+        """The columns of the work that `select` names."""
+        from etscope.analysis.work.columns import NAMES
+
+        return frozenset(NAMES) & _keys_of(self.select)
+
+    @property
+    def _needs_calibration(self) -> bool:
+        """True if there is nothing to show without one."""
+        sort = (self.sort or "").removeprefix("-")
+        asked = {sort, self.by, *self._selected_work}
+        return not asked.isdisjoint(("peak", "bound"))
 
     def coverage(self, trace: Trace, source_unit: str, method: str | None) -> list[Table]:
         """Return a table of each method that called delegates: how much of their time has a line.
@@ -191,6 +208,7 @@ class ViewOptions:
             "--sort": self.sort,
             "--limit": self.limit,
             "--work": self.work or None,
+            "--calibration": self.calibration,
         }
         other = next((name for name, value in given.items() if value is not None), None)
         if other is not None:
@@ -232,18 +250,23 @@ class ViewOptions:
                 hint="or by their work: " + ", ".join(SORTED_BY),
             )
         scale = time_scale(source_unit, self.unit)
-        keep = row_filter(self.select)
         if self.by is not None:  # a column of a backend may be in one method alone
             of_one = [one for one in chosen if self.by in backend_columns(one.rows)]
             chosen = of_one or chosen
-        works = self._works(trace, chosen, for_programs)
-        options: dict[str, Any] = {"sort": sort, "keep": keep, "limit": self.limit}
-        tables = [
-            profile_table(profile, scale, work=work, **options)
-            if self.by is None
-            else grouped_table(profile, scale, self.by, work=work, **options)
-            for profile, work in zip(chosen, works, strict=True)
-        ]
+        known = self._limits(trace, chosen, scale.source, for_programs=for_programs)
+        tables = []
+        for profile, limits in zip(chosen, known, strict=True):
+            options: dict[str, Any] = {
+                "sort": sort,
+                "keep": row_filter(self.select, profile, limits),
+                "limit": self.limit,
+                "limits": limits,
+            }
+            tables.append(
+                profile_table(profile, scale, **options)
+                if self.by is None
+                else grouped_table(profile, scale, self.by, **options)
+            )
         tables = with_same_columns(tables)
         if findings is not None and self.by is None and self.select is None:
             tables = [
@@ -254,26 +277,42 @@ class ViewOptions:
             return tables
         matched = [table for table in tables if min(table.breaks) > 0]
         if self.select is not None and not matched:
-            raise _nothing_selected(self.select, chosen, scale)
+            raise _nothing_selected(self.select, list(zip(chosen, known, strict=True)), scale)
         return matched or tables
 
-    def _works(
-        self, trace: Trace, profiles: Sequence[MethodProfile], for_programs: bool
-    ) -> list[ProfileWork | None]:
-        """Return the work of each profile, None where it is not asked for. Raises
-        `MissingDataError` if a text has columns of it, and none is known."""
-        from etscope.analysis.work.profile_work import profile_work
+    def _limits(
+        self,
+        trace: Trace,
+        profiles: Sequence[MethodProfile],
+        source: TimeScale,
+        *,
+        for_programs: bool,
+    ) -> list[ProfileLimits | None]:
+        """Return the work and the limits of each profile, None where they are not asked for.
+
+        Raises `MissingDataError` if a text has columns of them and no work is known, or if they are
+        asked for by what needs a calibration, and there is none.
+        """
+        from etscope.analysis.work.limits import profile_limits
+        from etscope.analysis.work.roofline import given_or_found
         from etscope.errors import MissingDataError
 
-        if not self.shows_work and not for_programs:
+        if not self.shows_work and self.calibration is None and not for_programs:
             return [None] * len(profiles)
-        works = [profile_work(trace, profile) for profile in profiles]
-        if self.shows_work and not any(works):
+        calibration = given_or_found(self.calibration, trace.saved_run)
+        if calibration is None and self._needs_calibration:
+            raise MissingDataError(
+                "shares of the peak, and bounds, need a calibration of the machine of the run",
+                hint="make one there with: etscope calibrate; or name one with --calibration or in "
+                "$ETSCOPE_CALIBRATION",
+            )
+        found = [profile_limits(trace, profile, source, calibration) for profile in profiles]
+        if (self.shows_work or self.calibration is not None) and not any(found):
             raise MissingDataError(
                 "the work of what ran is not known",
                 hint="it is told by the record or the program: add --etrecord or --program",
             )
-        return works
+        return found
 
     def phases(self, trace: Trace, source_unit: str, method: str | None) -> Table | None:
         """Return the table of the phases of a language model's calls; None for other dumps, and
@@ -307,21 +346,22 @@ def chosen_profiles(trace: Trace, method: str | None) -> list[MethodProfile]:
 
 
 def _nothing_selected(
-    select: str, profiles: Sequence[MethodProfile], scale: Scale
+    select: str, profiles: Sequence[tuple[MethodProfile, ProfileLimits | None]], scale: Scale
 ) -> MissingDataError:
     """Return the error for a selector that matches no row of profiles."""
     from etscope.analysis.profile.profile_table import profile_table
-    from etscope.analysis.selector_fields import fields_of_row
 
-    rows: list[Row] = []
+    known: list[Fields] = []
+    for profile, limits in profiles:  # again, for what there is
 
-    def collected(row: Row) -> bool:
-        rows.append(row)
-        return True
+        def collected(
+            row: Row, of: MethodProfile = profile, within: ProfileLimits | None = limits
+        ) -> bool:
+            known.append(_row_fields(row, of, within))
+            return True
 
-    for profile in profiles:  # again, for what there is
         profile_table(profile, scale, keep=collected)
-    return nothing_matches(select, map(fields_of_row, rows))
+    return nothing_matches(select, known)
 
 
 def nothing_matches(select: str, known: Iterable[Fields]) -> MissingDataError:
@@ -333,15 +373,50 @@ def nothing_matches(select: str, known: Iterable[Fields]) -> MissingDataError:
     return MissingDataError(f"nothing matches {select!r}", hint=hint)
 
 
-def row_filter(select: str | None) -> Callable[[Row], bool] | None:
-    """Return the test of a profile's row for a selector; None without one."""
+def row_filter(
+    select: str | None,
+    profile: MethodProfile | None = None,
+    limits: ProfileLimits | None = None,
+) -> Callable[[Row], bool] | None:
+    """Return the test of a profile's row for a selector; None without one.
+
+    profile, limits: of the rows, where the selector may compare numbers of theirs. Raises
+    `UsageError` for one that does, where there are none.
+    """
     if select is None:
         return None
-    from etscope.analysis.selector_fields import fields_of_row
-    from etscope.model.selector import Selector
+    from etscope.errors import UsageError
+    from etscope.model.selector import NUMBERS, Selector
 
     selector = Selector(select)
-    return lambda row: selector.matches(fields_of_row(row))
+    compared = selector.keys.intersection((*NUMBERS, "bound"))
+    if profile is None and compared:
+        raise UsageError(
+            f"{' and '.join(sorted(compared))} cannot be selected by here",
+            hint="numbers of rows and their bounds are known to: etscope inspect, profile, run",
+        )
+    if not compared or profile is None:
+        from etscope.analysis.selector_fields import fields_of_row
+
+        return lambda row: selector.matches(fields_of_row(row))
+    return lambda row: selector.matches(_row_fields(row, profile, limits))
+
+
+def _row_fields(row: Row, profile: MethodProfile, limits: ProfileLimits | None) -> Fields:
+    """The fields of a row with those of its time and work."""
+    from etscope.analysis.selector_fields import fields_of_row
+    from etscope.analysis.work.columns import work_fields
+
+    total = float(profile.total.mean())
+    share = [str(float(row.ticks.mean()) / total)] if total and not row.own_clock else []
+    return {**fields_of_row(row), **work_fields(limits, row), "share": share}
+
+
+def _keys_of(select: str | None) -> frozenset[str]:
+    """The keys and numbers that a selector names."""
+    from etscope.model.selector import Selector
+
+    return frozenset() if select is None else Selector(select).keys
 
 
 def time_scale(source_unit: str, unit: str | None) -> Scale:

@@ -7,6 +7,7 @@ import click
 from etscope.cli.options.common import (
     ChosenCalls,
     TraceOptions,
+    calibration_option,
     calls_options,
     output_options,
     trace_options,
@@ -38,6 +39,7 @@ _FAILING = ("problem", "cost")
     type=click.Choice(_FAILING),
     help="Exit with 1 if there is a finding of this severity or a heavier one.",
 )
+@calibration_option
 @unit_option
 @remedies_options
 @output_options
@@ -48,6 +50,7 @@ def command(
     only: tuple[str, ...],
     least: float,
     fail_on: str | None,
+    calibration: str | None,
     unit: str | None,
     remedies: RemedyOptions,
     output: OutputOptions,
@@ -60,7 +63,8 @@ def command(
     would look the same). Each has a section in the documentation, by its name:
     https://etscope.github.io/etscope/findings/
 
-    With the ETRecord of the export (-r) far more is found. --format md is for pull requests.
+    With the ETRecord of the export (-r) far more is found. With a calibration of the machine of the
+    run (etscope calibrate) rates are held against what it can do. --format md is for pull requests.
 
     With --try, give a MODEL for DUMP, as for etscope export: it is exported and run with the
     options of an export below, and explained; each remedy that is a change of these options is
@@ -70,6 +74,7 @@ def command(
     from etscope.analysis.explain.explain import explain
     from etscope.analysis.explain.explain_table import explanation_table
     from etscope.analysis.explain.facts import Facts
+    from etscope.analysis.work.roofline import given_or_found
     from etscope.model.finding import SEVERITIES
 
     if remedies.tries:
@@ -78,11 +83,12 @@ def command(
         )
     remedies.check_unused()
     trace = calls.of(files.open())
+    peaks = given_or_found(calibration, trace.saved_run)
     scale, share = time_scale(files.source_unit, unit), least / 100
     found = [
         (facts, explain(facts, share, only))
         for profile in chosen_profiles(trace, method)
-        for facts in [Facts(trace, profile, scale)]
+        for facts in [Facts(trace, profile, scale, peaks)]
     ]
     tables = [explanation_table(facts, findings, files.named, share) for facts, findings in found]
     output.write_tables(tables, default=("finding", "time", "share", "low", "high", "sureness"))

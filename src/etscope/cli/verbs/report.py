@@ -10,6 +10,7 @@ from etscope.cli.options.common import (
     FILE,
     OUTPUT_FILE,
     ChosenCalls,
+    calibration_option,
     calls_options,
     debug_buffer_option,
     file_option,
@@ -67,6 +68,7 @@ from etscope.cli.options.common import (
 )
 @calls_options
 @with_option
+@calibration_option
 @source_unit_option
 @unit_option
 @force_option
@@ -83,6 +85,7 @@ def command(
     method: str | None,
     calls: ChosenCalls,
     backend_files: tuple[str, ...],
+    calibration: str | None,
     source_unit: str,
     unit: str | None,
     force: bool,
@@ -114,7 +117,15 @@ def command(
         built_page()  # fails before the work if the page is not built
     given = None if inputs is None else lambda trace, method: read_inputs(trace, method, inputs)
     options = ReportOptions(
-        force, source_unit, unit, numerics, given, method, read_given(backend_files), calls.of
+        force,
+        source_unit,
+        unit,
+        numerics,
+        given,
+        method,
+        read_given(backend_files),
+        calls.of,
+        calibration,
     )
     several = len(etrecords) > 1
     record = None if several or not etrecords else etrecords[0]

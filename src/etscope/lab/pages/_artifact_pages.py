@@ -25,6 +25,7 @@ from fastapi.responses import FileResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from etscope.errors import MissingDataError
+from etscope.formats.calibration import CALIBRATION_JSON
 from etscope.formats.run_json import DEBUG_BIN, RUN_ETDP, RUN_JSON, VALUES_ETDP
 from etscope.lab.jobs.records import Job
 from etscope.lab.lab import Lab
@@ -33,7 +34,7 @@ from etscope.lab.pages._artifact_cache import ArtifactCache, ArtifactState, Reci
 from etscope.lab.pages._site import Site, headers
 from etscope.optional import require
 
-_MEASURED = (RUN_ETDP, VALUES_ETDP, DEBUG_BIN, RUN_JSON)
+_MEASURED = (RUN_ETDP, VALUES_ETDP, DEBUG_BIN, RUN_JSON, CALIBRATION_JSON)
 _BASELINE_DUMP = f"baseline.{RUN_ETDP}"  # of the other side of an A/B job
 # A report is made from uploads: in a sandbox, code in it would have no origin.
 _REPORT_POLICY = (

@@ -46,8 +46,15 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
+from etscope.formats.calibration import CALIBRATION_JSON, find_calibration, write_calibration
 from etscope.formats.conditions import Conditions
-from etscope.formats.run_json import RUN_ETDP, RUN_JSON, conditions_to_json, encode_run_json
+from etscope.formats.run_json import (
+    RUN_ETDP,
+    RUN_JSON,
+    SavedRun,
+    conditions_to_json,
+    encode_run_json,
+)
 from etscope.lab.devices.driver import Driver, open_driver, runner_host
 from etscope.lab.jobs.records import (
     DeviceConfig,
@@ -296,6 +303,7 @@ class _Measurement:
         end: float,
     ) -> None:
         self._spec, self._files, self._out, self._driver = spec, files, out, driver
+        self._device = config.name
         self._attributes = {**driver.attributes(), **config.attributes}
         host = runner_host(driver, self._attributes)
         self._host = _WatchedHost(host, driver, spec, end)
@@ -374,7 +382,18 @@ class _Measurement:
             saved = json.loads((self._out / RUN_JSON).read_text())
             facts = {**saved, **self._facts(done)}
             (self._out / RUN_JSON).write_bytes(encode_run_json(facts))
+            self._keep_calibration(facts)
             return facts, found
+
+    def _keep_calibration(self, facts: Mapping[str, Any]) -> None:
+        """Keep the peaks of the device with the job, if this machine knows them."""
+        try:
+            found = find_calibration(SavedRun({**facts, "device": self._device}))
+        except EtscopeError as error:
+            self._marks.append(f"no calibration: {error.message}")
+            return
+        if found is not None:
+            write_calibration(found, self._out / CALIBRATION_JSON)
 
     def _numbers(self, done: Run) -> dict[str, Any]:
         found: dict[str, Any] = {}

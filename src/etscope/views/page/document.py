@@ -32,6 +32,7 @@ from etscope.analysis.memory_owners import program_memory
 from etscope.analysis.numerics.rows import WRONG, Numerics, NumericsRow, described
 from etscope.analysis.numerics.value_report import LOCAL, TOTAL, value_sections
 from etscope.analysis.numerics.values import ValueComparison
+from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.profile_table import grouped_table
 from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.timeline import (
@@ -43,7 +44,9 @@ from etscope.analysis.profile.timeline import (
 )
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.size import part_by_part
+from etscope.analysis.work.limits import ProfileLimits, profile_limits
 from etscope.errors import MissingDataError
+from etscope.formats.calibration import Calibration
 from etscope.formats.etrecord.reader import EDGE, RecordFile, RecordView
 from etscope.formats.program.ptd import ExternalData, external_keys
 from etscope.formats.program.pte import Program, read_pte
@@ -69,6 +72,8 @@ from etscope.views.page.method import (
     memory_documents,
     method_document,
 )
+from etscope.views.page.roofline import roofline_document
+from etscope.views.page.work import work_measures
 
 SCHEMA = "etscope.report/1"
 _NAMED = 3  # runs that are named in the title
@@ -99,7 +104,8 @@ class ReportInput:
     reader. numerics: the diagnosis of the run's values; numerics_note: why there is none, or what
     it leaves out. has_values: another dump of the run, with values, is there. views:
     the graphs, if they are already known, with the errors of `numerics`. data: the .ptd files of
-    the program. backend_files: files that tools of backends wrote, with their calls.
+    the program. backend_files: files that tools of backends wrote, with their calls. calibration:
+    the peaks of the run's machine.
     """
 
     name: str
@@ -117,6 +123,7 @@ class ReportInput:
     views: Sequence[GraphView] | None = None
     data: Sequence[ExternalData] = ()
     backend_files: Sequence[PlacedFile] = ()
+    calibration: Calibration | None = None
 
     @property
     def own_record(self) -> RecordView | None:
@@ -274,12 +281,13 @@ def _run(
         "explanations": _explanation_documents(found, methods),
         "summary": [section_document(section) for section in sections],
         "methods": _method_documents(found, methods, graphs, lines),
-        "graphs": _graph_documents(found, graphs, program, lines),
+        "graphs": _graph_documents(found, methods, graphs, program, lines),
         "numerics": numerics and numerics_document(numerics, methods, graphs, lines),
         "numericsNote": found.numerics_note,
         "memory": memory_documents(plans, methods, run_nodes, memory),
         "weights": None if program is None else table_document(part_by_part(known.files).table),
         "generation": generation_document(trace, methods, found.scale),
+        "roofline": roofline_document(trace, methods, found.scale, found.calibration),
         "timeline": None
         if trace is None
         else timeline_document(trace, methods, found.scale, found.backend_files),
@@ -288,17 +296,24 @@ def _run(
 
 
 def _graph_documents(
-    found: ReportInput, graphs: Sequence[ShownGraph], program: Program | None, lines: Lines
+    found: ReportInput,
+    methods: Sequence[ShownMethod],
+    graphs: Sequence[ShownGraph],
+    program: Program | None,
+    lines: Lines,
 ) -> list[Json]:
-    """Return the graphs, each with the edge graph of its method and who took which nodes."""
+    """Return the graphs, each with the edge graph of its method, who took which nodes, and the work
+    of these."""
     edges = {
         shown.view.method: shown
         for shown in graphs
         if shown.view.linked.name == f"{EDGE}/{shown.view.method}"
     }
     metric = None if found.numerics is None else found.numerics.metric
-    return [
-        graph_document(
+    ran = {id(shown.profile): shown for shown in methods}
+    documents = []
+    for shown in graphs:
+        document = graph_document(
             shown,
             found.scale,
             lines,
@@ -306,8 +321,18 @@ def _graph_documents(
             edges.get(shown.view.method),
             _partition(shown, found.own_record, program),
         )
-        for shown in graphs
-    ]
+        profile = shown.view.profile
+        rows = ran[id(profile)].rows if id(profile) in ran else ()
+        document["measures"] += work_measures(shown, document, _limits(found, profile), rows)
+        documents.append(document)
+    return documents
+
+
+def _limits(found: ReportInput, profile: MethodProfile | None) -> ProfileLimits | None:
+    """The work and the limits of a profile's rows, as far as they are known."""
+    if found.trace is None or profile is None:
+        return None
+    return profile_limits(found.trace, profile, found.scale.source, found.calibration)
 
 
 def _partition(
@@ -345,7 +370,7 @@ def _explanation_documents(found: ReportInput, methods: Sequence[ShownMethod]) -
         {**one.plain(files), "methodIndex": shown.index}
         for shown in methods
         if found.trace is not None
-        for one in explain(Facts(found.trace, shown.profile, found.scale))
+        for one in explain(Facts(found.trace, shown.profile, found.scale, found.calibration))
     ]
 
 
@@ -364,7 +389,7 @@ def _method_documents(
 ) -> list[Json]:
     documents: list[Json] = []
     for shown in methods:
-        document = method_document(shown, found.scale, lines)
+        document = method_document(shown, found.scale, lines, _limits(found, shown.profile))
         document["links"]["nodes"] = {
             graph.view.key: graph.rows(shown.rows)
             for graph in graphs

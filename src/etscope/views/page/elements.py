@@ -13,6 +13,7 @@ from etscope.views.output import finite
 from etscope.views.tables.cells import plain_values
 
 Json = dict[str, Any]
+CHOSEN = 10  # priority of columns that are shown only if the reader chooses them
 
 
 def table_document(table: Table) -> Json:

@@ -177,16 +177,16 @@ def _measures(
             measured = values, in_groups.combined(values, operator.add)
             title = with_phase(_TITLES[name], None if view.profile is None else view.profile.phase)
             column = Column(name, Kind.DURATION, scale.unit, title=title)
-            found.append({**_measure(column, *measured), "shared": shared})
+            found.append({**measure_document(column, *measured), "shared": shared})
     in_groups = GroupValues(groups, group_of)
     if view.memory:
         sizes = [view.memory.get(node.key) for node in view.nodes]
         column = Column("memory", Kind.BYTES, "B", title="bytes of the results")
-        found.append(_measure(column, sizes, in_groups.combined(sizes, operator.add)))
+        found.append(measure_document(column, sizes, in_groups.combined(sizes, operator.add)))
     if view.live:
         live = [view.live.get(node.key) for node in view.nodes]
         column = Column("live", Kind.BYTES, "B", title="planned bytes alive meanwhile")
-        found.append(_measure(column, live, in_groups.combined(live, max)))
+        found.append(measure_document(column, live, in_groups.combined(live, max)))
     if metric is not None and view.errors:
         errors = [view.errors.get(node.key) for node in view.nodes]
         worse = max if metric.better == "lower" else min
@@ -196,7 +196,7 @@ def _measures(
             ("local_error", f"{metric.title} of its own", [e and e.local for e in errors]),
         ):
             column = Column(key, Kind.FLOAT, unit, title=title)
-            measure = _measure(column, numbers, in_groups.combined(numbers, worse))
+            measure = measure_document(column, numbers, in_groups.combined(numbers, worse))
             # An error that is not a number is worse than any, also for the groups around its node.
             nan = [True if number != number else None for number in numbers]
             for part, marked in (("nodes", nan), ("groups", in_groups.combined(nan, operator.or_))):
@@ -206,7 +206,8 @@ def _measures(
     return found
 
 
-def _measure(column: Column, nodes: Sequence[Any], groups: Sequence[Any]) -> Json:
+def measure_document(column: Column, nodes: Sequence[Any], groups: Sequence[Any]) -> Json:
+    """The page's `Measure` of numbers of nodes and groups; None where there is none."""
     return {
         "key": column.name,
         "title": column.title,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,12 +20,14 @@ from etscope.analysis.profile.profile_table import closing_rows, profile_table
 from etscope.analysis.profile.scale import Scale, TimeConverter, block_samples
 from etscope.analysis.profile.source_location import user_line
 from etscope.analysis.profile.trace import Trace, warn_own_clock
+from etscope.analysis.work.columns import NAMES, work_notes
+from etscope.analysis.work.limits import ProfileLimits
 from etscope.formats.etdump.reader import TensorRef
 from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, Block, EventKey
 from etscope.model.events import STATISTICS
 from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind, Table
-from etscope.views.page.elements import Json, Lines, table_document
+from etscope.views.page.elements import CHOSEN, Json, Lines, table_document
 
 # So many samples of rows are shown; those of the longest rows when there are more.
 MOST_SAMPLES = 200_000
@@ -82,8 +84,11 @@ class ShownMethod:
         }
 
 
-def method_document(shown: ShownMethod, scale: Scale, lines: Lines) -> Json:
-    """The parts of `Method` that its profile tells: all but links to graphs, and events."""
+def method_document(
+    shown: ShownMethod, scale: Scale, lines: Lines, limits: ProfileLimits | None = None
+) -> Json:
+    """The parts of `Method` that its profile tells: all but links to graphs, and events. limits:
+    of its rows, for columns that the reader may choose."""
     profile = shown.profile
     samples, note = _samples(shown.rows, scale)
     return {
@@ -91,7 +96,7 @@ def method_document(shown: ShownMethod, scale: Scale, lines: Lines) -> Json:
         "runs": len(profile.runs),
         "runIndex": profile.runs.tolist(),
         "totals": scale(profile.total).tolist(),
-        "rows": table_document(profile_table(profile, scale, sort="run")),
+        "rows": table_document(_rows(profile, scale, limits)),
         "samples": samples,
         "samplesNote": note,
         "links": {
@@ -114,6 +119,21 @@ def method_document(shown: ShownMethod, scale: Scale, lines: Lines) -> Json:
             for module in shown.modules
         ],
     }
+
+
+def _rows(profile: MethodProfile, scale: Scale, limits: ProfileLimits | None) -> Table:
+    """The rows in run order. The columns of the work are left to the reader's choice; what there
+    is to say about them stands in the heads."""
+    table = profile_table(profile, scale, sort="run", limits=limits)
+    of_work = set(work_notes(limits))
+    return replace(
+        table,
+        columns=tuple(
+            replace(column, priority=CHOSEN) if column.name in NAMES else column
+            for column in table.columns
+        ),
+        notes=tuple(note for note in table.notes if note not in of_work),
+    )
 
 
 def _samples(rows: Sequence[Row], scale: Scale) -> tuple[list[list[Any] | None], str | None]:

@@ -12,7 +12,28 @@ from functools import cache
 
 from etscope.analysis.explain.rule import Rule
 
-_MODULES = ("not_delegated",)
+_MODULES = (
+    "not_delegated",
+    "lost_fusion",
+    "runtime_constants",
+    "float_among_quantized",
+    "cancelling_quantization",
+    "needless_copies",
+    "layout_conversions",
+    "untaken_types",
+    "outside_delegates",
+    "portable_kernels",
+    "first_run",
+    "threads",
+    "unsteady",
+    "small_operators",
+    "memory_bound_decode",
+    "float_weights",
+    "whole_caches",
+    "outside_instructions",
+    "delegate_rest",
+    "unknown_work",
+)
 
 
 @cache

@@ -1,0 +1,148 @@
+"""The program of a calibration, and the peaks that the times of its methods tell.
+
+Every method takes a [rows, 1] and b [1, columns], and returns a few numbers: the large arrays are
+made and used inside, so that nothing large is kept, copied or sent to a device. A method holds a
+chain of equal operators, each of which takes the output of the one before:
+
+    gemm_float32_512   PRODUCTS products [ROWS, 512] by [512, 512], in one delegate
+    adds_2             2 additions of arrays [rows, COLUMNS], in one delegate
+    kernels_4          4 instructions, each of a portable kernel
+    delegates_2        2 calls of delegates, each of one operator
+
+Of the last three there are a short chain and a long one: the difference of their times is that of
+the operators between, without what a method takes besides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.formats.calibration import DTYPES, Estimate, GemmPoint, MemoryPoint, Peaks
+
+GEMM, ADDITIONS, KERNELS, DELEGATES = "gemm", "adds", "kernels", "delegates"
+
+ROWS = 256  # of the activations
+PRODUCTS = 3
+# Small products are done before another process gets the core; large ones fill many cores.
+WIDTHS = (256, 1024)
+COLUMNS = 1024  # of the arrays of additions
+CHAINS = {ADDITIONS: (2, 10), KERNELS: (4, 36), DELEGATES: (2, 10)}
+WORKING_SETS = tuple((16 << 10) * 4**step for step in range(8))  # bytes: 16 KiB to 256 MiB
+
+# An addition reads two arrays and writes one, in the place of one of the two.
+_ARRAYS, _ACCESSES = 2, 3
+_FLOAT32_BYTES = 4
+_GEMM = re.compile(rf"{GEMM}_({'|'.join(DTYPES)})_([1-9]\d{{0,5}})")
+_CHAIN = re.compile(rf"({'|'.join(CHAINS)})_([1-9]\d{{0,5}})")
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """A method and its sizes: a group of methods ("gemm float32", "adds"), the width of products
+    or the operators of a chain, and the sizes of the inputs."""
+
+    method: str
+    group: str
+    size: int
+    rows: int = 1
+    columns: int = 1
+
+    @property
+    def dtype(self) -> str:
+        """The type of the products; of others float32."""
+        return self.group.removeprefix(f"{GEMM} ") if self.group.startswith(GEMM) else "float32"
+
+    @property
+    def working_set_bytes(self) -> int:
+        """The bytes of the arrays of an addition."""
+        return _ARRAYS * self.rows * self.columns * _FLOAT32_BYTES
+
+
+# The times of an execution, ns, one a round.
+Times = Mapping[Execution, Sequence[float]]
+
+
+def rows_of(working_set_bytes: int) -> int:
+    """Return the rows of arrays of additions that are so large together."""
+    return working_set_bytes // (_ARRAYS * COLUMNS * _FLOAT32_BYTES)
+
+
+def executions_of(methods: Iterable[str], most_bytes: int | None = None) -> list[Execution]:
+    """Return what is timed of a program with these methods; methods of other names are left out.
+    most_bytes: of a working set; None for any."""
+    found = []
+    for method in methods:
+        if product := _GEMM.fullmatch(method):
+            width = int(product[2])
+            found.append(Execution(method, f"{GEMM} {product[1]}", width, ROWS, width))
+        elif chain := _CHAIN.fullmatch(method):
+            size = int(chain[2])
+            if chain[1] != ADDITIONS:
+                found.append(Execution(method, chain[1], size))
+                continue
+            sets = [one for one in WORKING_SETS if most_bytes is None or one <= most_bytes]
+            found += [Execution(method, ADDITIONS, size, rows_of(one), COLUMNS) for one in sets]
+    return found
+
+
+def peaks_of(threads: int | None, times: Times) -> Peaks:
+    """Return the peaks that the times tell. What they do not tell is left out: a long chain that
+    took no longer than its short one."""
+    gemm, memory = [], []
+    for one, rounds in times.items():
+        if one.group.startswith(GEMM):
+            flop = 2 * one.rows * one.size * one.size * PRODUCTS
+            rate = _rate(flop, np.asarray(rounds, np.float64))
+            if rate is not None:
+                gemm.append(GemmPoint(one.dtype, one.rows, one.size, one.size, rate))
+    for size, each in _by_operator(times, ADDITIONS).items():
+        rate = _rate(size / _ARRAYS * _ACCESSES, each)
+        if rate is not None:
+            memory.append(MemoryPoint(size, rate))
+    return Peaks(
+        threads,
+        tuple(gemm),
+        tuple(memory),
+        dispatch=_time(_by_operator(times, KERNELS)),
+        delegate_call=_time(_by_operator(times, DELEGATES)),
+    )
+
+
+def _by_operator(times: Times, group: str) -> dict[int, npt.NDArray[np.float64]]:
+    """Return the time of one operator in each round by working set, from the shortest and the
+    longest chain."""
+    chains: dict[int, dict[int, npt.NDArray[np.float64]]] = {}
+    for one, rounds in times.items():
+        if one.group == group:
+            by_length = chains.setdefault(one.working_set_bytes, {})
+            by_length[one.size] = np.asarray(rounds, np.float64)
+    found = {}
+    for size, by_length in sorted(chains.items()):
+        short, long = min(by_length), max(by_length)
+        if short < long:
+            found[size] = (by_length[long] - by_length[short]) / (long - short)
+    return found
+
+
+def _rate(amount: float, times: npt.NDArray[np.float64]) -> Estimate | None:
+    """The amount a second, from times in ns."""
+    each = _estimate(times)
+    if each is None:
+        return None
+    fast, median, slow = (amount / time * 1e9 for time in (each.low, each.median, each.high))
+    return Estimate(median, slow, fast, each.rounds)
+
+
+def _time(found: Mapping[int, npt.NDArray[np.float64]]) -> Estimate | None:
+    return next((_estimate(each) for each in found.values()), None)
+
+
+def _estimate(values: npt.NDArray[np.float64]) -> Estimate | None:
+    """The median and the quartiles; None unless they are positive."""
+    low, median, high = np.quantile(values, (0.25, 0.5, 0.75)).tolist()
+    return Estimate(median, low, high, len(values)) if low > 0 else None

@@ -1,0 +1,92 @@
+"""Decode of a language model that reads all its weights for each token, and waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from etscope.analysis.explain.facts import Facts
+from etscope.analysis.explain.rule import Rule
+from etscope.formats.generation import DECODE
+from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.units import format_bytes, format_share
+
+_WIDE = ("float32", "float16", "bfloat16", "float64")
+_SHARE = 0.3  # of the time of decode
+# Below, a machine reads weights more slowly than it multiplies: FLOPs for each byte of weights.
+_INTENSITY = 4.0
+# Without a calibration: weights that no cache of a phone or a laptop holds, so that the memory
+# itself is read for each token.
+_BEYOND_CACHES = 64 << 20
+_NEAR = 0.5  # of the bandwidth: no kernel reaches all of it
+_POSSIBLE = 0.25
+_SMALLER = {"float32": 7.5, "float64": 15.0, "float16": 3.75, "bfloat16": 3.75}  # bytes: int4
+
+
+def _find(facts: Facts) -> Iterator[Finding]:
+    if facts.profile.phase != DECODE or facts.work is None:
+        return
+    members, flops, weights = [], 0.0, 0.0
+    types: dict[str, float] = {}
+    for member in facts.time.members:
+        work = facts.work_of(member)
+        if not work.traffic.weights or work.flops >= _INTENSITY * work.traffic.weights:
+            continue
+        if not work.flops or work.is_bound:
+            continue
+        members.append(member)
+        flops, weights = flops + work.flops, weights + work.traffic.weights
+        for name, part in work.dtypes:
+            types[name] = types.get(name, 0.0) + part
+    ticks = facts.time.ticks(members)
+    ns = facts.ns(ticks)
+    dtype = max(types, key=lambda name: types[name], default="")
+    if not ns or facts.time.share(ticks) < _SHARE or dtype not in _WIDE:
+        return
+    rate = weights / ns * 1e9
+    peaks = None if facts.limits is None else facts.limits.peaks
+    bandwidth = None if peaks is None else peaks.bandwidth(weights)
+    evidence = [
+        f"A token reads {format_bytes(weights)} of {dtype} weights, in "
+        f"{facts.time.text(ticks)}: {rate / 1e9:.3g} GB/s.",
+        f"It computes {flops / weights:.2g} FLOPs for each byte of them.",
+    ]
+    if bandwidth:
+        reached = rate / bandwidth
+        evidence.append(
+            f"That is {format_share(reached)} of the {bandwidth / 1e9:.3g} GB/s at which the "
+            "machine reads so much memory, by the calibration."
+        )
+        if reached < _POSSIBLE:
+            return
+        sureness = Sureness.LIKELY if reached >= _NEAR else Sureness.POSSIBLE
+    elif weights >= _BEYOND_CACHES:
+        evidence.append("Caches do not hold that much. What the memory gives is not known.")
+        sureness = Sureness.POSSIBLE
+    else:
+        return
+    yield facts.finding(
+        RULE.name,
+        f"Decode waits for weights: each token reads {format_bytes(weights)} of them, "
+        f"{facts.time.with_share(ticks)}, at {rate / 1e9:.3g} GB/s.",
+        members,
+        Explanation(
+            sureness,
+            tuple(evidence),
+            remedies=(
+                Remedy(
+                    "Quantise the weights to int4 in groups, with int8 activations (8da4w): "
+                    f"{_SMALLER[dtype]:g} times fewer bytes for each token. Embeddings read one "
+                    "row a token: to quantise them saves memory, hardly any time.",
+                    "quantize",
+                    {"scheme": "8da4w"},
+                ),
+                Remedy(
+                    "Decode several sequences in a batch, or several tokens a step (speculative "
+                    "decoding): the weights are read once for all."
+                ),
+            ),
+        ),
+    )
+
+
+RULE = Rule("memory-bound-decode", "Decode that waits for weights", _find)

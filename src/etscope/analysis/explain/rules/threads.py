@@ -1,0 +1,152 @@
+"""A thread pool that does not fit the cores of the machine, or the size of the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from etscope.analysis.explain.facts import Facts
+from etscope.analysis.explain.rule import Rule
+from etscope.analysis.findings.time import Member
+from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
+from etscope.units import format_share
+
+# XNNPACK divides its operators among the threads of the pool; portable kernels use one.
+_PARALLEL = "Xnnpack"
+# Of an operator: it takes up to some microseconds to wake threads and to wait for them. A shorter
+# one has too few parts to be divided.
+_TINY_NS, _SMALL_NS = 1e3, 20e3
+_SMALL_SHARE = 0.3  # of the method's time in such operators
+_LARGE_FLOPS = 5e6  # of an operator whose parts are worth a thread each
+_LARGE_SHARE = 0.5
+
+
+def _find(facts: Facts) -> Iterator[Finding]:
+    threads, cores = facts.threads, _cores(facts)
+    members = [
+        member
+        for member in facts.time.members
+        if _PARALLEL in member[0].head.name and member[1].kind in ("delegate", "delegated")
+    ]
+    if threads is None or not members:
+        return
+    if cores is not None and threads > cores:
+        yield _too_many(facts, members, threads, cores)
+    elif threads > 1:
+        yield from _for_small_work(facts, members, threads)
+    elif cores is not None and cores > 1:
+        yield from _too_few(facts, members, threads, cores)
+
+
+def _cores(facts: Facts) -> int | None:
+    """The cores that the run could use; None where run.json does not tell."""
+    saved = facts.trace.saved_run
+    conditions = None if saved is None else saved.conditions
+    if conditions is None:
+        return None
+    return _count_of(conditions.cpus) or conditions.cores
+
+
+def _count_of(cpus: str) -> int | None:
+    """The number of CPUs in a list as "0-3,6"; None for another text."""
+    count = 0
+    for part in cpus.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or (last and not last.isdecimal()):
+            return None
+        count += int(last or first) - int(first) + 1
+    return count
+
+
+def _too_many(facts: Facts, members: Sequence[Member], threads: int, cores: int) -> Finding:
+    taken = facts.time.with_share(facts.time.ticks(members))
+    return facts.finding(
+        RULE.name,
+        f"{threads:,} threads share {_number(cores, 'core')} in the operators of XNNPACK, which "
+        f"take {taken}: each waits for those that have none.",
+        members,
+        Explanation(
+            Sureness.LIKELY,
+            (f"The run had {threads:,} threads, and could use {_number(cores, 'core')}.",),
+            remedies=(_remedy(cores),),
+        ),
+    )
+
+
+def _for_small_work(facts: Facts, members: Sequence[Member], threads: int) -> Iterator[Finding]:
+    """Operators so short that to divide them may take longer than it saves."""
+    small = []
+    for group, leaf in members:
+        calls = max(1.0, float(leaf.calls.mean()))
+        ns = facts.ns(float(leaf.ticks.mean()) / calls)
+        if leaf.kind == "delegated" and ns is not None and _TINY_NS <= ns < _SMALL_NS:
+            small.append((group, leaf))
+    ticks = facts.time.ticks(small)
+    if facts.time.share(ticks) < _SMALL_SHARE:
+        return
+    calls = sum(float(leaf.calls.mean()) for _, leaf in small)
+    flops = sum(facts.work_of(member).flops for member in small)
+    ns = facts.ns(ticks)
+    rate = f", at {flops / ns:.3g} GFLOP/s together" if flops and ns else ""
+    yield facts.finding(
+        RULE.name,
+        f"{threads:,} threads divide {calls:,.0f} operators of XNNPACK that take less than "
+        f"{_SMALL_NS / 1e3:g} us each, {facts.time.with_share(ticks)} together: one thread may be "
+        "faster.",
+        small,
+        Explanation(
+            Sureness.POSSIBLE,
+            (
+                f"On average they take {facts.time.text(ticks / max(1.0, calls))}{rate}.",
+                "To wake threads and to wait for them takes a part of each; how much, only runs "
+                "with fewer threads tell.",
+            ),
+            remedies=(_remedy(1),),
+        ),
+        severity=Severity.FACT,  # a part of that time, which this run does not tell
+    )
+
+
+def _too_few(
+    facts: Facts, members: Sequence[Member], threads: int, cores: int
+) -> Iterator[Finding]:
+    """One thread for large operators, beside idle cores."""
+    large = [member for member in members if facts.work_of(member).flops >= _LARGE_FLOPS]
+    ticks = facts.time.ticks(large)
+    if facts.time.share(ticks) < _LARGE_SHARE:
+        return
+    flops = sum(facts.work_of(member).flops for member in large)
+    ns = facts.ns(ticks)
+    rate = "" if not ns else f", at {flops / ns:.3g} GFLOP/s"
+    many = len(large) > 1
+    yield facts.finding(
+        RULE.name,
+        f"One thread computes {'large operators' if many else 'a large operator'} of XNNPACK, "
+        f"{facts.time.with_share(ticks)}, and {_number(cores - 1, 'core')} could help.",
+        large,
+        Explanation(
+            Sureness.POSSIBLE,
+            (
+                f"The run had {threads:,} thread, and could use {cores:,} cores.",
+                f"{_number(len(large), 'operator')} of {_LARGE_FLOPS / 1e6:g} MFLOP or more "
+                f"take{'' if many else 's'} {format_share(facts.time.share(ticks))} of the "
+                f"time{rate}.",
+            ),
+            remedies=(_remedy(cores),),
+        ),
+    )
+
+
+def _remedy(threads: int) -> Remedy:
+    return Remedy(
+        f"Run with {_number(threads, 'thread')}: `etscope run --threads {threads}`; in an app "
+        f"`get_threadpool()->_unsafe_reset_threadpool({threads})` of extension/threadpool.",
+        "threads",
+        {"threads": threads},
+    )
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+RULE = Rule("threads", "Too many or too few threads", _find)

@@ -1,0 +1,157 @@
+"""Make the program of a calibration, as `etscope.analysis.calibration` describes it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from executorch.exir import to_edge_transform_and_lower
+from torch import nn
+from torch.export import Dim, ExportedProgram
+
+from etscope.analysis.calibration import (
+    ADDITIONS,
+    CHAINS,
+    COLUMNS,
+    DELEGATES,
+    GEMM,
+    KERNELS,
+    PRODUCTS,
+    ROWS,
+    WIDTHS,
+    WORKING_SETS,
+    rows_of,
+)
+from etscope.backends.xnnpack import partitioners
+from etscope.bridge.failures import innermost
+from etscope.bridge.lowering.export import (
+    ExportOptions,
+    Inputs,
+    ModelMethods,
+    ModuleMethod,
+    methods_of,
+)
+from etscope.bridge.lowering.weight_quantization import WeightQuantization, quantized_copy
+from etscope.errors import EtscopeError, ExportFailure
+from etscope.formats.calibration import DTYPES, FLOAT16, INT8, INT8_INT4
+
+_DELEGATE_CALL = "executorch_call_delegate"
+
+
+def calibration_program(
+    dtypes: Sequence[str] = DTYPES, widths: Sequence[int] = WIDTHS
+) -> tuple[bytes, dict[str, str]]:
+    """Return the program, whose products, additions and delegates are of XNNPACK, and in words why
+    there are no products in a dtype.
+
+    Raises `ExportFailure` if ExecuTorch cannot make it, or if XNNPACK does not take all of it.
+    """
+    programs: dict[str, ExportedProgram] = {}
+    left_out: dict[str, str] = {}
+    level = logging.root.level
+    try:
+        for dtype in dtypes:
+            try:
+                programs |= _products(dtype, widths)
+            except EtscopeError as error:  # noqa: PERF203 - torchao is not installed, for one
+                left_out[dtype] = error.message
+        for group in CHAINS:
+            programs |= _additions(group)
+        edge = to_edge_transform_and_lower(programs, partitioner=_partitioners(programs))
+        for name in programs:
+            if name.startswith(GEMM) and (rest := _beside_delegate(edge.exported_program(name))):
+                # A device would measure portable kernels.
+                raise ExportFailure(f"XNNPACK does not take all of {name}, but leaves {rest}")
+        return bytes(edge.to_executorch().buffer), left_out
+    except EtscopeError:
+        raise
+    except Exception as error:
+        raise ExportFailure(
+            f"ExecuTorch cannot make the program of the calibration: {innermost(error)}"
+        ) from error
+    finally:
+        logging.root.setLevel(level)
+
+
+class _Additions(nn.Module):  # type: ignore[misc]
+    """A chain of additions. sums: return the sum of each row, which takes a product; XNNPACK has no
+    slice of dynamic shapes."""
+
+    def __init__(self, count: int, *, sums: bool) -> None:
+        super().__init__()
+        self.count = count
+        self.sums = nn.Linear(COLUMNS, 1, bias=False) if sums else None
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        value, other = a + b, a * b
+        for _ in range(self.count):
+            value = value + other
+        return value if self.sums is None else self.sums(value)
+
+
+class _Products(nn.Module):  # type: ignore[misc]
+    """Products with one matrix of weights, whose rows have the length 1: values stay as large as
+    they are."""
+
+    def __init__(self, width: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width, bias=False, dtype=dtype)
+        weights = torch.randn(width, width, generator=torch.Generator().manual_seed(0))
+        self.linear.weight.data = nn.functional.normalize(weights, dim=1).to(dtype)
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        value = a + b
+        for _ in range(PRODUCTS):
+            value = self.linear(value)
+        return value[:1, :1]
+
+
+def _inputs(rows: int, columns: int, dtype: torch.dtype = torch.float32) -> tuple[Any, ...]:
+    return torch.full((rows, 1), 0.5, dtype=dtype), torch.full((1, columns), 0.25, dtype=dtype)
+
+
+def _products(dtype: str, widths: Sequence[int]) -> dict[str, ExportedProgram]:
+    kind = torch.float16 if dtype == FLOAT16 else torch.float32
+    methods = ModelMethods(
+        {
+            f"{GEMM}_{dtype}_{width}": ModuleMethod(
+                _Products(width, kind), Inputs(_inputs(ROWS, width, kind))
+            )
+            for width in widths
+        }
+    )
+    quantize = INT8 if dtype == INT8 else False
+    options = ExportOptions(backend="xnnpack", quantize=quantize, strict=False)
+    if dtype == INT8_INT4:
+        methods = quantized_copy(methods, WeightQuantization(INT8_INT4, None, None))
+    with torch.no_grad():
+        return {name: one.program for name, one in methods_of(methods, None, options).items()}
+
+
+def _additions(group: str) -> dict[str, ExportedProgram]:
+    large = group == ADDITIONS
+    shapes: Any = ({0: Dim("rows", min=1, max=rows_of(max(WORKING_SETS)))}, {}) if large else None
+    inputs = _inputs(ROWS, COLUMNS) if large else _inputs(1, 1)
+    return {
+        f"{group}_{count}": torch.export.export(
+            _Additions(count, sums=large), inputs, dynamic_shapes=shapes
+        )
+        for count in CHAINS[group]
+    }
+
+
+def _partitioners(methods: Iterable[str]) -> dict[str, list[Any]]:
+    """By method: none for portable kernels, and delegates of one operator where these count."""
+    return {
+        name: [] if name.startswith(KERNELS) else partitioners(per_op=name.startswith(DELEGATES))
+        for name in methods
+    }
+
+
+def _beside_delegate(program: ExportedProgram) -> str:
+    """The operators of a method that are not in its only delegate; "" if there are none."""
+    targets = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    others = [one for one in targets if _DELEGATE_CALL not in one and "getitem" not in one]
+    return ", ".join(others)[:300]

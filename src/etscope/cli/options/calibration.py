@@ -1,0 +1,67 @@
+"""Options of `etscope calibrate` and `etscope lab calibrate`, and their warnings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from etscope.cli.options.common import RUNNERS, Function, as_one_parameter
+
+if TYPE_CHECKING:
+    from etscope.cli.output.tables import OutputOptions
+    from etscope.formats.calibration import Calibration
+    from etscope.run.calibration import CalibrationOptions
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationArguments:
+    """The values of the options."""
+
+    runner: str
+    threads: tuple[int, ...]
+    rounds: int
+    timeout: float | None
+
+    def options(self) -> CalibrationOptions:
+        from etscope.run.calibration import CalibrationOptions
+
+        return CalibrationOptions(self.runner, self.threads, self.rounds, self.timeout)
+
+
+def calibration_options(function: Function) -> Function:
+    """Add the options of measuring to a command, which gets them as `options`."""
+    return as_one_parameter(function, "options", CalibrationArguments, _OPTIONS)
+
+
+def warn_of_marks(calibration: Calibration, output: OutputOptions, device: str = "") -> None:
+    """Warn of the marks, which are in every output, if that is a file."""
+    import warnings
+
+    from etscope.errors import EtscopeWarning
+
+    for mark in calibration.marks if output.path != "-" else ():
+        text = f"{device}: {mark}" if device else mark
+        warnings.warn(text, EtscopeWarning, stacklevel=2)
+
+
+_OPTIONS = (
+    click.option(
+        "--runner",
+        type=click.Choice(RUNNERS),
+        default="auto",
+        help="The runtime in the Python package, or etscope's C++ runner.",
+    ),
+    click.option(
+        "--threads",
+        type=click.IntRange(min=1),
+        multiple=True,
+        help="Size of the runtime's thread pool. Repeatable.  [default: 1 and the runtime's own]",
+        show_default=False,
+    ),
+    click.option(
+        "--rounds", type=click.IntRange(min=1), default=9, help="Rounds of all measurements."
+    ),
+    click.option("--timeout", type=float, metavar="SECONDS", help="Of each process."),
+)

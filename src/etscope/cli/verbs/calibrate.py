@@ -1,0 +1,90 @@
+"""`etscope calibrate`: measure the peaks of this machine."""
+
+from __future__ import annotations
+
+import click
+
+from etscope.cli.options.calibration import (
+    CalibrationArguments,
+    calibration_options,
+    warn_of_marks,
+)
+from etscope.cli.options.common import FILE, output_options
+from etscope.cli.output.tables import OutputOptions
+
+
+@click.command()
+@calibration_options
+@click.option("--program", type=FILE, help="A program of --make-program; else it is made once.")
+@click.option(
+    "--make-program",
+    "folder",
+    type=click.Path(file_okay=False),
+    help="Make calibration.pte in this folder, for a machine without torch, and measure nothing.",
+)
+@click.option(
+    "--save",
+    type=FILE,
+    metavar="FILE",
+    help="Keep the calibration in this file.  [default: in the user's cache folder, where other "
+    "commands find it]",
+    show_default=False,
+)
+@output_options
+def command(
+    options: CalibrationArguments,
+    program: str | None,
+    folder: str | None,
+    save: str | None,
+    output: OutputOptions,
+) -> int:
+    """Measure the peaks of this machine through kernels of ExecuTorch.
+
+    How fast XNNPACK multiplies matrices, in each dtype; how fast memory is read and written, by the
+    size of the arrays; and what an instruction and a call of a delegate take at least. Other
+    commands compare a model's operators with them. It takes less than a minute, when nothing else
+    runs; the first time another one or two, to make the program.
+    """
+    from etscope.errors import UsageError
+
+    if folder is not None and (program is not None or save is not None):
+        raise UsageError(
+            "--make-program measures nothing", hint="leave out --program and --save, or it"
+        )
+    if folder is not None:
+        from etscope.cli.output.progress import progress
+        from etscope.quiet import quiet
+        from etscope.run.calibration import make_program
+
+        with progress("making the program"), quiet():
+            path = make_program(folder)
+        click.echo(f"wrote {path}; measure with: etscope calibrate --program {path}", err=True)
+        return 0
+    return _measure(options, program, save, output)
+
+
+def _measure(
+    arguments: CalibrationArguments, program: str | None, save: str | None, output: OutputOptions
+) -> int:
+    from etscope.analysis.calibration_report import SCHEMA, calibration_report
+    from etscope.cli.output.progress import counting, progress
+    from etscope.formats.calibration import keep_calibration, write_calibration
+    from etscope.quiet import quiet
+    from etscope.run.calibration import calibrate, find_program
+
+    options = arguments.options()
+    options.check()
+    if program is None:
+        with progress("making the program of the calibration, once"), quiet():
+            program = str(find_program())
+    with counting("measuring") as told:
+        found = calibrate(program, options, told=told)
+    warn_of_marks(found, output)
+    if save is None:
+        path = str(keep_calibration(found))
+    else:
+        path = save
+        write_calibration(found, save)
+    click.echo(f"kept in {path}", err=True)
+    output.write_reports([calibration_report(found)], SCHEMA)
+    return 0

@@ -1,0 +1,644 @@
+"""The calibration of a machine: the peaks that `etscope calibrate` measured of it, through kernels
+of ExecuTorch.
+
+    {"schema": "etscope.calibration/1", "measured_at": "2026-05-01T12:00:00+00:00",
+     "device": {"name": "pixel-8", "cpu": "Arm 0x41 0xd4d, 0x41 0xd46", "cores": 8,
+                "architecture": "aarch64", "system": "Linux 6.1",
+                "caches": [{"level": 1, "bytes": 65536, "cores": 1, "count": 8}]},
+     "runner": "native", "etscope": "1.4.0", "executorch": "1.5.1",
+     "conditions": {"before": {"at": 1777636800.0, "load": 0.2, …}, "after": {…}},
+     "marks": ["the load was 3.1 on 2 cores before it began"],
+     "peaks": [
+       {"threads": 2,
+        "gemm": [{"dtype": "float32", "m": 256, "k": 1024, "n": 1024,
+                  "flop_per_s": {"median": 9.1e10, "low": 9.0e10, "high": 9.2e10, "rounds": 7}}],
+        "memory": [{"working_set_bytes": 65536,
+                    "bytes_per_s": {"median": 8.8e10, "low": …, "high": …, "rounds": 7}}],
+        "dispatch_ns": {"median": 210.0, …}, "delegate_call_ns": {"median": 1900.0, …}}]}
+
+`low` and `high` are the quartiles of the rounds. A GEMM multiplies activations [m, k] and weights
+[k, n], which are 2 m k n FLOP (a multiplication and an addition each); `dtype` is torch's name, of
+"int8" both sides, and "8da4w" int8 activations, quantised as the program runs, and int4 weights.
+Bytes are those that an addition of two arrays of float32 reads and writes, whose sum replaces one
+of them: three times half of the working set. `dispatch_ns` is what an instruction with one tiny
+portable kernel takes, `delegate_call_ns` what a call of a delegate with one tiny operator takes,
+neither of them traced. Each of `count` caches is shared by `cores` cores. What is not known or was
+not measured is null or missing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from etscope.errors import EtscopeError, FormatError, VersionError, reading
+from etscope.formats.bytes.files import PathLike, atomic_write, make_folder, open_source
+from etscope.formats.conditions import Conditions, conditions_here
+from etscope.formats.exported_program.exported_json import parse_json
+from etscope.formats.run_json import SavedRun
+
+SCHEMA = "etscope.calibration/1"
+VARIABLE = "ETSCOPE_CALIBRATION"
+CALIBRATION_JSON = "calibration.json"  # beside the run.json of a job of the lab
+FLOAT32, FLOAT16, INT8, INT8_INT4 = "float32", "float16", "int8", "8da4w"
+DTYPES = (FLOAT32, FLOAT16, INT8, INT8_INT4)
+
+CACHE_FILES = tuple(
+    f"/sys/devices/system/cpu/cpu*/cache/index*/{name}"
+    for name in ("level", "type", "size", "shared_cpu_list")
+)
+
+_MOST_BYTES = 4 << 20
+_MOST_ENTRIES = 1000  # of a list
+_MOST_FILES = 200  # that a search for a calibration reads
+# A spread above this share of the median says nothing of a peak.
+STEADY = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number that was measured in several rounds: their median, and the quartiles."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+
+    @property
+    def spread(self) -> float:
+        """The distance of the quartiles, as a share of the median."""
+        return (self.high - self.low) / self.median
+
+    @property
+    def is_steady(self) -> bool:
+        return self.spread <= STEADY
+
+
+@dataclass(frozen=True, slots=True)
+class GemmPoint:
+    """The rate of a matrix product [m, k] by [k, n] in one dtype of `DTYPES`, FLOP/s."""
+
+    dtype: str
+    m: int
+    k: int
+    n: int
+    flop_per_s: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPoint:
+    """The rate, bytes/s, at which an addition reads and writes arrays that are `working_set_bytes`
+    together."""
+
+    working_set_bytes: int
+    bytes_per_s: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLevel:
+    """A level of memory: "L1", "L2", …, "memory"; the largest working set of it, None for the last;
+    and the best rate that was measured in it, bytes/s."""
+
+    name: str
+    up_to_bytes: int | None
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """The data caches of one level: bytes of each, the cores that share it, and their number."""
+
+    level: int
+    bytes: int
+    cores: int
+    count: int
+
+    def capacity(self, threads: int | None) -> int:
+        """Return the bytes of the caches that so many threads reach, each on a core of its own."""
+        reached = self.count if threads is None else -(-threads // self.cores)
+        return self.bytes * min(reached, self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedDevice:
+    """The machine. name: of the host, or of the lab's device. architecture: "x86_64", "aarch64".
+    "", None and () are for what it does not tell."""
+
+    name: str = ""
+    cpu: str = ""
+    cores: int | None = None
+    architecture: str = ""
+    system: str = ""
+    caches: tuple[Cache, ...] = ()
+
+    def in_words(self) -> str:
+        """Name the device: "pixel-8 (Arm 0x41 0xd4d, 8 cores)"."""
+        about = [self.cpu or self.architecture, f"{self.cores} cores" if self.cores else ""]
+        text = ", ".join(filter(None, about))
+        return f"{self.name} ({text})" if self.name and text else self.name or text or "a device"
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """The peaks with one size of the thread pool; None for a size that the runner does not tell."""
+
+    threads: int | None
+    gemm: tuple[GemmPoint, ...] = ()
+    memory: tuple[MemoryPoint, ...] = ()
+    dispatch: Estimate | None = None
+    delegate_call: Estimate | None = None
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes whose products were measured, in the order of `DTYPES`."""
+        found = {point.dtype for point in self.gemm}
+        return tuple(dtype for dtype in DTYPES if dtype in found)
+
+    @property
+    def dispatch_ns(self) -> float | None:
+        """The time of an instruction with one tiny portable kernel."""
+        return None if self.dispatch is None else self.dispatch.median
+
+    @property
+    def delegate_call_ns(self) -> float | None:
+        """The time of a call of a delegate with one tiny operator."""
+        return None if self.delegate_call is None else self.delegate_call.median
+
+    def peak_flops(self, dtype: str) -> float | None:
+        """Return the best rate of the products in a dtype, FLOP/s; None if it was not measured."""
+        rates = [point.flop_per_s.median for point in self.gemm if point.dtype == dtype]
+        return max(rates, default=None)
+
+    def bandwidth(self, working_set_bytes: float) -> float | None:
+        """Return the rate of reading and writing arrays of that size together, bytes/s: between two
+        measured sizes on a line over the size's logarithm, and beyond them as at the nearest. None
+        if it was not measured."""
+        points = self._sorted_memory
+        sizes = [point.working_set_bytes for point in points]
+        rates = [point.bytes_per_s.median for point in points]
+        after = bisect_left(sizes, working_set_bytes)
+        if not points:
+            return None
+        if after == 0 or after == len(points):
+            return rates[min(after, len(points) - 1)]
+        low, high = sizes[after - 1], sizes[after]
+        share = math.log(working_set_bytes / low) / math.log(high / low)
+        return rates[after - 1] + share * (rates[after] - rates[after - 1])
+
+    def memory_levels(self, caches: Sequence[Cache]) -> tuple[MemoryLevel, ...]:
+        """Return the ceilings, the smallest level of memory first.
+
+        A level's is the best rate of working sets that fit into it and not into the one before, or
+        that of a larger level if it is better: the smallest arrays do not fill a kernel's time. If
+        the caches are not known there are two: "cache", the best of all, and "memory", that of the
+        largest working set.
+        """
+        if not self.memory:
+            return ()
+        capacities: dict[int, int] = {}
+        for cache in caches:  # on a phone a level has caches of several sizes
+            capacities[cache.level] = capacities.get(cache.level, 0) + cache.capacity(self.threads)
+        found, below = [], 0
+        for level, capacity in sorted(capacities.items()):
+            if capacity <= below:
+                continue
+            rates = self._rates(below, capacity)
+            if rates:
+                found.append(MemoryLevel(f"L{level}", capacity, max(rates)))
+            below = capacity
+        # The last cache still serves a part of a working set that is little larger.
+        rates = self._rates(4 * below, math.inf) if below else []
+        if not rates:
+            rates = [self._sorted_memory[-1].bytes_per_s.median]
+        if not found:
+            best = max(point.bytes_per_s.median for point in self.memory)
+            smallest = min(point.working_set_bytes for point in self.memory)
+            found = [MemoryLevel("cache", smallest, best)]
+        levels = [MemoryLevel("memory", None, max(rates))]
+        for one in reversed(found):
+            best = max(one.bytes_per_s, levels[0].bytes_per_s)
+            levels.insert(0, replace(one, bytes_per_s=best))
+        return tuple(levels)
+
+    def estimates(self) -> Iterator[tuple[str, Estimate]]:
+        """Yield every number that was measured, with its name in words."""
+        for product in self.gemm:
+            size = f"[{product.m}, {product.k}] by [{product.k}, {product.n}]"
+            yield f"the product of {size} in {product.dtype}", product.flop_per_s
+        for point in self.memory:
+            size = f"{point.working_set_bytes >> 10:,} KiB"
+            yield f"memory with a working set of {size}", point.bytes_per_s
+        if self.dispatch is not None:
+            yield "the dispatch of a kernel", self.dispatch
+        if self.delegate_call is not None:
+            yield "the call of a delegate", self.delegate_call
+
+    @property
+    def _sorted_memory(self) -> list[MemoryPoint]:
+        return sorted(self.memory, key=lambda point: point.working_set_bytes)
+
+    def _rates(self, above: float, up_to: float) -> list[float]:
+        return [
+            point.bytes_per_s.median
+            for point in self.memory
+            if above < point.working_set_bytes <= up_to
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was measured of a machine. marks: what makes it less than reliable, in words.
+    all_peaks: of each number of threads, the fewest first; never empty. path: its file."""
+
+    device: CalibratedDevice
+    runner: str
+    etscope: str
+    executorch: str | None
+    measured_at: datetime
+    all_peaks: tuple[Peaks, ...]
+    before: Conditions | None = None
+    after: Conditions | None = None
+    marks: tuple[str, ...] = ()
+    path: str | None = None
+
+    def peaks(self, threads: int | None = None) -> Peaks:
+        """Return the peaks of so many threads, or of the nearest number that was measured; of the
+        most if `threads` is None. `mismatch_with` says when it is not the same number."""
+        if threads is None:
+            return self.all_peaks[-1]
+
+        def distance(peaks: Peaks) -> float:
+            return math.inf if not peaks.threads else abs(math.log(peaks.threads / threads))
+
+        return min(self.all_peaks, key=distance)
+
+    def memory_levels(self, threads: int | None = None) -> tuple[MemoryLevel, ...]:
+        """Return the ceilings of memory for so many threads, see `Peaks.memory_levels`."""
+        return self.peaks(threads).memory_levels(self.device.caches)
+
+    def mismatch_with(self, run: SavedRun) -> tuple[str, ...]:
+        """Return in words what differs between the machine of the calibration and that of a run;
+        () if nothing that is known of both does. Raises `FormatError` for a damaged run.json."""
+        conditions = run.conditions or Conditions(at=0.0)
+        threads = run.count("threads")
+        mine = self.peaks(threads).threads
+        cpu = conditions.cpu or _cpu_of_lab(run)
+        facts = (
+            ("the CPU", self.device.cpu, cpu),
+            ("the number of cores", self.device.cores, conditions.cores),
+            ("the number of threads", mine, threads),
+            ("the runner", self.runner, run.text("runner")),
+            ("ExecuTorch's version", self.executorch, run.text("executorch")),
+        )
+        return tuple(
+            f"{what} is {here} in the calibration and {there} in the run"
+            for what, here, there in facts
+            if here and there and here != there
+        )
+
+    def is_of_machine(self, cpu: str, cores: int | None) -> bool:
+        """Return True if the calibration is of a machine with that CPU; an unknown CPU is not."""
+        same_cores = not cores or not self.device.cores or self.device.cores == cores
+        return bool(cpu) and self.device.cpu == cpu and same_cores
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file."""
+        device = asdict(self.device)
+        return {
+            "schema": SCHEMA,
+            "measured_at": self.measured_at.isoformat(timespec="seconds"),
+            "device": {**device, "caches": list(device["caches"])},
+            "runner": self.runner,
+            "etscope": self.etscope,
+            "executorch": self.executorch,
+            "conditions": {
+                "before": self.before and asdict(self.before),
+                "after": self.after and asdict(self.after),
+            },
+            "marks": list(self.marks),
+            "peaks": [
+                {
+                    "threads": peaks.threads,
+                    "gemm": [asdict(point) for point in peaks.gemm],
+                    "memory": [asdict(point) for point in peaks.memory],
+                    "dispatch_ns": peaks.dispatch and asdict(peaks.dispatch),
+                    "delegate_call_ns": peaks.delegate_call and asdict(peaks.delegate_call),
+                }
+                for peaks in self.all_peaks
+            ],
+        }
+
+
+def _cpu_of_lab(run: SavedRun) -> str:
+    """The CPU of the lab's facts of a device."""
+    found = run.content.get("environment")
+    for key in ("device", "cpu"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def caches_of(files: Mapping[str, str]) -> tuple[Cache, ...]:
+    """Return the data caches that `CACHE_FILES` show, text by path
+    (Documentation/ABI/testing/sysfs-devices-system-cpu of Linux)."""
+    seen: dict[tuple[int, str], tuple[int, int]] = {}  # level and cores: bytes, number of cores
+    for path, size in files.items():
+        folder, _, name = path.rpartition("/")
+        level, kind, cores = (
+            files.get(f"{folder}/{other}", "").strip()
+            for other in ("level", "type", "shared_cpu_list")
+        )
+        amount = re.fullmatch(r"(\d{1,9})([KM]?)", size.strip())
+        if name != "size" or amount is None or not level.isdecimal() or kind == "Instruction":
+            continue
+        unit = {"": 1, "K": 1 << 10, "M": 1 << 20}[amount[2]]
+        count = sum(_length(part) for part in cores.split(",")) if cores else 1
+        seen[int(level), cores or folder] = int(amount[1]) * unit, count
+    kinds: dict[tuple[int, int, int], int] = {}
+    for (number, _), (size_bytes, sharing) in seen.items():
+        key = number, size_bytes, sharing
+        kinds[key] = kinds.get(key, 0) + 1
+    return tuple(Cache(*kind, count) for kind, count in sorted(kinds.items()))
+
+
+def _length(cores: str) -> int:
+    """The number of cores in "3" or "0-3"."""
+    found = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", cores.strip())
+    return 1 if found is None else max(int(found[2] or found[1]) - int(found[1]) + 1, 1)
+
+
+# -- The file.
+
+
+def write_calibration(calibration: Calibration, path: PathLike) -> None:
+    """Write a calibration; `UsageError` for a path that cannot be written."""
+    import json
+
+    with atomic_write(path) as file:
+        file.write(json.dumps(calibration.to_json(), indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def read_calibration(path: PathLike) -> Calibration:
+    """Read the file of a calibration.
+
+    Raises `MissingFileError`, `VersionError` for a schema that is not known, and `FormatError` with
+    the member of the JSON for a file that is damaged or another.
+    """
+    source = open_source(path, "calibration")
+    if source.size > _MOST_BYTES:
+        raise FormatError(
+            f"not a valid calibration: {source.size:,} bytes are too many", path=source.path
+        )
+    return parse_calibration(bytes(source.buffer), source.path)
+
+
+def parse_calibration(data: bytes, path: str | None = None) -> Calibration:
+    """Parse the bytes of a calibration that were read from `path`; raises as
+    `read_calibration`."""
+    with reading("calibration", path):
+        top = _Member(parse_json(data), "")
+        schema = top.get("schema").text()
+        if schema != SCHEMA:
+            family = SCHEMA.partition("/")[0]
+            if schema.partition("/")[0] != family:
+                raise FormatError(
+                    f"not a calibration: its schema is {schema!r:.80}",
+                    hint="make one with: etscope calibrate",
+                )
+            raise VersionError(
+                f"a calibration of schema {schema!r:.80}: this version of etscope reads {SCHEMA}",
+                hint="measure again with this version: etscope calibrate",
+            )
+        device = top.get("device")
+        conditions = top.optional("conditions")
+        calibration = Calibration(
+            device=CalibratedDevice(
+                **{
+                    name: device.text_or_empty(name)
+                    for name in ("name", "cpu", "architecture", "system")
+                },
+                cores=device.count_or_none("cores"),
+                caches=tuple(
+                    Cache(*(one.get(field.name).count() for field in fields(Cache)))
+                    for one in device.entries("caches")
+                ),
+            ),
+            runner=top.get("runner").text(),
+            etscope=top.text_or_empty("etscope"),
+            executorch=top.text_or_empty("executorch") or None,
+            measured_at=top.get("measured_at").time(),
+            all_peaks=tuple(
+                sorted((_peaks(one) for one in top.entries("peaks")), key=lambda p: p.threads or 0)
+            ),
+            before=_conditions(conditions, "before"),
+            after=_conditions(conditions, "after"),
+            marks=tuple(mark.text() for mark in top.entries("marks")),
+            path=path,
+        )
+        if not calibration.all_peaks:
+            raise FormatError("the calibration has no peaks", member="peaks")
+    return calibration
+
+
+def _peaks(given: _Member) -> Peaks:
+    return Peaks(
+        threads=given.count_or_none("threads"),
+        gemm=tuple(
+            GemmPoint(
+                dtype=one.get("dtype").text(DTYPES),
+                m=one.get("m").count(),
+                k=one.get("k").count(),
+                n=one.get("n").count(),
+                flop_per_s=one.get("flop_per_s").estimate(),
+            )
+            for one in given.entries("gemm")
+        ),
+        memory=tuple(
+            MemoryPoint(
+                working_set_bytes=one.get("working_set_bytes").count(),
+                bytes_per_s=one.get("bytes_per_s").estimate(),
+            )
+            for one in given.entries("memory")
+        ),
+        dispatch=given.estimate_or_none("dispatch_ns"),
+        delegate_call=given.estimate_or_none("delegate_call_ns"),
+    )
+
+
+def _conditions(both: _Member | None, when: str) -> Conditions | None:
+    given = None if both is None else both.optional(when)
+    if given is None:
+        return None
+    virtual = given.optional("virtual")
+    return Conditions(
+        at=given.get("at").number(),
+        temperature_c=given.number_or_none("temperature_c"),
+        sensor=given.text_or_empty("sensor"),
+        battery_percent=given.number_or_none("battery_percent"),
+        battery_status=given.text_or_empty("battery_status"),
+        load=given.number_or_none("load"),
+        cores=given.count_or_none("cores"),
+        memory_available_bytes=given.count_or_none("memory_available_bytes"),
+        memory_bytes=given.count_or_none("memory_bytes"),
+        cpus=given.text_or_empty("cpus"),
+        cpu=given.text_or_empty("cpu"),
+        governors=tuple(one.text() for one in given.entries("governors")),
+        frequencies_mhz=tuple(one.number() for one in given.entries("frequencies_mhz")),
+        virtual=virtual is not None and virtual.value is True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A value of the JSON, and where it stands: "peaks[0].gemm[2].m". What it is not raises
+    `FormatError`."""
+
+    value: Any
+    where: str
+
+    def wrong(self, expected: str) -> FormatError:
+        return FormatError(f"expected {expected}, found {self.value!r:.60}", member=self.where)
+
+    def get(self, name: str) -> _Member:
+        found = self.optional(name)
+        if found is None:
+            raise FormatError(f"{name!r} is missing", member=self.where or None)
+        return found
+
+    def optional(self, name: str) -> _Member | None:
+        if not isinstance(self.value, dict):
+            raise self.wrong("an object")
+        value = self.value.get(name)
+        where = f"{self.where}.{name}" if self.where else name
+        return None if value is None else _Member(value, where)
+
+    def entries(self, name: str) -> list[_Member]:
+        given = self.optional(name)
+        if given is None:
+            return []
+        if not isinstance(given.value, list):
+            raise given.wrong("an array")
+        if len(given.value) > _MOST_ENTRIES:
+            raise FormatError(f"{len(given.value):,} entries are too many", member=given.where)
+        return [_Member(one, f"{given.where}[{index}]") for index, one in enumerate(given.value)]
+
+    def text(self, allowed: Sequence[str] = ()) -> str:
+        if not isinstance(self.value, str) or (allowed and self.value not in allowed):
+            raise self.wrong(f"one of {', '.join(allowed)}" if allowed else "text")
+        return self.value
+
+    def text_or_empty(self, name: str) -> str:
+        found = self.optional(name)
+        return "" if found is None else found.text()
+
+    def number(self) -> float:
+        is_number = isinstance(self.value, (int, float)) and not isinstance(self.value, bool)
+        if not is_number or not math.isfinite(self.value):
+            raise self.wrong("a number")
+        return float(self.value)
+
+    def number_or_none(self, name: str) -> float | None:
+        found = self.optional(name)
+        return None if found is None else found.number()
+
+    def positive(self) -> float:
+        if self.number() <= 0:
+            raise self.wrong("a number above 0")
+        return float(self.value)
+
+    def count(self) -> int:
+        if not isinstance(self.value, int) or isinstance(self.value, bool) or self.value < 1:
+            raise self.wrong("a whole number above 0")
+        return self.value
+
+    def count_or_none(self, name: str) -> int | None:
+        found = self.optional(name)
+        return None if found is None else found.count()
+
+    def time(self) -> datetime:
+        try:
+            found = datetime.fromisoformat(re.sub("Z$", "+00:00", self.text()))
+        except ValueError as error:
+            raise self.wrong("an ISO 8601 time") from error
+        return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+    def estimate(self) -> Estimate:
+        median, low, high = (self.get(name).positive() for name in ("median", "low", "high"))
+        if not low <= median <= high:
+            raise self.wrong("a median between low and high")
+        return Estimate(median, low, high, self.get("rounds").count())
+
+    def estimate_or_none(self, name: str) -> Estimate | None:
+        found = self.optional(name)
+        return None if found is None else found.estimate()
+
+
+# -- Where calibrations are kept.
+
+
+def calibrations_folder() -> Path:
+    """Return the folder where `etscope calibrate` keeps those of each machine, in the user's cache
+    folder."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "etscope" / "calibrations"
+
+
+def keep_calibration(calibration: Calibration) -> Path:
+    """Write a calibration to the folder of those that are found without an option, in the place of
+    an earlier one of the same machine, runner and version; return its path."""
+    device = calibration.device
+    cores = f"{device.cores} cores" if device.cores else ""
+    parts = (device.name, device.cpu, cores, calibration.runner, calibration.executorch or "")
+    words = (re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-.")[:60] for part in parts)
+    name = "-".join(filter(None, words))
+    path = make_folder(calibrations_folder()) / f"{name}.json"
+    write_calibration(calibration, path)
+    return path
+
+
+def find_calibration(run: SavedRun | None = None) -> Calibration | None:
+    """Find the calibration for the machine of a saved run, or for this machine if `run` is None or
+    is of this machine.
+
+    It is the file that `$ETSCOPE_CALIBRATION` names, none if that is empty; else the one that the
+    lab kept beside the run.json; else, of those that were kept for a machine with the same CPU and
+    number of cores, that of the lab's device of the run, the one with the fewest mismatches, the
+    newest. None if there is none, or if the CPU of the run is not known.
+
+    Raises as `read_calibration` for the first two; files of the folder that cannot be read are
+    passed over.
+    """
+    named = os.environ.get(VARIABLE)
+    if named is not None:
+        return read_calibration(named) if named else None
+    if run is not None and run.path is not None:
+        beside = Path(run.path).with_name(CALIBRATION_JSON)
+        if beside.is_file():
+            return read_calibration(beside)
+    conditions = conditions_here() if run is None else run.conditions
+    cpu = conditions.cpu if conditions is not None else ""
+    if run is not None and not cpu:
+        cpu = _cpu_of_lab(run)
+    if not cpu:
+        return None
+    found = []
+    for path in sorted(calibrations_folder().glob("*.json"))[:_MOST_FILES]:
+        try:
+            calibration = read_calibration(path)
+        except EtscopeError:  # of a later version, for example
+            continue
+        if calibration.is_of_machine(cpu, conditions.cores if conditions is not None else None):
+            found.append(calibration)
+
+    def fit(calibration: Calibration) -> tuple[bool, int, datetime]:
+        differences = 0 if run is None else len(calibration.mismatch_with(run))
+        named = run is not None and calibration.device.name == run.text("device")
+        return named, -differences, calibration.measured_at
+
+    return max(found, key=fit, default=None)

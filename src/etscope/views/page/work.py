@@ -1,0 +1,92 @@
+"""The work of a graph's nodes for the page, as measures that colour them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from etscope.analysis.graphs.node_work import node_work
+from etscope.analysis.profile.profile import Row
+from etscope.analysis.work.limits import ProfileLimits
+from etscope.model.table import Column, Kind
+from etscope.views.page.elements import Json
+from etscope.views.page.graphs import GroupValues, ShownGraph, measure_document
+
+_TITLES = {"flops": "FLOPs", "moved_bytes": "bytes read and written"}
+
+
+def work_measures(
+    shown: ShownGraph, document: Json, limits: ProfileLimits | None, rows: Sequence[Row]
+) -> list[Json]:
+    """Return the `Measure`s of the work of a graph's nodes: FLOPs, bytes, FLOPs for each byte; with
+    a calibration, the share of the peak.
+
+    document: of the graph. limits, rows: of its method, if it ran.
+    """
+    groups = document["groups"]
+    group_of = [node["group"] for node in document["nodes"]]
+    work_of = node_work(shown.view.linked)
+    works = [work_of(placed.node) for placed in shown.view.nodes]
+    calls = [placed.call for placed in shown.view.nodes]
+    inside = {
+        number: shown.index[call]
+        for number, call in enumerate(calls)
+        if call is not None and works[shown.index[call]].known_flops
+    }
+    in_groups = GroupValues(groups, group_of, inside)
+    found: list[Json] = []
+    sums: dict[str, list[Any]] = {}
+    numbers: dict[str, list[Any]] = {
+        "flops": [work.known_flops or None for work in works],  # what only moves data has none
+        "moved_bytes": [work.known_bytes or None for work in works],
+    }
+    for name, values in numbers.items():
+        if not any(values):
+            continue
+        sums[name] = in_groups.combined(values, operator.add)
+        kind = Kind.COUNT if name == "flops" else Kind.BYTES
+        column = Column(name, kind, None if name == "flops" else "B", title=_TITLES[name])
+        found.append(measure_document(column, values, sums[name]))
+    if len(sums) == 2:
+        ratios = [
+            [_ratio(*pair) for pair in zip(*pairs, strict=True)]
+            for pairs in (numbers.values(), sums.values())
+        ]
+        column = Column("intensity", Kind.FLOAT, title="FLOPs for each byte")
+        found.append(measure_document(column, *ratios))
+    if limits is not None and limits.peaks is not None:
+        found += _peak(shown, limits, rows, GroupValues(groups, group_of))
+    return found
+
+
+def _peak(
+    shown: ShownGraph, limits: ProfileLimits, rows: Sequence[Row], in_groups: GroupValues
+) -> list[Json]:
+    """The share of the peak of each node: of the row that it has most time in. A row of several
+    nodes counts at the first of them for the groups around it."""
+    size = len(shown.view.nodes)
+    shares: list[Any] = [None] * size
+    longest = [0.0] * size
+    roofs: list[Any] = [None] * size
+    times: list[Any] = [None] * size
+    for row, nodes in zip(rows, shown.rows(rows), strict=True):
+        one = limits.of([row]) if nodes and row.kind != "unaccounted" else None
+        if one is None or one.share is None:
+            continue
+        for number in nodes:
+            if one.ns > longest[number]:
+                shares[number], longest[number] = one.share, one.ns
+        first = nodes[0]
+        roofs[first] = (roofs[first] or 0.0) + (one.roof_ns or 0.0)
+        times[first] = (times[first] or 0.0) + one.ns
+    if not any(share is not None for share in shares):
+        return []
+    of_groups = zip(*(in_groups.combined(one, operator.add) for one in (roofs, times)), strict=True)
+    column = Column("peak", Kind.SHARE, title="share of the peak")
+    measure = measure_document(column, shares, [_ratio(*pair) for pair in of_groups])
+    return [{**measure, "largerIsWorse": False}]
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None

@@ -1,0 +1,36 @@
+"""The page of findings has a section for each rule of `etscope explain`, and for nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from etscope.analysis.explain.rules import rules
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
+
+
+def sections() -> dict[str, str]:
+    """The text of each section, by its heading."""
+    _, *parts = re.split(r"^## (.+)\n", PAGE.read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_each_rule_has_a_section() -> None:
+    assert sorted(sections()) == sorted(rules())
+
+
+def test_each_section_has_an_example() -> None:
+    for name, text in sections().items():
+        (example,) = re.findall(r"```text\n(.+?)```", text, flags=re.DOTALL)
+        assert "To do: " in example, name
+        assert re.search(r"\(<?\d[\d.]*%\)", example), f"{name}: no number of a run"
+
+
+def test_rules_are_called_as_their_modules() -> None:
+    for name, rule in rules().items():
+        assert name == rule.name
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)
+        module = rule.find.__module__.rpartition(".")[2]
+        assert module == name.replace("-", "_")
+        assert rule.title and not rule.title.endswith(".")

@@ -1,0 +1,164 @@
+"""The page of rooflines, of real runs: its dots, table, selection and keys."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etscope.formats.calibration import write_calibration
+from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.views.page import document_of, page_html
+from tests.support.artifacts import artifacts
+from tests.support.browser.chromium import screenshot
+from tests.support.calibrations import calibration
+
+
+def document_with(name: str, peaks: Path | None) -> dict[str, Any]:
+    files = artifacts(name)
+    assert files.etrecord is not None
+    runs = runs_of_files([files.etdump, files.etrecord, files.pte])
+    options = ReportOptions(numerics=False, calibration=peaks)
+    return document_of(list(report_inputs(runs, options)))
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    peaks = tmp_path_factory.mktemp("peaks") / "peaks.json"
+    write_calibration(calibration(), peaks)
+    return document_with("cnn_portable", peaks)
+
+
+@pytest.fixture(scope="module")
+def report(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(page_html(document))
+    return path.as_uri()
+
+
+def opened(page: Any, report: str, rest: str = "") -> Any:
+    page.goto(f"{report}#run0/roofline/0{rest}")
+    page.wait_for_selector('[data-testid="roofline-plot"] [data-dot]')
+    return page
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [800, 1280])
+def test_it_fits_the_window(page: Any, report: str, width: int, theme: str) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=theme)
+    opened(page, report, "/row-0-3")
+    page.wait_for_timeout(300)
+    screenshot(page, f"roofline-{width}-{theme}")
+    assert page.evaluate(
+        """() => {
+             const view = document.querySelector('[data-testid="roofline"]');
+             const plot = view.querySelector('svg').getBoundingClientRect();
+             const place = view.getBoundingClientRect();
+             return view.scrollWidth <= view.clientWidth + 1 && plot.right <= place.right + 1;
+           }"""
+    )
+    assert page.failures == []
+
+
+def test_dots_and_table_have_the_numbers_of_the_document(
+    page: Any, report: str, document: dict[str, Any]
+) -> None:
+    run = document["runs"][0]
+    points = run["roofline"]["methods"][0]
+    opened(page, report)
+    drawn = page.locator("[data-dot]").evaluate_all("all => all.map(one => +one.dataset.dot)")
+    placed = [
+        at
+        for at, place in enumerate(points["place"])
+        if run["roofline"]["places"][place] in ("computes", "moves data")
+    ]
+    assert sorted(drawn) == placed and len(placed) > 5
+    # Both axes are logarithmic: equal ratios of the numbers are equal distances.
+    dots = {
+        int(one["at"]): (one["x"], one["y"])
+        for one in page.locator("circle[data-dot]").evaluate_all(
+            "all => all.map(one => ({at: one.dataset.dot, x: +one.getAttribute('cx'), "
+            "y: +one.getAttribute('cy')}))"
+        )
+    }
+    ratio = {
+        at: (
+            math.log10(points["flops"][at] / points["bytes"][at]),
+            math.log10(points["flops"][at] / points["ns"][at]),
+        )
+        for at in dots
+    }
+    low, high = min(dots, key=lambda at: ratio[at]), max(dots, key=lambda at: ratio[at])
+    for axis in (0, 1):
+        ends = ratio[low][axis], ratio[high][axis]
+        pixels = dots[low][axis], dots[high][axis]
+        scale = (pixels[1] - pixels[0]) / (ends[1] - ends[0])
+        for at, place in dots.items():
+            assert place[axis] == pytest.approx(
+                pixels[0] + scale * (ratio[at][axis] - ends[0]), abs=0.5
+            )
+    names = page.locator("[data-ceiling]").evaluate_all("all => all.map(o => o.dataset.ceiling)")
+    assert names == ["L1", "memory", "float32", "8da4w", "int8"]
+    assert "100.0% of the time" in page.locator('[data-testid="roofline-count"]').inner_text()
+    assert page.failures == []
+
+
+def test_a_click_and_the_keys_select_the_operator(page: Any, report: str) -> None:
+    opened(page, report)
+    box = page.locator('[data-dot="0"]').bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_selector(".dot-mark")
+    assert "/row-0-" in page.url
+    first = page.url
+    chosen = page.wait_for_selector('[data-testid="roofline-table"] [aria-selected="true"]')
+    assert chosen.inner_text()
+    # The list: j goes to the next row; the other tabs show the same operator.
+    page.keyboard.press("j")
+    page.wait_for_function("url => location.href !== url", arg=first)
+    selected = page.url.split("/row-0-")[1].split("?")[0]
+    page.click('[data-testid="tab-events"]')
+    page.wait_for_selector('[data-testid="instructions-table"] [aria-selected="true"]')
+    assert f"/row-0-{selected}" in page.url
+    # The picture: arrow keys go from dot to dot, Enter selects.
+    page.click('[data-testid="tab-roofline"]')
+    page.focus('[data-testid="roofline-plot"]')
+    page.keyboard.press("End")
+    text = page.wait_for_selector('[data-testid="roofline-point"]').inner_text()
+    assert "FLOP/byte" in text and "GFLOP/s" in text and "of the peak" in text
+    page.keyboard.press("Enter")
+    page.wait_for_function("row => !location.href.includes('/row-0-' + row)", arg=selected)
+    assert page.failures == []
+
+
+def test_groups_filter_and_what_the_address_keeps(page: Any, report: str) -> None:
+    opened(page, report)
+    each = page.locator("[data-dot]").count()
+    page.click('[data-testid="roofline-by"] [data-key="module"]')
+    page.wait_for_function(
+        "each => document.querySelectorAll('[data-dot]').length < each", arg=each
+    )
+    grouped = page.locator("[data-dot]").count()
+    assert grouped > 2
+    page.locator('[data-dot="0"]').first.hover()
+    assert page.wait_for_selector('[data-testid="roofline-point"] b').inner_text()
+    page.reload()
+    page.wait_for_selector('[data-testid="roofline-by"] [data-key="module"][aria-pressed="true"]')
+    page.fill('[data-testid="filter"]', "share>10%")
+    page.wait_for_function(
+        "grouped => document.querySelectorAll('[data-dot]').length < grouped", arg=grouped
+    )
+    assert " of " in page.locator('[data-testid="roofline-count"]').inner_text()
+    assert page.failures == []
+
+
+def test_without_a_calibration_it_says_how_to_get_ceilings(page: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(page_html(document_with("cnn_xnnpack", None)))
+    opened(page, path.as_uri())
+    assert page.locator("[data-ceiling]").count() == 0
+    assert "etscope calibrate" in page.locator('[data-testid="roofline-notes"]').inner_text()
+    assert "XnnpackBackend" in page.locator('[data-testid="roofline-legend"]').inner_text()
+    assert page.failures == []

@@ -1,0 +1,517 @@
+"""Rules that look at times, work and the machine: on events of real programs, with times and
+conditions as each case wants them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from etscope.analysis.explain.explain import explain
+from etscope.analysis.explain.facts import Facts
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.formats.calibration import (
+    CalibratedDevice,
+    Calibration,
+    Estimate,
+    GemmPoint,
+    MemoryPoint,
+    Peaks,
+)
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.generation import DECODE
+from etscope.formats.program.pte import read_pte
+from etscope.model.finding import Finding, Severity, Sureness
+from etscope.units import TimeScale
+from tests.support.artifacts import artifacts
+from tests.support.timed_dumps import generated_dump, timed_dump
+
+MS = Scale(TimeScale.NS, TimeScale.MS)
+
+
+def facts(
+    folder: Path,
+    name: str,
+    saved: Mapping[str, Any] | None = None,
+    calibration: Calibration | None = None,
+    **times: Any,
+) -> Facts:
+    """The facts of runs of an artefact. saved: the content of run.json, None for no run.json.
+    times: of `timed_dump`."""
+    timed_dump(events_of(name), folder / "run.etdp", **{"first": 1.0, **times})
+    return opened(folder, name, saved, calibration)[0]
+
+
+def events_of(name: str) -> Path:
+    """A dump of the artefact's program, of times alone if there is one."""
+    made = artifacts(name)
+    found = made.etdump_timing or made.etdump
+    assert found is not None
+    return found
+
+
+def opened(
+    folder: Path, name: str, saved: Mapping[str, Any] | None, calibration: Calibration | None
+) -> list[Facts]:
+    made = artifacts(name)
+    if saved is not None:
+        (folder / "run.json").write_text(json.dumps(saved))
+    trace = Trace(
+        read_etdump(folder / "run.etdp"),
+        record=read_etrecord(str(made.etrecord)),
+        program=read_pte(made.pte),
+    )
+    return [Facts(trace, profile, MS, calibration) for profile in trace.profiles()]
+
+
+def only(found: Facts, rule: str) -> Finding:
+    """The finding of a rule, which is one."""
+    (one,) = explain(found, 0.0, [rule])
+    assert one.kind == rule
+    assert one.explanation is not None
+    assert one.explanation.evidence
+    return one
+
+
+def none(found: Facts, rule: str) -> bool:
+    return explain(found, 0.0, [rule]) == ()
+
+
+def words(finding: Finding) -> str:
+    explained = finding.explanation
+    assert explained is not None
+    remedies = [one.text for one in explained.remedies]
+    return " ".join([finding.sentence, *explained.evidence, *remedies])
+
+
+def changes(finding: Finding) -> list[tuple[str | None, dict[str, Any]]]:
+    assert finding.explanation is not None
+    return [(one.change, dict(one.arguments)) for one in finding.explanation.remedies]
+
+
+def estimate(value: float) -> Estimate:
+    return Estimate(value, value, value, 5)
+
+
+def calibrated(
+    flops: float = 1e11, bandwidth: float = 1e10, dispatch: float = 100.0, call: float = 1000.0
+) -> Calibration:
+    """A calibration of a machine with these peaks, per second and in ns."""
+    peaks = Peaks(
+        2,
+        (GemmPoint("float32", 256, 256, 256, estimate(flops)),),
+        (MemoryPoint(1 << 16, estimate(bandwidth)),),
+        estimate(dispatch),
+        estimate(call),
+    )
+    now = datetime(2026, 5, 1, tzinfo=timezone.utc)
+    return Calibration(CalibratedDevice("it"), "native", "1.4.0", "1.5.1", now, (peaks,))
+
+
+def conditions(**more: Any) -> dict[str, Any]:
+    return {"cpus": "0-1", "cores": 2, "governors": [], "load": 0.1, **more}
+
+
+def latencies(load: int, first: int, later: int, traced: int | None = None) -> list[dict[str, Any]]:
+    one = {"method": "forward", "case": None, "load_ns": load, "first_ns": first}
+    found = [{**one, "traced": None, "samples_ns": [later] * 5}]
+    if traced is not None:
+        found.append({**one, "traced": "times", "samples_ns": [traced] * 5})
+    return found
+
+
+# -- portable-kernels
+
+
+def test_convolutions_of_the_package_run_on_portable_kernels(tmp_path: Path) -> None:
+    saved = {"runner": "python"}
+    one = only(facts(tmp_path, "cnn_portable", saved), "portable-kernels")
+    assert one.explanation is not None
+    assert one.explanation.sureness is Sureness.LIKELY
+    assert {site.name for site in one.explanation.sites} <= {"convolution.out", "addmm.out"}
+    assert "have no optimised one" in words(one)
+    assert ("backend", {"backend": "xnnpack"}) in changes(one)
+    assert one.quantity is not None
+    assert one.explanation.low is not None
+    assert one.explanation.high is not None
+    assert one.explanation.low <= one.quantity.value <= one.explanation.high
+
+
+def test_products_of_an_unknown_runner_may_be_linked_otherwise(tmp_path: Path) -> None:
+    found = facts(tmp_path, "transformer_portable")
+    one = only(found, "portable-kernels")
+    assert one.explanation is not None
+    assert one.explanation.sureness is Sureness.POSSIBLE
+    assert "Which kernels the runner was linked with is not known" in words(one)
+    assert "preserve_ops=[torch.ops.aten.linear.default]" in words(one)
+    products = {site.name for site in one.explanation.sites}
+    has_optimised = bool(products & {"mm.out", "bmm.out"})
+    assert (("kernels", {"library": "optimized"}) in changes(one)) == has_optimised
+
+
+def test_a_product_that_reaches_the_peak_is_on_no_portable_kernel(tmp_path: Path) -> None:
+    slow_machine = calibrated(flops=1e8)
+    assert none(facts(tmp_path, "cnn_portable", None, slow_machine), "portable-kernels")
+    assert none(facts(tmp_path, "cnn_xnnpack"), "portable-kernels")
+
+
+# -- first-run
+
+
+def test_the_first_run_of_a_dump_that_nothing_warmed(tmp_path: Path) -> None:
+    one = only(long_first(facts(tmp_path, "cnn_xnnpack")), "first-run")
+    assert one.severity is Severity.PROBLEM
+    assert one.quantity is not None
+    assert one.quantity.share == pytest.approx(0.8, abs=0.03)  # of the first run
+    assert "all averages hold it" in one.sentence
+    assert one.explanation is not None
+    assert one.explanation.sites
+
+
+def test_the_first_execution_before_the_dump(tmp_path: Path) -> None:
+    saved = {"runner": "python", "latencies": latencies(30_000_000, 9_000_000, 1_000_000)}
+    one = only(facts(tmp_path, "cnn_xnnpack", saved), "first-run")
+    assert one.severity is Severity.FACT
+    assert one.quantity is not None
+    assert one.quantity.value == pytest.approx(8.0)
+    assert one.sentence.startswith("8 ms (88.9%) of the first execution are more than")
+    assert "as long as 30 later runs: there XNNPACK packs its weights" in words(one)
+    assert "weight_cache_enabled" in words(one)
+
+
+@pytest.mark.parametrize(
+    "first", [1_200_000, 1_900_000], ids=["hardly longer", "less than a millisecond"]
+)
+def test_a_first_execution_that_nobody_notices(tmp_path: Path, first: int) -> None:
+    saved = {"latencies": latencies(30_000_000, first, 1_000_000)}
+    assert none(facts(tmp_path, "cnn_xnnpack", saved), "first-run")
+
+
+def test_a_slow_run_after_a_warm_up_is_no_first_one(tmp_path: Path) -> None:
+    call = {"method": "forward", "iterations": 60, "warmup": 3, "inputs_from": None}
+    found = long_first(facts(tmp_path, "cnn_xnnpack", {"calls": [call]}))
+    assert none(found, "first-run")
+    assert "The first run took" in only(found, "unsteady").sentence
+
+
+# -- threads
+
+
+def test_more_threads_than_cores(tmp_path: Path) -> None:
+    saved = {"threads": 8, "conditions": conditions()}
+    one = only(facts(tmp_path, "cnn_xnnpack", saved), "threads")
+    assert "8 threads share 2 cores" in one.sentence
+    assert one.severity is Severity.COST
+    assert one.explanation is not None
+    assert one.explanation.sureness is Sureness.LIKELY
+    assert changes(one) == [("threads", {"threads": 2})]
+
+
+def test_threads_for_operators_of_some_microseconds_are_possible_only(tmp_path: Path) -> None:
+    saved = {"threads": 2, "conditions": conditions()}
+    one = only(facts(tmp_path, "cnn_xnnpack", saved), "threads")
+    assert one.severity is Severity.FACT
+    assert one.explanation is not None
+    assert one.explanation.sureness is Sureness.POSSIBLE
+    assert changes(one) == [("threads", {"threads": 1})]
+
+
+def test_one_thread_for_large_operators(tmp_path: Path) -> None:
+    saved = {"threads": 1, "conditions": conditions(cpus="0-3", cores=4)}
+    one = only(facts(tmp_path, "bert_rows_xnnpack", saved, runs=5), "threads")
+    assert "3 cores could help" in one.sentence
+    assert "GFLOP/s" in words(one)
+    assert changes(one) == [("threads", {"threads": 4})]
+
+
+@pytest.mark.parametrize(
+    ("name", "saved"),
+    [
+        ("cnn_xnnpack", None),
+        ("cnn_xnnpack", {"threads": 1, "conditions": conditions(cpus="0", cores=2)}),
+        ("cnn_xnnpack", {"threads": 1, "conditions": conditions()}),  # its operators are small
+        ("bert_rows_xnnpack", {"threads": 2, "conditions": conditions()}),
+        ("cnn_portable", {"threads": 8, "conditions": conditions()}),
+    ],
+    ids=["not known", "one of one", "one for small", "two for large", "portable kernels"],
+)
+def test_threads_that_fit(tmp_path: Path, name: str, saved: Mapping[str, Any] | None) -> None:
+    assert none(facts(tmp_path, name, saved, runs=5), "threads")
+
+
+# -- unsteady
+
+
+def test_steady_runs_are_no_problem(tmp_path: Path) -> None:
+    assert none(facts(tmp_path, "cnn_portable", {"conditions": conditions()}), "unsteady")
+
+
+def test_a_drift_of_all_operators_is_the_machine(tmp_path: Path) -> None:
+    found = facts(tmp_path, "cnn_portable", {"conditions": conditions(governors=["powersave"])})
+    drifted = slowed(found, np.where(np.arange(61) < 30, 1.0, 1.3))
+    one = only(drifted, "unsteady")
+    assert one.severity is Severity.PROBLEM
+    assert "Runs get slower" in one.sentence
+    assert "governor powersave" in one.sentence
+    assert "it is the machine, not the model" in words(one)
+    assert "cpupower frequency-set -g performance" in words(one)
+
+
+def test_two_speeds_of_one_operator_are_not_the_machine(tmp_path: Path) -> None:
+    found = facts(tmp_path, "cnn_portable", {"conditions": conditions(load=3.0)})
+    factors = np.where(np.arange(len(found.profile.runs)) % 2, 2.0, 1.0)
+    one = only(slowed(found, factors, only_longest=True), "unsteady")
+    assert "two speeds" in one.sentence
+    assert "not the model" not in words(one)
+    assert "the load was 3.00 on 2 cores" in words(one)
+
+
+def long_first(found: Facts) -> Facts:
+    """The facts with a first run that takes five times as long."""
+    return slowed(found, np.where(np.arange(len(found.profile.runs)) == 0, 5.0, 1.0))
+
+
+def slowed(found: Facts, factors: Any, only_longest: bool = False) -> Facts:
+    """The facts with the times of each run by a factor: of all rows, or of the longest alone."""
+    profile = found.profile
+    longest = max(profile.rows, key=lambda row: int(row.ticks.sum()))
+    rows, more = [], np.zeros(len(factors))
+    for row in profile.rows:
+        ticks = row.ticks
+        if not only_longest or row is longest:
+            ticks = (row.ticks * factors).astype(np.int64)
+        if row.depth == 0:
+            more = more + (ticks - row.ticks)
+        rows.append(replace(row, ticks=ticks))
+    total = profile.total + more.astype(np.int64)
+    return replace(found, profile=replace(profile, rows=tuple(rows), total=total))
+
+
+# -- small-operators
+
+
+def test_kernels_with_next_to_nothing_to_do(tmp_path: Path) -> None:
+    found = facts(tmp_path, "recurrent_xnnpack", None, calibrated(dispatch=2000.0))
+    one = only(found, "small-operators")
+    assert "kernels have so little to do" in one.sentence
+    assert "a kernel takes 2 us by the calibration" in words(one)
+    assert "a loop, which export writes out" in words(one)
+    assert one.explanation is not None
+    assert one.explanation.sites
+    assert one.quantity is not None
+    assert one.explanation.low is not None
+    assert one.explanation.high is not None
+    assert one.explanation.low <= one.quantity.value <= one.explanation.high
+
+
+def test_the_cost_of_calls_by_a_calibration(tmp_path: Path) -> None:
+    found = facts(tmp_path, "transformer", None, calibrated(dispatch=1e-3, call=5000.0))
+    one = only(found, "small-operators")
+    assert "delegate calls have so little to do" in one.sentence
+    assert "takes 5 us by the calibration" in words(one)
+    assert one.quantity is not None
+    calls = int(one.sentence.split()[0])
+    assert one.quantity.value <= calls * 0.005 * 1.001
+
+
+def test_calls_that_have_something_to_do(tmp_path: Path) -> None:
+    assert none(facts(tmp_path, "cnn_portable"), "small-operators")
+    fast_machine = calibrated(dispatch=1e-3, call=1e-3)
+    assert none(facts(tmp_path, "recurrent_xnnpack", None, fast_machine), "small-operators")
+
+
+# -- memory-bound-decode
+
+
+def decode(folder: Path, calibration: Calibration | None, name: str = "llama_generate") -> Facts:
+    generated_dump(events_of(name), folder / "run.etdp", [40] + [1] * 12)
+    every = opened(folder, name, None, calibration)
+    return next(one for one in every if one.profile.phase == DECODE)
+
+
+def waiting(found: Facts, share: float | None) -> Facts:
+    """The facts with so long products of weights that they have most of the time of decode, on a
+    machine of which they reach a share of the bandwidth; of None, on one that is not calibrated."""
+    profile = found.profile
+    products = {
+        id(leaf)
+        for group, leaf in found.time.members
+        if leaf.kind == "delegated" and found.work_of((group, leaf)).traffic.weights
+    }
+    rows, more = [], np.zeros_like(profile.total)
+    for group in profile.instructions:
+        events = [row for row in group.below if id(row) in products]
+        added = np.full_like(profile.total, 1_000_000)
+        for row in (group.head, *group.below):
+            is_longer = row is group.head or id(row) in products
+            parts = len(events) if row is group.head else 1
+            rows.append(replace(row, ticks=row.ticks + parts * added) if is_longer else row)
+        more += len(events) * added
+    longer = replace(found, profile=replace(profile, rows=tuple(rows), total=profile.total + more))
+    if share is None:
+        return longer
+    members = [
+        one
+        for one in longer.time.members
+        if one[1].kind == "delegated" and longer.work_of(one).traffic.weights
+    ]
+    weights = sum(longer.work_of(one).traffic.weights for one in members)
+    rate = weights / longer.time.ticks(members) * 1e9
+    return replace(longer, calibration=calibrated(bandwidth=rate / share))
+
+
+def test_decode_at_the_bandwidth_of_the_machine_waits_for_weights(tmp_path: Path) -> None:
+    found = decode(tmp_path, None)
+    one = only(waiting(found, 0.8), "memory-bound-decode")
+    assert one.explanation is not None
+    assert one.explanation.sureness is Sureness.LIKELY
+    assert "of float32 weights" in words(one)
+    assert "80.0% of the" in words(one)
+    assert ("quantize", {"scheme": "8da4w"}) in changes(one)
+    far = only(waiting(found, 0.3), "memory-bound-decode")
+    assert far.explanation is not None
+    assert far.explanation.sureness is Sureness.POSSIBLE
+    assert none(waiting(found, 0.1), "memory-bound-decode")
+    assert none(waiting(found, None), "memory-bound-decode")  # these weights fit a cache
+
+
+def test_decode_in_which_weights_take_little_time(tmp_path: Path) -> None:
+    assert none(decode(tmp_path, calibrated(bandwidth=1e6)), "memory-bound-decode")
+
+
+def test_decode_with_weights_of_four_bits_has_no_smaller_ones(tmp_path: Path) -> None:
+    found = decode(tmp_path, None, "llama_generate_8da4w")
+    members = [m for m in found.time.members if found.work_of(m).traffic.weights]
+    assert any("8da4w" in dict(found.work_of(one).dtypes) for one in members)
+    assert none(waiting(found, 0.8), "memory-bound-decode")
+
+
+# -- float-weights
+
+
+def test_products_that_take_the_time_may_be_quantised(tmp_path: Path) -> None:
+    one = only(facts(tmp_path, "bert_rows_xnnpack", runs=5), "float-weights")
+    assert one.explanation is not None
+    assert one.explanation.sureness is Sureness.POSSIBLE
+    assert changes(one) == [("quantize", {"scheme": "int8"}), ("quantize", {"scheme": "8da4w"})]
+    assert "FLOPs for each byte" in words(one)
+
+
+def test_what_bounds_products_by_a_calibration(tmp_path: Path) -> None:
+    saved = {"threads": 2}
+    found = facts(tmp_path, "bert_rows_xnnpack", saved, calibrated(flops=1e11), runs=5)
+    one = only(found, "float-weights")
+    assert "by the calibration: they reach" in words(one)
+    unreached = calibrated(flops=1e13, bandwidth=1e13)
+    assert none(facts(tmp_path, "bert_rows_xnnpack", None, unreached, runs=5), "float-weights")
+
+
+@pytest.mark.parametrize("name", ["cnn_xnnpack", "cnn_xnnpack_int8", "cnn_portable"])
+def test_products_that_do_not_limit_the_time(tmp_path: Path, name: str) -> None:
+    assert none(facts(tmp_path, name), "float-weights")
+
+
+# -- whole-caches
+
+
+def test_caches_that_are_copied_in_each_call(tmp_path: Path) -> None:
+    found = decode(tmp_path, None)
+    others = [one.sentence for one in explain(found, 0.0, ["needless-copies"])]
+    assert others
+    assert not any("copied twice" in sentence for sentence in others)  # it is said once
+    one = only(found, "whole-caches")
+    assert one.explanation is not None
+    assert {site.name for site in one.explanation.sites} == {"index_put.out", "copy_"}
+    assert "4 KV caches are copied whole in each call" in one.sentence
+    assert "run_reinplace_pass=True" in words(one)
+
+
+@pytest.mark.parametrize("name", ["cnn_xnnpack", "written_state"])
+def test_state_that_is_no_cache(tmp_path: Path, name: str) -> None:
+    assert none(facts(tmp_path, name), "whole-caches")
+
+
+# -- outside-instructions, delegate-rest
+
+
+def unaccounted(found: Facts, factor: float) -> Facts:
+    """The facts with more time outside of instructions: a factor on all that is inside."""
+    profile = found.profile
+    inside = profile.total - profile.unaccounted
+    total = (inside * factor).astype(np.int64)
+    return replace(found, profile=replace(profile, total=total))
+
+
+def test_time_that_no_instruction_accounts_for(tmp_path: Path) -> None:
+    one = only(unaccounted(facts(tmp_path, "cnn_portable"), 1.5), "outside-instructions")
+    assert one.quantity is not None
+    assert one.quantity.share == pytest.approx(1 / 3, abs=1e-3)
+    assert one.explanation is not None
+    assert one.explanation.sureness is Sureness.POSSIBLE
+
+
+def test_time_outside_of_instructions_is_held_against_a_run_without_tracing(
+    tmp_path: Path,
+) -> None:
+    found = unaccounted(facts(tmp_path, "cnn_portable"), 1.5)
+    traced = int(np.median(found.profile.total))
+    outside = int(np.median(found.profile.unaccounted))
+    cases = {"tracing": traced - outside, "the runtime": traced}
+    for name, without in cases.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        saved = {"latencies": latencies(1, without, without, traced)}
+        again = unaccounted(facts(folder, "cnn_portable", saved), 1.5)
+        if name == "tracing":
+            assert none(again, "outside-instructions")
+        else:
+            one = only(again, "outside-instructions")
+            assert one.explanation is not None
+            assert one.explanation.sureness is Sureness.LIKELY
+            assert "Without tracing the median run takes" in words(one)
+
+
+def test_instructions_that_account_for_the_time(tmp_path: Path) -> None:
+    assert none(facts(tmp_path, "cnn_portable"), "outside-instructions")
+
+
+def test_the_rest_of_delegate_calls_without_what_events_round_off(tmp_path: Path) -> None:
+    one = only(facts(tmp_path, "many_delegates"), "delegate-rest")
+    assert "of 2 delegate calls" in one.sentence
+    assert "of a call is in none of them" in words(one)
+    assert none(facts(tmp_path, "bert_rows_xnnpack", runs=5), "delegate-rest")
+    assert none(facts(tmp_path, "cnn_portable"), "delegate-rest")
+
+
+# -- unknown-work
+
+
+def test_the_share_of_operators_whose_work_is_not_known(tmp_path: Path) -> None:
+    one = only(facts(tmp_path, "many_delegates"), "unknown-work")
+    assert one.severity is Severity.UNKNOWN
+    assert "aten.topk" in one.sentence
+    assert one.quantity is not None
+    assert one.quantity.share is not None
+    assert 0 < one.quantity.share < 1
+
+
+def test_all_work_is_known(tmp_path: Path) -> None:
+    assert none(facts(tmp_path, "cnn_xnnpack"), "unknown-work")
+
+
+# -- without what a rule needs
+
+
+def test_rules_without_record_and_program_say_nothing_of_work(tmp_path: Path) -> None:
+    timed_dump(events_of("cnn_portable"), tmp_path / "run.etdp", first=1.0)
+    (profile,) = (trace := Trace(read_etdump(tmp_path / "run.etdp"))).profiles()
+    kinds: Sequence[str] = [one.kind for one in explain(Facts(trace, profile, MS), 0.0)]
+    assert set(kinds) <= {"not-delegated"}

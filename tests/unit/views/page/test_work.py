@@ -1,0 +1,87 @@
+"""The work of rows and nodes in the report's document."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from etscope.analysis.work.columns import NAMES
+from etscope.formats.calibration import write_calibration
+from etscope.views.page.elements import CHOSEN
+from tests.support.artifacts import artifacts
+from tests.support.calibrations import calibration
+from tests.support.views.page_reports import Json, document_of_files
+
+
+def run_of(name: str, calibrated: Path | None) -> Json:
+    files = artifacts(name)
+    found = document_of_files(
+        files.etdump,
+        files.etrecord,
+        files.pte,
+        **({"calibration": calibrated} if calibrated else {}),
+    )
+    run: Json = found["runs"][0]
+    return run
+
+
+def measures(run: Json, key: str) -> Json:
+    (graph,) = (one for one in run["graphs"] if one["key"] == key)
+    return {one["key"]: {**one, "graph": graph} for one in graph["measures"]}
+
+
+@pytest.fixture
+def peaks(tmp_path: Path) -> Path:
+    write_calibration(calibration(), tmp_path / "peaks.json")
+    return tmp_path / "peaks.json"
+
+
+def test_columns_of_the_work_are_the_readers_choice(peaks: Path) -> None:
+    rows = run_of("cnn_xnnpack", peaks)["methods"][0]["rows"]
+    of_work = [column for column in rows["columns"] if column["name"] in NAMES]
+    assert [column["name"] for column in of_work] == list(NAMES)
+    assert {column["priority"] for column in of_work} == {CHOSEN}
+    assert all(column["priority"] < CHOSEN for column in rows["columns"] if column not in of_work)
+    assert sum(value is not None for value in rows["values"]["peak"]) > 5
+    assert "compute" in rows["values"]["bound"]
+    assert not [note for note in rows["notes"] if "FLOPs" in note or "calibrat" in note]
+
+
+@pytest.mark.parametrize("graph", ["edge/forward", "executed/forward"])
+def test_nodes_and_boxes_have_their_work(peaks: Path, graph: str) -> None:
+    found = measures(run_of("transformer", peaks), graph)
+    flops, moved, intensity, peak = (
+        found[key] for key in ("flops", "moved_bytes", "intensity", "peak")
+    )
+    nodes, groups = flops["graph"]["nodes"], flops["graph"]["groups"]
+    assert not peak["largerIsWorse"]
+    shares = [value for value in peak["nodes"] if value is not None]
+    assert len(shares) > 20 and all(0 <= share < 20 for share in shares)
+    for number, (work, size, ratio) in enumerate(
+        zip(flops["nodes"], moved["nodes"], intensity["nodes"], strict=True)
+    ):
+        if work and size:
+            assert ratio == pytest.approx(work / size), nodes[number]["name"]
+    # A box has the FLOPs of the nodes in it, those inside of a call once.
+    (block,) = (
+        number
+        for number, one in enumerate(groups)
+        if one["kind"] == "module" and one["label"] == "blocks"
+    )
+
+    def is_inside(group: int | None) -> bool:
+        while group is not None and group != block:
+            group = groups[group]["parent"]
+        return group is not None
+
+    inside = [number for number, one in enumerate(nodes) if is_inside(one["group"])]
+    calls = {number for number in inside if nodes[number]["kind"] == "call_function"}
+    assert len(calls) > 50
+    if graph == "edge/forward":
+        assert flops["groups"][block] == sum(flops["nodes"][number] or 0 for number in inside)
+
+
+def test_without_a_calibration_no_node_has_a_share() -> None:
+    found = measures(run_of("cnn_xnnpack", None), "edge/forward")
+    assert {"flops", "moved_bytes", "intensity"} <= set(found) and "peak" not in found
