@@ -341,7 +341,7 @@ def test_work_has_the_share_of_the_peak_and_the_bound(
     monkeypatch.setenv("COLUMNS", str(width))
     files = artifacts("transformer")
     given = [files.etdump, "-r", files.etrecord, "-p", files.pte, "--work"]
-    code, out, _ = run(capsys, "inspect", *given, "--calibration", peaks)
+    code, out, _ = run(capsys, "inspect", *given, "--peaks", peaks)
     head = next(line for line in out.splitlines() if "GFLOP/s" in line)
     assert code == 0 and "peak" in head and "bound" in head
     assert re.search(r"\d% +memory", out) and re.search(r"\d% +compute", out)
@@ -358,7 +358,7 @@ def test_rows_are_selected_by_bound_and_numbers(
 ) -> None:
     files = artifacts("transformer")
     words = ["inspect", files.etdump, "-r", files.etrecord, "-p", files.pte, "-f", "json"]
-    words += ["--calibration", peaks]
+    words += ["--peaks", peaks]
     everything = json.loads(run(capsys, *words)[1])["rows"]
     code, out, _ = run(capsys, *words, "-s", "bound:memory and flops>=5000 and share<50%")
     leaves = [row for row in json.loads(out)["rows"] if row["kind"] in ("kernel", "delegated")]
@@ -406,8 +406,8 @@ def test_the_calibration_of_the_runs_machine_is_found(
         (["--by", "bound"], 4, "need a calibration of the machine of the run"),
         (["--sort", "peak"], 4, "need a calibration"),
         (["-s", "peak>0.1"], 4, "need a calibration"),
-        (["--work", "--calibration", "/nowhere.json"], 2, "calibration file not found"),
-        (["--work", "--calibration", cnn().etrecord], 3, "not a"),
+        (["--work", "--peaks", "/nowhere.json"], 2, "calibration file not found"),
+        (["--work", "--peaks", cnn().etrecord], 3, "not a"),
     ],
 )
 def test_bad_limits(

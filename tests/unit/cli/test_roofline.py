@@ -32,7 +32,7 @@ def arguments(*more: str, record: bool = True, program: bool = True) -> list[str
 def test_a_text_has_operators_places_and_ceilings(
     peaks: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments("--calibration", peaks, "-n", "3")) == 0
+    assert main(arguments("--peaks", peaks, "-n", "3")) == 0
     out = capsys.readouterr().out
     for part in ("roofline", "FLOP/B", "GFLOP/s", "peak", "bound", "Where the time is", "Ceilings"):
         assert part in out
@@ -40,12 +40,12 @@ def test_a_text_has_operators_places_and_ceilings(
 
 
 def test_json_and_csv_have_the_same_rows(peaks: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments("--calibration", peaks, "-f", "json")) == 0
+    assert main(arguments("--peaks", peaks, "-f", "json")) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["schema"] == "etscope.roofline/1"
     (report,) = told["reports"]
     assert set(report["sections"]) == {"operators", "places", "ceilings"}
-    assert main(arguments("--calibration", peaks, "-f", "csv")) == 0
+    assert main(arguments("--peaks", peaks, "-f", "csv")) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     operators = report["sections"]["operators"]
     assert [row["event"] for row in rows] == [row["event"] for row in operators]
@@ -70,7 +70,7 @@ def test_a_picture_beside_the_table(
 ) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / f"roofline.{suffix}"
-    assert main(arguments("--calibration", peaks, "--plot", str(path))) == 0
+    assert main(arguments("--peaks", peaks, "--plot", str(path))) == 0
     assert path.stat().st_size > 5_000
     assert str(path) in capsys.readouterr().err
 
@@ -86,5 +86,5 @@ def test_what_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "backward" in capsys.readouterr().err
     broken = tmp_path / "broken.json"
     broken.write_text('{"schema": "etscope.run/1"}')
-    assert main(arguments("--calibration", str(broken))) == 3
+    assert main(arguments("--peaks", str(broken))) == 3
     assert "calibration" in capsys.readouterr().err

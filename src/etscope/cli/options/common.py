@@ -152,8 +152,8 @@ def choice_option(name: str, words: Iterable[str], help: str) -> _Option:
     return click.option(name, type=click.Choice((first, *others)), default=first, help=help)
 
 
-calibration_option = file_option(
-    "--calibration",
+peaks_option = file_option(
+    "--peaks",
     metavar="JSON",
     help="Peaks that etscope calibrate measured, for shares of the peak and what bounds an "
     "operator. Default: those of the run's machine, if they are kept here.",
@@ -251,12 +251,8 @@ def output_options(
     return as_one_parameter(function, "output", OutputOptions, options, names)
 
 
-def view_options(function: Function, *, of_peaks: bool = True) -> Function:
-    """Add `--by --select --columns --sort --limit --unit --work --calibration`: the parameter
-    `view`.
-
-    of_peaks: False for a command whose `--calibration` is of quantisation.
-    """
+def view_options(function: Function) -> Function:
+    """Add `--by --select --columns --sort --limit --unit --work --peaks`: the parameter `view`."""
     by = click.option(
         "--by",
         metavar="NAME",
@@ -269,11 +265,8 @@ def view_options(function: Function, *, of_peaks: bool = True) -> Function:
         help="Show the FLOPs and bytes of each row, the rates at which they were done, and with a "
         "calibration the share of the peak and what bounds the row.",
     )
-    options = (by, select_option, *TABLE_OPTIONS, work)
-    if of_peaks:
-        return as_one_parameter(function, "view", ViewOptions, (*options, calibration_option))
-    names = {field.name for field in fields(ViewOptions)} - {"calibration"}
-    return as_one_parameter(function, "view", ViewOptions, options, names)
+    options = (by, select_option, *TABLE_OPTIONS, work, peaks_option)
+    return as_one_parameter(function, "view", ViewOptions, options)
 
 
 def as_view(*names: str) -> Callable[[Function], Function]:

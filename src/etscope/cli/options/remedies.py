@@ -78,7 +78,7 @@ class RemedyOptions:
     group_size: int | None
     keep_float: tuple[str, ...]
     passes: tuple[str, ...]
-    calibration_inputs: tuple[str, ...]
+    calibration: tuple[str, ...]
     inputs: str | None
     seed: int
     strict: bool | None
@@ -160,7 +160,7 @@ _OPTIONS = (
     keep_float_option,
     passes_option,
     file_option(
-        "--calibration-inputs",
+        "--calibration",
         metavar="DATA",
         multiple=True,
         help="Inputs to calibrate int8 ranges on: files, or folders of them.",
@@ -217,7 +217,7 @@ def run_remedies(
                 words=options.words,
                 progress=report,
                 quantize=options.quantize or False,
-                calibration=options.calibration_inputs,
+                calibration=options.calibration,
                 **{
                     name: getattr(options, name)
                     for name in (

@@ -161,7 +161,7 @@ class ViewOptions:
     limit: int | None = None
     unit: str | None = None
     work: bool = False
-    calibration: str | None = None
+    peaks: str | None = None
 
     def default_columns(self, tables: Sequence[Table]) -> list[str]:
         """The columns of a text without `--columns`."""
@@ -208,7 +208,7 @@ class ViewOptions:
             "--sort": self.sort,
             "--limit": self.limit,
             "--work": self.work or None,
-            "--calibration": self.calibration,
+            "--peaks": self.peaks,
         }
         other = next((name for name, value in given.items() if value is not None), None)
         if other is not None:
@@ -297,17 +297,17 @@ class ViewOptions:
         from etscope.analysis.work.roofline import given_or_found
         from etscope.errors import MissingDataError
 
-        if not self.shows_work and self.calibration is None and not for_programs:
+        if not self.shows_work and self.peaks is None and not for_programs:
             return [None] * len(profiles)
-        calibration = given_or_found(self.calibration, trace.saved_run)
+        calibration = given_or_found(self.peaks, trace.saved_run)
         if calibration is None and self._needs_calibration:
             raise MissingDataError(
                 "shares of the peak, and bounds, need a calibration of the machine of the run",
-                hint="make one there with: etscope calibrate; or name one with --calibration or in "
+                hint="make one there with: etscope calibrate; or name one with --peaks or in "
                 "$ETSCOPE_CALIBRATION",
             )
         found = [profile_limits(trace, profile, source, calibration) for profile in profiles]
-        if (self.shows_work or self.calibration is not None) and not any(found):
+        if (self.shows_work or self.peaks is not None) and not any(found):
             raise MissingDataError(
                 "the work of what ran is not known",
                 hint="it is told by the record or the program: add --etrecord or --program",

@@ -7,9 +7,9 @@ import click
 from etscope.cli.options.common import (
     ChosenCalls,
     TraceOptions,
-    calibration_option,
     calls_options,
     output_options,
+    peaks_option,
     trace_options,
     unit_option,
 )
@@ -39,7 +39,7 @@ _FAILING = ("problem", "cost")
     type=click.Choice(_FAILING),
     help="Exit with 1 if there is a finding of this severity or a heavier one.",
 )
-@calibration_option
+@peaks_option
 @unit_option
 @remedies_options
 @output_options
@@ -50,7 +50,7 @@ def command(
     only: tuple[str, ...],
     least: float,
     fail_on: str | None,
-    calibration: str | None,
+    peaks: str | None,
     unit: str | None,
     remedies: RemedyOptions,
     output: OutputOptions,
@@ -83,12 +83,12 @@ def command(
         )
     remedies.check_unused()
     trace = calls.of(files.open())
-    peaks = given_or_found(calibration, trace.saved_run)
+    calibration = given_or_found(peaks, trace.saved_run)
     scale, share = time_scale(files.source_unit, unit), least / 100
     found = [
         (facts, explain(facts, share, only))
         for profile in chosen_profiles(trace, method)
-        for facts in [Facts(trace, profile, scale, peaks)]
+        for facts in [Facts(trace, profile, scale, calibration)]
     ]
     tables = [explanation_table(facts, findings, files.named, share) for facts, findings in found]
     output.write_tables(tables, default=("finding", "time", "share", "low", "high", "sureness"))

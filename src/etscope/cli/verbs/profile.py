@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import warnings
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from etscope.cli.verbs.export import ExportCommand, export_options, exported
 @click.argument("model", metavar="MODEL")
 @export_options
 @run_options(inputs=False)
-@partial(view_options, of_peaks=False)
+@view_options
 @output_options
 def command(
     model: str, options: RunArguments, view: ViewOptions, output: OutputOptions, **export: Any

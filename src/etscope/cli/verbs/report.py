@@ -10,12 +10,12 @@ from etscope.cli.options.common import (
     FILE,
     OUTPUT_FILE,
     ChosenCalls,
-    calibration_option,
     calls_options,
     debug_buffer_option,
     file_option,
     force_option,
     inputs_option,
+    peaks_option,
     program_option,
     read_given,
     read_inputs,
@@ -68,7 +68,7 @@ from etscope.cli.options.common import (
 )
 @calls_options
 @with_option
-@calibration_option
+@peaks_option
 @source_unit_option
 @unit_option
 @force_option
@@ -85,7 +85,7 @@ def command(
     method: str | None,
     calls: ChosenCalls,
     backend_files: tuple[str, ...],
-    calibration: str | None,
+    peaks: str | None,
     source_unit: str,
     unit: str | None,
     force: bool,
@@ -125,7 +125,7 @@ def command(
         method,
         read_given(backend_files),
         calls.of,
-        calibration,
+        peaks,
     )
     several = len(etrecords) > 1
     record = None if several or not etrecords else etrecords[0]

@@ -10,12 +10,12 @@ from etscope.cli.options.common import (
     ChosenCalls,
     TraceOptions,
     as_view,
-    calibration_option,
     calls_options,
     check_plot,
     limit_option,
     output_options,
     path_option,
+    peaks_option,
     select_option,
     trace_options,
     unit_option,
@@ -36,7 +36,7 @@ _ROWS = 25
 @trace_options
 @click.option("--method", "-m", help="Show this method only.")
 @calls_options
-@calibration_option
+@peaks_option
 @click.option(
     "--by",
     type=click.Choice(("op", "module", "source", "delegate")),
@@ -52,7 +52,7 @@ def command(
     files: TraceOptions,
     method: str | None,
     calls: ChosenCalls,
-    calibration: str | None,
+    peaks: str | None,
     plot: Path | None,
     view: ViewOptions,
     output: OutputOptions,
@@ -78,11 +78,11 @@ def command(
     check_plot(plot)
     trace = calls.of(files.open())
     scale = time_scale(files.source_unit, view.unit)
-    peaks = given_or_found(calibration, trace.saved_run)
+    calibration = given_or_found(peaks, trace.saved_run)
     keep = row_filter(view.select)
     rooflines = []
     for profile in chosen_profiles(trace, method):
-        limits = profile_limits(trace, profile, scale.source, peaks)
+        limits = profile_limits(trace, profile, scale.source, calibration)
         rooflines.append(roofline(profile, limits, scale.source, by=view.by, keep=keep))
     if not any(found.has_work for found in rooflines):
         raise MissingDataError(
