@@ -17,6 +17,7 @@ from etscope.analysis.explain.explain import LEAST_SHARE, explain
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.work.roofline import given_or_found
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.model.finding import Finding
@@ -278,12 +279,13 @@ class _Search:
         """The findings of a run of a setting."""
         laboratory, scale = self.laboratory, Scale(TimeScale("ns"), TimeScale("ms"))
         trace = laboratory.recorded(setting)
+        peaks = given_or_found(None, trace.saved_run)
         found = [
             finding
             for profile in trace.profiles()
             if profile.method in (None, laboratory.method)
             for finding in explain(
-                Facts(trace, profile, scale), self.effort.least_share, self.effort.rules
+                Facts(trace, profile, scale, peaks), self.effort.least_share, self.effort.rules
             )
         ]
         return tuple(found)
@@ -356,12 +358,13 @@ class _Search:
     ) -> tuple[Outcome | None, Outcome | None, list[Outcome]]:
         """Measure the best in fresh rounds, or the next one if it does not hold. Of two alike, the
         one with fewer changes is the better one."""
-        ordered = sorted(
-            (one for one in outcomes if one.helps),
-            key=lambda one: (round(one.relative, 2), len(one.changes)),
-        )
+        left = [one for one in outcomes if one.helps]
         failed: list[Outcome] = []
-        for outcome in ordered[:_TOGETHER]:
+        while left and len(failed) < _TOGETHER:
+            fastest = min(left, key=_relative)
+            alike = [one for one in left if not self._is_better(fastest, one)]
+            outcome = min(alike, key=lambda one: (len(one.changes), one.relative))
+            left.remove(outcome)
             setting = setting_with(outcome.changes, self.laboratory.baseline)
             key = _key(outcome.changes)
             report = functools.partial(self._report, f"again: {key}")

@@ -44,7 +44,7 @@ def outcome(found: Trial, setting: Setting = FLOAT) -> Outcome:
     ("found", "setting", "verdict", "words"),
     [
         (trial(0.5), FLOAT, "faster", "faster by 50 % (49 to 51), same numbers to 138 dB"),
-        (trial(2.0), FLOAT, "slower", "slower by 99 % (95 to 103)"),
+        (trial(3.0), FLOAT, "slower", "slower by 199 % (193 to 204)"),
         (trial(0.95), FLOAT, "faster", "faster by 5.5 % (3.7 to 7.2)"),
         (trial(0.5, math.inf), FLOAT, "faster", "(49 to 51), same numbers"),
         (trial(1.0, spread=0.001), FLOAT, "no difference", "no difference beyond 0.2 %"),

@@ -217,12 +217,13 @@ def run_remedies(
                 words=options.words,
                 progress=report,
                 quantize=options.quantize or False,
+                calibration=options.calibration,
                 **{
                     name: getattr(options, name)
                     for name in (
                         "everything", "allow", "tolerance", "rounds", "budget", "folder",
                         "resume", "backend", "backend_options", "group_size", "keep_float",
-                        "passes", "calibration", "seed", "strict", "threads", "runner",
+                        "passes", "seed", "strict", "threads", "runner",
                         "libraries", "timeout",
                     )
                 },
