@@ -128,7 +128,7 @@ SEEDED: dict[str, Seeded] = {
     "mirrored images": _between("island", a.residual, p.Mirrored),
     "shifted windows": _between("island", a.mobile, p.Shifted),
     "largest values": _between("island", a.transformer, p.Ranked),
-    "threshold among int8": _between("island", a.residual, p.Thresholded, shared=INT8),
+    "threshold among int8": _between("island in int8", a.residual, p.Thresholded, shared=INT8),
     "group norm": Seeded("island", a.residual, {"norm": p.Grouped}),
     "nearest pixels": Seeded("island", a.unet, {"upsample": p.Nearest}),
     "threshold of a step": _between("island", a.recurrent, p.Thresholded),
@@ -218,6 +218,7 @@ KINDS: dict[str, frozenset[str]] = {
     kind: frozenset(rules.split())
     for kind, rules in {
         "island": "outside-delegates",
+        "island in int8": "outside-delegates float-among-quantized",
         "part in another type": "untaken-types outside-delegates",
         "type": "untaken-types not-delegated",
         "safe softmax": "lost-fusion",
