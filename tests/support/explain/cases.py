@@ -66,13 +66,12 @@ class Seeded:
     def made(self, seed: str) -> Made:
         """The model with what is planted."""
         model, inputs = _drawn(self.architecture, self.parts, seed)
-        places = None if self.is_everywhere else _places(model)
         more: dict[str, Any] = {}
         if self.keeps_float:
-            marked = str(model.marked)
-            places, more = Places(frozenset({marked}), frozenset()), {
-                "keep_float": f"module:{marked}"
-            }
+            more = {"keep_float": f"module:{model.marked}"}
+            places: Places | None = Places(frozenset({str(model.marked)}), frozenset())
+        else:
+            places = None if self.is_everywhere else _places(model)
         if self.dtype is not None:
             model = model.to(self.dtype)
             inputs = tuple(
