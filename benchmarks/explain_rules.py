@@ -88,9 +88,7 @@ def _recorded(made: Made, folder: Path) -> Path:
     return folder
 
 
-def outcomes(
-    seeds: Sequence[int], only: str, keep: Path, verify: bool
-) -> Iterator[Outcome]:
+def outcomes(seeds: Sequence[int], only: str, keep: Path, verify: bool) -> Iterator[Outcome]:
     """Explain all models whose names or kinds contain `only`."""
     for seed in seeds:
         for name, case in SEEDED.items():

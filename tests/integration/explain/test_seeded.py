@@ -33,7 +33,7 @@ SOME_SEEDED = (
     "GELU by erf",
     "transposed weight",
     "expanded weight",
-    "channels last and back",
+    "channels last",
     "mask in each call",
     "portable step",
     "cache that moves",

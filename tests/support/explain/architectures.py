@@ -320,9 +320,7 @@ def audio(random: Random, parts: Parts) -> tuple[nn.Module, Inputs]:
     blocks: list[nn.Module] = [Convolved1d(channels) for _ in range(3)]
     chain = Chain(random, blocks, _between(parts, channels, length))
     head = nn.Conv1d(channels, 16, 1)
-    return Headed(nn.Conv1d(40, channels, 3, padding=1), chain, head), (
-        torch.randn(1, 40, length),
-    )
+    return Headed(nn.Conv1d(40, channels, 3, padding=1), chain, head), (torch.randn(1, 40, length),)
 
 
 class Cell(nn.Module):

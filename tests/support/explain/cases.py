@@ -74,9 +74,7 @@ class Seeded:
             places = None if self.is_everywhere else _places(model)
         if self.dtype is not None:
             model = model.to(self.dtype)
-            inputs = tuple(
-                one.to(self.dtype) if one.is_floating_point() else one for one in inputs
-            )
+            inputs = tuple(one.to(self.dtype) if one.is_floating_point() else one for one in inputs)
         return Made(model, inputs, {**self.shared, **self.export, **more}, self.run, places)
 
     def without(self, seed: str) -> Made:
@@ -85,9 +83,7 @@ class Seeded:
         return Made(model, inputs, {**self.shared, **self.clean}, {}, None)
 
 
-def _drawn(
-    architecture: a.Architecture, parts: a.Parts, seed: str
-) -> tuple[nn.Module, a.Inputs]:
+def _drawn(architecture: a.Architecture, parts: a.Parts, seed: str) -> tuple[nn.Module, a.Inputs]:
     torch.manual_seed(Random(seed).getrandbits(32))
     model, inputs = architecture(Random(seed), parts)
     return model.eval(), inputs
@@ -153,7 +149,7 @@ SEEDED: dict[str, Seeded] = {
     "transposed kernel": _between("weight prepared", a.cnn, p.TransposedKernel),
     "tied head": Seeded("weight prepared", a.decoder, {"head": p.TiedHead}),
     "expanded weight": _between("copies", a.mlp, p.ExpandedWeight),
-    "channels last and back": _between("layout", a.residual, p.ChannelsLast),
+    "channels last": _between("layout", a.cnn, p.ChannelsLast),
     "channels last of a U-Net": _between("layout", a.unet, p.ChannelsLast),
     "scales along the last": _between("layout", a.cnn, p.ScaledAlongLast),
     "time and channels exchanged": _between("layout", a.audio, p.TransposedAround),
@@ -226,12 +222,12 @@ KINDS: dict[str, frozenset[str]] = {
         "layout": "layout-conversions",
         "copies": "needless-copies layout-conversions runtime-constants",
         "constant": "runtime-constants",
-        "quantise pairs": "cancelling-quantization",
+        "quantise pairs": "cancelling-quantization untaken-types",
         "float in int8": "float-among-quantized",
         "nothing delegated": "not-delegated",
         "tiny": "small-operators",
         "calls": "small-operators delegate-rest outside-instructions",
-        "cache": "needless-copies outside-delegates",
+        "cache": "whole-caches needless-copies outside-delegates",
         "memory": "memory-bound-decode float-weights",
         "threads": "threads",
     }.items()

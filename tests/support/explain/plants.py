@@ -275,11 +275,10 @@ class ExpandedWeight(Between):
 
 
 class ChannelsLast(Between):
-    """Channels last, and back again."""
+    """Channels last, for convolutions that would like them so."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x.to(memory_format=torch.channels_last)
-        return torch.relu(x).to(memory_format=torch.contiguous_format)
+        return x.to(memory_format=torch.channels_last)
 
 
 class ScaledAlongLast(Between):
@@ -354,12 +353,12 @@ class WindowEachTime(Between):
 
 
 class Rounded(Between):
-    """Values to 8 bits and back, three times."""
+    """Values to unsigned 8 bits and back, again and again with the same scale."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for scale in (0.05, 0.04, 0.03):
-            kept = Q.quantize_per_tensor.default(x, scale, 0, -128, 127, torch.int8)
-            x = Q.dequantize_per_tensor.default(kept, scale, 0, -128, 127, torch.int8)
+        for _ in range(3):
+            kept = Q.quantize_per_tensor.default(x, 0.05, 128, 0, 255, torch.uint8)
+            x = Q.dequantize_per_tensor.default(kept, 0.05, 128, 0, 255, torch.uint8)
         return x
 
 
