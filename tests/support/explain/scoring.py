@@ -1,4 +1,4 @@
-"""The findings of `etscope explain` about models of `cases`, and checks of whether they are right."""
+"""Findings of `etscope explain` about models of `cases`, and whether they are right."""
 
 from __future__ import annotations
 
