@@ -130,7 +130,6 @@ SEEDED: dict[str, Seeded] = {
     "double precision": _between("part in another type", a.mlp, p.InDouble),
     "double precision of sound": _between("part in another type", a.audio, p.InDouble),
     "matrix in bfloat16": _between("part in another type", a.transformer, p.InBfloat16),
-    "steps by integers": _between("part in another type", a.unet, p.InIntegers),
     "bfloat16 MLP": Seeded("type", a.mlp, dtype=torch.bfloat16, is_everywhere=True),
     "bfloat16 step": Seeded("type", a.decoder, dtype=torch.bfloat16, is_everywhere=True),
     "double CNN": Seeded("type", a.cnn, dtype=torch.float64, is_everywhere=True),
@@ -149,8 +148,6 @@ SEEDED: dict[str, Seeded] = {
     "transposed kernel": _between("weight prepared", a.cnn, p.TransposedKernel),
     "tied head": Seeded("weight prepared", a.decoder, {"head": p.TiedHead}),
     "expanded weight": _between("copies", a.mlp, p.ExpandedWeight),
-    "channels last": _between("layout", a.cnn, p.ChannelsLast),
-    "channels last of a U-Net": _between("layout", a.unet, p.ChannelsLast),
     "scales along the last": _between("layout", a.cnn, p.ScaledAlongLast),
     "time and channels exchanged": _between("layout", a.audio, p.TransposedAround),
     "repeated heads": Seeded("copies", a.transformer, {"attention": p.InFourDimensions}),
@@ -174,9 +171,6 @@ SEEDED: dict[str, Seeded] = {
     "token by token": _between("tiny", a.mlp, p.TokenByToken),
     "channel by channel": _between("tiny", a.residual, p.ChannelByChannel),
     "many experts": Seeded("tiny", a.mixture, {"experts": p.ManyExperts}),
-    "each operator a delegate": Seeded(
-        "calls", a.recurrent, export={"backend_options": {"per_op": True}}, is_everywhere=True
-    ),
     "cache by condition": Seeded("cache", a.decoder, {"cache": p.ChosenCache}),
     "cache that moves": Seeded("cache", a.long_decoder, {"cache": p.MovedCache}),
     "long cache": Seeded("cache", a.decoder, {"cache": p.LongCache}),
@@ -226,7 +220,6 @@ KINDS: dict[str, frozenset[str]] = {
         "float in int8": "float-among-quantized",
         "nothing delegated": "not-delegated",
         "tiny": "small-operators",
-        "calls": "small-operators delegate-rest outside-instructions",
         "cache": "whole-caches needless-copies outside-delegates",
         "memory": "memory-bound-decode float-weights",
         "threads": "threads",
@@ -234,10 +227,10 @@ KINDS: dict[str, frozenset[str]] = {
 }
 
 _LAYER_NORM = "XNNPACK has no layer norm: the time of the kernels and at their borders is measured"
-_INT8 = "int8 takes less time, measured on the same models; it is given as possible, not as likely"
 
 # Findings that are true of any model, with the reason.
 ALLOWED_ANYWHERE: dict[str, str] = {
+    "float-weights": "XNNPACK has these operators in int8: said to be possible, after what is likely",
     "first-run": "it is measured, and a fact; its share is of the first run, not of all runs",
 }
 

@@ -128,13 +128,6 @@ class InBfloat16(Between):
         return self.layer(x.bfloat16()).float()
 
 
-class InIntegers(Between):
-    """Values in steps of 1/16, by integers."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x * 16.0).to(torch.int32).to(torch.float32) * 0.0625
-
-
 # -- attention
 
 
@@ -272,13 +265,6 @@ class ExpandedWeight(Between):
 
 
 # -- layouts and copies
-
-
-class ChannelsLast(Between):
-    """Channels last, for convolutions that would like them so."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.to(memory_format=torch.channels_last)
 
 
 class ScaledAlongLast(Between):
