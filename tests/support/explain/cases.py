@@ -230,7 +230,7 @@ _LAYER_NORM = "XNNPACK has no layer norm: the time of the kernels and at their b
 
 # Findings that are true of any model, with the reason.
 ALLOWED_ANYWHERE: dict[str, str] = {
-    "float-weights": "XNNPACK has these operators in int8: said to be possible, after what is likely",
+    "float-weights": "XNNPACK has these operators in int8: a possibility, listed last",
     "first-run": "it is measured, and a fact; its share is of the first run, not of all runs",
 }
 
