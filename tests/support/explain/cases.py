@@ -217,7 +217,7 @@ KINDS: dict[str, frozenset[str]] = {
         "copies": "needless-copies layout-conversions runtime-constants",
         "constant": "runtime-constants",
         "quantise pairs": "cancelling-quantization untaken-types",
-        "float in int8": "float-among-quantized",
+        "float in int8": "float-among-quantized float-weights",
         "nothing delegated": "not-delegated",
         "tiny": "small-operators",
         "cache": "whole-caches needless-copies outside-delegates",
