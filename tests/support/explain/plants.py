@@ -15,8 +15,6 @@ from torch.nn import functional
 
 from tests.support.explain.architectures import Attention, Cache, Cell, FeedForward
 
-Q = torch.ops.quantized_decomposed
-
 
 class Planted:
     """A mark of modules that are planted."""
@@ -333,19 +331,6 @@ class WindowEachTime(Between):
         places = torch.arange(length)
         turns = torch.fmod(places[:, None] * places[None, :], 2 * length).float()
         return torch.matmul(x, torch.cos(turns * (math.pi / length)) * length**-0.5)
-
-
-# -- quantisation
-
-
-class Rounded(Between):
-    """Values to unsigned 8 bits and back, again and again with the same scale."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for _ in range(3):
-            kept = Q.quantize_per_tensor.default(x, 0.05, 128, 0, 255, torch.uint8)
-            x = Q.dequantize_per_tensor.default(kept, 0.05, 128, 0, 255, torch.uint8)
-        return x
 
 
 # -- many small operators
