@@ -73,7 +73,7 @@ _MEANINGS = (
     ("dim must be the last dim", "XNNPACK's softmax is over the last dimension."),
     ("static param", "XNNPACK packs weights when the program is loaded, and not in each run."),
     ("BatchNorm cannot be", "XNNPACK takes it as a part of the layer before it."),
-    ("ymbolic", "XNNPACK takes this with fixed sizes only."),
+    ("symbolic", "XNNPACK takes this with fixed sizes only."),
     ("dynamic", "XNNPACK takes this with fixed sizes only."),
     ("inferred dimension is", "XNNPACK takes one size that varies."),
 )  # fmt: skip
@@ -111,7 +111,7 @@ _FOR_REASONS = (
         "Put the batch norm directly behind a convolution or linear layer, or fold it into the one "
         "after it.",
     ),
-    ("ymbolic", "Export with fixed sizes, if you can."),
+    ("symbolic", "Export with fixed sizes, if you can."),
     ("dynamic", "Export with fixed sizes, if you can."),
     ("inferred dimension is", "Export with fixed sizes, if you can."),
     ("dim-order preserving", "Leave out the change of memory format."),
