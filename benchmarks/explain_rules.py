@@ -44,7 +44,7 @@ SEEDS = (1, 2)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was found of one model: of a seeded one its kind and the place of the right finding."""
+    """The findings of one model: of a seeded one its kind and the place of the right finding."""
 
     name: str
     seed: int

@@ -254,7 +254,7 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was measured of a machine. marks: what makes it less than reliable, in words.
+    """The peaks that were measured of a machine. marks: what makes it less than reliable, in words.
     all_peaks: of each number of threads, the fewest first; never empty. path: its file."""
 
     device: CalibratedDevice

@@ -71,7 +71,7 @@ class Files:
 
 
 class Sureness(Enum):
-    """How sure an explanation is, the surest first."""
+    """The sureness of an explanation, the surest first."""
 
     MEASURED = "measured"  # this run shows it: what is named takes this time
     LIKELY = "likely"  # the time is measured, its reason is told from the program

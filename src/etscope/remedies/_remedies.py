@@ -58,7 +58,7 @@ _TOGETHER = 3  # confirmations of the best, until one holds
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Effort:
-    """How much is tried.
+    """The extent of a search.
 
     everything: general changes too. allow: "quantize" among them. tolerance: the worst number of a
     setting that quantises; exact: of others. budget: seconds for new trials, None without a limit;

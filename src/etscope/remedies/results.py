@@ -128,7 +128,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Remedies:
-    """What became of the remedies of a model's findings.
+    """The results of the remedies of a model's findings.
 
     findings: of the baseline. outcomes: each remedy alone, then combinations. best: the best that
     was confirmed; None if none was. confirmation: the best again, in fresh rounds. unconfirmed:

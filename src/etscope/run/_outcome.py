@@ -105,7 +105,7 @@ class CallRun:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outcome:
-    """What runs leave: files in a temporary folder until they are saved, removed with it."""
+    """The files that runs leave, in a temporary folder until they are saved, removed with it."""
 
     folder: Folder = field(repr=False)
 

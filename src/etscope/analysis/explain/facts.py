@@ -1,4 +1,4 @@
-"""What the rules of `etscope explain` look at, and how their findings are made."""
+"""The facts that rules of `etscope explain` look at, and the making of their findings."""
 
 from __future__ import annotations
 

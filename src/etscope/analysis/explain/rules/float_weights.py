@@ -63,7 +63,7 @@ def _is_float_product(facts: Facts, member: Member) -> bool:
 
 
 def _bound_of(facts: Facts, member: Member) -> str | None:
-    """What bounds a product: by the calibration, or by what it computes for each byte."""
+    """Tell what bounds a product: by the calibration, or by what it computes for each byte."""
     work: Work = facts.work_of(member)
     if work.unknown or work.is_bound or work.flops < _LEAST_FLOPS:
         return None

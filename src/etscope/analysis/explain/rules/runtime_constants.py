@@ -59,7 +59,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
 
 
 def _kind(run: RunGraph, node: Node) -> str:
-    """Whether a node lays out a weight, dequantises it, or computes a value."""
+    """Tell whether a node lays out a weight, dequantises it, or computes a value."""
     if stem(node.op).startswith("dequantize_"):
         return _DEQUANTIZED
     while stem(node.op) in _LAYOUTS:
