@@ -218,7 +218,7 @@ KINDS: dict[str, frozenset[str]] = {
         "nothing delegated": "not-delegated",
         "tiny": "small-operators",
         "cache": "whole-caches needless-copies outside-delegates",
-        "memory": "memory-bound-decode float-weights",
+        "memory": "memory-bound float-weights",
         "threads": "threads",
     }.items()
 }

@@ -332,7 +332,7 @@ def test_calls_that_have_something_to_do(tmp_path: Path) -> None:
     assert none(facts(tmp_path, "recurrent_xnnpack", None, fast_machine), "small-operators")
 
 
-# -- memory-bound-decode
+# -- memory-bound
 
 
 def decode(folder: Path, calibration: Calibration | None, name: str = "llama_generate") -> Facts:
@@ -374,28 +374,28 @@ def waiting(found: Facts, share: float | None) -> Facts:
 
 def test_decode_at_the_bandwidth_of_the_machine_waits_for_weights(tmp_path: Path) -> None:
     found = decode(tmp_path, None)
-    one = only(waiting(found, 0.8), "memory-bound-decode")
+    one = only(waiting(found, 0.8), "memory-bound")
     assert one.explanation is not None
     assert one.explanation.sureness is Sureness.LIKELY
     assert "of float32 weights" in words(one)
     assert "80.0% of the" in words(one)
     assert ("quantize", {"scheme": "8da4w"}) in changes(one)
-    far = only(waiting(found, 0.3), "memory-bound-decode")
+    far = only(waiting(found, 0.3), "memory-bound")
     assert far.explanation is not None
     assert far.explanation.sureness is Sureness.POSSIBLE
-    assert none(waiting(found, 0.1), "memory-bound-decode")
-    assert none(waiting(found, None), "memory-bound-decode")  # these weights fit a cache
+    assert none(waiting(found, 0.1), "memory-bound")
+    assert none(waiting(found, None), "memory-bound")  # these weights fit a cache
 
 
 def test_decode_in_which_weights_take_little_time(tmp_path: Path) -> None:
-    assert none(decode(tmp_path, calibrated(bandwidth=1e6)), "memory-bound-decode")
+    assert none(decode(tmp_path, calibrated(bandwidth=1e6)), "memory-bound")
 
 
 def test_decode_with_weights_of_four_bits_has_no_smaller_ones(tmp_path: Path) -> None:
     found = decode(tmp_path, None, "llama_generate_8da4w")
     members = [m for m in found.time.members if found.work_of(m).traffic.weights]
     assert any("8da4w" in dict(found.work_of(one).dtypes) for one in members)
-    assert none(waiting(found, 0.8), "memory-bound-decode")
+    assert none(waiting(found, 0.8), "memory-bound")
 
 
 # -- float-weights

@@ -27,7 +27,7 @@ _MODULES = (
     "threads",
     "unsteady",
     "small_operators",
-    "memory_bound_decode",
+    "memory_bound",
     "float_weights",
     "whole_caches",
     "outside_instructions",

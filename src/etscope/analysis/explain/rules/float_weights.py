@@ -25,7 +25,7 @@ _PRODUCTS = ("Fully Connected", "Dynamic Fully Connected", *_CONVOLUTIONS)
 
 def _find(facts: Facts) -> Iterator[Finding]:
     if facts.profile.phase == DECODE or facts.work is None:
-        return  # of decode `memory-bound-decode` tells
+        return  # of decode `memory-bound` tells
     members = [member for member in facts.time.members if _is_float_product(facts, member)]
     bound = [member for member in members if _bound_of(facts, member) is not None]
     ticks = facts.time.ticks(bound)

@@ -1,4 +1,5 @@
-"""Decode of a language model that reads all its weights for each token, and waits for them."""
+"""A run that reads far more weights than it computes with, as decode of a language model does, and
+waits for them."""
 
 from __future__ import annotations
 
@@ -11,19 +12,19 @@ from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.units import format_bytes, format_share
 
 _WIDE = ("float32", "float16", "bfloat16", "float64")
-_SHARE = 0.3  # of the time of decode
+_SHARE = 0.3  # of the time
 # Below, a machine reads weights more slowly than it multiplies: FLOPs for each byte of weights.
 _INTENSITY = 4.0
 # Without a calibration: weights that no cache of a phone or a laptop holds, so that the memory
-# itself is read for each token.
-_BEYOND_CACHES = 64 << 20
+# itself is read in each run.
+_BEYOND_CACHES = 32 << 20
 _NEAR = 0.5  # of the bandwidth: no kernel reaches all of it
 _POSSIBLE = 0.25
 _SMALLER = {"float32": 7.5, "float64": 15.0, "float16": 3.75, "bfloat16": 3.75}  # bytes: int4
 
 
 def _find(facts: Facts) -> Iterator[Finding]:
-    if facts.profile.phase != DECODE or facts.work is None:
+    if facts.work is None:
         return
     members, flops, weights = [], 0.0, 0.0
     types: dict[str, float] = {}
@@ -45,8 +46,10 @@ def _find(facts: Facts) -> Iterator[Finding]:
     rate = weights / ns * 1e9
     peaks = None if facts.limits is None else facts.limits.peaks
     bandwidth = None if peaks is None else peaks.bandwidth(weights)
+    is_decode = facts.profile.phase == DECODE
+    whole = "A token" if is_decode else "A run"
     evidence = [
-        f"A token reads {format_bytes(weights)} of {dtype} weights, in "
+        f"{whole} reads {format_bytes(weights)} of {dtype} weights, in "
         f"{facts.time.text(ticks)}: {rate / 1e9:.3g} GB/s.",
         f"It computes {flops / weights:.2g} FLOPs for each byte of them.",
     ]
@@ -66,7 +69,8 @@ def _find(facts: Facts) -> Iterator[Finding]:
         return
     yield facts.finding(
         RULE.name,
-        f"Decode waits for weights: each token reads {format_bytes(weights)} of them, "
+        f"{'Decode' if is_decode else 'It'} waits for weights: {whole.lower()} reads "
+        f"{format_bytes(weights)} of them, "
         f"{facts.time.with_share(ticks)}, at {rate / 1e9:.3g} GB/s.",
         members,
         Explanation(
@@ -75,18 +79,20 @@ def _find(facts: Facts) -> Iterator[Finding]:
             remedies=(
                 Remedy(
                     "Quantise the weights to int4 in groups, with int8 activations (8da4w): "
-                    f"{_SMALLER[dtype]:g} times fewer bytes for each token. Embeddings read one "
-                    "row a token: to quantise them saves memory, hardly any time.",
+                    f"{_SMALLER[dtype]:g} times fewer bytes. Embeddings read one row a token: to "
+                    "quantise them saves memory, hardly any time.",
                     "quantize",
                     {"scheme": "8da4w"},
                 ),
                 Remedy(
                     "Decode several sequences in a batch, or several tokens a step (speculative "
                     "decoding): the weights are read once for all."
+                    if is_decode
+                    else "Run several inputs in a batch: the weights are read once for all."
                 ),
             ),
         ),
     )
 
 
-RULE = Rule("memory-bound-decode", "Decode that waits for weights", _find)
+RULE = Rule("memory-bound", "A run that waits for weights", _find)
