@@ -272,7 +272,7 @@ def meant(text: str, known: Iterable[Fields]) -> str:
         numbers = [float(v) for one in fields for name in compared for v in one.get(name, ())]
         if len(compared) == 1 and numbers:
             return f"{compared.pop()} is {min(numbers):.4g} to {max(numbers):.4g}"
-        return ""
+        return "" if numbers else f"rows of a profile have numbers, these have no {min(compared)}"
     if re.search(r"[<>=]", text):
         return _COMPARISONS
     if re.search(r"[\s()\"']", text):

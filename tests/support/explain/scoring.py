@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from etscope.analysis.explain.explain import explain
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
+from etscope.errors import EtscopeWarning
 from etscope.export import Exported, export
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
@@ -34,7 +36,9 @@ _DUMP, _RECORD = "run.etdp", "model.etrecord"
 
 
 def exported(made: Made) -> Exported:
-    return export(made.model, made.inputs, **{"backend": "xnnpack", **made.export})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EtscopeWarning)  # of what is not delegated
+        return export(made.model, made.inputs, **{"backend": "xnnpack", **made.export})
 
 
 def recorded(made: Made, folder: Path) -> Exported:

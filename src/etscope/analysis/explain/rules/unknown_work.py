@@ -13,7 +13,7 @@ _SHOWN = 6  # names of operators
 
 def _find(facts: Facts) -> Iterator[Finding]:
     members = [member for member in facts.time.members if facts.work_of(member).unknown]
-    if not members:
+    if not facts.time.ticks(members):
         return
     times: dict[str, float] = {}
     for member in members:
