@@ -236,7 +236,7 @@ class _Search:
         changes = changes_of(findings)
         if effort.everything:
             known = {one.words for one in changes}
-            more = general_changes(laboratory.baseline, effort.allow, _cores())
+            more = general_changes(laboratory.baseline, effort.allow, os.cpu_count() or 1)
             changes += [one for one in more if one.words not in known]
         outcomes = [self._outcome((one,), limits) for one in changes]
         together = self._combined(outcomes, limits)
@@ -323,7 +323,7 @@ class _Search:
         tried: list[Outcome] = []
         worse = [one for one in single if one.verdict in (SLOWER, BREAKS, NOT_TRIED)]
         known = [one.changes[0] for one in single if one not in worse]
-        current = min(filter(_helps, single), key=_relative, default=None)
+        current = min((one for one in single if one.helps), key=_relative, default=None)
         while current is not None:
             candidates = {one.words: one for one in known}
             if self._has_time():
@@ -398,13 +398,5 @@ def _key(changes: Sequence[Change]) -> str:
     return " + ".join(sorted(one.words for one in changes))
 
 
-def _helps(outcome: Outcome) -> bool:
-    return outcome.helps
-
-
 def _relative(outcome: Outcome) -> float:
     return outcome.relative
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
+from etscope.analysis.explain.run_graph import count
 from etscope.analysis.findings.time import Member
 from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
 from etscope.units import format_share
@@ -48,25 +49,25 @@ def _cores(facts: Facts) -> int | None:
 
 def _count_of(cpus: str) -> int | None:
     """The number of CPUs in a list as "0-3,6"; None for another text."""
-    count = 0
+    cpus_found = 0
     for part in cpus.split(","):
         first, _, last = part.partition("-")
         if not first.isdecimal() or (last and not last.isdecimal()):
             return None
-        count += int(last or first) - int(first) + 1
-    return count
+        cpus_found += int(last or first) - int(first) + 1
+    return cpus_found
 
 
 def _too_many(facts: Facts, members: Sequence[Member], threads: int, cores: int) -> Finding:
     taken = facts.time.with_share(facts.time.ticks(members))
     return facts.finding(
         RULE.name,
-        f"{threads:,} threads share {_number(cores, 'core')} in the operators of XNNPACK, which "
+        f"{threads:,} threads share {count(cores, 'core')} in the operators of XNNPACK, which "
         f"take {taken}: each waits for those that have none.",
         members,
         Explanation(
             Sureness.LIKELY,
-            (f"The run had {threads:,} threads, and could use {_number(cores, 'core')}.",),
+            (f"The run had {threads:,} threads, and could use {count(cores, 'core')}.",),
             remedies=(_remedy(cores),),
         ),
     )
@@ -121,13 +122,13 @@ def _too_few(
     yield facts.finding(
         RULE.name,
         f"One thread computes {'large operators' if many else 'a large operator'} of XNNPACK, "
-        f"{facts.time.with_share(ticks)}, and {_number(cores - 1, 'core')} could help.",
+        f"{facts.time.with_share(ticks)}, and {count(cores - 1, 'core')} could help.",
         large,
         Explanation(
             Sureness.POSSIBLE,
             (
                 f"The run had {threads:,} thread, and could use {cores:,} cores.",
-                f"{_number(len(large), 'operator')} of {_LARGE_FLOPS / 1e6:g} MFLOP or more "
+                f"{count(len(large), 'operator')} of {_LARGE_FLOPS / 1e6:g} MFLOP or more "
                 f"take{'' if many else 's'} {format_share(facts.time.share(ticks))} of the "
                 f"time{rate}.",
             ),
@@ -138,15 +139,11 @@ def _too_few(
 
 def _remedy(threads: int) -> Remedy:
     return Remedy(
-        f"Run with {_number(threads, 'thread')}: `etscope run --threads {threads}`; in an app "
+        f"Run with {count(threads, 'thread')}: `etscope run --threads {threads}`; in an app "
         f"`get_threadpool()->_unsafe_reset_threadpool({threads})` of extension/threadpool.",
         "threads",
         {"threads": threads},
     )
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 RULE = Rule("threads", "Too many or too few threads", _find)
