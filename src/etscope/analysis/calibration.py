@@ -37,6 +37,8 @@ WORKING_SETS = tuple((16 << 10) * 4**step for step in range(8))  # bytes: 16 KiB
 # An addition reads two arrays and writes one, in the place of one of the two.
 _ARRAYS, _ACCESSES = 2, 3
 _FLOAT32_BYTES = 4
+_ROW_BYTES = _ARRAYS * COLUMNS * _FLOAT32_BYTES  # of a working set
+MOST_ROWS = max(WORKING_SETS) // _ROW_BYTES
 _GEMM = re.compile(rf"{GEMM}_({'|'.join(DTYPES)})_([1-9]\d{{0,5}})")
 _CHAIN = re.compile(rf"({'|'.join(CHAINS)})_([1-9]\d{{0,5}})")
 
@@ -67,11 +69,6 @@ class Execution:
 Times = Mapping[Execution, Sequence[float]]
 
 
-def rows_of(working_set_bytes: int) -> int:
-    """Return the rows of arrays of additions that are so large together."""
-    return working_set_bytes // (_ARRAYS * COLUMNS * _FLOAT32_BYTES)
-
-
 def executions_of(methods: Iterable[str], most_bytes: int | None = None) -> list[Execution]:
     """Return what is timed of a program with these methods; methods of other names are left out.
     most_bytes: of a working set; None for any."""
@@ -86,7 +83,9 @@ def executions_of(methods: Iterable[str], most_bytes: int | None = None) -> list
                 found.append(Execution(method, chain[1], size))
                 continue
             sets = [one for one in WORKING_SETS if most_bytes is None or one <= most_bytes]
-            found += [Execution(method, ADDITIONS, size, rows_of(one), COLUMNS) for one in sets]
+            found += [
+                Execution(method, ADDITIONS, size, one // _ROW_BYTES, COLUMNS) for one in sets
+            ]
     return found
 
 

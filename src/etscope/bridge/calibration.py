@@ -18,11 +18,10 @@ from etscope.analysis.calibration import (
     DELEGATES,
     GEMM,
     KERNELS,
+    MOST_ROWS,
     PRODUCTS,
     ROWS,
     WIDTHS,
-    WORKING_SETS,
-    rows_of,
 )
 from etscope.backends.xnnpack import partitioners
 from etscope.bridge.failures import innermost
@@ -132,7 +131,7 @@ def _products(dtype: str, widths: Sequence[int]) -> dict[str, ExportedProgram]:
 
 def _additions(group: str) -> dict[str, ExportedProgram]:
     large = group == ADDITIONS
-    shapes: Any = ({0: Dim("rows", min=1, max=rows_of(max(WORKING_SETS)))}, {}) if large else None
+    shapes: Any = ({0: Dim("rows", min=1, max=MOST_ROWS)}, {}) if large else None
     inputs = _inputs(ROWS, COLUMNS) if large else _inputs(1, 1)
     return {
         f"{group}_{count}": torch.export.export(

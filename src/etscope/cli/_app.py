@@ -4,8 +4,9 @@ Exit codes: 0 fine; 1 a finding (regressed, out of tolerance); 2 wrong usage; 3 
 input; 4 nothing could be measured; 5 the environment (a package, the runtime, a device);
 70 a bug in etscope; 130 interrupted; 141 the reader of standard output closed it.
 
-To add a verb: write a module in `etscope.cli.verbs` with a click command named `command`, and add
-a line to `_VERBS`. The command writes its result and returns its exit code, or None for 0.
+To add a verb: write a module in a folder of `etscope.cli.verbs` with a click command named
+`command`, and add a line to `_VERBS`. The command writes its result and returns its exit code, or
+None for 0.
 """
 
 from __future__ import annotations
@@ -39,10 +40,12 @@ class CommandSpec(NamedTuple):
     """Location of a command and the line that its group's `--help` shows.
 
     module: "package.module" for its attribute `command`, or "package.module:attribute".
+    section: the heading that the command stands under.
     """
 
     module: str
     help: str
+    section: str = "Commands"
 
 
 class LazyGroup(click.Group):
@@ -78,8 +81,16 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, spec.help) for name, spec in self._specs.items()])
+        width = max(map(len, self._specs))
+        for heading in dict.fromkeys(spec.section for spec in self._specs.values()):
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [
+                        (f"{name:{width}}", spec.help)
+                        for name, spec in self._specs.items()
+                        if spec.section == heading
+                    ]
+                )
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         commands = [
@@ -90,38 +101,58 @@ class LazyGroup(click.Group):
         return commands + click.Command.shell_complete(self, ctx, incomplete)
 
 
-_VERBS = {
-    "export": "Export a PyTorch model: .pte, ETRecord and .bpte in one go.",
-    "profile": "Export a PyTorch model, run it, show its operators.",
-    "run": "Run a program on the runtime: times, outputs, values.",
-    "generate": "Generate tokens with a language model, and show its pace.",
-    "calibrate": "Measure the peaks of this machine: compute, memory, overheads.",
-    "inspect": "Show what ran and how long it took.",
-    "explain": "Tell why a run takes its time, and what to do.",
-    "roofline": "Show what operators achieve beside what the machine can do.",
-    "diff": "Show what got slower between two dumps.",
-    "numerics": "Find the operator whose numbers go wrong, and its line.",
-    "evaluate": "Run a dataset on the runtime, compare each sample with PyTorch.",
-    "convert": "Convert the events: Perfetto, Chrome, speedscope, Parquet, CSV…",
-    "bisect": "Find the smallest piece of a model that fails.",
-    "sensitivity": "Find what to keep in float in a quantised model.",
-    "info": "Show what an ETDump, ETRecord, .pte, .bpte or .ptd holds.",
-    "size": "Show what takes the bytes of a program, ETRecord or ETDump.",
-    "graph": "Show the graphs of an ETRecord.",
-    "tensorboard": "Show the graphs with times, memory and errors in TensorBoard.",
-    "report": "Write an HTML report: graphs, times, lines, memory, numerics.",
-    "serve": "Show reports in a browser; they follow their files.",
-    "lab": "Benchmark models on devices; keep and show results.",
-    "collect": "Collect many dumps into a dataset for etscope sql.",
-    "sql": "Query a dataset of dumps in SQL.",
-    "slim": "Shrink an ETRecord to what attribution needs.",
-    "completion": "Print the shell completion script.",
+_VERBS = {  # by their folder of etscope.cli.verbs
+    "running": {
+        "export": "Export a PyTorch model: .pte, ETRecord and .bpte in one go.",
+        "profile": "Export a PyTorch model, run it, show its operators.",
+        "run": "Run a program on the runtime: times, outputs, values.",
+        "generate": "Generate tokens with a language model, and show its pace.",
+        "calibrate": "Measure the peaks of this machine: compute, memory, overheads.",
+    },
+    "reading": {
+        "inspect": "Show what ran and how long it took.",
+        "explain": "Tell why a run takes its time, and what to do.",
+        "roofline": "Show what operators achieve beside what the machine can do.",
+        "diff": "Show what got slower between two dumps.",
+        "info": "Show what an ETDump, ETRecord, .pte, .bpte or .ptd holds.",
+        "size": "Show what takes the bytes of a program, ETRecord or ETDump.",
+        "graph": "Show the graphs of an ETRecord.",
+        "slim": "Shrink an ETRecord to what attribution needs.",
+    },
+    "checking": {
+        "numerics": "Find the operator whose numbers go wrong, and its line.",
+        "evaluate": "Run a dataset on the runtime, compare each sample with PyTorch.",
+        "bisect": "Find the smallest piece of a model that fails.",
+        "sensitivity": "Find what to keep in float in a quantised model.",
+    },
+    "sharing": {
+        "report": "Write an HTML report: graphs, times, lines, memory, numerics.",
+        "serve": "Show reports in a browser; they follow their files.",
+        "tensorboard": "Show the graphs with times, memory and errors in TensorBoard.",
+        "convert": "Convert the events: Perfetto, Chrome, speedscope, Parquet, CSV…",
+        "collect": "Collect many dumps into a dataset for etscope sql.",
+        "sql": "Query a dataset of dumps in SQL.",
+    },
 }
-
-_BESIDE_VERBS = ("lab", "completion")  # a package, and what is about the command line itself
+_SECTIONS = {  # their headings in the help
+    "running": "Make a program and run it",
+    "reading": "What ran, how long and why",
+    "checking": "Where the numbers go wrong",
+    "sharing": "Show and keep",
+}
 COMMANDS = {
-    verb: CommandSpec(f"etscope.cli.{'' if verb in _BESIDE_VERBS else 'verbs.'}{verb}", help)
-    for verb, help in _VERBS.items()
+    verb: CommandSpec(f"etscope.cli.verbs.{folder}.{verb}", help, _SECTIONS[folder])
+    for folder, verbs in _VERBS.items()
+    for verb, help in verbs.items()
+} | {
+    "lab": CommandSpec(
+        "etscope.cli.lab",
+        "Benchmark models on devices; keep and show results.",
+        _SECTIONS["sharing"],
+    ),
+    "completion": CommandSpec(
+        "etscope.cli.completion", "Print the shell completion script.", "This command line"
+    ),
 }
 
 

@@ -142,7 +142,7 @@ def test_groups_filter_and_what_the_address_keeps(page: Any, report: str) -> Non
     )
     grouped = page.locator("[data-dot]").count()
     assert grouped > 2
-    page.locator('[data-dot="0"]').first.hover()
+    page.locator("[data-dot]").last.hover()  # the one drawn over the others
     assert page.wait_for_selector('[data-testid="roofline-point"] b').inner_text()
     page.reload()
     page.wait_for_selector('[data-testid="roofline-by"] [data-key="module"][aria-pressed="true"]')

@@ -13,7 +13,7 @@ import torch
 from etscope.bisect._bisect import AGAINST, STRATEGIES
 from etscope.bisect._probe import CommandCheck
 from etscope.cli import main
-from etscope.cli.verbs import bisect as command
+from etscope.cli.verbs.checking import bisect as command
 from etscope.errors import RuntimeFailure
 from etscope.export import export
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from etscope.cli import main
-from etscope.cli.verbs import sensitivity as command
-from etscope.cli.verbs.export import RUN_HERE
+from etscope.cli.options.export import RUN_HERE
+from etscope.cli.verbs.checking import sensitivity as command
 from etscope.sensitivity._groups import GROUPINGS
 
 MODEL = """

@@ -23,8 +23,7 @@ from etscope.cli.options.common import (
     path_option,
     threads_option,
 )
-from etscope.cli.output.tables import OutputOptions
-from etscope.cli.verbs.export import (
+from etscope.cli.options.export import (
     backend_options_option,
     backends_option,
     group_size_option,
@@ -36,6 +35,7 @@ from etscope.cli.verbs.export import (
     seed_option,
     strict_option,
 )
+from etscope.cli.output.tables import OutputOptions
 
 if TYPE_CHECKING:
     from etscope.remedies import Trial

@@ -17,8 +17,7 @@ from etscope.cli.options.common import (
     read_inputs,
 )
 from etscope.cli.options.evaluation import DatasetOptions
-from etscope.cli.output.tables import OutputOptions, ViewOptions
-from etscope.cli.verbs.export import (
+from etscope.cli.options.export import (
     backend_options_option,
     backends_option,
     calibration_option,
@@ -29,6 +28,7 @@ from etscope.cli.verbs.export import (
     seed_option,
     strict_option,
 )
+from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.errors import UsageError
 
 if TYPE_CHECKING:

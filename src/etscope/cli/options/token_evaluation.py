@@ -78,7 +78,7 @@ class TokenOptions:
                     hint="give a .pte, an ETRecord, or a model: file.py:attribute",
                 )
             return name
-        from etscope.cli.verbs.export import load_torch
+        from etscope.cli.options.export import load_torch
         from etscope.export import LanguageModel, check_model_name, load_model
 
         check_model_name(name)

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from etscope.cli.options.common import choice_option, file_option, output_options, path_option
+from etscope.cli.options.export import backend_option, load_torch, seed_option, strict_option
 from etscope.cli.output.tables import OutputOptions
-from etscope.cli.verbs.export import backend_option, load_torch, seed_option, strict_option
 
 STRATEGIES = ("bisect", "modules", "linear")
 AGAINST = ("quantized", "float")

@@ -20,14 +20,14 @@ from etscope.cli.options.common import (
     output_options,
     path_option,
 )
-from etscope.cli.output.tables import OutputOptions
-from etscope.cli.verbs.export import (
+from etscope.cli.options.export import (
     backend_option,
     inputs_option,
     load_torch,
     seed_option,
     strict_option,
 )
+from etscope.cli.output.tables import OutputOptions
 
 if TYPE_CHECKING:
     from etscope.sensitivity import Variant

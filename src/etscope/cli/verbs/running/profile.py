@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from etscope.cli.options.common import output_options, view_options
+from etscope.cli.options.export import ExportCommand, export_options, exported
 from etscope.cli.options.run import VERIFICATION, RunArguments, run_options
 from etscope.cli.output.tables import OutputOptions, ViewOptions
-from etscope.cli.verbs.export import ExportCommand, export_options, exported
 
 
 @click.command(cls=ExportCommand)

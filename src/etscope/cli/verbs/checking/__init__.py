@@ -1,0 +1,1 @@
+"""Commands that find where the numbers go wrong."""

@@ -1,0 +1,1 @@
+"""Commands that read what ran, how long and why."""

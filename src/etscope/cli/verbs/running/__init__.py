@@ -1,0 +1,1 @@
+"""Commands that make a program and run it."""

@@ -1,0 +1,74 @@
+"""`etscope export`: write a PyTorch model's program, ETRecord and bundled program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from etscope.cli.options.common import output_options, path_option
+from etscope.cli.options.export import ExportCommand, export_options, exported
+from etscope.cli.output.tables import OutputOptions
+
+_CONTENT = {
+    ".pte": "the program",
+    ".etrecord": "its ETRecord: graphs, source lines, debug handles",
+    ".bpte": "the program with its example inputs and the expected outputs",
+}
+
+
+@click.command(cls=ExportCommand)
+@click.argument("model", metavar="MODEL")
+@export_options
+@path_option(
+    "--output",
+    "-o",
+    "folder",
+    metavar="DIR",
+    help="Folder for the files. Default: the model's name.",
+)
+@click.option("--name", default="model", help="Name of the files.")
+@click.option("--no-bundle", is_flag=True, help="Write no .bpte.")
+@lambda function: output_options(function, to_file=False)
+def command(
+    model: str,
+    folder: Path | None,
+    name: str,
+    no_bundle: bool,
+    output: OutputOptions,
+    **options: Any,
+) -> None:
+    """Export MODEL to ExecuTorch: write NAME.pte, NAME.etrecord and NAME.bpte to a folder.
+
+    MODEL is package.module:attribute, path/to/file.py:attribute, a .pt2 file of
+    torch.export.save, a config.json of a language model of transformers, or its folder, or a .yaml
+    config of export_llm. The attribute is a torch.nn.Module or a class of one, an ExportedProgram,
+    or a function without arguments that returns one of these or (module, example_inputs).
+
+    A model of transformers that generates text, without example inputs, becomes a program with a
+    KV cache for ExecuTorch's runners and etscope generate.
+
+    Python code that MODEL names is run. A .pt2 file is only read; one that could run code is
+    rejected.
+    """
+    from etscope.errors import BundleError, UsageError
+    from etscope.model.table import Column, Kind, Table
+
+    source, result = exported(model, **options)
+    try:
+        paths = result.save(folder or Path(source.name), name, bundle=not no_bundle)
+    except BundleError as error:
+        raise UsageError(
+            f"cannot write the .bpte: {error.message}", hint="write the other files: --no-bundle"
+        ) from error
+    table = Table.of(
+        {
+            Column("file", Kind.PATH): [str(path) for path in paths],
+            Column("what"): [_CONTENT[path.suffix] for path in paths],
+            Column("bytes", Kind.COUNT): [path.stat().st_size for path in paths],
+        },
+        # For a person it is among the warnings.
+        notes=() if output.chosen_format == "table" else tuple(result.undelegated()),
+    )
+    output.write_tables([table])
