@@ -290,7 +290,10 @@ function triangle({ x, y, radius }: Placed): string {
 function DotText({ dot, unit, perNs }: RooflinePlotProps & { dot: Dot | null }) {
   if (dot === null) {
     return (
-      <p class="roofline-text muted">Point at an operator for its numbers; a click selects it everywhere.</p>
+      <p class="roofline-text muted">
+        Point at an operator for its numbers; a click selects it everywhere. The wheel zooms, a double click
+        shows all.
+      </p>
     );
   }
   const [intensity, gflops, gbps, peak] = [intensityOf(dot), gflopsOf(dot), gbpsOf(dot), peakOf(dot)];
