@@ -217,7 +217,9 @@ class Cluster:
         def ended(done: Future) -> None:
             try:
                 outcome = done.result()
-            except Exception as error:  # of Dask: a killed worker, a scheduler that is gone
+            except KilledWorker:
+                outcome = CalibrationOutcome(message="its worker was killed")
+            except Exception as error:  # of Dask: a scheduler that is gone
                 outcome = CalibrationOutcome(message=f"{type(error).__name__}: {error}")
             self._say(DeviceCalibrated(name, token, outcome))
 

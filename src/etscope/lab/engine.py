@@ -489,7 +489,7 @@ class Engine:
             self._cluster.forget(message.token)
         if (found := outcome.kept) is not None:
             self._outbox.add(lambda: self._calibrator.keep(found))
-        elif outcome.message:
+        elif outcome.message and not self._closing:
             _logger.warning("%s was not calibrated: %s", message.device, outcome.message)
         self._show(slot)
 
