@@ -6,58 +6,35 @@ profile or a plan is made from one that is made once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 from etscope._version import __version__
 from etscope.analysis.comparison.beside import facts_of
 from etscope.analysis.comparison.programs import Side
 from etscope.analysis.delegates.backend_files import PlacedFile
-from etscope.analysis.delegates.imported_tables import file_table, for_readers
-from etscope.analysis.delegates.imported_timeline import FileSpans, file_spans
 from etscope.analysis.explain.explain import explain
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.findings.findings import Known, findings_of, findings_of_program
 from etscope.analysis.graphs.partition import Partition, partition
-from etscope.analysis.graphs.views import EXECUTED, GraphView, ViewNode, graph_views, with_errors
-from etscope.analysis.info.etdump_info import etdump_sections
-from etscope.analysis.info.etrecord_info import etrecord_sections
-from etscope.analysis.info.program_info import program_sections
+from etscope.analysis.graphs.views import GraphView, graph_views, with_errors
 from etscope.analysis.matching.run_nodes import program_nodes
 from etscope.analysis.memory import MemoryPlan, memory_plans
 from etscope.analysis.memory_owners import program_memory
-from etscope.analysis.numerics.rows import WRONG, Numerics, NumericsRow, described
-from etscope.analysis.numerics.value_report import LOCAL, TOTAL, value_sections
-from etscope.analysis.numerics.values import ValueComparison
+from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.profile.profile import MethodProfile
-from etscope.analysis.profile.profile_table import grouped_table
 from etscope.analysis.profile.scale import Scale, TimeConverter
-from etscope.analysis.profile.timeline import (
-    RunSpans,
-    few_runs,
-    loading_runs,
-    run_spans,
-    span_levels,
-)
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.size import part_by_part
 from etscope.analysis.work.limits import ProfileLimits, profile_limits
 from etscope.errors import MissingDataError
 from etscope.formats.calibration import Calibration
-from etscope.formats.etrecord.reader import EDGE, RecordFile, RecordView
+from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.program.ptd import ExternalData, external_keys
 from etscope.formats.program.pte import Program, read_pte
-from etscope.model.event_table import EXECUTE, LOAD_METHOD, EventKey
 from etscope.model.finding import Files, Finding
-from etscope.model.graph import Graph
 from etscope.model.report import Section
-from etscope.model.statistics import summarize
-from etscope.model.table import Column, Kind, Table
 from etscope.units import TimeScale
-from etscope.views.output import finite
 from etscope.views.page.comparison import (
     ComparedProgram,
     comparison_documents,
@@ -73,6 +50,9 @@ from etscope.views.page.method import (
     method_document,
 )
 from etscope.views.page.roofline import roofline_document
+from etscope.views.page.summary import backend_file_sections, file_sections, profile_sections
+from etscope.views.page.timeline import timeline_document
+from etscope.views.page.values import numerics_document
 from etscope.views.page.work import work_measures
 
 SCHEMA = "etscope.report/1"
@@ -257,10 +237,10 @@ def _run(
         saved=None if trace is None else trace.saved_run,
         data=found.data,
     )
-    saved_memory = None if known.saved is None else known.saved.memory
     memory = None
     if program is not None:
-        measured = None if saved_memory is None else saved_memory.measured
+        saved = None if known.saved is None else known.saved.memory
+        measured = None if saved is None else saved.measured
         memory = program_memory(program, found.data, record, measured, plans)
     named = () if record is None else record.graph_names
     views = [shown.view for shown in graphs]
@@ -410,373 +390,3 @@ def _method_documents(
             )
         documents.append(document)
     return documents
-
-
-# -- The sections of the summary: how long the methods took, and what the files hold.
-
-_LONGEST = 15  # groups of a roll-up
-
-
-_MOST_FILE_ROWS = 1_000
-
-
-def backend_file_sections(placed: Sequence[PlacedFile]) -> Iterator[Section]:
-    """Yield a table for each file that a backend's tool wrote."""
-    for number, one in enumerate(placed):
-        table = file_table(one, _MOST_FILE_ROWS)
-        yield Section(f"backend_file_{number}", for_readers(table))
-
-
-def profile_sections(methods: Sequence[ShownMethod], scale: Scale) -> Iterator[Section]:
-    """The time of each method, then its time by kind of instruction and by operator."""
-    if methods:
-        yield _method_times(methods, scale)
-    for shown in methods:
-        for by, what in (("type", "kind of instruction"), ("op", "operator")):
-            table = grouped_table(shown.profile, scale, by, limit=_LONGEST)
-            suffix = "" if len(methods) == 1 else f"_{shown.name}"
-            title = f"{shown.name}: time by {what}"
-            yield Section(f"by_{by}{suffix}", replace(table, title=title))
-
-
-def file_sections(
-    trace: Trace | None,
-    record: RecordView | None,
-    program: Program | None,
-    graphs: Mapping[str, Graph],
-    plans: Mapping[str, MemoryPlan],
-) -> Iterator[Section]:
-    """The contents of the files, as `etscope info` tells it, without what has a view of its own."""
-    if trace is not None:
-        yield from _named("dump", "ETDump", etdump_sections(trace.dump, trace.blocks))
-    if isinstance(record, RecordFile):
-        yield from _named("record", "ETRecord", etrecord_sections(record, graphs))
-    if program is not None:
-        yield from _named("program", "Program", program_sections(program, plans))
-
-
-_ELSEWHERE = {"members", "memory", "named_data"}
-
-
-def _named(file: str, what: str, sections: Iterable[Section]) -> Iterator[Section]:
-    for section in sections:
-        if section.name not in _ELSEWHERE:
-            is_file = section.name == "file"
-            name = file if is_file else f"{file}_{section.name}"
-            title = section.table.title
-            title = what if is_file else f"{what}: {title[:1].lower()}{title[1:]}"
-            yield replace(section, name=name, table=replace(section.table, title=title))
-
-
-def _method_times(methods: Sequence[ShownMethod], scale: Scale) -> Section:
-    profiles = [shown.profile for shown in methods]
-    samples = [scale(profile.total) for profile in profiles]
-    loads = [profile.load.get(LOAD_METHOD) for profile in profiles]
-    unaccounted = [float(scale(profile.unaccounted).mean()) for profile in profiles]
-    names = ("avg", "p50", "p90", "min", "max")
-    found = [summarize(one, names) for one in samples]
-    statistics = {name: [float(one[name]) for one in found] for name in names}
-    steady = [float(np.median(one[1:])) if len(one) > 1 else None for one in samples]
-
-    def time(name: str, title: str | None = None) -> Column:
-        return Column(name, Kind.DURATION, scale.unit, title=title)
-
-    columns: dict[Column, Sequence[Any]] = {
-        Column("method"): [shown.name for shown in methods],
-        Column("runs", Kind.COUNT): [len(one) for one in samples],
-        time("load"): [None if load is None else float(scale(load).mean()) for load in loads],
-        time("first", "first run"): [float(one[0]) for one in samples],
-        time("steady", "steady (median of the later runs)"): steady,
-        **{time(name): values for name, values in statistics.items()},
-        time("unaccounted"): unaccounted,
-        Column("unaccounted_share", Kind.SHARE, title="of the average"): [
-            spent / average if average else None
-            for spent, average in zip(unaccounted, statistics["avg"], strict=True)
-        ],
-        Column("traced", Kind.BOOL, title="values were logged"): [p.traced for p in profiles],
-    }
-    notes = (
-        "Unaccounted is what no instruction accounts for: the runtime's own work between them "
-        "and what tracing costs.",
-    )
-    return Section("profile", Table.of(columns, title="Times of the methods", notes=notes))
-
-
-# -- The diagnosis of a run's values.
-
-
-def numerics_document(
-    found: Numerics, methods: Sequence[ShownMethod], graphs: Sequence[ShownGraph], lines: Lines
-) -> Json:
-    """The page's `Numerics`: a diagnosis, and the nodes of each graph that its values belong to."""
-    of_method = [shown for shown in graphs if shown.view.method in (found.method, None)]
-    reference = {shown.view.linked.name: shown for shown in of_method}.get(found.reference)
-    named = {} if reference is None else reference.view.by_key
-    ran = next((shown for shown in methods if shown.profile.method == found.method), None)
-    rows: list[int | None] = [None] * len(found.rows)
-    if ran is not None:
-        for number, row in enumerate(found.rows):
-            inner = ran.row_of(row.pair.instruction, row.pair.delegate_id)
-            rows[number] = ran.row_of(row.pair.instruction, None) if inner is None else inner
-    return {
-        "method": found.method,
-        "metric": found.metric.name,
-        "largerIsWorse": found.metric.better == "lower",
-        "fine": found.is_fine,
-        "table": table_document(found.table()),
-        "rows": rows,
-        "lines": [lines.index(row.lines[0]) if row.lines else None for row in found.rows],
-        "nodes": {
-            shown.view.key: [_node_of_value(shown, row, named) for row in found.rows]
-            for shown in of_method
-        },
-        "values": [
-            {
-                "row": number,
-                "shown": LOCAL if row.verdict == WRONG or row.values.total is None else TOTAL,
-                "local": value_document(row.values.local),
-                "total": None if row.values.total is None else value_document(row.values.total),
-            }
-            for number, row in enumerate(found.rows)
-            if row.values is not None
-        ],
-        "coverage": table_document(found.coverage.table()),
-        # The summary shows the notes up to this one.
-        "verdict": found.what_it_is or found.verdict,
-        "named": [{"row": found.rows.index(row), "text": described(row)} for row in found.named],
-        # Doubts about the inputs first.
-        "notes": [*found.doubts, *(note for note in found.notes if note not in found.doubts)],
-    }
-
-
-def value_document(compared: ValueComparison) -> Json:
-    """The page's `ValueDoc`: tables of a compared value, and the numbers that are drawn."""
-    histogram, channels, quantized = compared.histogram, compared.channels, compared.quantized
-    return {
-        "sections": [
-            section_document(section)
-            for section in value_sections(compared, "")
-            if section.name != "histogram"
-        ],
-        "histogram": None
-        if histogram is None
-        else {
-            "low": histogram.low,
-            "high": histogram.high,
-            "reference": list(histogram.reference),
-            "device": list(histogram.device),
-            "clippedShare": histogram.clipped_share,
-        },
-        "channels": None
-        if channels is None
-        else {
-            "axis": channels.axis,
-            "count": channels.count,
-            "perEntry": channels.per_entry,
-            "rms": finite(list(channels.profile)),
-        },
-        "range": None if quantized is None else [quantized.low, quantized.high],
-    }
-
-
-def _node_of_value(
-    shown: ShownGraph, row: NumericsRow, named: Mapping[str, ViewNode]
-) -> int | None:
-    """The node of a graph for a value: that of the reference, or the last one that leads to it.
-
-    named: the nodes of the reference graph, by key.
-    """
-    reference = named.get(row.pair.node)
-    linked = shown.view.linked
-    behind: Iterable[int] = ()
-    if reference is not None:
-        same = shown.view.by_key.get(reference.key)
-        if same is not None and same.node is reference.node:
-            return shown.index[reference.key]
-        behind = shown.indices(linked.behind((reference.node,)))
-    if not behind and shown.view.key.startswith(f"{EXECUTED}/"):
-        behind = shown.indices(linked.ran(row.pair.instruction))
-    return max(behind, default=None)
-
-
-# -- The timeline: the runs as they happened.
-
-MOST_SPANS = 20_000
-# Runs on the timeline, most of them as one span: each is a track.
-MOST_RUNS = 500
-_CALLS = ("OPERATOR_CALL", "DELEGATE_CALL")  # names of the runtime that stand around all of them
-
-
-def timeline_document(
-    trace: Trace,
-    methods: Sequence[ShownMethod],
-    scale: Scale,
-    files: Sequence[PlacedFile] = (),
-) -> Json | None:
-    """The `Timeline`: a track for each run, below it those of its clocks.
-
-    The runs that tell most have all their spans, and so have the others in run order as long as
-    there is room; of those after them only the whole is shown. Every run starts at 0, so that runs
-    are compared. Files of backends' tools have tracks below the runs that they are of. None without
-    any run.
-    """
-    shown = [_TimelineRun(run, "loading", None, 0, "loading") for run in loading_runs(trace)[:1]]
-    for method in methods:
-        reasons = few_runs(method.profile)
-        shown += (
-            _TimelineRun(
-                run, f"{method.name} · run {run}{f' ({why})' if why else ''}", method, position, why
-            )
-            for position, run in enumerate(method.profile.runs.tolist())
-            for why in [reasons.get(position)]
-        )
-    if not shown:
-        return None
-    notes = []
-    counts = np.bincount(trace.events.run, minlength=1)
-    first = [one for one in shown if one.why]
-    limit = MOST_SPANS // len(first)
-    room = MOST_SPANS - sum(min(int(counts[one.run]), limit) for one in first)
-    others = [one for one in shown if not one.why]
-    size = np.cumsum([int(counts[one.run]) for one in others])
-    detailed = {id(one) for one in [*first, *others[: int(np.searchsorted(size, room, "right"))]]}
-    listed = {id(one) for one in [*first, *others[: max(MOST_RUNS - len(first), 0)]]}
-    left_out = len(shown) - len(listed)
-    shown = [one for one in shown if id(one) in listed]
-    whole = sum(id(one) not in detailed for one in shown)
-    if whole:
-        notes.append(f"Of {whole:,} runs only the whole is shown, for the number of their events.")
-    if left_out:
-        notes.append(f"{left_out:,} later runs are left out.")
-
-    columns = _TimelineColumns(scale)
-    runs = [one.run for one in shown if id(one) in detailed]
-    spans = dict(zip(runs, run_spans(trace, runs, limit), strict=True))
-    tracks: dict[int, int] = {}  # by run
-    for one in shown:
-        if id(one) in detailed:
-            tracks[one.run] = columns.add(one, spans[one.run])
-        elif one.method is not None:
-            columns.add_whole(one, one.method)
-    left = columns.add_files(list(file_spans(files, scale.source)), spans, tracks)
-    if shortest := left + sum(found.left_out for found in spans.values()):
-        notes.append(f"{shortest:,} of the shortest spans are left out.")
-    return {"note": " ".join(notes) or None, **columns.document()}
-
-
-@dataclass(frozen=True, slots=True)
-class _TimelineRun:
-    """A run of the timeline, and the position of it in its method's profile. why: the reason to
-    show all of it, None for one run among others."""
-
-    run: int
-    title: str
-    method: ShownMethod | None
-    position: int
-    why: str | None
-
-
-class _TimelineColumns:
-    """Collects the tracks and spans of a `Timeline`."""
-
-    def __init__(self, scale: Scale) -> None:
-        self._scale = scale
-        self._tracks: list[Json] = []
-        self._runs: dict[int, int] = {}  # by the number of their track
-        self._names: dict[str, int] = {}
-        names = ("track", "start", "duration", "name", "level", "row")
-        self._columns: dict[str, list[Any]] = {name: [] for name in names}
-
-    def document(self) -> Json:
-        runs = [self._runs.get(number) for number in range(len(self._tracks))]
-        names = list(self._names)
-        return {"tracks": self._tracks, "runs": runs, "names": names, **self._columns}
-
-    def add_whole(self, one: _TimelineRun, method: ShownMethod) -> None:
-        """Add a run of a method as one span."""
-        total = float(self._scale(method.profile.total[one.position]))
-        name = self._names.setdefault(EXECUTE, len(self._names))
-        row = [method.index, len(method.rows) - 1]
-        self._runs[len(self._tracks)] = one.run
-        self._extend(
-            track=[len(self._tracks)],
-            start=[0.0],
-            duration=[total],
-            name=[name],
-            level=[0],
-            row=[row],
-        )
-        self._tracks.append({"name": one.title, "parent": None, "note": None})
-
-    def add(self, one: _TimelineRun, spans: RunSpans) -> int:
-        """Add the spans of a run; return its track."""
-        parent = len(self._tracks)
-        self._runs[parent] = one.run
-        self._tracks.append({"name": one.title, "parent": None, "note": None})
-        self._tracks += (
-            {"name": name, "parent": parent, "note": note} for name, note in spans.tracks
-        )
-        used, place = np.unique(spans.event, return_inverse=True)
-        events = [self._event(spans.events[number].key, one.method) for number in used.tolist()]
-        self._extend(
-            track=(spans.track + parent + 1).tolist(),
-            start=self._scale(spans.start).tolist(),
-            duration=self._scale(spans.duration).tolist(),
-            level=spans.level.tolist(),
-            name=[events[event][0] for event in place.tolist()],
-            row=[events[event][1] for event in place.tolist()],
-        )
-        return parent
-
-    def add_files(
-        self, files: Sequence[FileSpans], runs: Mapping[int, RunSpans], tracks: Mapping[int, int]
-    ) -> int:
-        """Add the spans of files below the tracks of their runs; return the number of the shortest
-        ones, left out for their number."""
-        left = 0
-        for spans in files:
-            counts = np.bincount(spans.run, minlength=1)
-            own = [run for run in tracks if run < len(counts) and counts[run]]
-            for run in own:
-                kept = spans.of_run(run, MOST_SPANS // (len(files) * len(own)))
-                left += int(counts[run]) - len(kept.run)
-                self._add_file(kept, tracks[run], runs[run].origin)
-        return left
-
-    def _add_file(self, spans: FileSpans, parent: int, origin: int) -> None:
-        imported = spans.imported
-        order = np.lexsort((-spans.end, spans.start, imported.lane))
-        lane, start, end = imported.lane[order], spans.start[order], spans.end[order]
-        used, track = np.unique(lane, return_inverse=True)
-        self._extend(
-            track=(track + len(self._tracks)).tolist(),
-            start=self._scale(start - origin).tolist(),
-            duration=self._scale(end - start).tolist(),
-            level=span_levels(track, start, end).tolist(),
-            name=[
-                self._names.setdefault(imported.names[number], len(self._names))
-                for number in imported.name[order].tolist()
-            ],
-            row=[None] * len(order),
-        )
-        self._tracks += (
-            {
-                "name": f"{spans.title} · {imported.lanes[number]}",
-                "parent": parent,
-                "note": spans.note,
-            }
-            for number in used.tolist()
-        )
-
-    def _event(self, key: EventKey, method: ShownMethod | None) -> tuple[int, list[int] | None]:
-        """The name of an event's spans, and the method and row that they belong to."""
-        row = None if method is None else method.row_of_event(key)
-        if method is None or row is None:
-            return self._names.setdefault(key.name, len(self._names)), None
-        is_told = key.name in _CALLS or key.role == "delegated"
-        name = method.rows[row].name if is_told else key.name  # of what it calls
-        return self._names.setdefault(name, len(self._names)), [method.index, row]
-
-    def _extend(self, **columns: Sequence[Any]) -> None:
-        for name, values in columns.items():
-            self._columns[name] += values

@@ -1,0 +1,114 @@
+"""The summary of a run: times of its methods, and what its files hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.delegates.backend_files import PlacedFile
+from etscope.analysis.delegates.imported_tables import file_table, for_readers
+from etscope.analysis.info.etdump_info import etdump_sections
+from etscope.analysis.info.etrecord_info import etrecord_sections
+from etscope.analysis.info.program_info import program_sections
+from etscope.analysis.memory import MemoryPlan
+from etscope.analysis.profile.profile_table import grouped_table
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.formats.etrecord.reader import RecordFile, RecordView
+from etscope.formats.program.pte import Program
+from etscope.model.event_table import LOAD_METHOD
+from etscope.model.graph import Graph
+from etscope.model.report import Section
+from etscope.model.statistics import summarize
+from etscope.model.table import Column, Kind, Table
+from etscope.views.page.method import (
+    ShownMethod,
+)
+
+_LONGEST = 15  # groups of a roll-up
+_MOST_FILE_ROWS = 1_000
+
+
+def backend_file_sections(placed: Sequence[PlacedFile]) -> Iterator[Section]:
+    """Yield a table for each file that a backend's tool wrote."""
+    for number, one in enumerate(placed):
+        table = file_table(one, _MOST_FILE_ROWS)
+        yield Section(f"backend_file_{number}", for_readers(table))
+
+
+def profile_sections(methods: Sequence[ShownMethod], scale: Scale) -> Iterator[Section]:
+    """The time of each method, then its time by kind of instruction and by operator."""
+    if methods:
+        yield _method_times(methods, scale)
+    for shown in methods:
+        for by, what in (("type", "kind of instruction"), ("op", "operator")):
+            table = grouped_table(shown.profile, scale, by, limit=_LONGEST)
+            suffix = "" if len(methods) == 1 else f"_{shown.name}"
+            title = f"{shown.name}: time by {what}"
+            yield Section(f"by_{by}{suffix}", replace(table, title=title))
+
+
+def file_sections(
+    trace: Trace | None,
+    record: RecordView | None,
+    program: Program | None,
+    graphs: Mapping[str, Graph],
+    plans: Mapping[str, MemoryPlan],
+) -> Iterator[Section]:
+    """The contents of the files, as `etscope info` tells it, without what has a view of its own."""
+    if trace is not None:
+        yield from _named("dump", "ETDump", etdump_sections(trace.dump, trace.blocks))
+    if isinstance(record, RecordFile):
+        yield from _named("record", "ETRecord", etrecord_sections(record, graphs))
+    if program is not None:
+        yield from _named("program", "Program", program_sections(program, plans))
+
+
+_ELSEWHERE = {"members", "memory", "named_data"}
+
+
+def _named(file: str, what: str, sections: Iterable[Section]) -> Iterator[Section]:
+    for section in sections:
+        if section.name not in _ELSEWHERE:
+            is_file = section.name == "file"
+            name = file if is_file else f"{file}_{section.name}"
+            title = section.table.title
+            title = what if is_file else f"{what}: {title[:1].lower()}{title[1:]}"
+            yield replace(section, name=name, table=replace(section.table, title=title))
+
+
+def _method_times(methods: Sequence[ShownMethod], scale: Scale) -> Section:
+    profiles = [shown.profile for shown in methods]
+    samples = [scale(profile.total) for profile in profiles]
+    loads = [profile.load.get(LOAD_METHOD) for profile in profiles]
+    unaccounted = [float(scale(profile.unaccounted).mean()) for profile in profiles]
+    names = ("avg", "p50", "p90", "min", "max")
+    found = [summarize(one, names) for one in samples]
+    statistics = {name: [float(one[name]) for one in found] for name in names}
+    steady = [float(np.median(one[1:])) if len(one) > 1 else None for one in samples]
+
+    def time(name: str, title: str | None = None) -> Column:
+        return Column(name, Kind.DURATION, scale.unit, title=title)
+
+    columns: dict[Column, Sequence[Any]] = {
+        Column("method"): [shown.name for shown in methods],
+        Column("runs", Kind.COUNT): [len(one) for one in samples],
+        time("load"): [None if load is None else float(scale(load).mean()) for load in loads],
+        time("first", "first run"): [float(one[0]) for one in samples],
+        time("steady", "steady (median of the later runs)"): steady,
+        **{time(name): values for name, values in statistics.items()},
+        time("unaccounted"): unaccounted,
+        Column("unaccounted_share", Kind.SHARE, title="of the average"): [
+            spent / average if average else None
+            for spent, average in zip(unaccounted, statistics["avg"], strict=True)
+        ],
+        Column("traced", Kind.BOOL, title="values were logged"): [p.traced for p in profiles],
+    }
+    notes = (
+        "Unaccounted is what no instruction accounts for: the runtime's own work between them "
+        "and what tracing costs.",
+    )
+    return Section("profile", Table.of(columns, title="Times of the methods", notes=notes))
