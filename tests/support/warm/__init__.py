@@ -41,7 +41,7 @@ def warm_python() -> str:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
-        env=environment,
+        env={**environment, "OPENBLAS_NUM_THREADS": "1"},  # a fork has no threads of the server
     )
     atexit.register(server.communicate)
     assert server.stdout is not None

@@ -175,7 +175,7 @@ def _code_of(request: dict[str, Any]) -> int:
         return 1
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
-        return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
 
@@ -188,6 +188,9 @@ def _end(code: int) -> None:
         sys.stdout.flush()
     except OSError:
         code = 120  # Python's
+    if code == -signal.SIGINT:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     os._exit(code & 0xFF)
 
 
