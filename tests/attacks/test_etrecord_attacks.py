@@ -64,7 +64,7 @@ def own_record() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("seed", "count"), [(1, 300), pytest.param(2, 3000, marks=pytest.mark.slow)]
+    ("seed", "count"), [(1, 300), pytest.param(2, 1000, marks=pytest.mark.slow)]
 )
 def test_mutated_records(seed: int, count: int, tmp_path: Path) -> None:
     own = tmp_path / "own.etrecord"

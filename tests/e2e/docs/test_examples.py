@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.contract.source_tree import ROOT
+from tests.support.warm import warm_python
 
 pytest.importorskip("executorch")
 
@@ -18,7 +18,7 @@ pytest.importorskip("executorch")
 def test_the_demo(tmp_path: Path) -> None:
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples/demo.py"), str(tmp_path)],
+        [warm_python(), str(ROOT / "examples/demo.py"), str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,

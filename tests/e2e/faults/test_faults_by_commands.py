@@ -4,18 +4,20 @@ models run to their end."""
 from __future__ import annotations
 
 import subprocess
-import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from etscope.run.native import native_missing
-from tests.support.faults.commanded import COMMANDS, OVER, files_of, names, told
+from tests.support.faults.commanded import COMMANDS, OVER, Files, files_of, names, told
 from tests.support.faults.planted import Case, cases
+from tests.support.warm import warm_python
 
 pytestmark = pytest.mark.skipif(native_missing() is not None, reason=str(native_missing()))
 
-HOW_MANY = 48  # each fault of each block once
+HOW_MANY = 16  # test_planted_faults.py has each fault of each block
 ALWAYS = (11, 23, 31)  # NaN, a small difference, a weight
 HIT_RATE = 0.9
 
@@ -24,19 +26,29 @@ def _case(index: int) -> Case:
     return list(cases(index + 1))[index]
 
 
+Made = Callable[[Case], Files | None]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Gives the files of a case, which are made once."""
+    folder = tmp_path_factory.mktemp("cases")
+    return cache(lambda case: files_of(case, folder / str(case)))
+
+
 @pytest.mark.parametrize("index", ALWAYS)
-def test_a_planted_fault_is_where_the_run_stops(index: int, tmp_path: Path) -> None:
+def test_a_planted_fault_is_where_the_run_stops(index: int, made: Made) -> None:
     case = _case(index)
-    files = files_of(case, tmp_path)
+    files = made(case)
     assert files is not None
     text = told(files.record, files.wrong)
     assert names(case, text), (str(case), text)
     assert OVER in told(files.record, files.right)
 
 
-def test_a_script_finds_one_and_its_exit_code_says_so(tmp_path: Path) -> None:
+def test_a_script_finds_one_and_its_exit_code_says_so(made: Made) -> None:
     case = _case(ALWAYS[0])
-    files = files_of(case, tmp_path)
+    files = made(case)
     assert files is not None
     found, sound = (_batch(files.record, program) for program in (files.wrong, files.right))
     assert (found.returncode, sound.returncode) == (1, 0), found.stderr + sound.stderr
@@ -47,7 +59,7 @@ def test_a_script_finds_one_and_its_exit_code_says_so(tmp_path: Path) -> None:
 def _batch(record: Path, program: Path) -> subprocess.CompletedProcess[str]:
     commands = [word for line in COMMANDS for word in ("-ex", line)]
     return subprocess.run(
-        [sys.executable, "-m", "etscope.etdb", str(record), str(program), "--batch", *commands],
+        [warm_python(), "-m", "etscope.etdb", str(record), str(program), "--batch", *commands],
         capture_output=True,
         text=True,
         check=False,
@@ -55,12 +67,10 @@ def _batch(record: Path, program: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_planted_faults_are_where_runs_stop(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_planted_faults_are_where_runs_stop(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
     missed, alarms, planted = [], [], 0
     for case in cases(HOW_MANY):
-        files = files_of(case, tmp_path / str(case))
+        files = made(case)
         if files is None:
             continue
         sound, text = told(files.record, files.right), told(files.record, files.wrong)

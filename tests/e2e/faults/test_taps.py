@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from tests.support.faults import planted
@@ -9,13 +11,15 @@ from tests.support.faults.planted import Case, cases, diagnosed
 
 TAPS = "op:*"
 ALWAYS = (0, 9)
-HOW_MANY = 20
+HOW_MANY = 12
 
 
-def _found(case: Case, monkeypatch: pytest.MonkeyPatch) -> bool | None:
+@cache
+def _found(case: Case) -> bool | None:
     """Whether the fault is named by its line alone; None if it is no fault on XNNPACK."""
-    monkeypatch.setattr(planted, "TAPS", (TAPS,))
-    both = diagnosed(case, "xnnpack")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(planted, "TAPS", (TAPS,))
+        both = diagnosed(case, "xnnpack")
     if both is None:
         return None
     clean, faulty = both
@@ -27,17 +31,13 @@ def _found(case: Case, monkeypatch: pytest.MonkeyPatch) -> bool | None:
 
 
 @pytest.mark.parametrize("index", ALWAYS)
-def test_a_fault_inside_of_a_delegate_is_one_line(
-    index: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert _found(list(cases(index + 1))[index], monkeypatch)
+def test_a_fault_inside_of_a_delegate_is_one_line(index: int) -> None:
+    assert _found(list(cases(index + 1))[index])
 
 
 @pytest.mark.slow
-def test_faults_inside_of_delegates_are_single_lines(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = [_found(case, monkeypatch) for case in cases(HOW_MANY)]
+def test_faults_inside_of_delegates_are_single_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [_found(case) for case in cases(HOW_MANY)]
     hits = [hit for hit in found if hit is not None]
     with capsys.disabled():
         print(f"\nxnnpack with taps: {sum(hits)} of {len(hits)} planted faults are single lines")

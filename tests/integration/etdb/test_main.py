@@ -15,11 +15,12 @@ from etscope._version import __version__
 from etscope.etdb import Session
 from tests.support.artifacts import artifacts
 from tests.support.etdb.sessions import script
+from tests.support.warm import warm_python
 
 
 def etdb(*arguments: object, input: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "etscope.etdb", *map(str, arguments)],
+        [warm_python(), "-m", "etscope.etdb", *map(str, arguments)],
         input=input,
         capture_output=True,
         text=True,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from tests.support.warm import warm_python
 
 pytest.importorskip("executorch.extension.llm.custom_ops")
 
@@ -64,7 +65,7 @@ record.save(f"{sys.argv[1]}/net.etrecord")
 def etscope(folder: Path, *arguments: str) -> str:
     """What the command prints, in a process that has not loaded the operators."""
     done = subprocess.run(
-        [sys.executable, "-m", "etscope", *arguments], cwd=folder, capture_output=True, text=True
+        [warm_python(), "-m", "etscope", *arguments], cwd=folder, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -72,7 +73,7 @@ def etscope(folder: Path, *arguments: str) -> str:
 
 @pytest.mark.parametrize("backend", ["portable", "xnnpack"])
 def test_numerics_evaluate_and_report(tmp_path: Path, backend: str) -> None:
-    subprocess.run([sys.executable, "-c", MAKE, str(tmp_path), backend], check=True)
+    subprocess.run([warm_python(), "-c", MAKE, str(tmp_path), backend], check=True)
     record = ("-r", "net.etrecord")
     level = ("--debug-level", "intermediate_outputs")
     etscope(tmp_path, "run", "net.pte", "--etrecord", "net.etrecord", *level, "--save", "ran")

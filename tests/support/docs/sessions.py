@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from etscope.etdb import Session
 from tests.support.docs.pages import blocks
+from tests.support.warm import warm_python
 
 PROMPT = "(etdb) "
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?")
@@ -28,7 +28,7 @@ def laid_out(page: Path, folder: Path) -> Path:
     for block in blocks(page):
         if block.note is not None and block.note[0] == "file":
             (folder / block.note[1]).write_text(block.code)
-    subprocess.run([sys.executable, "make.py"], cwd=folder, check=True, capture_output=True)
+    subprocess.run([warm_python(), "make.py"], cwd=folder, check=True, capture_output=True)
     return folder
 
 
