@@ -19,11 +19,9 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,8 +36,6 @@ from etscope.formats.calibration import Calibration, read_calibration
 from etscope.model.finding import Estimate, Remedy
 from etscope.remedies._changes import Change, Setting
 from etscope.run import run
-from tests.support.explain import architectures as a
-from tests.support.explain import plants as p
 from tests.support.explain.cases import CLEAN, SEEDED, Made
 from tests.support.explain.scoring import exported, facts_of, is_recorded, record_run
 
@@ -155,9 +151,8 @@ def outcome(case: Case, seed: int, calibration: Calibration, keep: Path, held: b
         made = case.made(seed)
         changed = _changed(case, made)
         before, after = exported(made), exported(changed)
-        with _alone():
-            record_run(before, made, folder)
-            gain = measured(before, made, after, changed)
+        record_run(before, made, folder)
+        gain = measured(before, made, after, changed)
         kept.write_text(json.dumps({"gain": gain}))
     facts = replace(facts_of(folder), calibration=calibration)
     estimate, why_not = _estimated(facts, case)
@@ -186,9 +181,7 @@ def _changed(case: Case, made: Made) -> Made:
 def measured(before: Exported, one: Made, after: Exported, other: Made) -> float:
     """Time two programs in rounds; return the share of the time that the second saves."""
     sides = ((before, one), (after, other))
-    executions = [
-        int(np.clip(_ROUND_NS / max(_time(*side, 3), 1), 3, 200)) for side in sides
-    ]
+    executions = [int(np.clip(_ROUND_NS / max(_time(*side, 3), 1), 3, 200)) for side in sides]
     ratios = []
     for first in drawn_order(ROUNDS, 0):
         times = [0.0, 0.0]
@@ -204,21 +197,6 @@ def _time(program: Exported, made: Made, iterations: int) -> float:
         program.program, made.inputs, iterations=iterations, **{**options, **made.run}
     ) as done:
         return float(np.percentile(done.latency.samples_ns, 25))
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Hold the lock that other measurements on this machine wait for, if `ETSCOPE_LOCK` names
-    its file."""
-    path = os.environ.get("ETSCOPE_LOCK")
-    if path is None:
-        yield
-        return
-    import fcntl
-
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def summary(name: str, found: Sequence[Outcome]) -> Iterator[str]:

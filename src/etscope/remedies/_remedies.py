@@ -303,9 +303,7 @@ class _Search:
             return list(changes)
         estimates = Estimates(facts)
         return [
-            replace(
-                one, estimate=estimates.of(Remedy(one.text, one.name, one.arguments)).estimate
-            )
+            replace(one, estimate=estimates.of(Remedy(one.text, one.name, one.arguments)).estimate)
             for one in changes
         ]
 

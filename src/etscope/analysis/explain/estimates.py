@@ -3,7 +3,7 @@
 The time of a method after a change is its time in this run, without the time of the operators that
 the change concerns, plus what these take then:
 
-    max(FLOPs / peak FLOP/s, bytes / bandwidth) / reached
+    max(FLOPs / peak FLOP/s, bytes / bandwidth) / reached + the cost of a delegate's call
 
 The peaks are the calibration's. What is reached of them is what operators of the same kind reach in
 this run, on the backend that computes them then; where there are none, a share that was measured
@@ -17,7 +17,7 @@ benchmarks/explain_estimates.py. The interval of each (`_ERRORS`) holds four of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -31,54 +31,59 @@ from etscope.analysis.explain.rules import (
     lost_fusion,
     needless_copies,
     runtime_constants,
+    untaken_types,
 )
 from etscope.analysis.explain.run_graph import Kernel, RunGraph, bytes_of, spec_of
+from etscope.analysis.findings.thresholds import COARSE_STEP_NS, COARSE_STEPS
 from etscope.analysis.findings.time import Member
 from etscope.analysis.work.formulas import INT8_INT4
 from etscope.analysis.work.limits import ProfileLimits
 from etscope.analysis.work.operation import Traffic, Work
 from etscope.formats.calibration import INT8
 from etscope.model.finding import Estimate, Finding, Remedy
-from etscope.model.graph import Node, stem
+from etscope.model.graph import SAME_VALUE, Node, stem
 
-PRODUCT, CONVOLUTION, BATCH, SOFTMAX, FUNCTION, MOVING = (
-    "product", "convolution", "batch product", "softmax", "function", "moving",
+PRODUCT, CONVOLUTION, DEPTHWISE, BATCH, SOFTMAX, FUNCTION, MOVING = (
+    "product", "convolution", "convolution by channel", "batch product", "softmax", "function",
+    "moving",
 )  # fmt: skip
 
 # The share of the peaks that XNNPACK's operators reach, by kind and type of numbers: medians over
 # the cases of benchmarks/explain_estimates.py that are not held out, on an AMD EPYC with AVX2.
 _REACHED: Mapping[tuple[str, str], float] = {
-    (PRODUCT, "float32"): 1.0,
-    (PRODUCT, INT8): 1.0,
-    (PRODUCT, INT8_INT4): 1.0,
-    (CONVOLUTION, "float32"): 0.25,
-    (CONVOLUTION, INT8): 0.7,
-    (BATCH, "float32"): 0.5,
-    (SOFTMAX, "float32"): 0.1,
-    (FUNCTION, "float32"): 0.2,
-    (MOVING, "float32"): 0.4,
-    (MOVING, INT8): 0.4,
+    (PRODUCT, "float32"): 0.95,
+    (CONVOLUTION, "float32"): 0.3,
+    (CONVOLUTION, INT8): 0.9,
+    (DEPTHWISE, "float32"): 0.38,
+    (DEPTHWISE, INT8): 0.25,
+    (BATCH, "float32"): 0.85,
+    (SOFTMAX, "float32"): 0.11,
+    (FUNCTION, "float32"): 0.27,
+    (FUNCTION, INT8): 0.1,
+    (MOVING, "float32"): 0.8,
+    (MOVING, INT8): 0.18,
 }
-# Measured times after a change by the estimated ones, from low to high.
+# Measured times after a change by the estimated ones, from low to high: of changes after which
+# operators are computed in another way.
 _ERRORS: Mapping[str, tuple[float, float]] = {
     "backend": (0.5, 2.0),
     "dtype": (0.5, 2.0),
-    "quantize": (0.75, 1.35),
+    "quantize": (0.7, 1.35),
     "threads": (0.8, 1.25),
-    "pass": (0.85, 1.15),
-    "channels_last": (0.85, 1.15),
 }
+# Measured gains by the estimated ones: of changes that leave operators out, whose time is measured.
+_ERRORS_OF_LEFT_OUT = (0.6, 1.3)
 
+_FUNCTIONS = (
+    "tanh", "sigmoid", "gelu", "exp", "log", "sin", "cos", "elu", "sqrt", "rsqrt", "pow"
+)  # fmt: skip
 # By `stem` of an edge operator, and by the start of XNNPACK's name of it.
 _KIND_OF_OPERATOR = {
     **dict.fromkeys(("linear", "addmm", "mm"), PRODUCT),
     "convolution": CONVOLUTION,
     "bmm": BATCH,
     "softmax": SOFTMAX,
-    **dict.fromkeys(
-        ("tanh", "sigmoid", "gelu", "exp", "log", "sin", "cos", "elu", "sqrt", "rsqrt", "pow"),
-        FUNCTION,
-    ),
+    **dict.fromkeys(_FUNCTIONS, FUNCTION),
 }
 _KIND_OF_EVENT = {
     "Fully Connected": PRODUCT,
@@ -95,14 +100,18 @@ _KIND_OF_EVENT = {
 }  # fmt: skip
 _FUSED = frozenset({"relu", "hardtanh", "clamp", "native_batch_norm_legit_no_training"})
 _FUSED_INTO = frozenset({"linear", "addmm", "mm", "convolution", "add", "mul", *_FUSED})
-# What the quantizer of XNNPACK has in int8, and what goes on in the type of what it reads.
+# What the quantizer of XNNPACK has in int8, and what goes on in the type of what it reads: of 8
+# bits a function is a table.
 _QUANTIZED = frozenset({"linear", "addmm", "mm", "convolution", "add", "mul", "cat", "mean"})
 _FOLLOWING = frozenset(
     {"relu", "hardtanh", "clamp", "max_pool2d", "view", "permute", "slice", "squeeze", "unsqueeze",
-     "constant_pad_nd", "avg_pool2d"}
+     "constant_pad_nd", "avg_pool2d", *_FUNCTIONS}
 )  # fmt: skip
+_TABLES = ("HardSwish", "LeakyReLU")
+_QUANTIZED_EVENTS = ("Add", "Multiply", "Mean", "Copy")
 _QUARTER = 0.25  # of the runs: the fastest, which other work did not disturb
 _FLOAT32_BYTES = 4
+_UNTAKEN = ("bfloat16", "float64")  # floats that XNNPACK does not take
 
 
 class _NoEstimate(Exception):
@@ -155,10 +164,12 @@ class Estimates:
         after = before + change_of_ns
         if not 0 < after < math.inf:
             raise _NoEstimate("the times of the operators are more than that of the method")
+        share = 1 - after / before
+        if change not in _ERRORS:
+            ends = sorted(share * factor for factor in _ERRORS_OF_LEFT_OUT)
+            return Estimate(share, ends[0], min(ends[1], 1.0))
         low, high = _ERRORS[change]
-        return Estimate(
-            share=1 - after / before, low=1 - after * high / before, high=1 - after * low / before
-        )
+        return Estimate(share, low=1 - after * high / before, high=1 - after * low / before)
 
 
 # -- times
@@ -223,13 +234,14 @@ class _Change:
 
     def dtype(self, arguments: Mapping[str, object]) -> float:
         """Kernels of types that XNNPACK does not take move there, in float32."""
-        kernels = [
-            kernel
-            for kernel in self._graph.kernels.values()
-            if (spec := spec_of(kernel.node)) is not None
-            and spec.dtype in ("bfloat16", "float16", "float64", "float32")
-        ]
-        return self._moved(kernels)
+        run = self._graph
+        if run.has_xnnpack:
+            untaken = untaken_types.untaken(run)
+            return self._moved([one for dtype in _UNTAKEN for one in untaken.get(dtype, ())])
+        types = {spec.dtype for one in run.kernels.values() if (spec := spec_of(one.node))}
+        if types.isdisjoint(_UNTAKEN):
+            raise _NoEstimate("the model is in no other type of floats")
+        return self._moved(run.kernels.values())
 
     def rewritten(self, arguments: Mapping[str, object]) -> float:
         """A pass removes nodes; what it lets into delegates moves there."""
@@ -275,6 +287,8 @@ class _Change:
             raise _NoEstimate("only XNNPACK keeps images with the channels last")
         added = [one for each in layout_conversions.added_transposes(run).values() for one in each]
         members = [*run.members(layout_conversions.conversions(run)), *added]
+        if not members:
+            raise _NoEstimate("the run has no changes of layout")
         return -self._of(members)
 
     def threads(self, arguments: Mapping[str, object]) -> float:
@@ -282,9 +296,11 @@ class _Change:
         wanted, limits = arguments.get("threads"), self._limits
         found = limits.calibration
         known = () if found is None else [one.threads for one in found.all_peaks]
+        if limits.threads is None:
+            raise _NoEstimate("nothing tells the threads of the run")
         for count in (limits.threads, wanted):
             if count not in known:
-                raise _NoEstimate(f"the calibration has no peaks of {count or 'the run’s'} threads")
+                raise _NoEstimate(f"the calibration has no peaks of {count} threads")
         other = replace(limits, threads=int(str(wanted)))
         changed = 0.0
         for _, leaf in self._delegated():
@@ -300,28 +316,35 @@ class _Change:
         scheme, run = arguments.get("scheme"), self._graph
         if not run.has_xnnpack:
             raise _NoEstimate("the run is not on XNNPACK, which quantised operators are lowered to")
-        if scheme == "int8":
-            dtype, kinds = INT8, (PRODUCT, CONVOLUTION)
-        elif scheme == INT8_INT4:
-            dtype, kinds = INT8_INT4, (PRODUCT,)
-        else:
+        if scheme not in (INT8, INT8_INT4):
             raise _NoEstimate(f"the calibration has no products of {scheme}")
+        dtype = str(scheme)
+        kinds = {PRODUCT, CONVOLUTION, DEPTHWISE} if dtype == INT8 else {PRODUCT}
         if self._limits.peaks is None or self._limits.peaks.peak_flops(dtype) is None:
             raise _NoEstimate(f"the calibration has no peak of {dtype}")
-        changed = 0.0
+        changed, products = 0.0, 0
         for _, leaf in self._delegated():
             work, kind = self._work(leaf), _kind_of_event(leaf.name)
             if work is None or any(name != "float32" for name, _ in work.dtypes):
                 continue
+            becomes = kind
             if kind in kinds and work.traffic.weights:
-                small = _narrower(work, dtype)
+                small, products = _narrower(work, dtype), products + 1
                 if dtype == INT8_INT4:
                     changed += self._convert_ns(work.traffic.activations_read / _FLOAT32_BYTES)
-            elif dtype == INT8 and leaf.name.startswith(("Add", "Multiply", "Mean", "Copy")):
+            elif dtype == INT8 and (kind == FUNCTION or leaf.name.startswith(_TABLES)):
+                small, becomes = _narrower(work, INT8), FUNCTION
+            elif dtype == INT8 and leaf.name.startswith(_QUANTIZED_EVENTS):
                 small = _narrower(work, INT8)
             else:
                 continue
-            changed += self._new_ns(small, kind) - self._ns[id(leaf)]
+            # By the ratio: short events are logged as no time at all.
+            all_small = self._weights * small.traffic.weights / (work.traffic.weights or 1.0)
+            before = self._least_ns(work, kind, self._weights)
+            ratio = self._least_ns(small, becomes, all_small) / (before or 1.0)
+            changed += self._ns[id(leaf)] * (ratio - 1)
+        if not products:
+            raise _NoEstimate(f"XNNPACK computes no products in float32 that {scheme} quantises")
         return changed + (self._conversions() if dtype == INT8 else 0.0)
 
     # parts
@@ -331,6 +354,13 @@ class _Change:
         """The cost of a delegate's call."""
         peaks = self._limits.peaks
         return (peaks.delegate_call_ns if peaks is not None else None) or 0.0
+
+    @cached_property
+    def _weights(self) -> float:
+        """Bytes of all weights that a run reads: what memory they come from depends on them, and
+        not on those of one operator."""
+        found = None if self._facts.work is None else self._facts.work.total
+        return 0.0 if found is None else found.traffic.weights
 
     def _of(self, members: Iterable[Member]) -> float:
         return sum(self._ns[id(leaf)] for _, leaf in members)
@@ -348,24 +378,42 @@ class _Change:
     @cached_property
     def _reached(self) -> Mapping[tuple[str, str], float]:
         """The share of the peaks that XNNPACK's operators reach, in this run where it has some."""
-        times: dict[tuple[str, str], tuple[float, float]] = {}
+        times: dict[tuple[str, str], tuple[float, float, float]] = {}
         for _, leaf in self._delegated():
             work = self._work(leaf)
             if work is None or not self._ns[id(leaf)]:
                 continue
             dtypes = dict(work.dtypes) or {"float32": 0.0}
             key = _kind_of_event(leaf.name), max(dtypes, key=lambda name: dtypes[name])
-            roof, ns = times.get(key, (0.0, 0.0))
-            times[key] = roof + _roof(self._limits, work), ns + self._ns[id(leaf)]
-        return {**_REACHED, **{key: roof / ns for key, (roof, ns) in times.items() if roof}}
+            least = _roof(self._limits, work, self._weights)
+            if key[0] == PRODUCT and least > (self._limits.compute_ns(work) or 0.0):
+                continue  # with fewer bytes, memory is no longer the limit
+            roof, ns, count = times.get(key, (0.0, 0.0, 0.0))
+            calls = float(leaf.calls.mean())
+            times[key] = roof + least, ns + self._ns[id(leaf)], count + calls
+        # Shorter events say little: XNNPACK's are logged in whole microseconds.
+        shortest = COARSE_STEPS * COARSE_STEP_NS
+        known = {
+            key: roof / ns
+            for key, (roof, ns, count) in times.items()
+            if roof and ns >= shortest * count
+        }
+        return {**_REACHED, **known}
 
     def _new_ns(self, work: Work, kind: str) -> float:
-        """The time of an operator in XNNPACK."""
+        """The time of an operator in XNNPACK, with what each takes."""
+        return self._least_ns(work, kind) + self._call_ns
+
+    def _least_ns(self, work: Work, kind: str, weights: float = 0.0) -> float:
+        """The time of an operator's work in XNNPACK. weights: bytes of all weights of the run."""
         dtypes = dict(work.dtypes) or {"float32": 0.0}
         dtype = max(dtypes, key=lambda name: dtypes[name])
         known = self._reached
+        if kind == PRODUCT and (kind, dtype) not in known:
+            # Quantised products reach as much of their peak as those in float, by their sizes.
+            return _roof(self._limits, work, weights) / min(1.0, known[kind, "float32"])
         reached = known.get((kind, dtype)) or known.get((MOVING, dtype)) or known[MOVING, "float32"]
-        return _roof(self._limits, work) / reached
+        return _roof(self._limits, work, weights) / reached
 
     def _moved(self, kernels: Iterable[Kernel]) -> float:
         """The change of the time, if kernels move to XNNPACK: those that it takes."""
@@ -378,8 +426,12 @@ class _Change:
             works = [self._work(leaf) for _, leaf in kernel.members]
             changed -= before
             moved.append(kernel.node)
+            # What lays out weights does so when the program is loaded; parts of others, and other
+            # shapes of the same elements, take no time.
             if id(kernel.node) in run.constant or self._is_fused(kernel.node):
-                continue  # a weight that is laid out when the program is loaded, or a part
+                continue
+            if stem(kernel.node.op) in SAME_VALUE:
+                continue
             known = [work for work in works if work is not None]
             if len(known) < len(works):
                 raise _NoEstimate(f"the work of {kernel.op} is not known")
@@ -397,7 +449,7 @@ class _Change:
     def _conversions(self) -> float:
         """The time of the conversions between int8 and float, at the ends of the model and of what
         stays in float."""
-        run, elements = self._graph, 0.0
+        run, found = self._graph, 0.0
         graph = run.partition.linked.graph
         for node in graph.nodes:
             if run.is_weight(node) or id(node) in run.constant or not node.outputs:
@@ -405,8 +457,8 @@ class _Change:
             readers = list(run.readers(node))
             here = self._is_int8(node)
             if readers and any(self._is_int8(one) != here for one in readers):
-                elements += bytes_of(node) / _FLOAT32_BYTES
-        return self._convert_ns(elements)
+                found += self._convert_ns(bytes_of(node) / _FLOAT32_BYTES)
+        return found
 
     def _is_int8(self, node: Node, depth: int = 0) -> bool:
         """Return whether a node computes in int8, if all are quantised that can be."""
@@ -436,17 +488,26 @@ _CHANGES: Mapping[str, Callable[[_Change, Mapping[str, object]], float]] = {
 
 
 def _kind_of_node(node: Node) -> str:
-    return _KIND_OF_OPERATOR.get(stem(node.op), MOVING)
+    found = _KIND_OF_OPERATOR.get(stem(node.op), MOVING)
+    groups = dict(node.arguments).get("groups", "1")
+    return DEPTHWISE if found == CONVOLUTION and groups not in ("1", "None") else found
 
 
 def _kind_of_event(name: str) -> str:
+    if "DWConv" in name:
+        return DEPTHWISE
     found = (kind for start, kind in _KIND_OF_EVENT.items() if name.startswith(start))
     return next(found, MOVING)
 
 
-def _roof(limits: ProfileLimits, work: Work) -> float:
-    """The least time of work, ns. Raises `_NoEstimate` without the peaks."""
+def _roof(limits: ProfileLimits, work: Work, weights: float = 0.0) -> float:
+    """The least time of work, ns. weights: bytes of all weights of the run. Raises `_NoEstimate`
+    without the peaks."""
     compute, memory = limits.compute_ns(work), limits.memory_ns(work, 1.0)
+    rate = None if limits.peaks is None else limits.peaks.bandwidth(weights)
+    if memory is not None and rate and weights > work.traffic.total:
+        others = replace(work, traffic=replace(work.traffic, weights=0))
+        memory = (limits.memory_ns(others, 1.0) or 0.0) + work.traffic.weights / rate * 1e9
     if compute is None or memory is None:
         types = ", ".join(name for name, _ in work.dtypes) if compute is None else "memory"
         raise _NoEstimate(f"the calibration has no peak of {types}")

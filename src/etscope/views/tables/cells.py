@@ -45,7 +45,8 @@ def explanation_lines(finding: Mapping[str, Any]) -> list[str]:
     lines = [str(text) for text in explained["evidence"]]
     if sites:
         lines.append(f"Where: {'; '.join(sites)}")
-    return lines + [f"To do: {remedy['text']}{_estimate(remedy)}" for remedy in explained["remedies"]]
+    to_do = (f"To do: {remedy['text']}{_estimate(remedy)}" for remedy in explained["remedies"])
+    return [*lines, *to_do]
 
 
 def _estimate(remedy: Mapping[str, Any]) -> str:
