@@ -91,7 +91,7 @@ TUNED = [
     *_backend("MLP", "CNN", "transformer with GELU"),
     *_pass("fuse_sdpa", "fused attention"),
     *_pass("fuse_sdpa", "fused attention", **PORTABLE),
-    *_pass("fold_constants", "transposed weight", "mask in each call"),
+    *_pass("fold_constants", "cosines in each call", "mask in each call"),
     *_threads("MLP"),
     Case("bfloat16 MLP", "dtype", {"dtype": "float32"}),
 ]
@@ -100,7 +100,7 @@ HELD_OUT = [
     *_quantize("8da4w", "mixture", "recurrent step"),
     *_backend("vision transformer", "U-Net", "recurrent step", "audio encoder"),
     *_pass("fuse_sdpa", "fused attention of patches", "fused causal attention"),
-    *_pass("fold_constants", "transposed kernel", "positions in each call"),
+    *_pass("fold_constants", "distances in each call", "positions in each call"),
     *_threads("residual CNN", "transformer"),
     Case("bfloat16 step", "dtype", {"dtype": "float32"}),
     Case("double CNN", "dtype", {"dtype": "float32"}),

@@ -11,7 +11,8 @@ with other models (`_REACHED`). All times are of the faster runs of the dump, an
 trace, where run.json has them.
 
 How far estimates are from what was measured is known from cases where both are possible:
-benchmarks/explain_estimates.py. The interval of each (`_ERRORS`) holds four of five of them.
+benchmarks/explain_estimates.py. The interval of each (`_ERRORS`) was chosen to hold four of five of
+all of them; what is reached (`_REACHED`), by those that are not held out.
 """
 
 from __future__ import annotations
@@ -66,13 +67,13 @@ _REACHED: Mapping[tuple[str, str], float] = {
 # Measured times after a change by the estimated ones, from low to high: of changes after which
 # operators are computed in another way.
 _ERRORS: Mapping[str, tuple[float, float]] = {
-    "backend": (0.5, 2.0),
-    "dtype": (0.5, 2.0),
+    "backend": (0.4, 3.0),
+    "dtype": (0.4, 3.0),
     "quantize": (0.7, 1.35),
-    "threads": (0.8, 1.25),
+    "threads": (0.85, 1.2),
 }
 # Measured gains by the estimated ones: of changes that leave operators out, whose time is measured.
-_ERRORS_OF_LEFT_OUT = (0.6, 1.3)
+_ERRORS_OF_LEFT_OUT = (0.8, 1.45)
 
 _FUNCTIONS = (
     "tanh", "sigmoid", "gelu", "exp", "log", "sin", "cos", "elu", "sqrt", "rsqrt", "pow"
