@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -153,3 +154,83 @@ def test_neither_torch_nor_executorch_is_imported(portable: list[str]) -> None:
         [sys.executable, "-c", code, *portable], capture_output=True, text=True, check=True
     )
     assert found.stdout.splitlines()[-1] == "[]"
+
+
+# -- estimates
+
+
+@pytest.fixture
+def peaks(tmp_path: Path) -> Path:
+    """A calibration of another machine than that of the run, which tells of none."""
+
+    def number(value: float) -> dict[str, float]:
+        return {"median": value, "low": value, "high": value, "rounds": 9}
+
+    gemm = {"dtype": "float32", "m": 256, "k": 256, "n": 256, "flop_per_s": number(1e11)}
+    memory = {"working_set_bytes": 65536, "bytes_per_s": number(5e10)}
+    one = {"threads": 1, "gemm": [gemm], "memory": [memory]}
+    one |= {"dispatch_ns": number(100.0), "delegate_call_ns": number(500.0)}
+    document = {
+        "schema": "etscope.calibration/1",
+        "measured_at": "2026-05-01T12:00:00+00:00",
+        "device": {"name": "phone", "cpu": "Cortex-X3", "cores": 8, "caches": []},
+        "runner": "native",
+        "etscope": "1.4.0",
+        "executorch": "1.5.1",
+        "marks": ["it was warm"],
+        "peaks": [one],
+    }
+    path = tmp_path / "phone.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("width", ["80", "140"])
+def test_remedies_have_estimates_with_a_calibration(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    portable: list[str],
+    peaks: Path,
+    width: str,
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    command = [*portable, "--rule", "not-delegated", "--peaks", str(peaks)]
+    code, out, err = run(capsys, *command)
+    assert (code, err) == (0, "")
+    text = " ".join(out.split())
+    found = re.search(r"xnnpack`\. Estimated (\d+) % faster \((\d+) to (\d+)\)\.", text)
+    assert found is not None
+    share, low, high = (int(one) for one in found.groups())
+    assert 50 < low < share <= high <= 100
+    assert "the calibration of phone (Cortex-X3, 8 cores)" in text
+    assert "nothing was tried" in text
+    assert "The calibration is marked: it was warm." in text
+    _, out, _ = run(capsys, *command, "--format", "json")
+    ((remedy,),) = (one["explanation"]["remedies"] for one in json.loads(out)["findings"])
+    assert round(100 * remedy["estimate"]["share"]) == share
+    assert remedy["no_estimate"] is None
+    _, out, _ = run(capsys, *command, "--format", "md")
+    assert f"Estimated {share} % faster ({low} to {high})." in out
+
+
+def test_no_estimate_says_why(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, peaks: Path
+) -> None:
+    made = artifacts("cnn_portable")
+    monkeypatch.chdir(made.pte.parent)
+    command = ["explain", "timing.etdp", "-p", made.pte.name, "--rule", "not-delegated"]
+    _, out, _ = run(capsys, *command, "--peaks", peaks)
+    text = " ".join(out.split())
+    assert "No estimate: the graph of the method is not known, without an ETRecord." in text
+    assert "Estimates are of" not in text
+    _, out, _ = run(capsys, *command)
+    assert "estimate" not in out.replace("is estimated with a calibration", "").lower()
+
+
+def test_a_damaged_calibration_is_no_reason_to_guess(
+    capsys: pytest.CaptureFixture[str], portable: list[str], peaks: Path
+) -> None:
+    peaks.write_text(peaks.read_text().replace("1e11", "-1").replace("100000000000.0", "-1"))
+    code, out, err = run(capsys, *portable, "--peaks", peaks)
+    assert (code, out) == (3, "")
+    assert "flop_per_s" in err

@@ -44,11 +44,16 @@ def exported(made: Made) -> Exported:
 def recorded(made: Made, folder: Path) -> Exported:
     """Export and run a model, and write the files of the run and the record into a folder."""
     found = exported(made)
+    record_run(found, made, folder)
+    return found
+
+
+def record_run(found: Exported, made: Made, folder: Path) -> None:
+    """Run an exported model, and write the files of the run and the record into a folder."""
     once = _least(found, made, 3) / 1e9
     with _run(found, made, iterations=int(min(300, max(8, SECONDS / once)))) as done:
         done.save(folder)
     found.record.save(folder / _RECORD)
-    return found
 
 
 def is_recorded(folder: Path) -> bool:

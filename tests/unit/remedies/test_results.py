@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,15 @@ from etscope.analysis.comparison.compare_samples import Policy
 from etscope.analysis.comparison.rounds import drawn_order
 from etscope.analysis.metrics import find_metric
 from etscope.errors import UsageError
-from etscope.model.finding import Explanation, Finding, Quantity, Remedy, Severity, Sureness
+from etscope.model.finding import (
+    Estimate,
+    Explanation,
+    Finding,
+    Quantity,
+    Remedy,
+    Severity,
+    Sureness,
+)
 from etscope.remedies._changes import (
     Change,
     Setting,
@@ -21,7 +30,7 @@ from etscope.remedies._changes import (
     setting_with,
 )
 from etscope.remedies._trials import Trial
-from etscope.remedies.results import Limits, Outcome, judged
+from etscope.remedies.results import Limits, Outcome, Remedies, judged
 
 SQNR = find_metric("sqnr")
 LIMITS = Limits(SQNR, exact=60, quantized=20, baseline=138)
@@ -75,6 +84,35 @@ def test_a_verdict(found: Trial, setting: Setting, verdict: str, words: str) -> 
     assert words in one.sentence(SQNR)
     assert one.helps == (verdict == "faster")
     assert str(Trial.of_json(found.to_json())) == str(found)  # NaN is not equal to itself
+
+
+def test_an_estimate_stands_beside_what_was_measured() -> None:
+    guessed = replace(FUSE, estimate=Estimate(0.34, 0.2, 0.45))
+    threads = Change("threads", {"threads": 2}, estimate=Estimate(-0.1, -0.3, 0.0))
+    found = [
+        judged(changes, trial(0.5), FLOAT, LIMITS, Policy())
+        for changes in ((guessed,), (threads,), (guessed, threads), (FUSE,))
+    ]
+    remedies = Remedies(
+        method="forward",
+        findings=(),
+        baseline=Trial(138.0, 1000),
+        limits=LIMITS,
+        policy=Policy(),
+        outcomes=tuple(found),
+        best=None,
+        confirmation=None,
+        unconfirmed=(),
+        setting=FLOAT,
+        command="",
+        python="",
+    )
+    table = remedies.table()
+    # That of several together is not the sum of theirs.
+    assert list(table.values["estimated"]) == [34.0, -10.0, None, None]
+    assert all(abs(faster - 50) < 2 for faster in table.values["faster"])
+    assert any(note.startswith("estimated: what the run of the baseline") for note in table.notes)
+    assert not any("estimated:" in note for note in replace(remedies, outcomes=()).table().notes)
 
 
 def test_as_good_as_a_bad_baseline_is_good_enough() -> None:

@@ -198,7 +198,7 @@ class ProfileLimits:
             return found
         together = self.work.together.get(id(row), (row,))
         overhead = _sum(map(self._overhead_ns, together))
-        compute, memory = self._compute_ns(work), self._memory_ns(work, calls)
+        compute, memory = self.compute_ns(work), self.memory_ns(work, calls)
         if work.unknown or compute is None or memory is None:
             return replace(found, overhead_ns=overhead)
         roof = max(compute, memory)
@@ -226,7 +226,7 @@ class ProfileLimits:
             else:
                 yield row
 
-    def _compute_ns(self, work: Work) -> float | None:
+    def compute_ns(self, work: Work) -> float | None:
         """The least time of FLOPs; None if the peak of one of their types is not known."""
         found = 0.0
         for dtype, flops in work.dtypes:
@@ -243,7 +243,9 @@ class ProfileLimits:
         found = peaks.peak_flops(dtype)
         return peaks.peak_flops(_no_slower(dtype)) if found is None else found
 
-    def _memory_ns(self, work: Work, calls: float) -> float | None:
+    def memory_ns(self, work: Work, calls: float) -> float | None:
+        """The least time of reading and writing the bytes of so many calls; None if the bandwidth
+        is not known."""
         moved = work.traffic.total
         if not moved:
             return 0.0
@@ -306,6 +308,14 @@ def calibration_notes(limits: ProfileLimits) -> Iterator[str]:
         f"({found.path}). peak: the share of what the machine can do at the row's FLOPs a byte; "
         "bound: the limit that the row would run into first."
     )
+    yield from calibration_doubts(limits)
+
+
+def calibration_doubts(limits: ProfileLimits) -> Iterator[str]:
+    """Yield what speaks against a calibration: that it is of another machine, or marked."""
+    found = limits.calibration
+    if found is None:
+        return
     differences = () if limits.run is None else found.mismatch_with(limits.run)
     if differences:
         yield f"The calibration is not of this run: {'; '.join(differences)}."

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from etscope.remedies import Trial
 
 RUNNERS = ("auto", "python", "native")
-_COLUMNS = ("remedy", "role", "verdict", "faster", "low", "high", "sqnr", "before", "after")
+_COLUMNS = (
+    "remedy", "role", "verdict", "faster", "low", "high", "estimated", "sqnr", "before", "after"
+)  # fmt: skip
 _GENERATION = ("context", "prompt", "logits", "sdpa")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
@@ -228,5 +230,8 @@ def run_remedies(
                     )
                 },
             )  # fmt: skip
-    output.write_tables([found.table()], default=_COLUMNS)
+    table = found.table()
+    is_estimated = any(one is not None for one in table.values["estimated"])
+    columns = [name for name in _COLUMNS if is_estimated or name != "estimated"]
+    output.write_tables([table], default=columns)
     return 0
