@@ -14,6 +14,7 @@ from etscope import Inspector
 from etscope.analysis.memory import memory_plan
 from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.work.columns import WORK_COLUMNS
 from etscope.cli.options.common import open_trace
 from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
@@ -128,7 +129,8 @@ def test_events_are_those_of_to_dataframe(name: str) -> None:
     events = document(name)["runs"][0]["methods"][0]["events"]["values"]
 
     assert events["event_name"] == frame["event_name"].tolist()
-    assert list(frame.columns) == [name for name in events if name not in ("inputs", "outputs")]
+    more = ("inputs", "outputs", *(column.name for column in WORK_COLUMNS))
+    assert list(frame.columns) == [name for name in events if name not in more]
     for statistic in ("p10", "p50", "p90", "avg", "min", "max"):
         expected = [None if math.isnan(value) else value for value in frame[statistic].tolist()]
         assert events[statistic] == expected
