@@ -245,7 +245,7 @@ def _value(node: Node) -> Any:
     args = torch.fx.map_arg(node.args, lambda one: one.meta["val"])
     kwargs = torch.fx.map_arg(node.kwargs, lambda one: one.meta["val"])
     with args[0].fake_mode:
-        return node.target(*args, **kwargs)  # type: ignore[operator]
+        return node.target(*args, **kwargs)
 
 
 def _taken(program: ExportedProgram, partitioners: Sequence[Partitioner]) -> set[str]:
