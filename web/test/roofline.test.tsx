@@ -14,6 +14,7 @@ import {
   type By,
 } from "../src/drawings/roofline/dots";
 import { dotAt, pictureOf } from "../src/drawings/roofline/plot";
+import { panned, zoomed } from "../src/drawings/roofline/zoom";
 import { fixture } from "./fixture";
 
 beforeAll(() => {
@@ -108,6 +109,44 @@ test.each<By>(["op", "module", "source"])("grouped by %s no time and no work is 
   const table = dotTable(grouped, "us", 1e-3, by);
   expect(table.columns[0]!.name).toBe(by);
   for (const column of table.columns) expect(table.values[column.name]).toHaveLength(grouped.length);
+});
+
+test("a zoom keeps its place, stays within the whole, and clips the ceilings", () => {
+  const doc = made();
+  const dots = dotsOf(doc, 0, methodOf(report()), "each");
+  const whole = pictureOf(dots, doc.ceilings, 900, 400);
+  expect(whole.view).toEqual(whole.whole);
+  const { box } = whole;
+  const fixed = whole.dots.find(({ moves }) => !moves)!;
+  const at = [
+    (fixed.x - box.left) / (box.right - box.left),
+    (box.bottom - fixed.y) / (box.bottom - box.top),
+  ] as const;
+  const view = zoomed(whole.view, whole.whole, 2, at)!;
+  const near = pictureOf(dots, doc.ceilings, 900, 400, view);
+  const again = near.dots.find(({ at: one }) => one === fixed.at)!;
+  expect(again.x).toBeCloseTo(fixed.x);
+  expect(again.y).toBeCloseTo(fixed.y);
+  for (const { from, to } of near.lines) {
+    for (const [x, y] of [from, to]) {
+      expect(x).toBeGreaterThanOrEqual(box.left - 1e-6);
+      expect(x).toBeLessThanOrEqual(box.right + 1e-6);
+      expect(y).toBeGreaterThanOrEqual(box.top - 1e-6);
+      expect(y).toBeLessThanOrEqual(box.bottom + 1e-6);
+    }
+  }
+  // Out again, and no further; to the side no further than there is something.
+  expect(zoomed(view, whole.whole, 0.1, at)).toBeNull();
+  const beside = panned(view, whole.whole, 100, -100)!;
+  expect(beside.across[1]).toBeCloseTo(whole.whole.across[1]);
+  expect(beside.up[0]).toBeCloseTo(whole.whole.up[0]);
+  // However close, both axes have numbers.
+  let closest = view;
+  for (let times = 0; times < 20; times++) closest = zoomed(closest, whole.whole, 2, at)!;
+  const deep = pictureOf(dots, doc.ceilings, 700, 260, closest);
+  expect(deep.across.length).toBeGreaterThan(0);
+  expect(deep.up.length).toBeGreaterThan(0);
+  expect(deep.dots.map(({ at: one }) => one)).toContain(fixed.at);
 });
 
 test("the picture is logarithmic, and what only moves data stands below the same ceilings", () => {

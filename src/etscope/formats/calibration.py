@@ -602,14 +602,17 @@ def keep_calibration(calibration: Calibration) -> Path:
     return path
 
 
-def find_calibration(run: SavedRun | None = None) -> Calibration | None:
+def find_calibration(
+    run: SavedRun | None = None, known: Sequence[Calibration] = ()
+) -> Calibration | None:
     """Find the calibration for the machine of a saved run, or for this machine if `run` is None or
     is of this machine.
 
     It is the file that `$ETSCOPE_CALIBRATION` names, none if that is empty; else the one that the
-    lab kept beside the run.json; else, of those that were kept for a machine with the same CPU and
-    number of cores, that of the lab's device of the run, the one with the fewest mismatches, the
-    newest. None if there is none, or if the CPU of the run is not known.
+    lab kept beside the run.json; else the best of `known` ones of the device of the run; else, of
+    those that were kept for a machine with the same CPU and number of cores, that of the lab's
+    device of the run. The best one has the fewest mismatches, then the newest. None if there is
+    none, or, without `known` ones, if the CPU of the run is not known.
 
     Raises as `read_calibration` for the first two; files of the folder that cannot be read are
     passed over.
@@ -625,17 +628,21 @@ def find_calibration(run: SavedRun | None = None) -> Calibration | None:
     cpu = conditions.cpu if conditions is not None else ""
     if run is not None and not cpu:
         cpu = _cpu_of_lab(run)
-    if not cpu:
-        return None
-    found = []
+    cores = conditions.cores if conditions is not None else None
+    found = [one for one in known if not cpu or one.is_of_machine(cpu, cores)]
+    if found or not cpu:
+        return _best(found, run)
     for path in sorted(calibrations_folder().glob("*.json"))[:_MOST_FILES]:
         try:
             calibration = read_calibration(path)
         except EtscopeError:  # of a later version, for example
             continue
-        if calibration.is_of_machine(cpu, conditions.cores if conditions is not None else None):
+        if calibration.is_of_machine(cpu, cores):
             found.append(calibration)
+    return _best(found, run)
 
+
+def _best(found: Sequence[Calibration], run: SavedRun | None) -> Calibration | None:
     def fit(calibration: Calibration) -> tuple[bool, int, datetime]:
         differences = 0 if run is None else len(calibration.mismatch_with(run))
         named = run is not None and calibration.device.name == run.text("device")

@@ -26,6 +26,7 @@ from distributed.scheduler import KilledWorker
 from distributed.security import Security
 
 from etscope.errors import LabError
+from etscope.lab.devices.peaks import CalibrationOrder, CalibrationOutcome
 from etscope.lab.jobs.records import DeviceConfig, Order, Outcome
 from etscope.lab.worker import worker
 from etscope.optional import require
@@ -109,12 +110,27 @@ class DeviceChecked:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceCalibrated:
+    """A try to calibrate a device has ended."""
+
+    device: str
+    token: str
+    outcome: CalibrationOutcome
+
+
+@dataclass(frozen=True, slots=True)
 class WorkersChanged:
     """Workers came or left."""
 
 
 Message = (
-    AttemptStarted | AttemptLogged | AttemptEnded | AttemptGone | DeviceChecked | WorkersChanged
+    AttemptStarted
+    | AttemptLogged
+    | AttemptEnded
+    | AttemptGone
+    | DeviceChecked
+    | DeviceCalibrated
+    | WorkersChanged
 )
 
 
@@ -192,8 +208,25 @@ class Cluster:
 
         future.add_done_callback(ended)
 
+    def calibrate(self, order: CalibrationOrder) -> None:
+        """Have a device calibrated, after the jobs it has."""
+        name, token = order.device.name, order.token
+        future = self._submit(name, worker.calibrate, order)
+        self._futures[token] = future
+
+        def ended(done: Future) -> None:
+            try:
+                outcome = done.result()
+            except KilledWorker:
+                outcome = CalibrationOutcome(message="its worker was killed")
+            except Exception as error:  # of Dask: a scheduler that is gone
+                outcome = CalibrationOutcome(message=f"{type(error).__name__}: {error}")
+            self._say(DeviceCalibrated(name, token, outcome))
+
+        future.add_done_callback(ended)
+
     def forget(self, token: str) -> None:
-        """Drop an attempt that ended."""
+        """Drop an attempt, or a calibration, that ended."""
         self._futures.pop(token, None)
 
     def withdraw(self, token: str, address: str | None) -> None:

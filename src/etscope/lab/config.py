@@ -85,7 +85,8 @@ class ServerConfig(_Strict):
 
 class LabConfig(_Strict):
     """The keys of lab.yaml. database, store: URLs; None: in the lab's folder. scheduler: address of
-    a Dask scheduler; None: own workers of this process."""
+    a Dask scheduler; None: own workers of this process. calibrate: measure the peaks of each
+    device after its first job."""
 
     database: _Text | None = None
     store: _Text | None = None
@@ -93,6 +94,7 @@ class LabConfig(_Strict):
     entries: tuple[_DeviceEntry, ...] = Field(
         (_DeviceEntry(name="host", driver="host"),), alias="devices"
     )
+    calibrate: bool = True
     server: ServerConfig = ServerConfig()
 
     @model_validator(mode="after")
@@ -340,6 +342,10 @@ devices:
 #   - name: phone-1
 #     driver: adb
 #     options: {serial: 1A2B3C4D}
+
+# The peaks of a device are measured once, after its first job (a minute or two), for rooflines and
+# for what limits an operator.
+# calibrate: true
 
 # `etscope lab serve`. Tokens are needed off the loopback, and once there is one.
 # server:

@@ -34,6 +34,7 @@ from etscope.lab.cluster import (
     AttemptLogged,
     AttemptStarted,
     Cluster,
+    DeviceCalibrated,
     DeviceChecked,
     Message,
     WorkersChanged,
@@ -41,6 +42,7 @@ from etscope.lab.cluster import (
 )
 from etscope.lab.config import Home
 from etscope.lab.database import Database
+from etscope.lab.devices.calibrator import Calibrator
 from etscope.lab.jobs.records import (
     Device,
     DeviceConfig,
@@ -91,7 +93,7 @@ class Slot:
     of the device. reachable: as the last check, or the last job, found it. checking: a check is
     under way. check_at: time of the next check, on the monotonic clock; None: no check is planned.
     paused: why it gets no work until `paused_until`; "" when it is not paused. pauses: since the
-    last job that was done.
+    last job that was done. calibrating: the token of a calibration that is under way, or "".
     """
 
     config: DeviceConfig
@@ -109,6 +111,7 @@ class Slot:
     seen_at: datetime | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
     attempts: list[Attempt] = field(default_factory=list)
+    calibrating: str = ""
 
     @property
     def ready(self) -> bool:
@@ -117,7 +120,7 @@ class Slot:
 
     @property
     def has_room(self) -> bool:
-        return len(self.attempts) < AHEAD
+        return len(self.attempts) < AHEAD and not self.calibrating
 
     @property
     def working(self) -> Attempt | None:
@@ -129,13 +132,18 @@ class Slot:
         return Device(
             config=self.config,
             attributes=self.attributes,
-            state="busy" if working else "available" if self.ready else "offline",
+            state="busy"
+            if working or self.calibrating
+            else "available"
+            if self.ready
+            else "offline",
             job=working.job.id if working else None,
             seen_at=self.seen_at,
             conditions=self.conditions,
             message=self.paused
             or self.message
-            or ("no worker offers it" if self.address is None else ""),
+            or ("no worker offers it" if self.address is None else "")
+            or ("its peaks are being measured, once" if self.calibrating and not working else ""),
         )
 
     def lose(self, why: str) -> None:
@@ -321,6 +329,9 @@ class Engine:
                 hint=f"it has {', '.join(configured) or 'none'}; see lab.yaml in {home.folder}",
             )
         self._slots = {name: Slot(configured[name], {}) for name in names}
+        # Somebody waits for the only jobs of an engine, and would wait for the calibration.
+        wanted = home.config.calibrate and self._only is None
+        self._calibrator = Calibrator(database, home.store_url, wanted=wanted)
         self._attempts: dict[str, Attempt] = {}  # by token
         self._later: dict[str, float] = {}  # job: when it may be tried again (monotonic clock)
         self._outbox = Outbox(lambda: time.sleep(0 if self._closing else _POLL))
@@ -388,6 +399,7 @@ class Engine:
                 self._hear(self._inbox.get_nowait())
         if self._outbox.save() and not self._closing:
             self._outbox.attempt(self._housekeep, woken)
+            self._outbox.attempt(self._calibrate)
             self._outbox.attempt(self._dispatch)
 
     # -- messages; nothing here touches the database: that is left to the outbox
@@ -412,6 +424,7 @@ class Engine:
                     self._pause(attempt, outcome.error)
                 elif outcome.state is State.DONE:
                     self._slots[attempt.device].pauses = 0
+                    self._calibrator.note_done(attempt.device, outcome.environment)
                 # Somebody waits for the only jobs of an engine.
                 patient = self._only is None
                 self._apply(attempt, conclude(attempt, outcome, patient=patient))
@@ -426,6 +439,8 @@ class Engine:
                 self._apply(attempt, conclude_without_outcome(attempt, message))
         elif isinstance(message, DeviceChecked):
             self._hear_checked(message)
+        elif isinstance(message, DeviceCalibrated):
+            self._hear_calibrated(message)
         elif isinstance(message, WorkersChanged):
             self._due.pop("workers", None)
 
@@ -463,6 +478,19 @@ class Engine:
         else:
             slot.note_seen(check.attributes, check.conditions)
             slot.check_at = None if self._only is not None else time.monotonic() + _CHECK
+        self._show(slot)
+
+    def _hear_calibrated(self, message: DeviceCalibrated) -> None:
+        slot, outcome = self._slots[message.device], message.outcome
+        if slot.calibrating != message.token:
+            return
+        slot.calibrating = ""
+        if self._cluster is not None:
+            self._cluster.forget(message.token)
+        if (found := outcome.kept) is not None:
+            self._outbox.add(lambda: self._calibrator.keep(found))
+        elif outcome.message and not self._closing:
+            _logger.warning("%s was not calibrated: %s", message.device, outcome.message)
         self._show(slot)
 
     def _pause(self, attempt: Attempt, why: str) -> None:
@@ -586,7 +614,7 @@ class Engine:
             for token in list(self._attempts):
                 self._hear(AttemptGone.with_cluster(token))
             for slot in self._slots.values():
-                slot.checking, slot.address = False, None
+                slot.checking, slot.address, slot.calibrating = False, None, ""
         if self._cluster is None and self._is_due("cluster", _CLUSTER_AGAIN):
             self._cluster = self._open_cluster()
             self._due.pop("workers", None)
@@ -629,6 +657,18 @@ class Engine:
                 self._show(slot)
         self._later = {job: moment for job, moment in self._later.items() if moment > now}
 
+    def _calibrate(self) -> None:
+        """Have devices calibrated whose last job told that it is due. Jobs that they were given are
+        done first; others wait."""
+        for slot in self._slots.values():
+            if self._cluster is None or not slot.ready or slot.calibrating:
+                continue
+            order = self._calibrator.due(slot.config)
+            if order is not None:
+                slot.calibrating = order.token
+                self._cluster.calibrate(order)
+                self._show(slot)
+
     # -- giving out work
 
     def _dispatch(self) -> None:
@@ -662,6 +702,7 @@ class Engine:
         token = uuid.uuid4().hex
         name = slot.config.name
         try:
+            known = self._calibrator.known_of(name)
             claimed = self._database.claim(
                 job.id, device=name, engine=self.id, token=token, lease_seconds=self._lease
             )
@@ -677,7 +718,7 @@ class Engine:
         slot.attempts.append(attempt)
         spec = claimed.spec.model_dump(mode="json")
         store = self._home.store_url
-        cluster.run(Order(claimed.id, claimed.attempt, token, spec, slot.config, store))
+        cluster.run(Order(claimed.id, claimed.attempt, token, spec, slot.config, store, known))
 
     def _balance(self, slots: Sequence[Slot]) -> None:
         """Take back attempts that wait behind another one when an idle device can do them."""
@@ -696,6 +737,9 @@ class Engine:
     def _drain(self) -> None:
         for attempt in [a for a in self._attempts.values() if not a.started]:
             self._take_back(attempt)
+        for slot in self._slots.values():
+            if slot.calibrating and self._cluster is not None:
+                self._cluster.stop(slot.calibrating, slot.address)
         self._wait_for_ends(self._drain_seconds)
         for attempt in list(self._attempts.values()):
             if self._cluster is not None:
@@ -721,5 +765,9 @@ class Engine:
 
     def _wait_for_ends(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while self._attempts and (left := end - time.monotonic()) > 0:
+        slots = self._slots.values()
+        while self._attempts or any(slot.calibrating for slot in slots):
+            left = end - time.monotonic()
+            if left <= 0:
+                break
             self._step(min(left, _POLL))

@@ -133,6 +133,70 @@ def test_a_click_and_the_keys_select_the_operator(page: Any, report: str) -> Non
     assert page.failures == []
 
 
+def test_it_zooms_with_the_wheel_the_pointer_and_keys(page: Any, report: str) -> None:
+    opened(page, report)
+    page.wait_for_timeout(200)
+
+    def ends(at: int) -> tuple[float, float]:
+        box = page.locator(f'[data-dot="{at}"]').bounding_box()
+        return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def dots() -> int:
+        return int(page.locator("[data-dot]").count())
+
+    everything = dots()
+    before = ends(0)
+    page.mouse.move(*before)
+    for _ in range(4):
+        page.mouse.wheel(0, -200)
+    page.wait_for_selector('[data-testid="roofline-whole"]')
+    page.wait_for_function(
+        "all => document.querySelectorAll('[data-dot]').length < all", arg=everything
+    )
+    # What is under the pointer, which stands at a whole pixel, stays there.
+    assert ends(0) == pytest.approx(before, abs=4)
+    assert page.locator('[data-testid="roofline"]').evaluate("one => one.scrollTop") == 0
+    screenshot(page, "roofline-zoomed")
+    # A drag moves the picture, and selects nothing.
+    held = ends(0)
+    page.mouse.down()
+    page.mouse.move(before[0] + 60, before[1] + 5, steps=3)
+    page.mouse.up()
+    assert ends(0)[0] == pytest.approx(held[0] + 60, abs=2)
+    assert "/row-0-" not in page.url
+    page.mouse.dblclick(before[0] + 10, before[1] + 60)
+    page.wait_for_selector('[data-testid="roofline-whole"]', state="detached")
+    assert dots() == everything and ends(0) == pytest.approx(before, abs=1)
+    # The keys.
+    page.focus('[data-testid="roofline-plot"]')
+    for _ in range(4):
+        page.keyboard.press("+")
+    page.wait_for_selector('[data-testid="roofline-whole"]')
+    for _ in range(12):
+        page.keyboard.press("Shift+ArrowRight")
+    fewer = dots()
+    assert fewer < everything
+    page.keyboard.press("0")
+    page.wait_for_selector('[data-testid="roofline-whole"]', state="detached")
+    page.keyboard.press("+")
+    page.click('[data-testid="roofline-whole"]')
+    page.wait_for_selector('[data-testid="roofline-whole"]', state="detached")
+    assert dots() == everything
+    assert page.failures == []
+
+
+def test_details_lead_to_the_roofline_and_back(page: Any, report: str) -> None:
+    page.goto(f"{report}#run0/events/0/row-0-3")
+    page.click('.show-in button:has-text("roofline")')
+    page.wait_for_selector('[data-testid="roofline-plot"] .dot-mark')
+    assert "/roofline/" in page.url and "/row-0-3" in page.url
+    page.click('.show-in button:has-text("graph")')
+    page.wait_for_selector('[data-testid="tab-graph"][aria-selected="true"]')
+    page.click('.show-in button:has-text("roofline")')
+    page.wait_for_selector('[data-testid="roofline-plot"] .dot-mark')
+    assert page.failures == []
+
+
 def test_groups_filter_and_what_the_address_keeps(page: Any, report: str) -> None:
     opened(page, report)
     each = page.locator("[data-dot]").count()

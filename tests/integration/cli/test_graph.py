@@ -112,6 +112,19 @@ def test_the_nodes_of_a_graph(capsys: pytest.CaptureFixture[str]) -> None:
     assert not any(str(node["node"]).startswith("p_") for node in found)
 
 
+def test_nodes_are_selected_by_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    files = artifacts("cnn_portable")
+    words = ["graph", record("cnn_portable"), "edge", "-d", files.etdump, "-f", "json"]
+    everything = rows(run(capsys, *words)[1])
+    for name, most in (("flops", 1e5), ("bytes", 1e4), ("share", 0.05)):
+        code, out, _ = run(capsys, *words, "-s", f"{name}>{most}")
+        wanted = [row["node"] for row in everything if (row[name] or 0) > most]  # type: ignore[operator]
+        assert code == 0 and 0 < len(wanted) < len(everything)
+        assert [row["node"] for row in rows(out)] == wanted
+    tree = rows(run(capsys, *words, "--tree", "-s", "flops>1e5")[1])
+    assert tree[0]["nodes"] == sum((row["flops"] or 0) > 1e5 for row in everything)  # type: ignore[operator]
+
+
 def test_times_of_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     files = artifacts("cnn_portable")
 
@@ -240,6 +253,10 @@ def test_a_program_lists_its_instructions(capsys: pytest.CaptureFixture[str]) ->
         ([Path("cnn_portable"), "--node", "aten_adm_default"], 4, "did you mean"),
         ([Path("cnn_portable"), "-s", "op:nothing"], 4, "nothing matches 'op:nothing'"),
         ([Path("cnn_portable"), "-s", "op:nothing", "--tree"], 4, "nothing matches"),
+        ([Path("cnn_portable"), "-s", "flops>1e15"], 4, "flops is 0 to"),
+        ([Path("cnn_portable"), "-s", "share>5%"], 2, "add its dump: --dump"),
+        ([Path("cnn_portable"), "-s", "gbps>1"], 2, "gbps cannot be selected by here"),
+        ([Path("cnn_portable"), "--partition", "-s", "flops>1"], 2, "cannot be selected by"),
         ([Path("cnn_portable"), "-s", "dtype:f32"], 4, "did you mean dtype:float32?"),
         ([Path("cnn_portable"), "-s", "convo"], 4, "did you mean name:*convo*"),
         ([Path("cnn_portable"), "-s", "share>5%"], 4, "these have no share"),

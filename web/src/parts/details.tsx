@@ -65,11 +65,11 @@ export function Details() {
 }
 
 const SHOWN_IN: Record<NonNullable<Selection>["kind"], readonly TabName[]> = {
-  row: ["events", "graph", "timeline", "modules", "source"],
-  node: ["graph", "events", "source"],
-  group: ["graph", "events"],
-  module: ["modules", "graph", "events"],
-  line: ["source", "events", "graph"],
+  row: ["events", "graph", "timeline", "roofline", "modules", "source"],
+  node: ["graph", "events", "roofline", "source"],
+  group: ["graph", "events", "roofline"],
+  module: ["modules", "graph", "events", "roofline"],
+  line: ["source", "events", "graph", "roofline"],
 };
 
 function Views({ sel }: { sel: NonNullable<Selection> }) {
@@ -77,7 +77,7 @@ function Views({ sel }: { sel: NonNullable<Selection> }) {
     <div class="show-in">
       <span class="muted">Show in</span>
       {SHOWN_IN[sel.kind]
-        .filter((name) => name !== tab.value)
+        .filter((name) => name !== tab.value && (name !== "roofline" || hasDot(run.value, sel)))
         .map((name) => (
           <button class="link" key={name} title={`Show in ${name}`} onClick={() => (tab.value = name)}>
             {name}
@@ -85,6 +85,15 @@ function Views({ sel }: { sel: NonNullable<Selection> }) {
         ))}
     </div>
   );
+}
+
+/** Whether an operator that the selection covers stands in the roofline of its method. */
+function hasDot(now: Run, sel: NonNullable<Selection>): boolean {
+  for (const key of rowsOf(now, sel)) {
+    const [inMethod, row] = parseRowKey(key);
+    if (now.roofline?.methods[inMethod]?.rows.some((rows) => rows.includes(row))) return true;
+  }
+  return false;
 }
 
 function kindOf(now: Run, sel: NonNullable<Selection>): string {
@@ -138,7 +147,8 @@ function Compared({ sel }: { sel: NonNullable<Selection> }) {
   return (
     <>
       {partnersOf(doc.value, runIndex.value, sel).map(({ run: other, node, status, what }) => {
-        const partner = node === null ? undefined : graphOf(runs[other]!, (sel as { graph: string }).graph)?.nodes[node];
+        const partner =
+          node === null ? undefined : graphOf(runs[other]!, (sel as { graph: string }).graph)?.nodes[node];
         return (
           <Block key={other} title={`Compared with ${runs[other]!.name}`} testId="compared">
             <p>
@@ -331,7 +341,9 @@ function AboutGroup({ run: now, graph, group }: { run: Run; graph: string; group
 function ofBlocks(graph: GraphDoc, group: number): [string, string][] {
   return graph.measures.flatMap((measure): [string, string][] => {
     const each = ofEachBlock(graph, measure, group);
-    return each ? [[`${measure.title} of each block`, eachText(each, (value) => formatWithUnit(value, measure))]] : [];
+    return each
+      ? [[`${measure.title} of each block`, eachText(each, (value) => formatWithUnit(value, measure))]]
+      : [];
   });
 }
 

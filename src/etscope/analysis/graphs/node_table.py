@@ -114,6 +114,33 @@ def fields_of(linked: LinkedGraph, place: PlacedNode) -> Fields:
     }
 
 
+NUMBERS = ("flops", "bytes", "intensity", "share")
+"""Numbers of nodes that a selector may compare; the share is known with times."""
+
+
+def _fields_with_numbers(
+    linked: LinkedGraph, times: NodeTimes | None
+) -> Callable[[PlacedNode], Fields]:
+    """Return the function that tells a node's fields with its `NUMBERS`, as far as they are
+    known."""
+    work_of = node_work(linked)
+    total = 0.0 if times is None else float(times.profile.total.mean())
+
+    def of(place: PlacedNode) -> Fields:
+        found: dict[str, Any] = {}
+        if place.node.kind == "call_function":
+            work = work_of(place.node)
+            numbers = (work.known_flops, work.known_bytes, work.intensity)
+            found = dict(zip(NUMBERS, numbers, strict=False))
+        time = None if times is None else times.at.get(id(place.node))
+        if time is not None and total:
+            found["share"] = time.avg / total
+        told = {name: [str(value)] for name, value in found.items() if value is not None}
+        return {**fields_of(linked, place), **told}
+
+    return of
+
+
 def columns(times: bool, unit: str) -> tuple[Column, ...]:
     """All columns of `node_table`; narrow terminals leave out those of high priority numbers
     first."""
@@ -170,9 +197,9 @@ def node_table(
     largest first; sub-graphs stay below their calls. limit: of nodes of the graph itself.
     """
     places = list(placed_nodes(linked.graph, into_delegates=into_delegates))
+    fields_of_place = _fields_with_numbers(linked, times)
     shown = [
-        not place.is_plumbing if keep is None else keep(fields_of(linked, place))
-        for place in places
+        not place.is_plumbing if keep is None else keep(fields_of_place(place)) for place in places
     ]
     hidden = len(shown) - sum(shown) if keep is None else 0
     # Show the calls around shown nodes.
@@ -316,10 +343,11 @@ def module_tree(
     Nodes that call an operator are counted, if `keep` selects them. An instruction's time counts
     for the innermost module that contains all its nodes, and for those around it.
     """
+    fields_of_place = _fields_with_numbers(linked, times)
     calls = [
         place
         for place in placed_nodes(linked.graph, into_delegates=into_delegates)
-        if place.node.kind == "call_function" and (keep is None or keep(fields_of(linked, place)))
+        if place.node.kind == "call_function" and (keep is None or keep(fields_of_place(place)))
     ]
     tree = _Tree()
     for place in calls:

@@ -99,23 +99,35 @@ def calibrate(
 ) -> int:
     """Measure the peaks of the lab's devices, all of them by default, one after the other.
 
-    Devices of this machine's lab are measured from here; let no job run on them meanwhile. The
-    calibrations are kept in the user's cache folder, where reports of the devices' jobs that are
-    made on this machine find them. Exit code 5 if a device could not be measured.
+    A lab's server does so by itself, once after the first job of a device. Devices of this
+    machine's lab are measured from here; let no job run on them meanwhile. The calibrations are
+    kept in the lab, whose jobs have them from then on, and in the user's cache folder, where
+    reports that are made on this machine find them. Exit code 5 if a device could not be measured.
     """
+    from etscope.lab.lab import Lab
+
+    with where.open(direct=True) as lab:
+        if not isinstance(lab, Lab):
+            raise UsageError("devices are measured from this machine, not by a server")
+        return _calibrate(lab, names, program, options, output)
+
+
+def _calibrate(
+    lab: Lab,
+    names: Sequence[str],
+    program: str | None,
+    options: CalibrationArguments,
+    output: OutputOptions,
+) -> int:
     from etscope.analysis.calibration_report import SCHEMA, calibration_report
     from etscope.cli.output.progress import counting, progress
     from etscope.errors import EtscopeError
     from etscope.formats.calibration import keep_calibration
     from etscope.lab.devices.calibration import calibrate_device
-    from etscope.lab.lab import Lab
     from etscope.quiet import quiet
     from etscope.run.calibration import find_program
 
-    with where.open(direct=True) as lab:
-        if not isinstance(lab, Lab):
-            raise UsageError("devices are measured from this machine, not by a server")
-        configs = {device.config.name: device.config for device in lab.devices()}
+    configs = {device.config.name: device.config for device in lab.devices()}
     if unknown := [name for name in names if name not in configs]:
         raise UsageError(
             f"the lab has no device {unknown[0]!r}", hint=f"it has: {', '.join(configs) or 'none'}"
@@ -132,9 +144,12 @@ def calibrate(
             failed += 1
             click.echo(f"{name} could not be measured: {error}", err=True)
             continue
-        warn_of_marks(measured, output, name)
-        click.echo(f"{name}: kept in {keep_calibration(measured)}", err=True)
-        found.append(calibration_report(measured))
+        lab.database.keep_calibration(measured)
+        calibration = measured.calibration
+        if calibration is not None:
+            warn_of_marks(calibration, output, name)
+            click.echo(f"{name}: kept in {keep_calibration(calibration)}", err=True)
+            found.append(calibration_report(calibration))
     if found:
         output.write_reports(found, SCHEMA)
     return 5 if failed else 0

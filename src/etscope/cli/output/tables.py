@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -351,16 +352,26 @@ def _nothing_selected(
     """Return the error for a selector that matches no row of profiles."""
     from etscope.analysis.profile.profile_table import profile_table
 
+    def again(keep: Callable[[Fields], bool]) -> None:
+        for profile, limits in profiles:
+            fields = partial(_row_fields, profile=profile, limits=limits)
+            profile_table(profile, scale, keep=lambda row, of=fields: keep(of(row)))  # type: ignore[misc]
+
+    return nothing_selected(select, again)
+
+
+def nothing_selected(
+    select: str, again: Callable[[Callable[[Fields], bool]], object]
+) -> MissingDataError:
+    """Return the error for a selector that matches nothing. again: makes the tables once more with
+    a test that takes what there is, for the hint."""
     known: list[Fields] = []
-    for profile, limits in profiles:  # again, for what there is
 
-        def collected(
-            row: Row, of: MethodProfile = profile, within: ProfileLimits | None = limits
-        ) -> bool:
-            known.append(_row_fields(row, of, within))
-            return True
+    def collected(fields: Fields) -> bool:
+        known.append(fields)
+        return True
 
-        profile_table(profile, scale, keep=collected)
+    again(collected)
     return nothing_matches(select, known)
 
 
@@ -385,21 +396,33 @@ def row_filter(
     """
     if select is None:
         return None
-    from etscope.errors import UsageError
     from etscope.model.selector import NUMBERS, Selector
 
     selector = Selector(select)
     compared = selector.keys.intersection((*NUMBERS, "bound"))
-    if profile is None and compared:
-        raise UsageError(
-            f"{' and '.join(sorted(compared))} cannot be selected by here",
-            hint="numbers of rows and their bounds are known to: etscope inspect, profile, run",
-        )
+    if profile is None:
+        check_numbers(select)
     if not compared or profile is None:
         from etscope.analysis.selector_fields import fields_of_row
 
         return lambda row: selector.matches(fields_of_row(row))
     return lambda row: selector.matches(_row_fields(row, profile, limits))
+
+
+def check_numbers(select: str | None, known: Collection[str] = ()) -> None:
+    """Raise `UsageError` for a selector that compares numbers, or names a bound, which are not
+    known to a command."""
+    from etscope.errors import UsageError
+    from etscope.model.selector import NUMBERS
+
+    unknown = _keys_of(select).intersection((*NUMBERS, "bound")).difference(known)
+    if unknown:
+        here = f"{', '.join(known)} can; " if known else ""
+        raise UsageError(
+            f"{' and '.join(sorted(unknown))} cannot be selected by here",
+            hint=f"{here}numbers of rows and their bounds are known to: etscope inspect, profile, "
+            "run",
+        )
 
 
 def _row_fields(row: Row, profile: MethodProfile, limits: ProfileLimits | None) -> Fields:

@@ -15,7 +15,7 @@ import re
 import secrets
 import shutil
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,6 +28,7 @@ from sqlalchemy.engine import Connection, Row
 from etscope.errors import LabError, MissingDataError, UsageError, VersionError
 from etscope.lab.database import jobs, schema
 from etscope.lab.database.connection import Connections, now
+from etscope.lab.devices.peaks import DeviceCalibration
 from etscope.lab.jobs.records import (
     Device,
     DeviceConfig,
@@ -50,6 +51,7 @@ _USED = timedelta(minutes=1)  # the precision of a token's last use
 
 _logger = logging.getLogger("etscope.lab")
 _devices, _leases, _tokens = schema.devices.c, schema.leases.c, schema.tokens.c
+_calibrations = schema.calibrations.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,10 @@ class Database:
     def devices(self) -> list[Device]:
         """All devices by name."""
         query = select(schema.devices).order_by(_devices.name)
+        peaks = select(_calibrations.device, _calibrations.summary).order_by(_calibrations.runner)
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for one in self._connections.read(lambda connection: connection.execute(peaks).all()):
+            found.setdefault(one.device, []).append(one.summary)
         return [
             Device(
                 config=DeviceConfig(row.name, row.driver, row.options, row.configured),
@@ -224,6 +230,45 @@ class Database:
                 seen_at=row.seen_at,
                 conditions=row.conditions,
                 message=row.message,
+                calibrations=tuple(found.get(row.name, ())),
+            )
+            for row in self._connections.read(lambda connection: connection.execute(query).all())
+        ]
+
+    def keep_calibration(self, found: DeviceCalibration) -> None:
+        """Keep a device's calibration in the place of an earlier one of the same runner."""
+        key = {"device": found.device, "runner": found.runner}
+        row = {
+            "description": found.description,
+            "threads": found.threads,
+            "at": found.at,
+            "content": found.content,
+            "summary": found.summary(),
+            "error": schema.clean(found.error),
+        }
+
+        def put(connection: Connection, _: bool) -> None:
+            same = and_(*(schema.calibrations.c[name] == value for name, value in key.items()))
+            if connection.execute(update(schema.calibrations).where(same).values(**row)).rowcount:
+                return
+            # `IntegrityError` when another process adds it now; the next try updates it.
+            connection.execute(schema.calibrations.insert().values(**key, **row))
+
+        self._connections.write(put)
+
+    def calibrations(self, device: str) -> list[DeviceCalibration]:
+        """The calibrations of a device, by runner."""
+        query = select(schema.calibrations).where(_calibrations.device == device)
+        query = query.order_by(_calibrations.runner)
+        return [
+            DeviceCalibration(
+                device=row.device,
+                runner=row.runner,
+                description=row.description,
+                threads=tuple(row.threads),
+                at=row.at,
+                content=row.content,
+                error=row.error,
             )
             for row in self._connections.read(lambda connection: connection.execute(query).all())
         ]
@@ -394,7 +439,7 @@ def _prepare(connection: Connection, _: bool) -> None:
         connection.execute(schema.version.insert().values(version=schema.VERSION))
         return
     found = connection.execute(select(schema.version.c.version)).scalar()
-    if found in (1, 2):
+    if found in (1, 2, 3):
         _migrate(connection, found)
     elif found != schema.VERSION:
         later = isinstance(found, int) and found > schema.VERSION
@@ -420,10 +465,12 @@ def _migrate(connection: Connection, found: int) -> None:
         )
     copy = _back_up(connection, found)
     # 1 to 2: results know the runner, the threads, the inputs and the software of their jobs; 2 to
-    # 3: a job may have several, each of a metric.
-    schema.results.drop(connection)
-    schema.results.create(connection)
-    jobs.fill_history(connection)
+    # 3: a job may have several, each of a metric. 3 to 4: devices have calibrations.
+    if found < 3:
+        schema.results.drop(connection)
+        schema.results.create(connection)
+        jobs.fill_history(connection)
+    schema.calibrations.create(connection, checkfirst=True)
     connection.execute(update(schema.version).values(version=schema.VERSION))
     _logger.warning(
         "the lab's database was of version %s and is of version %s now%s",

@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeDecorator
 
-VERSION = 3
+VERSION = 4
 
 
 class Instant(TypeDecorator[datetime]):
@@ -237,6 +237,20 @@ devices = Table(
     Column("seen_at", Instant),
     Column("conditions", Plain, nullable=False),
     Column("message", Words, nullable=False),
+)
+
+# The peaks of devices (`etscope.lab.devices.peaks.DeviceCalibration`), or why there are none.
+calibrations = Table(
+    "lab_calibrations",
+    metadata,
+    Column("device", Words, primary_key=True),
+    Column("runner", Words, primary_key=True),
+    Column("description", Plain, nullable=False),
+    Column("threads", Plain, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("content", Plain, nullable=False),
+    Column("summary", Plain, nullable=False),
+    Column("error", Words, nullable=False),
 )
 
 # The engine that gives work to a device.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from etscope.lab.devices.peaks import peaks_in_words
 from etscope.lab.jobs.generations import COLUMNS as GENERATION
 from etscope.lab.jobs.generations import PHASES, rows_of
 from etscope.lab.jobs.records import LATENCY, Device, Job
@@ -102,6 +103,7 @@ def devices_report(devices: Sequence[Device]) -> Report:
         Column("seen_at", priority=3),
         Column("conditions", Kind.LIST, priority=2),
         Column("attributes", Kind.LIST, priority=1),
+        Column("peaks", Kind.LIST, priority=2),
         Column("message"),
     )
     content = (
@@ -113,6 +115,7 @@ def devices_report(devices: Sequence[Device]) -> Report:
             device.seen_at.isoformat(timespec="seconds") if device.seen_at else None,
             _conditions(device.conditions),
             _pairs(device.attributes),
+            [f"{one['runner']}: {peaks_in_words(one)}" for one in device.calibrations] or None,
             device.message,
         )
         for device in devices

@@ -224,6 +224,7 @@ class Device:
     attributes: those of its configuration and those that its driver found (arch, os, soc, cores,
     memory_bytes, …), as text. state: "available", "busy", "offline" or "disabled". job: the id
     of the one that it works on. conditions: as last seen (`etscope.lab.worker.conditions`).
+    calibrations: its peaks, of each runner (`etscope.lab.devices.peaks.DeviceCalibration.summary`).
     """
 
     config: DeviceConfig
@@ -233,6 +234,7 @@ class Device:
     seen_at: datetime | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
     message: str = ""
+    calibrations: tuple[Mapping[str, Any], ...] = ()
 
 
 # -- the contract between the engine and the worker of a device: a task is a pure function of its
@@ -243,7 +245,8 @@ class Device:
 @dataclass(frozen=True, slots=True)
 class Order:
     """One attempt at a job on a device. token: of this attempt; an outcome with another token than
-    the job's is of an abandoned attempt. store: URL of the artefact store."""
+    the job's is of an abandoned attempt. store: URL of the artefact store. calibrations: of the
+    device, as in `etscope.formats.calibration`."""
 
     job_id: str
     attempt: int
@@ -251,6 +254,7 @@ class Order:
     spec: Mapping[str, Any]
     device: DeviceConfig
     store: str
+    calibrations: tuple[Mapping[str, Any], ...] = ()
 
 
 class Interruption(str, Enum):

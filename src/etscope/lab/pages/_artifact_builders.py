@@ -67,6 +67,7 @@ def _operators(source: Path, target: Path, options: Mapping[str, Any]) -> None:
     from etscope.analysis.explain.facts import Facts
     from etscope.analysis.findings.findings import Known, findings_of
     from etscope.analysis.profile.profile_table import profile_table
+    from etscope.analysis.work.roofline import given_or_found
 
     tables = []
     for run, folder in enumerate(_run_folders(source)):
@@ -78,6 +79,7 @@ def _operators(source: Path, target: Path, options: Mapping[str, Any]) -> None:
             has_values=files.values is not None or trace.refers_to_tensors,
             saved=trace.saved_run,
         )
+        calibration = given_or_found(None, trace.saved_run)
         for number, profile in enumerate(trace.profiles()):
             scale = _scale(profile.total)
             table = profile_table(profile, scale, limit=_MOST_ROWS)
@@ -86,7 +88,8 @@ def _operators(source: Path, target: Path, options: Mapping[str, Any]) -> None:
                 _finding(one, run, number) for one in findings_of(profile, scale, known)
             ]
             plain["explanations"] = [
-                _finding(one, run, number) for one in explain(Facts(trace, profile, scale))
+                _finding(one, run, number)
+                for one in explain(Facts(trace, profile, scale, calibration))
             ]
             tables.append(plain)
     if not tables:

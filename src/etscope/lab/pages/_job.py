@@ -13,6 +13,7 @@ import numpy as np
 
 from etscope.analysis.generation.pace import Pace
 from etscope.errors import EtscopeError
+from etscope.formats.calibration import CALIBRATION_JSON
 from etscope.formats.generation import parse_generation
 from etscope.formats.run_json import DEBUG_BIN, RUN_ETDP, RUN_JSON, VALUES_ETDP
 from etscope.lab.comparison.history import AbHistory, ab_history
@@ -54,6 +55,7 @@ _DESCRIPTIONS = {
     "outputs.npz": "outputs of the model",
     RUN_JSON: "raw samples",
     "conditions.json": "conditions before and after",
+    CALIBRATION_JSON: "the peaks of the device",
     "log.txt": "log",
 }
 

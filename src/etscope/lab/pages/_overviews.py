@@ -14,6 +14,7 @@ from etscope.analysis.comparison.compare_samples import Policy
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.key_values import key_values
 from etscope.lab.comparison.history import changes_of, device_noise, judge_series
+from etscope.lab.devices.peaks import peaks_in_words
 from etscope.lab.jobs.generations import EXECUTION, PROMPT, rows_of, times_of
 from etscope.lab.jobs.records import FINAL, LATENCY, Device, Filter, Job, Series, State
 from etscope.lab.lab import Lab
@@ -229,7 +230,16 @@ def devices(lab: Lab) -> dict[str, Any]:
         "devices": found,
         "at_work": {device.job: lab.job(device.job) for device in found if device.job},
         "conditions": {device.config.name: _conditions(device) for device in found},
+        "peaks": {device.config.name: list(_peaks(device)) for device in found},
     }
+
+
+def _peaks(device: Device) -> Iterator[tuple[Mapping[str, str], list[str]]]:
+    """Yield the peaks of a device on each runner as texts, with what is said against them."""
+    for one in device.calibrations:
+        when = one["measured_at"].replace("T", " ").partition("+")[0]
+        facts = {f"{one['runner']} runner": peaks_in_words(one), "measured": f"{when} UTC"}
+        yield facts, one["marks"]
 
 
 def _conditions(device: Device) -> Mapping[str, str]:

@@ -10,7 +10,8 @@ and files that it leaves there:
     answer.json       {state, summary, environment, marks, error, error_slug, interruption}: see
                       `Outcome`
     out/…             files of the job: run.etdp, values.etdp, debug.bin, inputs.npz, outputs.npz,
-                      run.json, conditions.json; of an A/B job also ab.json, and baseline.run.etdp;
+                      run.json, conditions.json, calibration.json (the peaks of the device, if they
+                      are known); of an A/B job also ab.json, and baseline.run.etdp;
                       of generations for several prompts also prompt-1.run.json, …
     partial.json      {summary, environment, marks} so far, of a job that goes on: what is left of
                       it when it is stopped
@@ -29,7 +30,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,12 @@ from etscope.errors import (
     RuntimeFailure,
     UsageError,
 )
-from etscope.formats.calibration import CALIBRATION_JSON, find_calibration, write_calibration
+from etscope.formats.calibration import (
+    CALIBRATION_JSON,
+    find_calibration,
+    parse_calibration,
+    write_calibration,
+)
 from etscope.formats.conditions import Conditions
 from etscope.formats.run_json import (
     RUN_ETDP,
@@ -134,6 +140,7 @@ def answer_to(folder: Path) -> dict[str, Any]:
         out = folder / OUT
         out.mkdir(exist_ok=True)
         done = measured(spec, config, files, out)
+        done = with_calibration(done, config, order.get("calibrations", ()), out)
         if done.broken:
             state, message = State.INVALID, "; ".join(done.broken)
     except Exception as error:
@@ -165,6 +172,25 @@ def answer_to(folder: Path) -> dict[str, Any]:
         "error_slug": slug,
         "interruption": interruption,
     }
+
+
+def with_calibration(
+    done: Measured, config: DeviceConfig, known: Sequence[Mapping[str, Any]], out: Path
+) -> Measured:
+    """Keep the peaks of the device with a job's files, if they are known: to the lab, from which
+    the `known` ones are, or to this machine. A mark says why those that were named are not."""
+    if not (out / RUN_JSON).is_file():
+        return done
+    facts = json.loads((out / RUN_JSON).read_text())
+    run = SavedRun({**facts, "device": config.name, "environment": done.environment})
+    try:
+        given = [parse_calibration(json.dumps(one).encode()) for one in known]
+        found = find_calibration(run, given)
+    except EtscopeError as error:
+        return replace(done, marks=(*done.marks, f"no calibration: {error.message}"))
+    if found is not None:
+        write_calibration(found, out / CALIBRATION_JSON)
+    return done
 
 
 def partial_result(folder: Path) -> Measured:
@@ -303,7 +329,6 @@ class _Measurement:
         end: float,
     ) -> None:
         self._spec, self._files, self._out, self._driver = spec, files, out, driver
-        self._device = config.name
         self._attributes = {**driver.attributes(), **config.attributes}
         host = runner_host(driver, self._attributes)
         self._host = _WatchedHost(host, driver, spec, end)
@@ -382,18 +407,7 @@ class _Measurement:
             saved = json.loads((self._out / RUN_JSON).read_text())
             facts = {**saved, **self._facts(done)}
             (self._out / RUN_JSON).write_bytes(encode_run_json(facts))
-            self._keep_calibration(facts)
             return facts, found
-
-    def _keep_calibration(self, facts: Mapping[str, Any]) -> None:
-        """Keep the peaks of the device with the job, if this machine knows them."""
-        try:
-            found = find_calibration(SavedRun({**facts, "device": self._device}))
-        except EtscopeError as error:
-            self._marks.append(f"no calibration: {error.message}")
-            return
-        if found is not None:
-            write_calibration(found, self._out / CALIBRATION_JSON)
 
     def _numbers(self, done: Run) -> dict[str, Any]:
         found: dict[str, Any] = {}

@@ -17,11 +17,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from etscope.errors import EtscopeError, LabError, MissingDataError
+from etscope.lab.devices.peaks import CalibrationOrder, CalibrationOutcome, DeviceCalibration
 from etscope.lab.jobs.records import (
     DeviceConfig,
     Interruption,
@@ -39,11 +41,13 @@ fcntl = require("fcntl", wanted_by="a worker of the lab")  # locks of files
 
 MEASURE = "etscope.lab.worker.measure"
 PROBE = "etscope.lab.worker.conditions"
+CALIBRATE = "etscope.lab.worker.calibrating"
 
 PARTIAL = "partial.json"  # of `etscope.lab.worker.measure`
 
 _LIVE_LIMIT = 1 << 20  # characters of a log that are sent while the job runs
 _ANSWER_LIMIT = 64 << 20  # bytes
+_CALIBRATION_SECONDS = 900.0
 _PREFIX = "etscope-job-"
 _JUST_MADE = 60  # seconds in which a folder may not have its lock yet
 _MEDIA = {".json": "application/json", ".txt": "text/plain; charset=utf-8"}
@@ -94,7 +98,7 @@ def work(order: Order, tell: Tell | str = lambda message: None) -> Outcome:
                 raise AlreadyBegun
             by = f"{socket.gethostname()}:{os.getpid()}"
             send({"kind": "started", "token": order.token, "by": by})
-            with _job_folder() as folder, _device_alone(order, stop) as lock:
+            with _job_folder() as folder, _device_alone(order.store, order.device, stop) as lock:
                 outcome = _attempt(order, folder, stop, send, lock)
         except (EtscopeError, OSError) as error:  # of the store or the disk
             known = error if isinstance(error, EtscopeError) else None
@@ -142,6 +146,42 @@ def check(config: DeviceConfig, timeout: float = 60.0) -> DeviceCheck:
     if not found.error:
         _lost.discard(config.name)
     return found
+
+
+def calibrate(order: CalibrationOrder) -> CalibrationOutcome:
+    """Calibrate a device in a child process. Faults are in the outcome, never raised."""
+    with _stoppable(order.token) as stop:
+        if stop.wanted or order.device.name in _lost:
+            return CalibrationOutcome()
+        try:
+            with (
+                _job_folder() as folder,
+                _device_alone(order.store, order.device, stop) as lock,
+            ):
+                (folder / "order.json").write_text(json.dumps(asdict(order)))
+                end = run_child(
+                    CALIBRATE, [str(folder)], folder,
+                    timeout=_CALIBRATION_SECONDS, stop=stop, keep=lock,
+                )  # fmt: skip
+                answer = _answer(folder) or {}
+                why = _last_words(folder) or str(end)
+        except (EtscopeError, OSError) as error:  # of the lab's disk
+            return CalibrationOutcome(message=str(error))
+    if end.reason == "timeout":
+        answer = {"error": f"it took more than {_CALIBRATION_SECONDS:g} s"}
+    failure = str(answer.get("error") or ("" if answer.get("content") else why))
+    if end.reason == "stopped" or answer.get("again"):
+        return CalibrationOutcome(message=failure)
+    kept = DeviceCalibration(
+        device=order.device.name,
+        runner=order.runner,
+        description=order.description,
+        threads=tuple(sorted({*order.threads, *answer.get("threads", ())})),
+        at=datetime.now(timezone.utc),
+        content=None if failure else answer["content"],
+        error=failure,
+    )
+    return CalibrationOutcome(kept)
 
 
 def _attempt(order: Order, folder: Path, stop: Stop, send: Tell, lock: Sequence[int]) -> Outcome:
@@ -275,11 +315,11 @@ def _job_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def _device_alone(order: Order, stop: Stop) -> Iterator[Sequence[int]]:
+def _device_alone(store: str, device: DeviceConfig, stop: Stop) -> Iterator[Sequence[int]]:
     """Hold the device's lock, which the child keeps, too: the child of a killed worker has to end
     first. It ends by itself (see `subprocesses`); if the lock is not free by then, go on without.
     """
-    what = json.dumps([order.store, asdict(order.device)], sort_keys=True)
+    what = json.dumps([store, asdict(device)], sort_keys=True)
     name = hashlib.sha256(what.encode()).hexdigest()[:16]
     path = Path(tempfile.gettempdir()) / f"etscope-device-{os.getuid()}-{name}"
     try:

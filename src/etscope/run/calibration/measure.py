@@ -34,7 +34,7 @@ ROUNDS = 9
 _SAMPLE_NS = 5e6  # the shortest time of a sample: executions of less are repeated
 _MOST_ITERATIONS = 500
 _MOST_MEMORY = 4  # a working set takes no more than a fourth of the memory that is available
-_BUSY = 0.5  # load per core from which on others are at work, too
+BUSY = 0.5  # load per core from which on others are at work, too
 _WORST = 3  # unsteady measurements that are named
 
 
@@ -234,7 +234,7 @@ def _inputs(one: Execution) -> tuple[np.ndarray, np.ndarray]:
 
 def _busy(before: Conditions, device: CalibratedDevice) -> list[str]:
     load, cores = before.load, before.cores or device.cores
-    if load is None or not cores or load / cores < _BUSY:
+    if load is None or not cores or load / cores < BUSY:
         return []
     return [f"other work ran on the machine: a load of {load:.2f} on {cores} cores before it began"]
 

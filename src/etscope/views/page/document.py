@@ -389,7 +389,8 @@ def _method_documents(
 ) -> list[Json]:
     documents: list[Json] = []
     for shown in methods:
-        document = method_document(shown, found.scale, lines, _limits(found, shown.profile))
+        limits = _limits(found, shown.profile)
+        document = method_document(shown, found.scale, lines, limits)
         document["links"]["nodes"] = {
             graph.view.key: graph.rows(shown.rows)
             for graph in graphs
@@ -405,7 +406,7 @@ def _method_documents(
                 if (int(block.runs[0]) in runs if block.executions else not documents)
             ]
             document["events"], document["eventRow"] = events_document(
-                found.trace, blocks, shown, found.scale, found.convert
+                found.trace, blocks, shown, found.scale, found.convert, limits
             )
         documents.append(document)
     return documents

@@ -20,7 +20,13 @@ from etscope.analysis.profile.profile_table import closing_rows, profile_table
 from etscope.analysis.profile.scale import Scale, TimeConverter, block_samples
 from etscope.analysis.profile.source_location import user_line
 from etscope.analysis.profile.trace import Trace, warn_own_clock
-from etscope.analysis.work.columns import NAMES, work_notes
+from etscope.analysis.work.columns import (
+    NAMES,
+    SHOWN,
+    WORK_COLUMNS,
+    work_cells,
+    work_notes,
+)
 from etscope.analysis.work.limits import ProfileLimits
 from etscope.formats.etdump.reader import TensorRef
 from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, Block, EventKey
@@ -209,8 +215,10 @@ def events_document(
     shown: ShownMethod,
     scale: Scale,
     convert: TimeConverter | None = None,
+    limits: ProfileLimits | None = None,
 ) -> tuple[Json, list[int | None]]:
-    """Return `Method.events` and `Method.eventRow`: one row for each event of each block."""
+    """Return `Method.events` and `Method.eventRow`: one row for each event of each block. limits:
+    of the rows; what is known of an event's row is in the event's."""
     cells: list[Mapping[str, Any]] = []
     rows: list[int | None] = []
     room = MOST_RAW
@@ -225,6 +233,8 @@ def events_document(
         }
         for index, key in enumerate(block.keys):
             is_timed = index in profiled
+            row = shown.row_of_event(key)
+            of_row = slice(0) if row is None else slice(row, row + 1)  # none of a closing row
             room -= len(block.runs) if is_timed else 0
             cells.append(
                 {
@@ -234,15 +244,19 @@ def events_document(
                         name: column[index] if is_timed else math.nan
                         for name, column in statistics.items()
                     },
+                    **work_cells(limits if is_timed else None, shown.profile.rows[of_row]),
                 }
             )
-            rows.append(shown.row_of_event(key))
+            rows.append(row)
     notes = (
         "The samples of some events are left out, for their number: to_dataframe and "
         "etscope convert have them. The statistics are of all.",
     )
     table = Table.of_cells(
-        _columns(scale), cells, title=f"Events of {shown.name}", notes=notes if room < 0 else ()
+        _columns(scale, has_work=limits is not None),
+        cells,
+        title=f"Events of {shown.name}",
+        notes=notes if room < 0 else (),
     )
     return table_document(table), rows
 
@@ -281,8 +295,13 @@ def _event_cells(
     }
 
 
-def _columns(scale: Scale) -> tuple[Column, ...]:
+def _columns(scale: Scale, *, has_work: bool) -> tuple[Column, ...]:
     unit = scale.unit
+    work = [
+        replace(column, priority=max(column.priority, 2))
+        for column in WORK_COLUMNS
+        if has_work and column.name in SHOWN
+    ]
     return (
         Column("event_block_name", title="block", priority=6),
         Column("event_name", title="event"),
@@ -291,6 +310,7 @@ def _columns(scale: Scale) -> tuple[Column, ...]:
             Column(name, Kind.DURATION, unit, priority=0 if name == "avg" else 4)
             for name in STATISTICS
         ),
+        *work,
         Column("op_types", Kind.LIST, title="ops", priority=1),
         Column("inputs", Kind.LIST, priority=6),
         Column("outputs", Kind.LIST, priority=2),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from etscope.analysis.work.columns import NAMES
+from etscope.analysis.work.columns import NAMES, SHOWN
 from etscope.formats.calibration import write_calibration
 from etscope.views.page.elements import CHOSEN
 from tests.support.artifacts import artifacts
@@ -46,6 +46,24 @@ def test_columns_of_the_work_are_the_readers_choice(peaks: Path) -> None:
     assert sum(value is not None for value in rows["values"]["peak"]) > 5
     assert "compute" in rows["values"]["bound"]
     assert not [note for note in rows["notes"] if "FLOPs" in note or "calibrat" in note]
+
+
+def test_events_have_the_work_of_their_rows(peaks: Path) -> None:
+    method = run_of("cnn_xnnpack", peaks)["methods"][0]
+    events, rows = method["events"], method["rows"]
+    names = {column["name"] for column in events["columns"]}
+    assert {*SHOWN} <= names
+    for name in SHOWN:
+        for value, row, average in zip(
+            events["values"][name], method["eventRow"], events["values"]["avg"], strict=True
+        ):
+            is_of_row = row is not None and row < min(rows["breaks"]) and average is not None
+            assert value == (rows["values"][name][row] if is_of_row else None)
+    assert sum(value is not None for value in events["values"]["gflops"]) > 5
+    assert "compute" in events["values"]["bound"]
+    unknown = artifacts("cnn_xnnpack")
+    bare = document_of_files(unknown.etdump)["runs"][0]["methods"][0]["events"]
+    assert not {*SHOWN} & {column["name"] for column in bare["columns"]}
 
 
 @pytest.mark.parametrize("graph", ["edge/forward", "executed/forward"])

@@ -1,12 +1,13 @@
 // The picture of a roofline, with what is said of the dot under the pointer or the keys.
 
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { RooflineCeilings } from "../../document";
 import { formatDuration, formatShare, visible } from "../../format";
 import { useWidth } from "../../parts/size";
 import { Figure } from "../../parts/text";
 import { gbpsOf, gflopsOf, intensityOf, peakOf, type Dot } from "./dots";
 import { dotAt, pictureOf, type Line, type Picture, type Placed } from "./plot";
+import { panned, zoomed, type View } from "./zoom";
 
 interface RooflinePlotProps {
   dots: readonly Dot[];
@@ -24,7 +25,12 @@ export function RooflinePlot(props: RooflinePlotProps) {
   const { dots, ceilings, height, colourOf, selected, onPick } = props;
   const [place, width] = useWidth<HTMLDivElement>();
   const [hover, setHover] = useState<number | null>(null);
-  const picture = useMemo(() => pictureOf(dots, ceilings, width, height), [dots, ceilings, width, height]);
+  const [seen, setSeen] = useState<View | null>(null);
+  const picture = useMemo(
+    () => pictureOf(dots, ceilings, width, height, seen),
+    [dots, ceilings, width, height, seen],
+  );
+  const zoom = useZoom(picture, width > 0, setSeen);
   const order = useMemo(() => [...picture.dots].sort((one, other) => one.x - other.x), [picture]);
   const now = hover === null ? null : (picture.dots.find(({ at }) => at === hover) ?? null);
   const under = (event: MouseEvent): Placed | null => {
@@ -32,7 +38,12 @@ export function RooflinePlot(props: RooflinePlotProps) {
     return dotAt(picture, event.clientX - area.left, event.clientY - area.top);
   };
   const onKey = (event: KeyboardEvent): void => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !order.length) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (zoom.onKey(event, now)) {
+      event.preventDefault();
+      event.stopPropagation();
+      return;
+    }
     const from = now === null ? -1 : order.indexOf(now);
     const to = {
       ArrowLeft: from < 0 ? order.length - 1 : Math.max(0, from - 1),
@@ -40,7 +51,7 @@ export function RooflinePlot(props: RooflinePlotProps) {
       Home: 0,
       End: order.length - 1,
     }[event.key];
-    if (to !== undefined) setHover(order[to]!.at);
+    if (to !== undefined) setHover(order[to]?.at ?? null);
     else if (event.key === "Enter" && now) onPick(now.at);
     else return;
     event.preventDefault();
@@ -52,18 +63,30 @@ export function RooflinePlot(props: RooflinePlotProps) {
         <div
           role="application"
           aria-roledescription="chart"
-          aria-label={`Roofline: ${picture.dots.length} operators by arithmetic intensity and achieved GFLOP/s. Left and right arrow keys go from operator to operator, Enter selects. The table below has the same.`}
+          aria-label={`Roofline: ${picture.dots.length} operators by arithmetic intensity and achieved GFLOP/s. Left and right arrow keys go from operator to operator, Enter selects; plus and minus zoom, Shift and an arrow key pans, 0 shows all. The table below has the same.`}
           tabIndex={0}
           data-testid="roofline-plot"
           onKeyDown={onKey}
         >
+          {seen !== null && (
+            <button class="button roofline-whole" data-testid="roofline-whole" onClick={() => setSeen(null)}>
+              Show all
+            </button>
+          )}
           <svg
+            ref={zoom.place}
             width={width}
             height={height}
-            onPointerMove={(event) => setHover(under(event)?.at ?? null)}
+            onPointerDown={zoom.onDown}
+            onPointerMove={(event) => {
+              if (!zoom.onMove(event)) setHover(under(event)?.at ?? null);
+            }}
+            onPointerUp={zoom.onUp}
+            onPointerCancel={zoom.onUp}
             onPointerLeave={() => setHover(null)}
+            onDblClick={() => setSeen(null)}
             onClick={(event) => {
-              const found = under(event);
+              const found = zoom.dragged() ? null : under(event);
               if (found) onPick(found.at);
             }}
           >
@@ -77,6 +100,83 @@ export function RooflinePlot(props: RooflinePlotProps) {
       <DotText {...props} dot={now?.dot ?? null} />
     </div>
   );
+}
+
+const STEP = 1.5; // of a key
+const PAN = 0.2; // of what is seen
+const SLACK = 4; // pixels that a click may move
+
+/** The wheel and the pointer on the picture, and keys. */
+function useZoom(picture: Picture, isShown: boolean, setSeen: (view: View | null) => void) {
+  const place = useRef<SVGSVGElement>(null);
+  const now = useRef(picture);
+  now.current = picture;
+  const drag = useRef<{ x: number; y: number; view: View; moved: boolean } | null>(null);
+  const moved = useRef(false);
+  /** A place of the picture in parts, from the lower left corner. */
+  const partsOf = (x: number, y: number): [number, number] => {
+    const { box } = now.current;
+    const within = (part: number): number => Math.min(Math.max(part, 0), 1);
+    return [
+      within((x - box.left) / (box.right - box.left)),
+      within((box.bottom - y) / (box.bottom - box.top)),
+    ];
+  };
+  const by = (factor: number, x: number, y: number): void =>
+    setSeen(zoomed(now.current.view, now.current.whole, factor, partsOf(x, y)));
+  useEffect(() => {
+    const svg = place.current;
+    const onWheel = (event: WheelEvent): void => {
+      const area = svg!.getBoundingClientRect();
+      const pixels = event.deltaY * (event.deltaMode === 1 ? 16 : 1);
+      by(Math.exp(-pixels * 0.002), event.clientX - area.left, event.clientY - area.top);
+      event.preventDefault(); // which a listener of Preact could not
+    };
+    svg?.addEventListener("wheel", onWheel, { passive: false });
+    return () => svg?.removeEventListener("wheel", onWheel);
+  }, [isShown]);
+  return {
+    place,
+    /** True if the click that comes is the end of a drag. */
+    dragged: () => moved.current,
+    onDown: (event: PointerEvent): void => {
+      moved.current = false;
+      if (event.button !== 0) return;
+      drag.current = { x: event.clientX, y: event.clientY, view: now.current.view, moved: false };
+    },
+    /** True while the picture is dragged. */
+    onMove: (event: PointerEvent): boolean => {
+      const from = drag.current;
+      if (!from) return false;
+      const [x, y] = [event.clientX - from.x, event.clientY - from.y];
+      if (!from.moved && Math.hypot(x, y) < SLACK) return false;
+      if (!from.moved) (event.currentTarget as Element).setPointerCapture(event.pointerId);
+      from.moved = moved.current = true;
+      const { box, whole } = now.current;
+      setSeen(panned(from.view, whole, -x / (box.right - box.left), y / (box.bottom - box.top)));
+      return true;
+    },
+    onUp: (): void => {
+      drag.current = null;
+    },
+    /** True if the key was one of these. at: the dot that is pointed at, which stays where it is. */
+    onKey: (event: KeyboardEvent, at: Placed | null): boolean => {
+      const { box, view, whole } = now.current;
+      const [x, y] = at ? [at.x, at.y] : [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
+      const pan = {
+        ArrowLeft: [-PAN, 0],
+        ArrowRight: [PAN, 0],
+        ArrowUp: [0, PAN],
+        ArrowDown: [0, -PAN],
+      }[event.key];
+      if (event.shiftKey && pan) setSeen(panned(view, whole, pan[0]!, pan[1]!));
+      else if (event.key === "+" || event.key === "=") by(STEP, x, y);
+      else if (event.key === "-") by(1 / STEP, x, y);
+      else if (event.key === "0") setSeen(null);
+      else return false;
+      return true;
+    },
+  };
 }
 
 /** Axes and ceilings. */
@@ -190,7 +290,10 @@ function triangle({ x, y, radius }: Placed): string {
 function DotText({ dot, unit, perNs }: RooflinePlotProps & { dot: Dot | null }) {
   if (dot === null) {
     return (
-      <p class="roofline-text muted">Point at an operator for its numbers; a click selects it everywhere.</p>
+      <p class="roofline-text muted">
+        Point at an operator for its numbers; a click selects it everywhere. The wheel zooms, a double click
+        shows all.
+      </p>
     );
   }
   const [intensity, gflops, gbps, peak] = [intensityOf(dot), gflopsOf(dot), gbpsOf(dot), peakOf(dot)];

@@ -26,7 +26,14 @@ from etscope.cli.options.common import (
     select_option,
     source_unit_option,
 )
-from etscope.cli.output.tables import OutputOptions, ViewOptions, nothing_matches, time_scale
+from etscope.cli.output.tables import (
+    OutputOptions,
+    ViewOptions,
+    check_numbers,
+    nothing_matches,
+    nothing_selected,
+    time_scale,
+)
 from etscope.errors import MissingDataError, UsageError
 from etscope.views import GRAPH_VIEWS, TABLE_VIEWS, format_of, save_graphs
 
@@ -179,6 +186,7 @@ def _write_partitions(
             "the record has no edge program, whose partition could be shown",
             hint="export again with an ETRecord of the edge program",
         )
+    check_numbers(view.select)
     keep = None if view.select is None else Selector(view.select).matches
     reports = [partition_report(one, keep) for one in found]
     if view.select is not None and not any(report.section("nodes") for report in reports):
@@ -270,11 +278,19 @@ def _graph_table(
 ) -> tuple[Table, Sequence[str]]:
     """Return the table of a graph's nodes or modules, and the columns to show by default. Raises
     `MissingDataError` if the selector matches nothing."""
-    from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
+    from etscope.analysis.graphs.node_table import (
+        NUMBERS,
+        default_columns,
+        module_tree,
+        node_table,
+    )
     from etscope.analysis.graphs.node_work import work_notes
     from etscope.model.report import filled_columns
-    from etscope.model.selector import Fields, Selector
+    from etscope.model.selector import Selector
 
+    check_numbers(view.select, NUMBERS)
+    if times is None and view.select is not None and "share" in Selector(view.select).keys:
+        raise UsageError("a share of the time is of a run", hint="add its dump: --dump RUN.etdp")
     options: dict[str, Any] = {
         "keep": None if view.select is None else Selector(view.select).matches,
         "into_delegates": into_delegates,
@@ -294,14 +310,9 @@ def _graph_table(
         if not asked.isdisjoint(("flops", "FLOPs", "bytes")):
             table = replace(table, notes=(*table.notes, *work_notes(linked)))
     if view.select is not None and view.limit != 0 and not len(table):
-        known: list[Fields] = []
-
-        def collected(fields: Fields) -> bool:
-            known.append(fields)
-            return True
-
-        node_table(linked, **{**options, "keep": collected})  # again, for what there is
-        raise nothing_matches(view.select, known)
+        raise nothing_selected(
+            view.select, lambda keep: node_table(linked, **{**options, "keep": keep})
+        )
     return table, filled_columns(table) if tree else default_columns(table)
 
 
