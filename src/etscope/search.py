@@ -1,6 +1,6 @@
-"""Common ground of bisect and sensitivity: both try variants of a model on the runtime.
+"""Common ground of bisect, sensitivity and remedies: they try variants of a model on the runtime.
 
-Results are kept in a file that an interrupted search resumes from. Both load the model and its
+Results are kept in a file that an interrupted search resumes from. All load the model and its
 samples in the same way, and run what they lower with the same options.
 """
 
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from etscope.analysis.metrics import Metric
 from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError, reading
-from etscope.formats.bytes.files import atomic_write
+from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.formats.torch_files.tensor_files import tensor_files_in
 from etscope.optional import require
 
@@ -29,6 +31,7 @@ FAILURES = {LOWER: "cannot be lowered", RUN: "fails to run"}
 # -- Results that survive an interruption.
 
 STATE_FILE = "state.json"
+PROGRAMS = "programs"  # folder of the .pte files that were tried
 VERSION = 1
 
 
@@ -72,6 +75,22 @@ class SearchState(Generic[ResultT]):
         content = {"version": VERSION, "given": dict(self.given), self.section: results}
         with atomic_write(self.path) as file:
             file.write((json.dumps(content, indent=1) + "\n").encode())
+
+
+def check_resume(folder: PathLike | None, *, resume: bool) -> None:
+    """Raise `UsageError` for a search to resume without its folder."""
+    if resume and folder is None:
+        raise UsageError("there is nothing to resume", hint="name the folder of the earlier search")
+
+
+@contextmanager
+def search_folder(folder: PathLike | None) -> Iterator[Path]:
+    """Make the folder that keeps a search's results; without one they are kept while it lasts."""
+    if folder is not None:
+        yield make_folder(folder)
+        return
+    with tempfile.TemporaryDirectory(prefix="etscope-") as temporary:
+        yield Path(temporary)
 
 
 def open_state(
@@ -163,6 +182,16 @@ def read_samples(source: Source, samples: Sequence[Any]) -> list[Any]:
 
 
 # -- Runs on the runtime.
+
+WARMUP = 2  # executions before those that are timed
+FEWEST = 3  # executions of one program in a round of times
+_MOST = 200
+_ROUND_NS = 50e6  # time of one program in one round
+
+
+def executions_in_round(time_ns: float) -> int:
+    """The number of executions of a program in one round, of the time that one takes."""
+    return min(max(int(_ROUND_NS / max(time_ns, 1)), FEWEST), _MOST)
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,7 +200,8 @@ def export(
         float_model: the model before torchao's `quantize_`, in any form, for the record.
         passes: rewrites of the graph before it is lowered, in order: "fuse_sdpa" (attention as
             products and one softmax, which delegates take), "fold_constants" (what depends on
-            weights only is computed now).
+            weights only is computed now); or in the lowering: "remove_dead_copies",
+            "remove_transposes", "cancel_qdq", "keep_linear", "reinplace".
 
     Raises `UsageError` for arguments that contradict each other, and for selectors of nodes that
     cannot be quantised or be an output; `MissingDataError` for one in `taps` of no node;

@@ -233,7 +233,10 @@ def _keep_float(setting: Setting, given: Mapping[str, Any]) -> Setting:
 
 
 def _pass(setting: Setting, given: Mapping[str, Any]) -> Setting:
-    return _exported(setting, passes=_more(setting, "passes", str(given["name"])))
+    name = str(given["name"])
+    if name == "keep_linear" and setting.export.get("backend", "portable") != "portable":
+        raise UsageError("a backend's partitioner chooses what stays whole")
+    return _exported(setting, passes=_more(setting, "passes", name))
 
 
 def _more(setting: Setting, option: str, value: str) -> tuple[str, ...]:

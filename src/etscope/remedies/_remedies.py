@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.comparison.compare_samples import Policy
 from etscope.analysis.explain.estimates import Estimates
@@ -30,14 +28,7 @@ from etscope.remedies._changes import (
     general_changes,
     setting_with,
 )
-from etscope.remedies._trials import (
-    APPLY,
-    BASELINE,
-    PROGRAMS,
-    Laboratory,
-    RunChoice,
-    Trial,
-)
+from etscope.remedies._trials import APPLY, BASELINE, Laboratory, Runs, Trial
 from etscope.remedies.results import (
     BREAKS,
     NOT_TRIED,
@@ -47,8 +38,21 @@ from etscope.remedies.results import (
     Remedies,
     judged,
 )
-from etscope.search import RUN, open_model, open_state, require_export, versions
+from etscope.search import (
+    PROGRAMS,
+    RUN,
+    check_resume,
+    open_model,
+    open_state,
+    require_export,
+    search_folder,
+    versions,
+)
 from etscope.units import TimeScale
+
+if TYPE_CHECKING:
+    from etscope.bridge.lowering.float_methods import FloatMethod
+    from etscope.export import Source
 
 Progress = Callable[[str, Trial], None]
 
@@ -57,17 +61,35 @@ COMMAND = "command.txt"
 _TOGETHER = 3  # confirmations of the best, until one holds
 
 
+# Options of an export that a search may begin with, in the order of its command.
+_OPTIONS: Mapping[str, Any] = {
+    "backend": "portable",
+    "backend_options": {},
+    "quantize": False,
+    "quantize_embeddings": None,
+    "group_size": None,
+    "keep_float": (),
+    "passes": (),
+    "calibration": (),
+    "strict": None,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Effort:
     """The extent of a search.
 
-    everything: general changes too. allow: "quantize" among them. tolerance: the worst number of a
-    setting that quantises; exact: of others. budget: seconds for new trials, None without a limit;
-    what is confirmed at the end is not counted. least_share, rules: as for `explain`.
+    everything: try general changes too, whatever was found. allow: "quantize" among them, to try
+    changes that lose precision that no finding asks for. metric, tolerance, exact: the metric of
+    outputs, and the worst number that is good enough, of a setting that quantises and of others;
+    what is as good as the baseline is, too. budget: seconds for new trials, None without a limit;
+    what is confirmed at the end is not counted. least_share, rules: as for
+    `etscope.analysis.explain.explain.explain`. policy: of the verdicts.
     """
 
     everything: bool = False
     allow: Sequence[str] = ()
+    metric: str = "sqnr"
     tolerance: float = 20.0
     exact: float = 60.0
     budget: float | None = None
@@ -82,42 +104,21 @@ class Effort:
                 raise UsageError(f"cannot allow {name!r}", hint=f"it is {QUANTIZE}")
         if self.budget is not None and not self.budget > 0:
             raise UsageError("a budget is more than 0 seconds")
+        find_metric(self.metric)
 
 
 def try_remedies(
     model: Any,
     inputs: Any = None,
     *,
-    backend: str = "portable",
-    backend_options: Mapping[str, Any] | None = None,
-    quantize: bool | str = False,
-    quantize_embeddings: int | None = None,
-    group_size: int | None = None,
-    keep_float: str | Sequence[str] = (),
-    passes: Sequence[str] = (),
-    calibration: Sequence[Any] = (),
-    dynamic_shapes: Any = None,
-    strict: bool | None = None,
-    seed: int = 0,
-    method: str | None = None,
-    threads: int | None = None,
-    runner: str = "auto",
-    libraries: Sequence[PathLike] = (),
-    timeout: float | None = None,
-    everything: bool = False,
-    allow: Sequence[str] = (),
-    metric: str = "sqnr",
-    tolerance: float = 20.0,
-    exact: float = 60.0,
-    rounds: int = 15,
-    policy: Policy | None = None,
-    budget: float | None = None,
-    least_share: float = LEAST_SHARE,
-    rules: Sequence[str] = (),
+    runs: Runs | None = None,
+    effort: Effort | None = None,
     folder: PathLike | None = None,
     resume: bool = False,
     words: Sequence[str] = (),
     progress: Progress | None = None,
+    dynamic_shapes: Any = None,
+    **options: Any,
 ) -> Remedies:
     """Explain why a model takes its time, try each remedy that is a change of its export or its
     run, and find the best of them together.
@@ -131,91 +132,84 @@ def try_remedies(
     Args:
         model, inputs: as for `etscope.export.export`; also a `Source`, or the name of one
             ("file.py:make", a .pt2 file).
-        backend to strict: of the baseline, as for `export`. calibration: also files or folders.
-        seed: of torch's random numbers, before the model is made, and of the order of rounds.
-        method: the one that is timed; by default forward, or decode, or the first.
-        threads, runner, libraries, timeout: of all runs, as for `etscope.run.run`; the runner
-            "native" makes each run of a round a process of its own, others run in this one.
-        everything: try general changes, too, whatever was found.
-        allow: "quantize", to try changes that lose precision that no finding asks for.
-        metric, tolerance, exact: the metric of outputs, and the worst number that is good enough:
-            for what quantises, and for other changes. What is as good as the baseline is, too.
-        rounds: of each comparison; twice as many of the last one. policy: of the verdicts.
-        budget: seconds for trials; what was not tried is in the results. least_share, rules: as
-            for `etscope.analysis.explain.explain.explain`.
+        runs, effort: how all are run, and what is tried.
         folder: keeps results and programs, and gets the files of the best export; `resume`: go on
             with the results in it.
         words: options of `etscope export` that made the `Source`, for the command.
         progress: called with a description of each trial, and the trial.
+        dynamic_shapes, options: of the baseline, as for `export`: backend, backend_options,
+            quantize, quantize_embeddings, group_size, keep_float, passes, strict, and calibration,
+            also as files or folders.
 
     Raises `MissingDataError` when the baseline fails or has no numbers to compare, `UsageError` for
     invalid arguments, `MismatchError` for the state of another search, and what `export` raises.
     """
-    effort = Effort(
-        everything=everything,
-        allow=allow,
-        tolerance=tolerance,
-        exact=exact,
-        budget=budget,
-        least_share=least_share,
-        rules=rules,
-        policy=policy or Policy(),
-    )
+    runs, effort = runs or Runs(), effort or Effort()
+    runs.check()
     effort.check()
-    if rounds < 2:
-        raise UsageError("a comparison takes at least two rounds")
-    if resume and folder is None:
-        raise UsageError("there is nothing to resume", hint="name the folder of the earlier search")
-    found_metric = find_metric(metric)
+    check_resume(folder, resume=resume)
     require_export(wanted_by="trying remedies")
-    from etscope.bridge.lowering.export import ExportOptions
-    from etscope.bridge.lowering.float_methods import float_methods
-    from etscope.export import LanguageModel
-
     begin = monotonic()
-    source = open_model(model, seed=seed, dynamic_shapes=dynamic_shapes)
-    if inputs is not None:
-        read = source.read_inputs(inputs) if isinstance(inputs, (str, Path)) else inputs
-        source = replace(source, inputs=read)
-    source = source.as_exported()
-    options: dict[str, Any] = {
-        "backend": backend,
-        "backend_options": dict(backend_options or {}),
-        "quantize": quantize,
-        "quantize_embeddings": quantize_embeddings,
-        "group_size": group_size,
-        "keep_float": keep_float,
-        "passes": tuple(passes),
-        "calibration": tuple(calibration),
-        "strict": strict,
-    }
-    setting = Setting(options, threads)
-    tracing = ExportOptions(dynamic_shapes=source.dynamic_shapes, strict=strict)
-    is_language = isinstance(source.model, LanguageModel)
-    methods = source.model.methods() if is_language else source.model
-    floats = float_methods(methods, source.inputs, tracing)
-    choice = RunChoice(method, runner, timeout, rounds, seed, tuple(map(str, libraries)))
-    given = {
-        "model": "-".join(one.fingerprint for one in floats.values()),
-        "options": repr({**options, "calibration": [str(one)[:200] for one in calibration]}),
-        "runs": repr((threads, runner, choice.libraries, method)),
-        "metric": metric,
-        "rounds": rounds,
-        **versions(),
-    }
-    with ExitStack() as stack:
-        kept = (
-            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="etscope-")))
-            if folder is None
-            else make_folder(folder)
-        )
+    setting = _baseline(options, runs)
+    source = _source(inputs, open_model(model, seed=runs.seed, dynamic_shapes=dynamic_shapes))
+    floats = _floats(source, setting)
+    with search_folder(folder) as kept:
+        given = _given(floats, setting, runs, effort)
         state = open_state(
             kept, given, Trial.of_json, section="trials", search="search", resume=resume
         )
         make_folder(kept / PROGRAMS)
-        laboratory = Laboratory(source, floats, setting, choice, found_metric, state, kept)
+        metric = find_metric(effort.metric)
+        laboratory = Laboratory(source, floats, setting, runs, metric, state, kept)
         search = _Search(laboratory, effort, tuple(words), progress, begin)
         return search.run(keeps=folder is not None)
+
+
+def _baseline(options: Mapping[str, Any], runs: Runs) -> Setting:
+    """The setting of the baseline. Raises `UsageError` for an option that there is not."""
+    for name in options:
+        if name not in _OPTIONS:
+            raise UsageError(
+                f"there is no option {name!r} of an export to begin with",
+                hint=f"options are: {', '.join(_OPTIONS)}",
+            )
+    return Setting({**_OPTIONS, **options}, runs.threads)
+
+
+def _source(inputs: Any, source: Source) -> Source:
+    """A source with these inputs, as it is exported."""
+    if inputs is not None:
+        read = source.read_inputs(inputs) if isinstance(inputs, (str, Path)) else inputs
+        source = replace(source, inputs=read)
+    return source.as_exported()
+
+
+def _floats(source: Source, setting: Setting) -> Mapping[str, FloatMethod]:
+    """The methods of the model in PyTorch."""
+    from etscope.bridge.lowering.export import ExportOptions
+    from etscope.bridge.lowering.float_methods import float_methods
+    from etscope.export import LanguageModel
+
+    tracing = ExportOptions(dynamic_shapes=source.dynamic_shapes, strict=setting.export["strict"])
+    is_language = isinstance(source.model, LanguageModel)
+    methods = source.model.methods() if is_language else source.model
+    return float_methods(methods, source.inputs, tracing)
+
+
+def _given(
+    floats: Mapping[str, FloatMethod], setting: Setting, runs: Runs, effort: Effort
+) -> dict[str, Any]:
+    """All that results depend on."""
+    calibration = [str(one)[:200] for one in setting.export["calibration"]]
+    libraries = tuple(map(str, runs.libraries))
+    return {
+        "model": "-".join(one.fingerprint for one in floats.values()),
+        "options": repr({**setting.export, "calibration": calibration}),
+        "runs": repr((runs.threads, runs.runner, libraries, runs.method)),
+        "metric": effort.metric,
+        "rounds": runs.rounds,
+        **versions(),
+    }
 
 
 @dataclass(frozen=True, eq=False)

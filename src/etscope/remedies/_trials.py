@@ -4,7 +4,7 @@ time measured in rounds with the baseline."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,20 @@ from etscope.errors import (
     MissingDataError,
     UsageError,
 )
-from etscope.formats.bytes.files import make_folder
+from etscope.formats.bytes.files import PathLike, make_folder
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.run_json import RUN_ETDP, RUN_JSON
 from etscope.remedies._changes import Setting
-from etscope.search import LOWER, RUN, SearchState
+from etscope.search import (
+    FEWEST,
+    LOWER,
+    PROGRAMS,
+    RUN,
+    WARMUP,
+    SearchState,
+    executions_in_round,
+)
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.float_methods import FloatMethod
@@ -35,11 +43,8 @@ if TYPE_CHECKING:
 
 BASELINE = "baseline"  # key of its trial
 APPLY = "apply"  # the change cannot be made to this model
-PROGRAMS, RUNS = "programs", "runs"  # folders of the trials' files
+RUNS = "runs"  # folder of the runs that findings are of
 
-_ROUND_NS = 50e6  # time of one side in one round
-_FEWEST, _MOST = 3, 200  # executions in it
-_WARMUP = 2
 _LOCATION = 25  # percentile: other work on the machine makes runs longer, never shorter
 
 
@@ -78,17 +83,28 @@ class Trial:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RunChoice:
-    """Options of all runs. method: the one that is timed; None: forward, or decode, or the
-    first."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Runs:
+    """The runs of a search.
 
-    method: str | None
-    runner: str
-    timeout: float | None
-    rounds: int
-    seed: int
-    libraries: tuple[str, ...] = ()
+    method: the one that is timed; None: forward, or decode, or the first. threads, runner,
+    libraries, timeout: as for `etscope.run.run`; the runner "native" makes each run of a round a
+    process of its own, others run in this one. rounds: of each comparison; twice as many of the
+    last one. seed: of torch's random numbers, before the model is made, and of the order of rounds.
+    """
+
+    method: str | None = None
+    threads: int | None = None
+    runner: str = "auto"
+    libraries: Sequence[PathLike] = ()
+    timeout: float | None = None
+    rounds: int = 15
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raise `UsageError` for values that are not allowed."""
+        if self.rounds < 2:
+            raise UsageError("a comparison takes at least two rounds")
 
     @property
     def isolates_rounds(self) -> bool:
@@ -107,7 +123,7 @@ class Laboratory:
     source: Source
     floats: Mapping[str, FloatMethod]
     baseline: Setting
-    choice: RunChoice
+    runs: Runs
     metric: Metric
     state: SearchState[Trial]
     folder: Path
@@ -115,7 +131,7 @@ class Laboratory:
     @property
     def method(self) -> str:
         """The method that is timed. Raises `MissingDataError` for one that there is not."""
-        wanted = self.choice.method
+        wanted = self.runs.method
         names = [wanted] if wanted is not None else ["forward", "decode", next(iter(self.floats))]
         for name in names:
             if name in self.floats:
@@ -166,7 +182,7 @@ class Laboratory:
         size = path.stat().st_size
         try:
             error = self._error(path, setting)
-            rounds = () if key == BASELINE else self.rounds(path, setting, self.choice.seed)
+            rounds = () if key == BASELINE else self.rounds(path, setting, self.runs.seed)
         except EtscopeError as failure:
             return Trial(size=size, failure=RUN, detail=failure.message)
         return Trial(error, size, rounds)
@@ -176,7 +192,7 @@ class Laboratory:
         for a folder."""
         from etscope.run import Call, run
 
-        choice, path = self.choice, self.path(setting)
+        runs, path = self.runs, self.path(setting)
         folder = self.folder / RUNS / f"{path.stem}-{setting.threads or 0}"
         if not (folder / RUN_JSON).is_file():
             call = Call(self.method, self.inputs(setting, self.method))
@@ -185,9 +201,9 @@ class Laboratory:
                 [call],
                 etrecord=path.with_suffix(".etrecord"),
                 threads=setting.threads,
-                libraries=choice.libraries,
-                runner=choice.runner,
-                timeout=choice.timeout,
+                libraries=runs.libraries,
+                runner=runs.runner,
+                timeout=runs.timeout,
             ) as done:
                 done.save(make_folder(folder))
         record = read_etrecord(path.with_suffix(".etrecord"))
@@ -198,9 +214,9 @@ class Laboratory:
 
         def attempt() -> Trial:
             known = self.state.results[key]
-            seed, path = self.choice.seed + 1, self.path(setting)
+            seed, path = self.runs.seed + 1, self.path(setting)
             try:
-                rounds = self.rounds(path, setting, seed, 2 * self.choice.rounds)
+                rounds = self.rounds(path, setting, seed, 2 * self.runs.rounds)
             except EtscopeError as failure:
                 return Trial(size=known.size, failure=RUN, detail=failure.message)
             return Trial(known.error, known.size, rounds)
@@ -245,22 +261,22 @@ class Laboratory:
         method: str,
         *,
         iterations: int,
-        warmup: int = _WARMUP,
+        warmup: int = WARMUP,
         isolate: bool,
     ) -> Run:
         from etscope.run import Call, run
 
-        choice = self.choice
+        runs = self.runs
         call = Call(method, self.inputs(setting, method), iterations=iterations, warmup=warmup)
         return run(
             path,
             [call],
             trace=False,
             threads=setting.threads,
-            libraries=choice.libraries,
-            runner=choice.runner,
+            libraries=runs.libraries,
+            runner=runs.runner,
             isolate=isolate,
-            timeout=choice.timeout if isolate else None,
+            timeout=runs.timeout if isolate else None,
         )
 
     # -- times
@@ -275,12 +291,9 @@ class Laboratory:
         executions, as in A/B jobs of the lab.
         """
         sides = [(self.path(self.baseline), self.baseline), (path, setting)]
-        executions = [
-            int(np.clip(_ROUND_NS / max(self._time(*side, _FEWEST), 1), _FEWEST, _MOST))
-            for side in sides
-        ]
+        executions = [executions_in_round(self._time(*side, FEWEST)) for side in sides]
         found = []
-        for first in drawn_order(self.choice.rounds if count is None else count, seed):
+        for first in drawn_order(self.runs.rounds if count is None else count, seed):
             times = [0.0, 0.0]
             for side in (first, 1 - first):
                 times[side] = self._time(*sides[side], executions[side])
@@ -288,6 +301,6 @@ class Laboratory:
         return tuple(found)
 
     def _time(self, path: Path, setting: Setting, iterations: int) -> float:
-        isolate = self.choice.isolates_rounds
+        isolate = self.runs.isolates_rounds
         with self._run(path, setting, self.method, iterations=iterations, isolate=isolate) as done:
             return float(np.percentile(done.latency.samples_ns, _LOCATION))

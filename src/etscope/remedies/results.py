@@ -221,7 +221,7 @@ class Remedies:
         if self.setting.has_other_model:
             return (*notes, *self.python.splitlines())
         if self.setting.threads is not None:
-            notes.append(f"Run it on {self.setting.threads} threads (etscope run --threads).")
+            notes.append(f"Run it with: etscope run --threads {self.setting.threads}.")
         return (*notes, self.command)
 
     def to_json(self) -> dict[str, Any]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,17 +25,23 @@ from etscope.errors import (
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.model.selector import Selector
 from etscope.search import (
+    FEWEST,
     LOWER,
+    PROGRAMS,
     RUN,
+    WARMUP,
     Isolation,
     SearchState,
+    check_resume,
     check_tolerance,
+    executions_in_round,
     open_model,
     open_state,
     reaches,
     read_samples,
     require_export,
     run_samples,
+    search_folder,
     versions,
 )
 from etscope.sensitivity._groups import MODULE, Group, check_grouping, groups_of, neighbours
@@ -48,7 +52,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, Variant], None]
 
-PROGRAMS = "programs"  # folder of the variants' .pte files
 _NOTHING: Key = frozenset()
 
 
@@ -110,8 +113,7 @@ def sensitivity(
     if rounds < 1:
         raise UsageError("times need at least one round")
     isolation = Isolation(isolate, timeout)
-    if resume and folder is None:
-        raise UsageError("there is nothing to resume", hint="name the folder of the earlier search")
+    check_resume(folder, resume=resume)
     found_metric = find_metric(metric)
     check_grouping(group, select)
     require_export(wanted_by="sensitivity")
@@ -151,22 +153,13 @@ def sensitivity(
         "timeout": timeout,
         **versions(),
     }
-    with ExitStack() as stack:
-        folder = (
-            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="etscope-")))
-            if folder is None
-            else make_folder(folder)
-        )
-        state = open_variants(folder, given, resume=resume)
+    with search_folder(folder) as kept:
+        state = open_variants(kept, given, resume=resume)
         variants = _Variants(subject, groups, references, found_metric, state, isolation, progress)
         return variants.analysed(tolerance, pairs, rounds)
 
 
 # -- Errors and times of one program.
-
-_ROUND_NS = 50e6  # time of one program in one round
-_FEWEST, _MOST = 3, 200  # executions in it
-_WARMUP = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -245,14 +238,14 @@ def timed(
     as they have been run before: starting a process takes longer than they do.
     """
     keys = list(programs)
-    executions = dict.fromkeys(keys, _FEWEST)
+    executions = dict.fromkeys(keys, FEWEST)
     found: dict[Any, list[float]] = {key: [] for key in keys}
     for number in range(-1, rounds):
         start = number % len(keys) if keys else 0
         for key in keys[start:] + keys[:start]:
             time = _median_ns(programs[key], references, executions[key])
             if number < 0:  # this round only chooses the number of executions
-                executions[key] = int(np.clip(_ROUND_NS / max(time, 1), _FEWEST, _MOST))
+                executions[key] = executions_in_round(time)
             else:
                 found[key].append(time / 1e6)
     return {key: np.array(times) for key, times in found.items()}
@@ -262,7 +255,7 @@ def _median_ns(program: Path, references: References, iterations: int) -> float:
     from etscope.run import Call, run
 
     inputs = list(references.inputs[0])
-    call = Call(references.method, inputs, iterations=iterations, warmup=_WARMUP)
+    call = Call(references.method, inputs, iterations=iterations, warmup=WARMUP)
     with run(program, [call], trace=False, isolate=False) as done:
         return done.latency.p50_ns
 

@@ -15,7 +15,7 @@ from etscope.bridge.lowering import passes
 from etscope.cli import main
 from etscope.errors import MismatchError, MissingDataError, UsageError
 from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
-from etscope.remedies import Remedies, _remedies, try_remedies
+from etscope.remedies import Effort, Remedies, Runs, _remedies, try_remedies
 from etscope.remedies._trials import Laboratory
 from etscope.run import run
 from etscope.run.native import native_missing
@@ -66,8 +66,8 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
 @pytest.fixture
 def tried(tmp_path: Path) -> Iterator[Callable[..., Remedies]]:
     def call(make: Callable[[], tuple[Any, Any]], **options: Any) -> Remedies:
-        given = {"rounds": 8, "runner": RUNNER, "folder": tmp_path / "kept", **options}
-        return try_remedies(*make(), **given)
+        runs, effort = Runs(rounds=8, runner=RUNNER), options.pop("effort", None)
+        return try_remedies(*make(), runs=runs, effort=effort, folder=tmp_path / "kept", **options)
 
     yield call
 
@@ -181,12 +181,12 @@ def test_an_interrupted_search_goes_on(plant: Plant, tried: Any) -> None:
 
 def test_a_budget_ends_the_trials(plant: Plant, tried: Any) -> None:
     plant(XNNPACK, ("threads", {"threads": 1}))
-    found = tried(linear, budget=1e-6)
+    found = tried(linear, effort=Effort(budget=1e-6))
     assert set(verdicts(found).values()) == {"not tried"}
     assert found.best is None
     assert any(note.startswith("2 not tried: the budget") for note in found.table().notes)
     with pytest.raises(UsageError, match="more than 0 seconds"):
-        tried(linear, budget=0)
+        tried(linear, effort=Effort(budget=0))
 
 
 def test_a_baseline_that_fails(tried: Any) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import etscope
 from etscope.analysis.comparison.compare_samples import Policy
 from etscope.analysis.comparison.rounds import drawn_order
 from etscope.analysis.metrics import find_metric
@@ -23,6 +26,7 @@ from etscope.model.finding import (
     Sureness,
 )
 from etscope.remedies._changes import (
+    _CHANGES,
     Change,
     Setting,
     changes_of,
@@ -151,6 +155,7 @@ def test_a_command_has_all_options() -> None:
         (Change("backend", {}), "does not say its backend"),
         (Change("keep_float", {"select": "op:conv*"}), "float throughout"),
         (Change("dtype", {"dtype": "float16"}), "not implemented: a model in float16"),
+        (Change("pass", {"name": "keep_linear"}), "partitioner chooses what stays whole"),
     ],
 )
 def test_a_change_that_does_not_apply(change: Change, words: str) -> None:
@@ -170,6 +175,36 @@ def test_changes_of_findings_are_each_taken_once() -> None:
     assert [(one.words, one.finding) for one in found] == [
         ("pass fuse_sdpa", "a"),
         ("threads 1", "b"),
+    ]
+
+
+def test_what_rules_offer_can_be_tried() -> None:
+    """No rule names a change, or a pass, that nothing carries out."""
+    pytest.importorskip("executorch.exir")
+    from etscope.bridge.lowering.passes import check_passes
+
+    folder = Path(etscope.__file__).parent / "analysis" / "explain"
+    sources = [ast.parse(path.read_text()) for path in folder.rglob("*.py")]
+    calls = [
+        call
+        for source in sources
+        for call in ast.walk(source)
+        if isinstance(call, ast.Call)
+        and getattr(call.func, "id", "") == "Remedy"
+        and len(call.args) > 1
+    ]
+    changes = {name for call in calls for name in _texts(call.args[1])}
+    arguments = [_texts(call.args[2]) for call in calls if "pass" in _texts(call.args[1])]
+    assert {"backend", "pass", "threads"} <= changes <= set(_CHANGES)
+    assert arguments
+    check_passes([text for texts in arguments for text in texts if text != "name"])
+
+
+def _texts(tree: ast.AST) -> list[str]:
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
 
 

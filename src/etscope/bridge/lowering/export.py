@@ -12,7 +12,6 @@ from unittest import mock
 
 import torch
 from executorch.exir import (
-    EdgeCompileConfig,
     EdgeProgramManager,
     ExecutorchBackendConfig,
     ExecutorchProgramManager,
@@ -28,6 +27,7 @@ from torch.utils import _pytree as pytree
 
 from etscope.backends import Chosen, check_options, chosen, quantizing
 from etscope.bridge.failures import innermost, own_frame
+from etscope.bridge.lowering.edge_passes import EdgePasses
 from etscope.bridge.lowering.partition import keeping_partition
 from etscope.bridge.lowering.passes import check_passes, rewritten
 from etscope.bridge.lowering.weight_quantization import (
@@ -224,7 +224,9 @@ def export_model(
     programs = {name: method.program for name, method in methods.items()}
     backends = chosen(options.backend, options.backend_options)
     embeddings = options.quantize_embeddings is not None
-    lowering = Lowering(quantize=bool(options.quantize), fuse_embeddings=embeddings)
+    lowering = Lowering(
+        quantize=bool(options.quantize), fuse_embeddings=embeddings, passes=options.passes
+    )
     if isinstance(model, ModelMethods):
         lowering = replace(lowering, constants=model.constants, shared_state=model.shared_state)
     program = lowered(programs, backends, new_record, lowering)
@@ -545,11 +547,13 @@ class Lowering:
     """Options of a lowering, beside the programs and the backends.
 
     quantize: the programs were quantised. fuse_embeddings: so were embeddings, for which there is
-        a kernel. constants, shared_state: see `ModelMethods`.
+        a kernel. passes: names; those of the exported program were applied. constants,
+        shared_state: see `ModelMethods`.
     """
 
     quantize: bool = False
     fuse_embeddings: bool = False
+    passes: Sequence[str] = ()
     constants: Mapping[str, Any] = field(default_factory=dict)
     shared_state: bool = False
 
@@ -569,15 +573,19 @@ def lowered(
     lowering = lowering or Lowering()
     try:
         with recording(new_record), keeping_partition() as kept:
-            edge = edge_programs(programs, backends, lowering)
+            parts = [part for one in backends for part in one.partitioners(lowering.quantize)]
+            passes = EdgePasses(lowering.passes, parts)
+            edge = edge_programs(programs, backends, passes, lowering)
             config = with_initial_state(edge)
             if lowering.shared_state:
                 # One place in memory, which no method may set when it is loaded.
                 planning = MemoryPlanningPass(share_mutable_buffers=True)
                 config = ExecutorchBackendConfig(memory_planning_pass=planning)
             fused = lowering.fuse_embeddings
-            program = edge.to_executorch(replace(config, do_quant_fusion_and_const_prop=fused))
-    except MissingDependencyError:
+            config = replace(passes.backend_config(config), do_quant_fusion_and_const_prop=fused)
+            program = edge.to_executorch(config)
+            passes.check(program)
+    except (MissingDependencyError, ExportFailure):
         raise
     except Exception as error:
         names = " and ".join(one.name for one in backends)
@@ -587,7 +595,9 @@ def lowered(
         ) from error
     finally:
         logging.root.setLevel(level)  # the partitioner of Vulkan sets it
-    program.get_etrecord().partition = kept.of(edge.methods)
+    record = program.get_etrecord()
+    passes.keep_in(record)
+    record.partition = kept.of(edge.methods)
     return program
 
 
@@ -604,19 +614,25 @@ def recording(new_record: Callable[[], Any]) -> Iterator[None]:
 
 
 def edge_programs(
-    programs: Programs, backends: Sequence[Chosen], lowering: Lowering
+    programs: Programs, backends: Sequence[Chosen], passes: EdgePasses, lowering: Lowering
 ) -> EdgeProgramManager:
-    """Convert to the edge dialect, and let the backends take what they support, one after the
-    other; the rest runs on portable kernels."""
-    partitioners = [part for one in backends for part in one.partitioners(lowering.quantize)]
+    """Convert to the edge dialect, rewrite the programs, and let the backends take what they
+    support, one after the other; the rest runs on portable kernels."""
     constants = dict(lowering.constants) or None
-    if not partitioners:
-        return to_edge(dict(programs), constant_methods=constants, generate_etrecord=True)
-    config = {name: value for one in backends for name, value in one.backend.edge_config.items()}
+    fields = {name: value for one in backends for name, value in one.backend.edge_config.items()}
+    config = passes.compile_config(**fields)
+    if not passes.partitioners and not passes.transforms:
+        return to_edge(
+            dict(programs),
+            compile_config=config,
+            constant_methods=constants,
+            generate_etrecord=True,
+        )
     return to_edge_transform_and_lower(
         dict(programs),
-        partitioner=partitioners,
-        compile_config=EdgeCompileConfig(**config) if config else None,
+        transform_passes=passes.transforms or None,
+        partitioner=list(passes.partitioners),
+        compile_config=config,
         constant_methods=constants,
         generate_etrecord=True,
     )

@@ -1,6 +1,7 @@
 """Rewrites of exported programs before they are lowered, by name: `export(passes=)`.
 
-Each keeps the outputs of a program up to rounding. One that finds nothing to change says so.
+Each keeps the outputs of a program up to rounding. One that finds nothing to change says so. Passes
+of the lowering itself are in `edge_passes`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from etscope.bridge.failures import innermost
+from etscope.bridge.lowering.edge_passes import LOWERING_PASSES
 from etscope.errors import ExportFailure, UsageError
 
 Rewrite = Callable[[ExportedProgram], int]  # changes the program; returns the number of changes
@@ -29,20 +31,22 @@ Rewrite = Callable[[ExportedProgram], int]  # changes the program; returns the n
 
 def check_passes(names: Sequence[str]) -> None:
     """Raise `UsageError` for a name that is not that of a pass."""
+    known = (*PASSES, *LOWERING_PASSES)
     for name in names:
-        if name not in PASSES:
-            raise UsageError(f"there is no pass {name!r}", hint=f"passes are: {', '.join(PASSES)}")
+        if name not in known:
+            raise UsageError(f"there is no pass {name!r}", hint=f"passes are: {', '.join(known)}")
 
 
 def rewritten(
     programs: Mapping[str, ExportedProgram], names: Sequence[str]
 ) -> dict[str, ExportedProgram]:
-    """Return copies of the methods of a model to which the passes were applied in order.
+    """Return copies of the methods of a model to which the passes were applied in order; those of
+    the lowering are left out.
 
     Raises `ExportFailure` for a pass that has nothing to change in any method, or that fails.
     """
     found = {method: _copied(program) for method, program in programs.items()}
-    for name in names:
+    for name in (one for one in names if one in PASSES):
         try:
             changes = sum(PASSES[name](program) for program in found.values())
             for program in found.values():
@@ -103,7 +107,9 @@ def _folded(program: ExportedProgram, nodes: Iterable[Node]) -> int:
     }
     if not program.graph_signature.user_inputs:
         return 0
-    allowed, known = set(nodes), get_propagated_const_tensor_dict(program, skipped)
+    with torch.no_grad():  # what is computed of parameters is a constant
+        known = get_propagated_const_tensor_dict(program, skipped)
+    allowed = set(nodes)
     inputs = get_constant_placeholder_dict(program)
     outputs = {*program.graph.output_node().all_input_nodes}
     values = {

@@ -131,7 +131,9 @@ passes_option = click.option(
     metavar="NAME",
     multiple=True,
     help="Rewrite the graph before it is lowered: fuse_sdpa (attention as products and one "
-    "softmax), fold_constants (what depends on weights only is computed now). Repeatable.",
+    "softmax), fold_constants (what depends on weights only is computed now); or in the lowering: "
+    "remove_dead_copies, remove_transposes, cancel_qdq (what is quantised again to the same "
+    "numbers), keep_linear (for an optimised kernel), reinplace (writes into buffers). Repeatable.",
 )
 
 

@@ -45,6 +45,11 @@ _COLUMNS = (
     "remedy", "role", "verdict", "faster", "low", "high", "estimated", "sqnr", "before", "after"
 )  # fmt: skip
 _GENERATION = ("context", "prompt", "logits", "sdpa")
+_RUNS = ("threads", "runner", "libraries", "timeout", "rounds", "seed")
+_EFFORT = ("everything", "allow", "tolerance", "budget")
+_EXPORT = (
+    "backend", "backend_options", "group_size", "keep_float", "passes", "calibration", "strict",
+)  # fmt: skip
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -196,7 +201,10 @@ def run_remedies(
     from etscope.cli.output.progress import progress
     from etscope.export import check_model_name, load_model
     from etscope.quiet import quiet
-    from etscope.remedies import try_remedies
+    from etscope.remedies import Effort, Runs, try_remedies
+
+    def of(names: Sequence[str]) -> dict[str, Any]:
+        return {name: getattr(options, name) for name in names}
 
     check_model_name(model)
     load_torch("explain --try")
@@ -209,27 +217,18 @@ def run_remedies(
             print(f"{what}: {text}", file=terminal, flush=True)
 
         with progress(f"trying remedies of {model}"), quiet():
-            generation = {name: getattr(options, name) for name in _GENERATION}
             source = load_model(model, inputs=options.inputs, seed=options.seed)
             found = try_remedies(
-                source.generating(**generation),
-                method=method,
-                least_share=least_share,
-                rules=rules,
+                source.generating(**of(_GENERATION)),
+                runs=Runs(method=method, **of(_RUNS)),
+                effort=Effort(least_share=least_share, rules=rules, **of(_EFFORT)),
                 words=options.words,
                 progress=report,
+                folder=options.folder,
+                resume=options.resume,
                 quantize=options.quantize or False,
-                calibration=options.calibration,
-                **{
-                    name: getattr(options, name)
-                    for name in (
-                        "everything", "allow", "tolerance", "rounds", "budget", "folder",
-                        "resume", "backend", "backend_options", "group_size", "keep_float",
-                        "passes", "seed", "strict", "threads", "runner",
-                        "libraries", "timeout",
-                    )
-                },
-            )  # fmt: skip
+                **of(_EXPORT),
+            )
     table = found.table()
     is_estimated = any(one is not None for one in table.values["estimated"])
     columns = [name for name in _COLUMNS if is_estimated or name != "estimated"]

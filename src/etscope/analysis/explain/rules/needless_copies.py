@@ -193,7 +193,9 @@ def _write_backs(facts: Facts, run: RunGraph) -> Iterator[Finding]:
                 Remedy(
                     "Write into the buffers in place: `ExecutorchBackendConfig("
                     "run_reinplace_pass=True)` for `to_executorch`, or an operator that updates "
-                    "the cache (`llama.update_cache`)."
+                    "the cache (`llama.update_cache`).",
+                    "pass",
+                    {"name": "reinplace"},
                 ),
             ),
         ),

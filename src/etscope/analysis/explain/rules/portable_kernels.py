@@ -100,7 +100,8 @@ def _rates(facts: Facts, members: Sequence[Member]) -> str:
 
 
 def _remedies(facts: Facts, members: Sequence[Member], is_known: bool) -> Iterator[Remedy]:
-    if not any(group.head.kind == "delegate" for group in facts.time.groups):
+    delegates = any(group.head.kind == "delegate" for group in facts.time.groups)
+    if not delegates:
         yield Remedy(
             "Lower the model to a backend, which has its own: `etscope export MODEL --backend "
             "xnnpack`.",
@@ -111,14 +112,15 @@ def _remedies(facts: Facts, members: Sequence[Member], is_known: bool) -> Iterat
         yield Remedy(
             "Keep linear layers whole, which have an optimised kernel, in place of addmm, which "
             "has none: `EdgeCompileConfig(preserve_ops=[torch.ops.aten.linear.default])` as "
-            "`compile_config`."
+            "`compile_config`, or `etscope export --pass keep_linear`.",
+            # Beside a partitioner ExecuTorch does not ask what else to preserve.
+            None if delegates else "pass",
+            {} if delegates else {"name": "keep_linear"},
         )
     if not is_known and any(leaf.name in _OPTIMIZED for _, leaf in members):
         yield Remedy(
             "Link the runner with optimized_native_cpu_ops_lib in place of portable_ops_lib "
-            "(CMake: EXECUTORCH_BUILD_KERNELS_OPTIMIZED=ON).",
-            "kernels",
-            {"library": "optimized"},
+            "(CMake: EXECUTORCH_BUILD_KERNELS_OPTIMIZED=ON)."
         )
 
 

@@ -41,7 +41,9 @@ def _find(facts: Facts) -> Iterator[Finding]:
             remedies=(
                 Remedy(
                     "Write in place: `ExecutorchBackendConfig(run_reinplace_pass=True)` in "
-                    "`to_executorch` makes index_put write into the cache itself."
+                    "`to_executorch` makes index_put write into the cache itself.",
+                    "pass",
+                    {"name": "reinplace"},
                 ),
                 Remedy(
                     "Use an operator that updates the cache: torch.ops.llama.update_cache, as the "
