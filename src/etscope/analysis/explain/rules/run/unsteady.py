@@ -9,7 +9,7 @@ import numpy as np
 
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.rules.first_run import is_warmed_up
+from etscope.analysis.explain.rules.run.first_run import is_warmed_up
 from etscope.analysis.findings.steadiness import steadiness
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.units import format_share

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.rules import (
+from etscope.analysis.explain.rules.graph import (
     cancelling_quantization,
     float_among_quantized,
     lost_fusion,

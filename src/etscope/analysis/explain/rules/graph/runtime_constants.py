@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.rules import lost_fusion
+from etscope.analysis.explain.rules.graph import lost_fusion
 from etscope.analysis.explain.run_graph import (
     RunGraph,
     at_lines,

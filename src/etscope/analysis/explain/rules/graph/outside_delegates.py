@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.refusals import kind_of_refusal, reasons, refusals_of, ways_in
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.rules import (
+from etscope.analysis.explain.rules.graph import (
     cancelling_quantization,
     float_among_quantized,
     layout_conversions,

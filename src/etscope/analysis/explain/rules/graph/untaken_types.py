@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from etscope.analysis.delegates.xnnpack import takes
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.rules import needless_copies
+from etscope.analysis.explain.rules.graph import needless_copies
 from etscope.analysis.explain.run_graph import (
     Kernel,
     RunGraph,
