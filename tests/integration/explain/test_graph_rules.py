@@ -19,7 +19,7 @@ from torch.nn import functional  # noqa: E402
 
 from etscope.analysis.explain.explain import explain  # noqa: E402
 from etscope.analysis.explain.facts import Facts  # noqa: E402
-from etscope.analysis.explain.rules.lost_fusion import parts_of  # noqa: E402
+from etscope.analysis.explain.rules.graph.lost_fusion import parts_of  # noqa: E402
 from etscope.analysis.profile.scale import Scale  # noqa: E402
 from etscope.errors import EtscopeWarning  # noqa: E402
 from etscope.export import export  # noqa: E402

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from etscope.analysis.delegates.xnnpack import untaken_types
 from etscope.analysis.findings import thresholds
@@ -46,19 +47,25 @@ Member = tuple[InstructionRows, Row]
 class TimeFindings:
     """The findings about the time of a method, and the words for its numbers.
 
-    program: the one that ran, if it is known.
+    program: the one that ran, if it is known. counted: the runs whose averages are the numbers;
+    None for all.
     """
 
     profile: MethodProfile
     scale: Scale
     program: Program | None = None
+    counted: npt.NDArray[np.bool_] | None = None
 
     # -- numbers
 
     @cached_property
     def total(self) -> float:
         """Average ticks of Method::execute."""
-        return float(self.profile.total.mean())
+        return self.average(self.profile.total)
+
+    def average(self, ticks: npt.NDArray[np.int64] | npt.NDArray[np.float64]) -> float:
+        """The average of ticks, given for all runs, over those that are counted."""
+        return float((ticks if self.counted is None else ticks[self.counted]).mean())
 
     @cached_property
     def members(self) -> list[Member]:
@@ -73,7 +80,7 @@ class TimeFindings:
     @cached_property
     def averages(self) -> Mapping[int, float]:
         """Average ticks of each leaf, by its `id`."""
-        return {id(leaf): float(leaf.ticks.mean()) for _, leaf in self.members}
+        return {id(leaf): self.average(leaf.ticks) for _, leaf in self.members}
 
     def ticks(self, members: Iterable[Member]) -> float:
         return sum(self.averages[id(leaf)] for _, leaf in members)

@@ -78,7 +78,7 @@ def _for_small_work(facts: Facts, members: Sequence[Member], threads: int) -> It
     small = []
     for group, leaf in members:
         calls = max(1.0, float(leaf.calls.mean()))
-        ns = facts.ns(float(leaf.ticks.mean()) / calls)
+        ns = facts.ns(facts.time.averages[id(leaf)] / calls)
         if leaf.kind == "delegated" and ns is not None and _TINY_NS <= ns < _SMALL_NS:
             small.append((group, leaf))
     ticks = facts.time.ticks(small)
