@@ -354,7 +354,7 @@ def test_copies_that_a_view_could_be() -> None:
 
 
 def test_a_buffer_that_is_copied_to_change_a_row() -> None:
-    found = one("needless-copies", "cache")
+    found = one("rewritten-buffers", "cache")
     assert "Buffers of 8.00 KiB are copied twice" in found.sentence
     assert names(found) == {"index_put", "copy_"}
     assert all("index_put" not in names(f) for f in findings("outside-delegates", "cache"))

@@ -216,8 +216,8 @@ KINDS: dict[str, frozenset[str]] = {
         "constant": "runtime-constants",
         "float in int8": "float-among-quantized float-weights",
         "nothing delegated": "not-delegated",
-        "tiny": "small-operators",
-        "cache": "whole-caches needless-copies outside-delegates",
+        "tiny": "small-operators unrolled-loops",
+        "cache": "whole-caches rewritten-buffers outside-delegates",
         "memory": "memory-bound float-weights",
         "threads": "threads",
     }.items()

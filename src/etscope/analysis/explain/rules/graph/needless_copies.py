@@ -10,8 +10,8 @@ from etscope.analysis.explain.rules.graph import (
     cancelling_quantization,
     float_among_quantized,
     lost_fusion,
+    rewritten_buffers,
     runtime_constants,
-    whole_caches,
 )
 from etscope.analysis.explain.run_graph import (
     OF_TORCH,
@@ -26,8 +26,6 @@ from etscope.analysis.explain.run_graph import (
     places,
     spec_of,
 )
-from etscope.analysis.findings.time import Member
-from etscope.analysis.profile.source_location import short_lines
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import stem
 from etscope.units import format_bytes
@@ -40,7 +38,6 @@ _MAY_KEEP = frozenset(
 )  # fmt: skip
 # These give the elements that they read in the same order, in another shape.
 _RESHAPING = frozenset({"squeeze", "unsqueeze", "view"})
-_WRITE_BACK = "copy_"  # the kernel that writes a buffer when the method ends
 
 
 def copies(run: RunGraph) -> dict[str, list[Kernel]]:
@@ -60,14 +57,19 @@ def copies(run: RunGraph) -> dict[str, list[Kernel]]:
 
 def claimed_before(run: RunGraph) -> set[int]:
     """The nodes that findings of the rules before this one are about, by `id`."""
-    rules = (lost_fusion, runtime_constants, float_among_quantized, cancelling_quantization)
+    rules = (
+        lost_fusion,
+        runtime_constants,
+        float_among_quantized,
+        cancelling_quantization,
+        rewritten_buffers,
+    )
     return set[int]().union(*(rule.claimed(run) for rule in rules))
 
 
 def claimed(run: RunGraph) -> set[int]:
     """The nodes that findings of this rule are about, by `id`."""
-    found = {id(kernel.node) for kernels in copies(run).values() for kernel in kernels}
-    return found.union(id(kernel.node) for kernel in scatters(run)[0])
+    return {id(kernel.node) for kernels in copies(run).values() for kernel in kernels}
 
 
 def _kind(run: RunGraph, kernel: Kernel) -> str | None:
@@ -92,7 +94,6 @@ def _find(facts: Facts) -> Iterator[Finding]:
         return
     for kind, kernels in copies(run).items():
         yield _finding(facts, run, kind, kernels)
-    yield from _write_backs(facts, run)
 
 
 def _finding(facts: Facts, run: RunGraph, kind: str, kernels: Sequence[Kernel]) -> Finding:
@@ -140,63 +141,6 @@ def _finding(facts: Facts, run: RunGraph, kind: str, kernels: Sequence[Kernel]) 
         f"{sentence}{places(len(nodes))}{at_lines(nodes)}.",
         members,
         Explanation(Sureness.MEASURED, tuple(evidence), remedies=tuple(remedies)),
-    )
-
-
-def scatters(run: RunGraph) -> tuple[list[Kernel], list[Member]]:
-    """The kernels that make a buffer of the model anew to change a part of it, and those that copy
-    it back as a whole at the end; none without both."""
-    graph = run.partition.linked.graph
-    mutated = run.partition.mutated.values()
-    state = graph.state.union(
-        name for name, qualified in graph.parameters.items() if qualified in mutated
-    )
-    found = [
-        kernel
-        for kernel in run.kernels.values()
-        if kernel.op == "index_put" and kernel.node.inputs[:1] and kernel.node.inputs[0] in state
-    ]
-    copied = [
-        member
-        for member in run.members_of_run
-        if member[1].kind == "kernel" and member[1].name.partition(".")[0] == _WRITE_BACK
-    ]
-    return (found, copied) if found and copied else ([], [])
-
-
-def _write_backs(facts: Facts, run: RunGraph) -> Iterator[Finding]:
-    """Buffers that a scatter made anew, and that are copied back as a whole at the end."""
-    found, copied = scatters(run)
-    if not found:
-        return
-    nodes = [kernel.node for kernel in found]
-    members = [*run.members(nodes), *copied]
-    of_caches = whole_caches.copying(facts, whole_caches.copied_caches(facts))
-    if {id(leaf) for _, leaf in members} <= {id(leaf) for _, leaf in of_caches}:
-        return  # `whole-caches` tells more of them
-    taken = facts.time.with_share(facts.time.ticks(members))
-    size = format_bytes(sum(map(bytes_of, nodes)))
-    lines = {short_lines((line,)) for _, leaf in members for line in leaf.attribution.lines[:1]}
-    where = f", at {min(lines)}" if lines else ""
-    yield facts.finding(
-        RULE.name,
-        f"Buffers of {size} are copied twice to change a part of them, which takes {taken}"
-        f"{places(len(nodes))}{where}.",
-        members,
-        Explanation(
-            Sureness.MEASURED,
-            (
-                f"index_put writes a copy of a whole buffer{places(len(nodes))}, and copy_ writes "
-                f"it back{places(len(copied))}.",
-            ),
-            remedies=(
-                Remedy(
-                    "Write into the buffers in place: `ExecutorchBackendConfig("
-                    "run_reinplace_pass=True)` for `to_executorch`, or an operator that updates "
-                    "the cache (`llama.update_cache`)."
-                ),
-            ),
-        ),
     )
 
 

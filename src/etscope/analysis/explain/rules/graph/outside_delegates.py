@@ -15,6 +15,7 @@ from etscope.analysis.explain.rules.graph import (
     layout_conversions,
     lost_fusion,
     needless_copies,
+    rewritten_buffers,
     runtime_constants,
     untaken_types,
 )
@@ -37,7 +38,7 @@ from etscope.units import format_bytes
 
 _OTHERS = (
     lost_fusion, runtime_constants, float_among_quantized, cancelling_quantization,
-    needless_copies, layout_conversions, untaken_types,
+    rewritten_buffers, needless_copies, layout_conversions, untaken_types,
 )  # fmt: skip
 
 
