@@ -118,6 +118,20 @@ class RunGraph:
                 found[id(member[1])] = member
         return list(found.values())
 
+    def rests(self, members: Iterable[Member]) -> list[Member]:
+        """What is in no event of the delegate calls of which all events are among some leaves."""
+        given = {id(leaf) for _, leaf in members}
+        numbers = [
+            number
+            for number, events in self.events_of_calls.items()
+            if all(id(leaf) in given for _, leaf in events)
+        ]
+        return [
+            member
+            for member in self.members_of_run
+            if member[1].kind == "unaccounted" and member[0].head.instruction_id in numbers
+        ]
+
     @cached_property
     def events_of_calls(self) -> Mapping[int, tuple[Member, ...]]:
         """The events that delegates logged, by the instruction of the call."""

@@ -27,7 +27,7 @@ from etscope.analysis.explain.run_graph import (
     spec_of,
 )
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
-from etscope.model.graph import stem
+from etscope.model.graph import Node, stem
 from etscope.units import format_bytes
 
 _SAME, _VIEW = "same", "view"
@@ -69,7 +69,26 @@ def claimed_before(run: RunGraph) -> set[int]:
 
 def claimed(run: RunGraph) -> set[int]:
     """The nodes that findings of this rule are about, by `id`."""
-    return {id(kernel.node) for kernels in copies(run).values() for kernel in kernels}
+    found = {id(kernel.node) for kernels in copies(run).values() for kernel in kernels}
+    return found.union(id(node) for nodes in reorderings(run) for node in nodes)
+
+
+def reorderings(run: RunGraph) -> tuple[tuple[Node, ...], ...]:
+    """The slices of one value that are put together again, each with the cat that does so last;
+    outside of delegates and inside."""
+
+    def found() -> Iterator[tuple[Node, ...]]:
+        others = claimed_before(run)
+        for node in run.partition.linked.graph.operators.values():
+            parts = list(run.givers(node)) if stem(node.op) == "cat" else []
+            if len(parts) < 2 or any(stem(part.op) != "slice" for part in parts):
+                continue
+            values = {giver.name for part in parts for giver in run.givers(part)}
+            nodes = (*(one for one in parts if len(list(run.readers(one))) == 1), node)
+            if len(values) == 1 and others.isdisjoint(map(id, nodes)):
+                yield nodes
+
+    return run.once("reorderings", lambda: tuple(found()))
 
 
 def _kind(run: RunGraph, kernel: Kernel) -> str | None:
@@ -94,6 +113,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
         return
     for kind, kernels in copies(run).items():
         yield _finding(facts, run, kind, kernels)
+    yield from _reordered(facts, run)
 
 
 def _finding(facts: Facts, run: RunGraph, kind: str, kernels: Sequence[Kernel]) -> Finding:
@@ -141,6 +161,37 @@ def _finding(facts: Facts, run: RunGraph, kind: str, kernels: Sequence[Kernel]) 
         f"{sentence}{places(len(nodes))}{at_lines(nodes)}.",
         members,
         Explanation(Sureness.MEASURED, tuple(evidence), remedies=tuple(remedies)),
+    )
+
+
+def _reordered(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+    found = reorderings(run)
+    nodes = [node for each in found for node in each]
+    members = run.members(nodes)
+    if not members:
+        return
+    members += run.rests(members)
+    taken = facts.time.with_share(facts.time.ticks(members))
+    evidence = [f"Their values are those of one tensor in another order{places(len(found))}."]
+    if merged := run.merged_calls(nodes):
+        calls = len(run.calls)
+        evidence.append(f"Without them, {calls:,} delegate calls would be {calls - merged:,}.")
+    yield facts.finding(
+        RULE.name,
+        f"Slices that are put together again (slice and cat) take {taken}{places(len(found))}"
+        f"{at_lines(nodes)}.",
+        members,
+        Explanation(
+            Sureness.MEASURED,
+            tuple(evidence),
+            remedies=(
+                Remedy(
+                    "Reorder in one step: every other row first is `x.view(n // 2, 2, -1)."
+                    "transpose(0, 1)`; where what reads it does not mind the order, leave it."
+                ),
+                Remedy("Or put the order into the weights before, once and for all."),
+            ),
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""Buffers of the model that are made anew, and written back as a whole, to change a part of them."""
+"""Buffers that are made anew, and written back as a whole, to change a part of them."""
 
 from __future__ import annotations
 
