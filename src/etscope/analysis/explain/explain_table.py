@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from etscope.analysis.explain.facts import Facts
-from etscope.analysis.explain.run_graph import count
 from etscope.analysis.findings.thresholds import SLOW_RUN_RATIO
 from etscope.model.finding import Files, Finding
 from etscope.model.table import Column, Kind, Table
-from etscope.units import format_share
+from etscope.units import count, format_share
 
 
 def explanation_table(

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.delegates.xnnpack import untaken_types
+from etscope.analysis.delegates.xnnpack import event_kind, untaken_types
 from etscope.analysis.findings import thresholds
 from etscope.analysis.profile.module_times import module_times
 from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row
@@ -27,7 +27,7 @@ from etscope.formats.program.pte import Program
 from etscope.model.finding import Finding, Place, Quantity, Severity
 from etscope.model.selector import Selector
 from etscope.model.statistics import statistic
-from etscope.units import TimeScale, duration_decimals, format_durations, format_share
+from etscope.units import TimeScale, count, duration_decimals, format_durations, format_share
 
 # What moves or converts values without computing any: kernels by the start of their names, and the
 # names that XNNPACK gives such operators.
@@ -233,7 +233,7 @@ class TimeFindings:
         if not times:
             return ""
         others = len(times) - 1
-        more = f" and {_count(others, 'other line')}" if others else ""
+        more = f" and {count(others, 'other line')}" if others else ""
         return f", at {max(times, key=lambda line: times[line])}{more}"
 
     def slowest_operator(self) -> Finding | None:
@@ -248,10 +248,10 @@ class TimeFindings:
         ticks = self.ticks(members)
         if self.share(ticks) < thresholds.NAMED_SHARE:
             return None
-        count = f" in {len(members):,} places" if len(members) > 1 else ""
+        places = f" in {len(members):,} places" if len(members) > 1 else ""
         where = " inside delegates" if members[0][1].kind == "delegated" else ""
         sentence = (
-            f"The operator that takes most time is {name}{where}: {self.with_share(ticks)}{count}"
+            f"The operator that takes most time is {name}{where}: {self.with_share(ticks)}{places}"
             f"{self._lines(members)}."
         )
         quoted = _quoted(name)
@@ -320,7 +320,7 @@ class TimeFindings:
         for member in members:
             names.setdefault(member[1].name, []).append(member)
         worst, its = max(names.items(), key=lambda item: self.ticks(item[1]))
-        outside = f"outside of {_count(len(calls), 'delegate call')}"
+        outside = f"outside of {count(len(calls), 'delegate call')}"
         if len(members) == 1:
             sentence = (
                 f"One operator runs on a portable kernel, {outside}: {worst}, "
@@ -411,7 +411,7 @@ class TimeFindings:
             )
         if coarse and self.share(self.ticks(short)) >= thresholds.COARSE_SHARE:
             sentence = (
-                f"{_count(len(short), 'event')} inside delegates, together "
+                f"{count(len(short), 'event')} inside delegates, together "
                 f"{self.with_share(self.ticks(short))}, "
                 "are logged in whole microseconds and take less than 5 of them: their times are "
                 "rough."
@@ -440,7 +440,7 @@ class TimeFindings:
         elif below:
             why = "log events that hold one another"
         sentence = (
-            f"{_count(len(members), 'delegate call')}, {self.with_share(ticks)}, "
+            f"{count(len(members), 'delegate call')}, {self.with_share(ticks)}, "
             f"{why if len(members) > 1 else why.replace('log', 'logs', 1)}: what takes the time "
             "inside is not known."
         )
@@ -542,14 +542,10 @@ def _is_layout(row: Row) -> bool:
 def _kind_of(row: Row) -> str:
     """The name of an operator up to its overload, or to the types that XNNPACK names."""
     if row.kind == "delegated":
-        return re.split(r" \(| #", row.name, maxsplit=1)[0]
+        return event_kind(row.name)
     return row.name.partition(".")[0]
 
 
 def _quoted(name: str) -> str:
     """A name as a pattern that matches nothing else; quotes in it cannot be written."""
     return f'"{name}"' if re.search(r"[\s()]", name) else name
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from etscope.analysis.delegates.xnnpack import event_kind
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
 from etscope.analysis.explain.rules.graph import needless_copies
@@ -125,7 +126,7 @@ def added_transposes(run: RunGraph) -> dict[int, tuple[Member, ...]]:
 def _is_added(member: Member) -> bool:
     leaf = member[1]
     return (
-        leaf.name.startswith("Transpose")
+        event_kind(leaf.name) == "Transpose"
         and not leaf.attribution.nodes
         and len(leaf.attribution.inputs) == 1
         and leaf.attribution.inputs[0].count(",") == 3

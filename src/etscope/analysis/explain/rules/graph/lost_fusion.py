@@ -13,7 +13,6 @@ from etscope.analysis.explain.run_graph import (
     Kernel,
     RunGraph,
     at_lines,
-    count,
     first_line,
     function_of,
     operators,
@@ -22,6 +21,7 @@ from etscope.analysis.explain.run_graph import (
 )
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
+from etscope.units import count
 
 _ATTENTION = "scaled_dot_product_attention"
 _BATCH_NORM = "native_batch_norm_legit_no_training"

@@ -24,7 +24,6 @@ from etscope.analysis.explain.run_graph import (
     Kernel,
     RunGraph,
     at_lines,
-    count,
     function_of,
     operators,
     places,
@@ -34,7 +33,7 @@ from etscope.analysis.findings.time import Member
 from etscope.analysis.graphs.views import tensor_bytes
 from etscope.model.finding import Explanation, Finding, Sureness
 from etscope.model.graph import Node, stem
-from etscope.units import format_bytes
+from etscope.units import count, format_bytes
 
 _OTHERS = (
     lost_fusion, runtime_constants, float_among_quantized, cancelling_quantization,

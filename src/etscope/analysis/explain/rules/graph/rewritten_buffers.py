@@ -8,18 +8,12 @@ from dataclasses import dataclass
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
 from etscope.analysis.explain.rules.graph import whole_caches
-from etscope.analysis.explain.run_graph import (
-    RunGraph,
-    bytes_of,
-    count,
-    operators,
-    places,
-)
+from etscope.analysis.explain.run_graph import RunGraph, bytes_of, operators, places
 from etscope.analysis.findings.time import Member
 from etscope.analysis.profile.source_location import short_lines
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
-from etscope.units import format_bytes
+from etscope.units import count, format_bytes
 
 # Operators, by `stem`, whose values hold those of a buffer as they are, with others beside them.
 _KEEPING = frozenset(

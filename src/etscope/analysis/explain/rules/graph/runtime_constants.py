@@ -12,7 +12,6 @@ from etscope.analysis.explain.run_graph import (
     RunGraph,
     at_lines,
     bytes_of,
-    count,
     first_line,
     listed,
     operators,
@@ -20,7 +19,7 @@ from etscope.analysis.explain.run_graph import (
 )
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import SAME_VALUE, Node, stem
-from etscope.units import format_bytes
+from etscope.units import count, format_bytes
 
 _WEIGHTS, _DEQUANTIZED, _VALUES = "weights", "dequantized", "values"
 # Operators, by `stem`, that only put the elements of what they read in another order.

@@ -15,18 +15,12 @@ import numpy as np
 
 from etscope.analysis.explain.facts import Facts, Ticks
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.run_graph import (
-    RunGraph,
-    at_lines,
-    count,
-    first_line,
-    operators,
-    places,
-)
+from etscope.analysis.explain.run_graph import RunGraph, at_lines, first_line, operators, places
 from etscope.analysis.findings.time import Member
 from etscope.analysis.profile.source_location import user_line
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
+from etscope.units import count
 
 _FEWEST = 8  # steps: fewer are worth a look of their own
 _SMALL_NS = 20e3  # of an operator: what the backend does around a longer one is little beside it

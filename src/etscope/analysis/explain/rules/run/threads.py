@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.run_graph import count
 from etscope.analysis.findings.time import Member
 from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
-from etscope.units import format_share
+from etscope.units import count, format_share
 
 # XNNPACK divides its operators among the threads of the pool; portable kernels use one.
 _PARALLEL = "Xnnpack"
