@@ -30,7 +30,7 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.generation import DECODE
 from etscope.formats.program.pte import read_pte
-from etscope.model.finding import Finding, Severity, Sureness
+from etscope.model.finding import Explanation, Finding, Severity, Sureness
 from etscope.units import TimeScale
 from tests.support.artifacts import artifacts
 from tests.support.timed_dumps import generated_dump, timed_dump
@@ -127,6 +127,25 @@ def latencies(load: int, first: int, later: int, traced: int | None = None) -> l
     if traced is not None:
         found.append({**one, "traced": "times", "samples_ns": [traced] * 5})
     return found
+
+
+# -- the runs that are counted
+
+
+def test_times_are_of_the_runs_that_nothing_interrupted(tmp_path: Path) -> None:
+    known = facts(tmp_path, "cnn_xnnpack", first=6.0)
+    total = known.profile.total
+    is_slow = total >= 1.5 * np.median(total)
+    assert is_slow.sum() == 1
+    assert known.time.total == pytest.approx(total[~is_slow].mean())
+    members = known.time.members
+    own = sum(leaf.ticks[~is_slow].mean() for _, leaf in members)
+    assert known.time.ticks(members) == pytest.approx(own)
+    assert known.time.share(known.time.ticks(members)) <= 1.0
+    one = known.part("threads", "It takes time.", total, Explanation(Sureness.MEASURED, ()))
+    assert one.quantity is not None and one.quantity.share == pytest.approx(1.0)
+    assert one.explanation is not None and one.explanation.high is not None
+    assert one.explanation.high < known.scale(total.mean())  # the slow run is in no interval
 
 
 # -- portable-kernels

@@ -195,7 +195,9 @@ def _cancelling(facts: Facts, run: RunGraph, pairs: Sequence[Pair]) -> Finding:
     evidence = [f"{does(len(pairs), 'permute', 'give')} back the order that another changed."]
     remedy = Remedy("Read the value from before both.", "pass", {"name": "remove_transposes"})
     if between := [node for pair in pairs for node in pair.between]:
-        evidence.append(f"Only {operators(between)} is between them, which any order is right for.")
+        evidence.append(
+            f"Nothing but {operators(between)} is between them, which any order is right for."
+        )
         remedy = Remedy(
             "Leave both out, and give weights between them the shape of the order that is there: "
             "`scale[:, None]` where the channels are not last."
