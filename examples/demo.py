@@ -24,6 +24,7 @@ def commands(folder: str) -> list[list[str]]:
     return [
         ["profile", MODEL, "--backend", "xnnpack", "--iterations", "100", "--save", folder],
         [*inspect, "--by", "module"],
+        ["explain", *inspect[1:]],
         [*inspect, "--output", f"{folder}/operators.csv"],
         [*inspect, "--output", f"{folder}/operators.md"],
         trace,

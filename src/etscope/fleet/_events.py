@@ -95,6 +95,35 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
     trace = Trace(dump, record=None if record is None else open_record(record), chosen=unknown)
     trace.verify()
     pa = require("pyarrow", wanted_by=WANTED_BY)
+    handles = [handle_list(found.debug_handles) or None for found in trace.attributions]
+    made = Pattern(
+        methods=trace.events.methods,
+        backends=tuple(
+            {block.keys[index]: backend(block.keys[index]) for index in trace.meanings(block)}
+            for block in trace.blocks
+            for backend in [trace.backend_of(block)]
+        ),
+        program_methods=tuple(trace.methods),
+        of_one_length=tuple(
+            method.name
+            for method in (() if trace.recorded_program is None else trace.recorded_program.methods)
+            if is_of_one_length(method)
+        ),
+        texts=_columns_of_text(trace),
+        instruction=pa.array([event.key.instruction for event in trace.events.events], pa.int32()),
+        handles=pa.array(handles, arrow_type("ints")),
+        work=event_work(trace),
+    )
+    with _lock:
+        _patterns[fingerprint, record] = made
+        while len(_patterns) > _KEPT:
+            _patterns.popitem(last=False)
+    return made
+
+
+def _columns_of_text(trace: Trace) -> dict[str, Any]:
+    """Return the columns `TEXTS` of a trace's events, as dictionaries of pyarrow."""
+    pa = require("pyarrow", wanted_by=WANTED_BY)
     events, attributions = trace.events, trace.attributions
     methods = [events.methods[block] for block in events.block.tolist()]
     phases = {  # events inside delegates of which others are parts
@@ -117,30 +146,7 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
     for name in TEXTS:
         values = [None if row[name] is None else without_surrogates(row[name]) for row in rows]
         texts[name] = pa.array(values, pa.string()).dictionary_encode()
-    handles = [handle_list(found.debug_handles) or None for found in attributions]
-    made = Pattern(
-        methods=events.methods,
-        backends=tuple(
-            {block.keys[index]: backend(block.keys[index]) for index in trace.meanings(block)}
-            for block in trace.blocks
-            for backend in [trace.backend_of(block)]
-        ),
-        program_methods=tuple(trace.methods),
-        of_one_length=tuple(
-            method.name
-            for method in (() if trace.recorded_program is None else trace.recorded_program.methods)
-            if is_of_one_length(method)
-        ),
-        texts=texts,
-        instruction=pa.array([event.key.instruction for event in events.events], pa.int32()),
-        handles=pa.array(handles, arrow_type("ints")),
-        work=event_work(trace),
-    )
-    with _lock:
-        _patterns[fingerprint, record] = made
-        while len(_patterns) > _KEPT:
-            _patterns.popitem(last=False)
-    return made
+    return texts
 
 
 def fingerprint_of(blocks: Sequence[Block]) -> str:

@@ -73,7 +73,7 @@ def test_the_module_runs_as_the_command() -> None:
 
 def test_no_verb_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
-    assert "Commands:" in capsys.readouterr().err
+    assert "Make a program and run it:" in capsys.readouterr().err
 
 
 def test_a_mistyped_verb_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,6 +47,17 @@ def test_a_finding_says_what_where_and_what_to_do(
     assert "etscope inspect timing.etdp" in text
 
 
+def test_the_record_may_follow_the_dump(
+    capsys: pytest.CaptureFixture[str], portable: list[str]
+) -> None:
+    verb, dump, option, record, *others = portable
+    following = run(capsys, verb, dump, record, *others, "--format", "json")
+    assert following == run(capsys, *portable, "--format", "json")
+    code, out, err = run(capsys, verb, dump, record, option, record)
+    assert (code, out) == (2, "")
+    assert f"two ETRecords: {record} and -r {record}" in err
+
+
 def test_programs_get_the_numbers(capsys: pytest.CaptureFixture[str], portable: list[str]) -> None:
     code, out, _ = run(capsys, *portable, "--rule", "not-delegated", "--format", "json")
     document = json.loads(out)

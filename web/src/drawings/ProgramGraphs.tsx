@@ -22,7 +22,7 @@ import { FEW, marksOf, shownAt } from "./graph/marks";
 import { MiniMap, SmallMap } from "./graph/minimap";
 import { graphModel, searchItems } from "./graph/model";
 import type { GraphModel } from "./graph/model";
-import type { Look, Scene } from "./graph/paint";
+import type { Look, Scene } from "./graph/scene";
 import { DrawnNumbers } from "./graph/pane";
 import { NO_PLAN, settle } from "./graph/plan";
 import type { Plan } from "./graph/plan";

@@ -384,16 +384,25 @@ class TraceOptions:
 
 
 def trace_options(function: Function) -> Function:
-    """Add DUMP and the options of its files: the parameter `files`, a `TraceOptions`."""
+    """Add DUMP, [RECORD] and the options of its files: the parameter `files`, a `TraceOptions`."""
     options = (
         click.argument("dump", type=DUMP),
+        click.argument("record", required=False, type=FILE),
         etrecord_option,
         debug_buffer_option(),
         program_option,
         force_option,
         source_unit_option,
     )
-    return as_one_parameter(function, "files", TraceOptions, options)
+    with_files = as_one_parameter(function, "files", TraceOptions)
+
+    @functools.wraps(function)
+    def called(record: str | None, etrecord: str | None, **values: Any) -> Any:
+        if record is not None and etrecord is not None:
+            raise UsageError(f"two ETRecords: {record} and -r {etrecord}", hint="give one")
+        return with_files(etrecord=record or etrecord, **values)
+
+    return add_options(called, options)  # type: ignore[return-value]
 
 
 class _Calls(click.types.StringParamType):

@@ -8,7 +8,7 @@ import { measureScale, nameColours } from "../scale";
 import type { MeasureScale, ScaleMode, Value } from "../scale";
 import type { GraphModel } from "./model";
 import { nodesOfItem } from "./marks";
-import type { Look } from "./paint";
+import type { Look } from "./scene";
 import { isRepeat } from "./repeats";
 
 /** "none", "backend", or the key of a measure. */

@@ -2,7 +2,7 @@
 
 import type { Drawing } from "../layout/engine";
 import type { GraphModel } from "./model";
-import type { Marks } from "./paint";
+import type { Marks } from "./scene";
 
 /** Selections of no more nodes than this have their boxes opened for them. */
 export const FEW = 12;

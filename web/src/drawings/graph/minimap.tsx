@@ -4,7 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 
 import { sharpen } from "../canvas";
 import { paint } from "./paint";
-import type { Scene, View } from "./paint";
+import type { Scene, View } from "./scene";
 import type { Stage } from "./stage";
 
 const WIDTH = 150;

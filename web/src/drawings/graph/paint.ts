@@ -1,58 +1,12 @@
 // Draws a graph on a canvas: what is in view only, and the less of it the smaller it gets.
 
 import { SANS, TextFitter } from "../canvas";
-import type { Palette } from "../canvas";
 import type { Drawing } from "../layout/engine";
 import { BOX_HEAD } from "../layout/engine";
 import { inkOn } from "../scale";
-import type { GraphModel } from "./model";
 import { paintPieces } from "./paint_pieces";
+import type { Scene, View } from "./scene";
 import { kindOf, shadeOf } from "./shade";
-
-/** The window on the drawing: a point p of it is seen at p * k + (x, y). */
-export interface View {
-  k: number;
-  x: number;
-  y: number;
-  width: number;
-  height: number;
-}
-
-/** Colours and numbers of the items. */
-export interface Look {
-  /** Null: not measured. */
-  colour(item: number): string | null;
-  /** The measure's number as text, or "". */
-  number(item: number): string;
-  /** Items whose number is of several nodes together. */
-  shared: ReadonlySet<number>;
-  labels: boolean;
-}
-
-/** What stands out; indices of the drawing's items and pieces. */
-export interface Marks {
-  /** How many of the selected nodes each drawn item is or holds. */
-  selected: ReadonlyMap<number, number>;
-  found: ReadonlySet<number>;
-  hovered: number;
-  /** Pieces of edges at what is selected or pointed at. */
-  near: ReadonlySet<number>;
-}
-
-export interface Scene {
-  model: GraphModel;
-  drawing: Drawing;
-  look: Look;
-  marks: Marks;
-  palette: Palette;
-  /** Of a drawing of two graphs: what this one has. The rest is an outline. */
-  presence?: Presence;
-}
-
-export interface Presence {
-  item(item: number): boolean;
-  edge(edge: number): boolean;
-}
 
 const fitter = new TextFitter();
 /** Least size of letters that are worth drawing, in pixels. */

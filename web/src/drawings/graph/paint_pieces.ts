@@ -6,7 +6,7 @@ import type { DrawnPieces } from "../layout/engine";
 import { edgeLabel } from "./model";
 import type { GraphModel } from "./model";
 import { shadeOf } from "./shade";
-import type { Scene, View } from "./paint";
+import type { Scene, View } from "./scene";
 
 const LABELS_FROM = 0.85;
 const CURVES_FROM = 0.3;

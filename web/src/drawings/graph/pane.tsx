@@ -23,7 +23,7 @@ import { FEW, marksOf, shownAt } from "./marks";
 import { MiniMap, SmallMap } from "./minimap";
 import { graphModel, searchItems } from "./model";
 import type { GraphModel } from "./model";
-import type { Scene } from "./paint";
+import type { Scene } from "./scene";
 import { NO_PLAN, settle } from "./plan";
 import type { Plan } from "./plan";
 import { Stage } from "./stage";

@@ -1,7 +1,7 @@
 // The whole drawing as a file: PNG, or SVG by a pen that writes what the canvas' pen would draw.
 
 import { paint } from "./paint";
-import type { Scene, View } from "./paint";
+import type { Scene, View } from "./scene";
 
 const MOST_PIXELS = 8_000;
 const MARGIN = 20;

@@ -1,7 +1,7 @@
 // Shades and kinds of boxes.
 
 import type { GraphModel } from "./model";
-import type { Scene } from "./paint";
+import type { Scene } from "./scene";
 
 /** Deeper boxes stand out from those around them. */
 export function shadeOf({ palette, model }: Scene, item: number): string {

@@ -8,7 +8,7 @@ import type { D3ZoomEvent, ZoomBehavior } from "d3-zoom";
 import { onFrame, sharpen } from "../canvas";
 import type { Drawing } from "../layout/engine";
 import { onSign, paint } from "./paint";
-import type { Scene, View } from "./paint";
+import type { Scene, View } from "./scene";
 
 export interface StageEvents {
   /** Index of the drawing's item under the pointer, -1 for none. */

@@ -4,7 +4,7 @@ import { download } from "../canvas";
 import { deepestBox } from "../layout/tree";
 import { Find } from "./find";
 import type { GraphModel } from "./model";
-import type { Scene } from "./paint";
+import type { Scene } from "./scene";
 import { pngOf, svgOf } from "./picture";
 
 interface ToolsProps {
