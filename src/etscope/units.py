@@ -165,3 +165,8 @@ def _figures(value: float | None) -> str:
     low, high = _PLAIN_FLOATS
     plain = value == 0 or low <= abs(value) < high
     return f"{value:.{_FIGURES}g}" if plain else f"{value:.3e}"
+
+
+def count(number: int, noun: str) -> str:
+    """Format a number with its noun: "1 place", "2 places"."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

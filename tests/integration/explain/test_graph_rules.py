@@ -19,7 +19,8 @@ from torch.nn import functional  # noqa: E402
 
 from etscope.analysis.explain.explain import explain  # noqa: E402
 from etscope.analysis.explain.facts import Facts  # noqa: E402
-from etscope.analysis.explain.rules.lost_fusion import parts_of  # noqa: E402
+from etscope.analysis.explain.rules.graph.lost_fusion import parts_of  # noqa: E402
+from etscope.analysis.explain.rules.graph.unrolled_loops import loops  # noqa: E402
 from etscope.analysis.profile.scale import Scale  # noqa: E402
 from etscope.errors import EtscopeWarning  # noqa: E402
 from etscope.export import export  # noqa: E402
@@ -110,6 +111,28 @@ class Cache(nn.Module):
         return self.rows.sum(0)
 
 
+class Moved(Cache):
+    """Moves the rows of a buffer up by one for a new one, and reads all of it."""
+
+    def forward(self, x: Any, at: Any) -> Any:
+        rows = torch.cat([self.rows[1:], self.first(x)])
+        self.rows.copy_(rows)
+        return rows.sum(0)
+
+
+class Layers(nn.Module):
+    """Layers with weights of their own, each of which reads a row of the second input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(10))
+
+    def forward(self, x: Any, rows: Any) -> Any:
+        for index, layer in enumerate(self.layers):
+            x = layer(x) * rows[:, index : index + 1]
+        return x
+
+
 class Rms(nn.Module):
     """Divides by the root of the mean of squares."""
 
@@ -134,6 +157,31 @@ class Chain(nn.Module):
 def normalised(x: Any) -> Any:
     mean = x.mean(-1, keepdim=True)
     return (x - mean) / torch.sqrt(((x - mean) ** 2).mean(-1, keepdim=True) + 1e-5)
+
+
+def in_pieces(x: Any) -> Any:
+    """Scales pairs of elements, one after the other."""
+    return torch.cat([x[..., at : at + 2] * (1.0 + at) for at in range(0, WIDTH, 2)], -1)
+
+
+def halves_exchanged(x: Any) -> Any:
+    return torch.cat([x[:, LENGTH // 2 :], x[:, : LENGTH // 2]], 1)
+
+
+class Scaled(nn.Module):
+    """Scales rows, as the last of the dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(LENGTH))
+
+    def forward(self, x: Any) -> Any:
+        return (x.transpose(1, 2) * self.scale).transpose(1, 2)
+
+
+def shifted_softmax(x: Any) -> Any:
+    raised = torch.exp(x - x.amax(-1, keepdim=True))
+    return raised / raised.sum(-1, keepdim=True)
 
 
 def over_rows(x: Any) -> Any:
@@ -193,6 +241,12 @@ def facts(kind: str, step: str = "nothing", backend: str = "xnnpack", quantize: 
         "batch norm": (lambda: Convolved(nn.BatchNorm2d(8)), image),
         "by hand": (lambda: Chain(BY_HAND.values()), row),
         "alike": (lambda: Chain(ALIKE), row),
+        "moved cache": (Moved, (torch.randn(1, WIDTH), torch.tensor([3]))),
+        "layers": (Layers, (row[0], torch.randn(1, LENGTH, WIDTH))),
+        "in delegates": (
+            lambda: nn.Sequential(Scaled(), Chain((in_pieces, halves_exchanged, shifted_softmax))),
+            row,
+        ),
     }
     make, inputs = makers[kind]
     with warnings.catch_warnings(), torch.no_grad():
@@ -279,6 +333,11 @@ def test_operators_written_by_hand() -> None:
         assert " at test_graph_rules.py:" in text
 
 
+def test_a_softmax_in_parts_has_its_shift_inside_of_delegates_too() -> None:
+    found = one("lost-fusion", "in delegates")
+    assert {name.partition(" ")[0] for name in names(found)} >= {"amax", "Subtract", "Exp"}
+
+
 def test_what_only_looks_alike_is_no_lost_fusion() -> None:
     assert findings("lost-fusion", "alike") == []
 
@@ -354,13 +413,55 @@ def test_copies_that_a_view_could_be() -> None:
 
 
 def test_a_buffer_that_is_copied_to_change_a_row() -> None:
-    found = one("needless-copies", "cache")
+    found = one("rewritten-buffers", "cache")
     assert "Buffers of 8.00 KiB are copied twice" in found.sentence
     assert names(found) == {"index_put", "copy_"}
     assert all("index_put" not in names(f) for f in findings("outside-delegates", "cache"))
 
 
+def test_a_buffer_whose_rows_are_moved() -> None:
+    found = one("rewritten-buffers", "moved cache")
+    assert "Buffers of 8.00 KiB are copied twice" in found.sentence
+    assert {name.partition(" ")[0] for name in names(found)} >= {"copy_", "Copy"}
+    assert found.explanation is not None
+    assert "`buffer.index_copy_(1, position % length, new)`" in found.explanation.remedies[0].text
+
+
+def test_slices_that_are_put_together_again() -> None:
+    (found,) = findings("needless-copies", "in delegates")
+    assert "Slices that are put together again" in found.sentence
+    assert {name.partition(" ")[0] for name in names(found)} >= {"Slice", "Copy"}
+    assert "test_graph_rules.py:" in found.sentence
+
+
+# -- loops
+
+
+def test_a_loop_inside_of_a_delegate() -> None:
+    (found,) = findings("unrolled-loops", "in delegates")
+    assert found.quantity is not None and 0 < (found.quantity.share or 0) <= 1
+    assert "A loop of 16 steps, which export wrote out, runs as " in found.sentence
+    assert "test_graph_rules.py:" in found.sentence
+    assert {name.partition(" ")[0] for name in names(found)} == {"Slice", "Multiply"}
+    assert found.explanation is not None
+    assert "`torch.bmm`" in found.explanation.remedies[0].text
+
+
+def test_layers_one_after_the_other_are_no_loop() -> None:
+    graph = facts("layers").run_graph
+    assert graph is not None
+    assert loops(graph) == ()
+    assert findings("unrolled-loops", "alike") == []
+
+
 # -- layouts
+
+
+def test_transposes_inside_of_a_delegate_that_undo_each_other() -> None:
+    (found,) = findings("layout-conversions", "in delegates")
+    assert "Transposes that undo each other" in found.sentence
+    assert "Nothing but mul is between them" in evidence(found)
+    assert changes(found) == []
 
 
 def test_images_that_xnnpack_lays_out() -> None:

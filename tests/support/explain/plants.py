@@ -61,6 +61,13 @@ class Mirrored(Between):
         return (x + x.flip(-1)) * 0.5
 
 
+class Flipped(Between):
+    """The mirror image, of which nothing is computed: it could stay in 8 bits."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flip(-1)
+
+
 class Shifted(Between):
     """Windows moved by half their size."""
 

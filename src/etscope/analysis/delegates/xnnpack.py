@@ -220,7 +220,7 @@ def pair(events: Sequence[str], nodes: Sequence[XnnNode]) -> list[Pairing | None
         steps.append(_Step(Pairing(node), own, node.kind in _MAY_VANISH))
         if node.clamped and node.kind != "Clamp":
             steps.append(_Step(Pairing(node, activation=True), ("Clamp",), optional=True))
-    kinds = [_kind(event) for event in events]
+    kinds = [event_kind(event) for event in events]
     before = _fits(kinds, steps)
     after = _fits(kinds[::-1], steps[::-1])[::-1]
     found: list[Pairing | None] = []
@@ -234,7 +234,7 @@ def pair(events: Sequence[str], nodes: Sequence[XnnNode]) -> list[Pairing | None
     return found
 
 
-def _kind(event: str) -> str:
+def event_kind(event: str) -> str:
     """Return what an event's name says of its operator: "Softmax" of "Softmax (NC, F32) #1"."""
     return event.partition(" (")[0].partition(" #")[0]
 
@@ -375,7 +375,7 @@ def unexplained(
             if not stems.isdisjoint(_OPS.get(kind, (kind.lower(),)))
             for name in names_of_kind
         }
-        count += sum(_kind(name) not in known | _ADDED for name in names) if nodes else 0
+        count += sum(event_kind(name) not in known | _ADDED for name in names) if nodes else 0
     return count
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from etscope.analysis.delegates.xnnpack import takes
 from etscope.analysis.explain.facts import Facts
-from etscope.analysis.explain.rules import (
+from etscope.analysis.explain.rules.graph import (
     cancelling_quantization,
     layout_conversions,
     lost_fusion,
@@ -273,9 +273,10 @@ class _Change:
         elif name == "remove_transposes":
             nodes = [
                 node
-                for first, second in layout_conversions.cancelling(run)
-                for node in (first, second)
-                if node is second or len(list(run.readers(node))) == 1
+                for pair in layout_conversions.cancelling(run)
+                if not pair.between
+                for node in (pair.first, pair.second)
+                if node is pair.second or len(list(run.readers(node))) == 1
             ]
         elif name == "cancel_qdq":
             nodes = [node for pair in cancelling_quantization.pairs(run) for node in pair.nodes]

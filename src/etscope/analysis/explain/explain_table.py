@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from etscope.analysis.explain.facts import Facts
+from etscope.analysis.findings.thresholds import SLOW_RUN_RATIO
 from etscope.analysis.work.limits import calibration_doubts
 from etscope.model.finding import Files, Finding, Remedy
 from etscope.model.table import Column, Kind, Table
-from etscope.units import format_share
+from etscope.units import count, format_share
 
 
 def explanation_table(
@@ -43,7 +44,9 @@ def explanation_table(
 
 
 def _runs(facts: Facts) -> str:
-    runs = len(facts.profile.runs)
+    runs, usual = len(facts.profile.runs), int(facts.usual.sum())
+    if usual < runs:
+        return f"the average of {usual:,} runs of {runs:,}"
     return f"the average of {runs:,} runs" if runs > 1 else "one run"
 
 
@@ -55,6 +58,11 @@ def _notes(facts: Facts, findings: Sequence[Finding], least_share: float) -> Ite
         )
     elif len(facts.profile.runs) > 1:
         yield "low and high: the 95% interval of the average time, over the runs."
+    if slow := int((~facts.usual).sum()):
+        yield (
+            f"{count(slow, 'run')} that took {SLOW_RUN_RATIO:g} times the median or more "
+            f"{'are' if slow > 1 else 'is'} left out of all times."
+        )
     if facts.trace.record is None:
         yield "Without an ETRecord (-r), graphs, lines and refused nodes were not looked at."
     elif facts.partition is None or facts.partition.partitionings is None:

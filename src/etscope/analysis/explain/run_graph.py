@@ -14,6 +14,7 @@ from etscope.analysis.graphs.partition import DelegateCall, Partition
 from etscope.analysis.graphs.views import tensor_bytes
 from etscope.analysis.profile.source_location import lines_of, short_lines, user_line
 from etscope.model.graph import Graph, Node, TensorSpec, stem
+from etscope.units import count
 
 _T = TypeVar("_T")
 _NAMED = 4  # operators in a sentence
@@ -117,6 +118,20 @@ class RunGraph:
             for member in () if kernel is None else kernel.members:
                 found[id(member[1])] = member
         return list(found.values())
+
+    def rests(self, members: Iterable[Member]) -> list[Member]:
+        """What is in no event of the delegate calls of which all events are among some leaves."""
+        given = {id(leaf) for _, leaf in members}
+        numbers = [
+            number
+            for number, events in self.events_of_calls.items()
+            if all(id(leaf) in given for _, leaf in events)
+        ]
+        return [
+            member
+            for member in self.members_of_run
+            if member[1].kind == "unaccounted" and member[0].head.instruction_id in numbers
+        ]
 
     @cached_property
     def events_of_calls(self) -> Mapping[int, tuple[Member, ...]]:
@@ -323,11 +338,6 @@ def at_lines(nodes: Iterable[Node]) -> str:
     others = len(lines) - 1
     more = f" and {count(others, 'other line')}" if others else ""
     return f", at {short_lines(lines[:1])}{more}"
-
-
-def count(number: int, noun: str) -> str:
-    """A number with its noun: "1 place", "2 places"."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def does(number: int, noun: str, verb: str) -> str:

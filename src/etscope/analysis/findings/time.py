@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
-from etscope.analysis.delegates.xnnpack import untaken_types
+from etscope.analysis.delegates.xnnpack import event_kind, untaken_types
 from etscope.analysis.findings import thresholds
 from etscope.analysis.profile.module_times import module_times
 from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row
@@ -26,7 +27,7 @@ from etscope.formats.program.pte import Program
 from etscope.model.finding import Finding, Place, Quantity, Severity
 from etscope.model.selector import Selector
 from etscope.model.statistics import statistic
-from etscope.units import TimeScale, duration_decimals, format_durations, format_share
+from etscope.units import TimeScale, count, duration_decimals, format_durations, format_share
 
 # What moves or converts values without computing any: kernels by the start of their names, and the
 # names that XNNPACK gives such operators.
@@ -46,19 +47,25 @@ Member = tuple[InstructionRows, Row]
 class TimeFindings:
     """The findings about the time of a method, and the words for its numbers.
 
-    program: the one that ran, if it is known.
+    program: the one that ran, if it is known. counted: the runs whose averages are the numbers;
+    None for all.
     """
 
     profile: MethodProfile
     scale: Scale
     program: Program | None = None
+    counted: npt.NDArray[np.bool_] | None = None
 
     # -- numbers
 
     @cached_property
     def total(self) -> float:
         """Average ticks of Method::execute."""
-        return float(self.profile.total.mean())
+        return self.average(self.profile.total)
+
+    def average(self, ticks: npt.NDArray[np.int64] | npt.NDArray[np.float64]) -> float:
+        """The average of ticks, given for all runs, over those that are counted."""
+        return float((ticks if self.counted is None else ticks[self.counted]).mean())
 
     @cached_property
     def members(self) -> list[Member]:
@@ -73,7 +80,7 @@ class TimeFindings:
     @cached_property
     def averages(self) -> Mapping[int, float]:
         """Average ticks of each leaf, by its `id`."""
-        return {id(leaf): float(leaf.ticks.mean()) for _, leaf in self.members}
+        return {id(leaf): self.average(leaf.ticks) for _, leaf in self.members}
 
     def ticks(self, members: Iterable[Member]) -> float:
         return sum(self.averages[id(leaf)] for _, leaf in members)
@@ -226,7 +233,7 @@ class TimeFindings:
         if not times:
             return ""
         others = len(times) - 1
-        more = f" and {_count(others, 'other line')}" if others else ""
+        more = f" and {count(others, 'other line')}" if others else ""
         return f", at {max(times, key=lambda line: times[line])}{more}"
 
     def slowest_operator(self) -> Finding | None:
@@ -241,10 +248,10 @@ class TimeFindings:
         ticks = self.ticks(members)
         if self.share(ticks) < thresholds.NAMED_SHARE:
             return None
-        count = f" in {len(members):,} places" if len(members) > 1 else ""
+        places = f" in {len(members):,} places" if len(members) > 1 else ""
         where = " inside delegates" if members[0][1].kind == "delegated" else ""
         sentence = (
-            f"The operator that takes most time is {name}{where}: {self.with_share(ticks)}{count}"
+            f"The operator that takes most time is {name}{where}: {self.with_share(ticks)}{places}"
             f"{self._lines(members)}."
         )
         quoted = _quoted(name)
@@ -313,7 +320,7 @@ class TimeFindings:
         for member in members:
             names.setdefault(member[1].name, []).append(member)
         worst, its = max(names.items(), key=lambda item: self.ticks(item[1]))
-        outside = f"outside of {_count(len(calls), 'delegate call')}"
+        outside = f"outside of {count(len(calls), 'delegate call')}"
         if len(members) == 1:
             sentence = (
                 f"One operator runs on a portable kernel, {outside}: {worst}, "
@@ -404,7 +411,7 @@ class TimeFindings:
             )
         if coarse and self.share(self.ticks(short)) >= thresholds.COARSE_SHARE:
             sentence = (
-                f"{_count(len(short), 'event')} inside delegates, together "
+                f"{count(len(short), 'event')} inside delegates, together "
                 f"{self.with_share(self.ticks(short))}, "
                 "are logged in whole microseconds and take less than 5 of them: their times are "
                 "rough."
@@ -433,7 +440,7 @@ class TimeFindings:
         elif below:
             why = "log events that hold one another"
         sentence = (
-            f"{_count(len(members), 'delegate call')}, {self.with_share(ticks)}, "
+            f"{count(len(members), 'delegate call')}, {self.with_share(ticks)}, "
             f"{why if len(members) > 1 else why.replace('log', 'logs', 1)}: what takes the time "
             "inside is not known."
         )
@@ -535,14 +542,10 @@ def _is_layout(row: Row) -> bool:
 def _kind_of(row: Row) -> str:
     """The name of an operator up to its overload, or to the types that XNNPACK names."""
     if row.kind == "delegated":
-        return re.split(r" \(| #", row.name, maxsplit=1)[0]
+        return event_kind(row.name)
     return row.name.partition(".")[0]
 
 
 def _quoted(name: str) -> str:
     """A name as a pattern that matches nothing else; quotes in it cannot be written."""
     return f'"{name}"' if re.search(r"[\s()]", name) else name
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")

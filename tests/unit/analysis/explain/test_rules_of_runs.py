@@ -15,6 +15,7 @@ import pytest
 
 from etscope.analysis.explain.explain import explain
 from etscope.analysis.explain.facts import Facts
+from etscope.analysis.explain.rules.run.portable_kernels import slow_products
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.calibration import (
@@ -29,7 +30,7 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.generation import DECODE
 from etscope.formats.program.pte import read_pte
-from etscope.model.finding import Finding, Severity, Sureness
+from etscope.model.finding import Explanation, Finding, Severity, Sureness
 from etscope.units import TimeScale
 from tests.support.artifacts import artifacts
 from tests.support.timed_dumps import generated_dump, timed_dump
@@ -128,39 +129,57 @@ def latencies(load: int, first: int, later: int, traced: int | None = None) -> l
     return found
 
 
+# -- the runs that are counted
+
+
+def test_times_are_of_the_runs_that_nothing_interrupted(tmp_path: Path) -> None:
+    known = facts(tmp_path, "cnn_xnnpack", first=6.0)
+    total = known.profile.total
+    is_slow = total >= 1.5 * np.median(total)
+    assert is_slow.sum() == 1
+    assert known.time.total == pytest.approx(total[~is_slow].mean())
+    members = known.time.members
+    own = sum(leaf.ticks[~is_slow].mean() for _, leaf in members)
+    assert known.time.ticks(members) == pytest.approx(own)
+    assert known.time.share(known.time.ticks(members)) <= 1.0
+    one = known.part("threads", "It takes time.", total, Explanation(Sureness.MEASURED, ()))
+    assert one.quantity is not None and one.quantity.share == pytest.approx(1.0)
+    assert one.explanation is not None and one.explanation.high is not None
+    assert one.explanation.high < known.scale(total.mean())  # the slow run is in no interval
+
+
 # -- portable-kernels
 
 
 def test_convolutions_of_the_package_run_on_portable_kernels(tmp_path: Path) -> None:
-    saved = {"runner": "python"}
-    one = only(facts(tmp_path, "cnn_portable", saved), "portable-kernels")
-    assert one.explanation is not None
-    assert one.explanation.sureness is Sureness.LIKELY
-    assert {site.name for site in one.explanation.sites} <= {"convolution.out", "addmm.out"}
+    """Where nothing is delegated, it is said once, with the rates of slow products."""
+    known = facts(tmp_path, "cnn_portable", {"runner": "python"})
+    assert none(known, "portable-kernels")
+    slow = slow_products(known)
+    assert slow is not None and slow.is_known
+    assert {leaf.name for _, leaf in slow.members} <= {"convolution.out", "addmm.out"}
+    one = only(known, "not-delegated")
     assert "have no optimised one" in words(one)
-    assert ("backend", {"backend": "xnnpack"}) in changes(one)
-    assert one.quantity is not None
-    assert one.explanation.low is not None
-    assert one.explanation.high is not None
-    assert one.explanation.low <= one.quantity.value <= one.explanation.high
+    assert words(one).count("--backend xnnpack") == 1
+    assert changes(one) == [("backend", {"backend": "xnnpack"})]
 
 
 def test_products_of_an_unknown_runner_may_be_linked_otherwise(tmp_path: Path) -> None:
-    found = facts(tmp_path, "transformer_portable")
-    one = only(found, "portable-kernels")
-    assert one.explanation is not None
-    assert one.explanation.sureness is Sureness.POSSIBLE
+    known = facts(tmp_path, "transformer_portable")
+    slow = slow_products(known)
+    assert slow is not None and not slow.is_known
+    one = only(known, "not-delegated")
     assert "Which kernels the runner was linked with is not known" in words(one)
     assert "preserve_ops=[torch.ops.aten.linear.default]" in words(one)
-    products = {site.name for site in one.explanation.sites}
+    products = {leaf.name for _, leaf in slow.members}
     has_optimised = bool(products & {"mm.out", "bmm.out"})
     assert (("kernels", {"library": "optimized"}) in changes(one)) == has_optimised
 
 
 def test_a_product_that_reaches_the_peak_is_on_no_portable_kernel(tmp_path: Path) -> None:
     slow_machine = calibrated(flops=1e8)
-    assert none(facts(tmp_path, "cnn_portable", None, slow_machine), "portable-kernels")
-    assert none(facts(tmp_path, "cnn_xnnpack"), "portable-kernels")
+    assert slow_products(facts(tmp_path, "cnn_portable", None, slow_machine)) is None
+    assert slow_products(facts(tmp_path, "cnn_xnnpack")) is None
 
 
 # -- first-run

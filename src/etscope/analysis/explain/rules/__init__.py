@@ -1,4 +1,4 @@
-"""The rules of `etscope explain`, one file each.
+"""The rules of `etscope explain`, one file each: those of the graph, and those of a run's times.
 
 To add one: write a module with a `RULE`, add the module's name to `_MODULES`, and a section with
 the rule's name to docs/findings.md, which a test compares with this list.
@@ -13,26 +13,28 @@ from functools import cache
 from etscope.analysis.explain.rule import Rule
 
 _MODULES = (
-    "not_delegated",
-    "lost_fusion",
-    "runtime_constants",
-    "float_among_quantized",
-    "cancelling_quantization",
-    "needless_copies",
-    "layout_conversions",
-    "untaken_types",
-    "outside_delegates",
-    "portable_kernels",
-    "first_run",
-    "threads",
-    "unsteady",
-    "small_operators",
-    "memory_bound",
-    "float_weights",
-    "whole_caches",
-    "outside_instructions",
-    "delegate_rest",
-    "unknown_work",
+    "graph.not_delegated",
+    "graph.lost_fusion",
+    "graph.runtime_constants",
+    "graph.float_among_quantized",
+    "graph.cancelling_quantization",
+    "graph.rewritten_buffers",
+    "graph.needless_copies",
+    "graph.layout_conversions",
+    "graph.untaken_types",
+    "graph.outside_delegates",
+    "run.portable_kernels",
+    "run.first_run",
+    "run.threads",
+    "run.unsteady",
+    "run.small_operators",
+    "graph.unrolled_loops",
+    "run.memory_bound",
+    "run.float_weights",
+    "graph.whole_caches",
+    "run.outside_instructions",
+    "run.delegate_rest",
+    "run.unknown_work",
 )
 
 

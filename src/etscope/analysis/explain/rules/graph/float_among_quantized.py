@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.refusals import reasons, refusals_of, ways_in
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.rules import lost_fusion, runtime_constants
+from etscope.analysis.explain.rules.graph import lost_fusion, runtime_constants
 from etscope.analysis.explain.run_graph import (
     RunGraph,
     at_lines,

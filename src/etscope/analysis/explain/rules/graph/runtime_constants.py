@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.rules import lost_fusion
+from etscope.analysis.explain.rules.graph import lost_fusion
 from etscope.analysis.explain.run_graph import (
     RunGraph,
     at_lines,
     bytes_of,
-    count,
     first_line,
     listed,
     operators,
@@ -20,7 +19,7 @@ from etscope.analysis.explain.run_graph import (
 )
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import SAME_VALUE, Node, stem
-from etscope.units import format_bytes
+from etscope.units import count, format_bytes
 
 _WEIGHTS, _DEQUANTIZED, _VALUES = "weights", "dequantized", "values"
 # Operators, by `stem`, that only put the elements of what they read in another order.

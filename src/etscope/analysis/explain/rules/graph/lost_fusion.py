@@ -13,7 +13,6 @@ from etscope.analysis.explain.run_graph import (
     Kernel,
     RunGraph,
     at_lines,
-    count,
     first_line,
     function_of,
     operators,
@@ -22,6 +21,7 @@ from etscope.analysis.explain.run_graph import (
 )
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
+from etscope.units import count
 
 _ATTENTION = "scaled_dot_product_attention"
 _BATCH_NORM = "native_batch_norm_legit_no_training"
@@ -136,6 +136,8 @@ def _written_out(run: RunGraph) -> Iterator[Parts]:
             if stem(node.op) not in form.anchors or (form.xnnpack and not run.has_xnnpack):
                 continue
             found = _region(run, node, form)
+            if found and form.kind == "softmax":
+                found += _shift(run, found)
             if found and not seen & set(map(id, found)):
                 seen.update(map(id, found))
                 yield Parts(form.kind, tuple(found))
@@ -163,6 +165,19 @@ def _region(run: RunGraph, anchor: Node, form: _Form) -> list[Node] | None:
             if (best is None or len(found) < len(best)) and _is_of(run, found, form):
                 best = found
     return best
+
+
+def _shift(run: RunGraph, nodes: Sequence[Node]) -> list[Node]:
+    """The nodes that take the largest score from the scores before a softmax; none without."""
+    for node in nodes:
+        shifted = next(run.givers(node), node) if stem(node.op) == "exp" else node
+        if stem(shifted.op) != "sub":
+            continue
+        scores, *largest = run.givers(shifted)
+        if [stem(one.op) for one in largest] in (["amax"], ["max"]):
+            givers = list(run.givers(largest[0]))
+            return [shifted, *largest] if givers[:1] == [scores] else []
+    return []
 
 
 def _is_of(run: RunGraph, nodes: Sequence[Node], form: _Form) -> bool:
@@ -286,10 +301,11 @@ def _find(facts: Facts) -> Iterator[Finding]:
         members = run.members(nodes)
         if not members:
             continue
+        members += run.rests(members)
         taken = facts.time.with_share(facts.time.ticks(members))
         where = f"{places(len(alike))}{at_lines(nodes)}"
         outside = [node for node in nodes if id(node) in run.kernels]
-        evidence = [f"{count(len(members), 'kernel')} of {operators(nodes)} {_WHAT[kind]}."]
+        evidence = [f"{count(len(nodes), 'node')} of {operators(nodes)} {_WHAT[kind]}."]
         if run.calls:
             evidence.append(
                 f"{len(outside):,} of their {count(len(nodes), 'node')} are outside of delegates."

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.rules import (
+from etscope.analysis.explain.rules.graph import (
     cancelling_quantization,
     float_among_quantized,
     lost_fusion,
+    rewritten_buffers,
     runtime_constants,
-    whole_caches,
 )
 from etscope.analysis.explain.run_graph import (
     OF_TORCH,
@@ -26,10 +26,8 @@ from etscope.analysis.explain.run_graph import (
     places,
     spec_of,
 )
-from etscope.analysis.findings.time import Member
-from etscope.analysis.profile.source_location import short_lines
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
-from etscope.model.graph import stem
+from etscope.model.graph import Node, stem
 from etscope.units import format_bytes
 
 _SAME, _VIEW = "same", "view"
@@ -40,7 +38,6 @@ _MAY_KEEP = frozenset(
 )  # fmt: skip
 # These give the elements that they read in the same order, in another shape.
 _RESHAPING = frozenset({"squeeze", "unsqueeze", "view"})
-_WRITE_BACK = "copy_"  # the kernel that writes a buffer when the method ends
 
 
 def copies(run: RunGraph) -> dict[str, list[Kernel]]:
@@ -60,14 +57,38 @@ def copies(run: RunGraph) -> dict[str, list[Kernel]]:
 
 def claimed_before(run: RunGraph) -> set[int]:
     """The nodes that findings of the rules before this one are about, by `id`."""
-    rules = (lost_fusion, runtime_constants, float_among_quantized, cancelling_quantization)
+    rules = (
+        lost_fusion,
+        runtime_constants,
+        float_among_quantized,
+        cancelling_quantization,
+        rewritten_buffers,
+    )
     return set[int]().union(*(rule.claimed(run) for rule in rules))
 
 
 def claimed(run: RunGraph) -> set[int]:
     """The nodes that findings of this rule are about, by `id`."""
     found = {id(kernel.node) for kernels in copies(run).values() for kernel in kernels}
-    return found.union(id(kernel.node) for kernel in scatters(run)[0])
+    return found.union(id(node) for nodes in reorderings(run) for node in nodes)
+
+
+def reorderings(run: RunGraph) -> tuple[tuple[Node, ...], ...]:
+    """The slices of one value that are put together again, each with the cat that does so last;
+    outside of delegates and inside."""
+
+    def found() -> Iterator[tuple[Node, ...]]:
+        others = claimed_before(run)
+        for node in run.partition.linked.graph.operators.values():
+            parts = list(run.givers(node)) if stem(node.op) == "cat" else []
+            if len(parts) < 2 or any(stem(part.op) != "slice" for part in parts):
+                continue
+            values = {giver.name for part in parts for giver in run.givers(part)}
+            nodes = (*(one for one in parts if len(list(run.readers(one))) == 1), node)
+            if len(values) == 1 and others.isdisjoint(map(id, nodes)):
+                yield nodes
+
+    return run.once("reorderings", lambda: tuple(found()))
 
 
 def _kind(run: RunGraph, kernel: Kernel) -> str | None:
@@ -92,7 +113,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
         return
     for kind, kernels in copies(run).items():
         yield _finding(facts, run, kind, kernels)
-    yield from _write_backs(facts, run)
+    yield from _reordered(facts, run)
 
 
 def _finding(facts: Facts, run: RunGraph, kind: str, kernels: Sequence[Kernel]) -> Finding:
@@ -143,60 +164,32 @@ def _finding(facts: Facts, run: RunGraph, kind: str, kernels: Sequence[Kernel]) 
     )
 
 
-def scatters(run: RunGraph) -> tuple[list[Kernel], list[Member]]:
-    """The kernels that make a buffer of the model anew to change a part of it, and those that copy
-    it back as a whole at the end; none without both."""
-    graph = run.partition.linked.graph
-    mutated = run.partition.mutated.values()
-    state = graph.state.union(
-        name for name, qualified in graph.parameters.items() if qualified in mutated
-    )
-    found = [
-        kernel
-        for kernel in run.kernels.values()
-        if kernel.op == "index_put" and kernel.node.inputs[:1] and kernel.node.inputs[0] in state
-    ]
-    copied = [
-        member
-        for member in run.members_of_run
-        if member[1].kind == "kernel" and member[1].name.partition(".")[0] == _WRITE_BACK
-    ]
-    return (found, copied) if found and copied else ([], [])
-
-
-def _write_backs(facts: Facts, run: RunGraph) -> Iterator[Finding]:
-    """Buffers that a scatter made anew, and that are copied back as a whole at the end."""
-    found, copied = scatters(run)
-    if not found:
+def _reordered(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+    found = reorderings(run)
+    nodes = [node for each in found for node in each]
+    members = run.members(nodes)
+    if not members:
         return
-    nodes = [kernel.node for kernel in found]
-    members = [*run.members(nodes), *copied]
-    of_caches = whole_caches.copying(facts, whole_caches.copied_caches(facts))
-    if {id(leaf) for _, leaf in members} <= {id(leaf) for _, leaf in of_caches}:
-        return  # `whole-caches` tells more of them
+    members += run.rests(members)
     taken = facts.time.with_share(facts.time.ticks(members))
-    size = format_bytes(sum(map(bytes_of, nodes)))
-    lines = {short_lines((line,)) for _, leaf in members for line in leaf.attribution.lines[:1]}
-    where = f", at {min(lines)}" if lines else ""
+    evidence = [f"Their values are those of one tensor in another order{places(len(found))}."]
+    if merged := run.merged_calls(nodes):
+        calls = len(run.calls)
+        evidence.append(f"Without them, {calls:,} delegate calls would be {calls - merged:,}.")
     yield facts.finding(
         RULE.name,
-        f"Buffers of {size} are copied twice to change a part of them, which takes {taken}"
-        f"{places(len(nodes))}{where}.",
+        f"Slices that are put together again (slice and cat) take {taken}{places(len(found))}"
+        f"{at_lines(nodes)}.",
         members,
         Explanation(
             Sureness.MEASURED,
-            (
-                f"index_put writes a copy of a whole buffer{places(len(nodes))}, and copy_ writes "
-                f"it back{places(len(copied))}.",
-            ),
+            tuple(evidence),
             remedies=(
                 Remedy(
-                    "Write into the buffers in place: `ExecutorchBackendConfig("
-                    "run_reinplace_pass=True)` for `to_executorch`, or an operator that updates "
-                    "the cache (`llama.update_cache`).",
-                    "pass",
-                    {"name": "reinplace"},
+                    "Reorder in one step: every other row first is `x.view(n // 2, 2, -1)."
+                    "transpose(0, 1)`; where what reads it does not mind the order, leave it."
                 ),
+                Remedy("Or put the order into the weights before, once and for all."),
             ),
         ),
     )

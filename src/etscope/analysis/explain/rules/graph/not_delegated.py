@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from etscope.analysis.delegates.xnnpack import untaken_types
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
+from etscope.analysis.explain.rules.run.portable_kernels import slow_products
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 
 
@@ -31,12 +32,16 @@ def _find(facts: Facts) -> Iterator[Finding]:
             "dtype",
             {"dtype": "float32"},
         )
+    remedies = [remedy]
+    if (slow := slow_products(facts)) is not None:
+        evidence += slow.evidence
+        remedies += slow.remedies
     taken = facts.time.with_share(facts.time.ticks(kernels))
     yield facts.finding(
         RULE.name,
         f"Nothing is delegated: kernels of the runtime take {taken}.",
         kernels,
-        Explanation(Sureness.MEASURED, tuple(evidence), remedies=(remedy,)),
+        Explanation(Sureness.MEASURED, tuple(evidence), remedies=tuple(remedies)),
         "kind:kernel",
     )
 

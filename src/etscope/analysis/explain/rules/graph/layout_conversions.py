@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from etscope.analysis.delegates.xnnpack import event_kind
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.rules import needless_copies
+from etscope.analysis.explain.rules.graph import needless_copies
 from etscope.analysis.explain.run_graph import (
     RunGraph,
     at_lines,
@@ -23,6 +25,11 @@ from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import SAME_VALUE, VIEWS, Node, stem
 
 _UNCHANGED = SAME_VALUE - VIEWS - {"squeeze", "unsqueeze"}
+# Operators that do to each element by itself the same as in another order.
+_POINTWISE = frozenset(
+    {"abs", "add", "clamp", "div", "elu", "exp", "gelu", "hardswish", "hardtanh", "leaky_relu",
+     "mul", "neg", "relu", "rsqrt", "sigmoid", "sqrt", "sub", "tanh"}
+)  # fmt: skip
 _COPIES = frozenset({"clone", "clone_dim_order", "contiguous", "to", "to_dim_order"})
 
 
@@ -43,31 +50,49 @@ def conversions(run: RunGraph) -> tuple[Node, ...]:
     return run.once("conversions of layout", lambda: tuple(found()))
 
 
-def cancelling(run: RunGraph) -> tuple[tuple[Node, Node], ...]:
-    """The pairs of permutes of which the second undoes the first."""
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two permutes of which the second undoes the first. between: what computes between them."""
 
-    def found() -> Iterator[tuple[Node, Node]]:
+    first: Node
+    second: Node
+    between: tuple[Node, ...]
+
+
+def cancelling(run: RunGraph) -> tuple[Pair, ...]:
+    """The pairs of permutes of which the second undoes the first, with nothing but operators of
+    single elements between them."""
+
+    def found() -> Iterator[Pair]:
         others = _of_others(run)
-        for kernel in run.kernels.values():
-            first = next(run.givers(kernel.node), None) if kernel.op == "permute" else None
-            while first is not None and stem(first.op) in _UNCHANGED:
-                first = next(run.givers(first), None)
-            if (
-                first is None
-                or stem(first.op) != "permute"
-                or {id(first), id(kernel.node)} & others
-            ):
+        for second in run.partition.linked.graph.operators.values():
+            first = _value_read(run, second) if stem(second.op) == "permute" else None
+            between: list[Node] = []
+            while first is not None and stem(first.op) in _UNCHANGED | _POINTWISE:
+                if stem(first.op) in _POINTWISE:
+                    between.insert(0, first)
+                first = _value_read(run, first)
+            if first is None or stem(first.op) != "permute" or {id(first), id(second)} & others:
                 continue
-            once, again = _dimensions(first), _dimensions(kernel.node)
-            if len(once) == len(again) and [once[axis] for axis in again] == sorted(once):
-                yield first, kernel.node
+            once, again = _dimensions(first), _dimensions(second)
+            is_undone = len(once) == len(again) and [once[axis] for axis in again] == sorted(once)
+            if is_undone and run.members([second]):
+                yield Pair(first, second, tuple(between))
 
     return run.once("cancelling permutes", lambda: tuple(found()))
 
 
+def _value_read(run: RunGraph, node: Node) -> Node | None:
+    """The one value that a node reads which differs from run to run; None if there are several."""
+    givers = [
+        one for one in run.givers(node) if id(one) not in run.constant and not run.is_weight(one)
+    ]
+    return givers[0] if len(givers) == 1 else None
+
+
 def claimed(run: RunGraph) -> set[int]:
     """The nodes that findings of this rule are about, by `id`."""
-    pairs = {id(node) for pair in cancelling(run) for node in pair}
+    pairs = {id(node) for pair in cancelling(run) for node in (pair.first, pair.second)}
     return pairs | set(map(id, conversions(run)))
 
 
@@ -101,7 +126,7 @@ def added_transposes(run: RunGraph) -> dict[int, tuple[Member, ...]]:
 def _is_added(member: Member) -> bool:
     leaf = member[1]
     return (
-        leaf.name.startswith("Transpose")
+        event_kind(leaf.name) == "Transpose"
         and not leaf.attribution.nodes
         and len(leaf.attribution.inputs) == 1
         and leaf.attribution.inputs[0].count(",") == 3
@@ -156,26 +181,33 @@ def _find(facts: Facts) -> Iterator[Finding]:
                 ),
             ),
         )
-    if pairs := cancelling(run):
-        both = [second for _, second in pairs]
-        both += [first for first, _ in pairs if len(list(run.readers(first))) == 1]
-        members = run.members(both)
-        taken = facts.time.with_share(facts.time.ticks(members))
-        yield facts.finding(
-            RULE.name,
-            f"Transposes that undo each other take {taken}{places(len(pairs))}{at_lines(both)}.",
-            members,
-            Explanation(
-                Sureness.MEASURED,
-                (f"{does(len(pairs), 'permute', 'give')} back the order that another changed.",),
-                remedies=(
-                    Remedy(
-                        "Read the value from before both.", "pass", {"name": "remove_transposes"}
-                    ),
-                ),
-            ),
-        )
+    for computes in (False, True):
+        if pairs := [pair for pair in cancelling(run) if bool(pair.between) == computes]:
+            yield _cancelling(facts, run, pairs)
     yield from _added(facts, run)
+
+
+def _cancelling(facts: Facts, run: RunGraph, pairs: Sequence[Pair]) -> Finding:
+    both = [pair.second for pair in pairs]
+    both += [pair.first for pair in pairs if len(list(run.readers(pair.first))) == 1]
+    members = run.members(both)
+    taken = facts.time.with_share(facts.time.ticks(members))
+    evidence = [f"{does(len(pairs), 'permute', 'give')} back the order that another changed."]
+    remedy = Remedy("Read the value from before both.", "pass", {"name": "remove_transposes"})
+    if between := [node for pair in pairs for node in pair.between]:
+        evidence.append(
+            f"Nothing but {operators(between)} is between them, which any order is right for."
+        )
+        remedy = Remedy(
+            "Leave both out, and give weights between them the shape of the order that is there: "
+            "`scale[:, None]` where the channels are not last."
+        )
+    return facts.finding(
+        RULE.name,
+        f"Transposes that undo each other take {taken}{places(len(pairs))}{at_lines(both)}.",
+        members,
+        Explanation(Sureness.MEASURED, tuple(evidence), remedies=(remedy,)),
+    )
 
 
 def _orders(run: RunGraph, nodes: Sequence[Node]) -> Iterator[str]:

@@ -9,8 +9,9 @@ import numpy as np
 
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.rules.first_run import is_warmed_up
+from etscope.analysis.explain.rules.run.first_run import is_warmed_up
 from etscope.analysis.findings.steadiness import steadiness
+from etscope.analysis.findings.time import TimeFindings
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.units import format_share
 
@@ -24,7 +25,8 @@ def _find(facts: Facts) -> Iterator[Finding]:
     saved = facts.trace.saved_run
     conditions = None if saved is None else saved.conditions
     words = "" if conditions is None else conditions.in_words(facts.threads)
-    for found in steadiness(facts.time, words):
+    every = TimeFindings(facts.profile, facts.scale, facts.program)  # slow runs too
+    for found in steadiness(every, words):
         # A slow first run is none of loading if others came before it.
         if found.kind not in _KINDS and not (found.kind == "first-run" and is_warmed_up(facts)):
             continue
@@ -35,7 +37,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
             f"{middle}, and one in ten takes more than {high}."
         ]
         if found.quantity is not None and found.quantity.share is not None:
-            at_stake = facts.time.with_share(found.quantity.share * facts.time.total)
+            at_stake = every.with_share(found.quantity.share * every.total)
             evidence.append(f"Of the average run {at_stake} are in doubt.")
         alike = _share_that_changes(facts, found.kind)
         if alike >= _MOSTLY:

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.run_graph import count
 from etscope.analysis.findings.time import Member
 from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
-from etscope.units import format_share
+from etscope.units import count, format_share
 
 # XNNPACK divides its operators among the threads of the pool; portable kernels use one.
 _PARALLEL = "Xnnpack"
@@ -78,7 +77,7 @@ def _for_small_work(facts: Facts, members: Sequence[Member], threads: int) -> It
     small = []
     for group, leaf in members:
         calls = max(1.0, float(leaf.calls.mean()))
-        ns = facts.ns(float(leaf.ticks.mean()) / calls)
+        ns = facts.ns(facts.time.averages[id(leaf)] / calls)
         if leaf.kind == "delegated" and ns is not None and _TINY_NS <= ns < _SMALL_NS:
             small.append((group, leaf))
     ticks = facts.time.ticks(small)

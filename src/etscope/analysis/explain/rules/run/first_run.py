@@ -67,8 +67,8 @@ def _find(facts: Facts) -> Iterator[Finding]:
             f"{sites[0].name} took {sites[0].time:.4g} {facts.scale.unit} more in the first run."
         )
     ticks = more / (facts.ns(1.0) or 1.0)
-    # The share of the average time that this run makes; what is not in the dump makes none.
-    share = None if in_dump is None else facts.time.share(ticks / len(facts.profile.runs))
+    # The share of the average of all runs that this one makes; what is not in the dump makes none.
+    share = None if in_dump is None else ticks / max(1.0, float(facts.profile.total.sum()))
     sentence = (
         f"{more / 1e6:.4g} ms ({format_share(more / found.first)}) of {found.what.lower()} are "
         "more than the later ones take"

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from etscope.analysis.delegates.xnnpack import takes
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.rules import needless_copies
+from etscope.analysis.explain.rules.graph import needless_copies
 from etscope.analysis.explain.run_graph import (
     Kernel,
     RunGraph,
     at_lines,
-    count,
     first_line,
     operators,
     places,
 )
 from etscope.analysis.graphs.node_table import short_tensor
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.units import count
 
 _TAKEN = frozenset({"float32", "float16", "int8", "uint8"})
 _FLOATS = frozenset({"bfloat16", "float64"})

@@ -9,9 +9,11 @@ dump does not say which kernel ran; the rate tells slow ones.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
+from etscope.analysis.explain.rules.graph import untaken_types
 from etscope.analysis.findings.time import Member
 from etscope.formats.calibration import FLOAT32
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
@@ -30,24 +32,40 @@ _SLOW_SHARE = 0.1  # of the peak, by a calibration
 _LEAST_FLOPS = 1e5  # of a call: shorter ones are bound by other things
 
 
-def _find(facts: Facts) -> Iterator[Finding]:
+@dataclass(frozen=True)
+class Slow:
+    """Products on portable kernels, slow for what they compute.
+
+    rate: GFLOP/s. is_known: the runner is one of etscope, whose kernels are known.
+    """
+
+    members: Sequence[Member]
+    rate: float
+    is_known: bool
+    evidence: Sequence[str]
+    remedies: Sequence[Remedy]
+
+
+def slow_products(facts: Facts) -> Slow | None:
+    """Find the products and convolutions outside of delegates that are slow; None without."""
     saved = facts.trace.saved_run
     is_known = saved is not None and saved.text("runner") in _OWN_RUNNERS
     names = _PORTABLE_ONLY if is_known else _PORTABLE_ONLY | _OPTIMIZED
     peaks = None if facts.limits is None else facts.limits.peaks
     peak = None if peaks is None else peaks.peak_flops(FLOAT32)
     slow = _SLOW_GFLOPS if peak is None else _SLOW_SHARE * peak / 1e9
+    others = _of_types(facts)
     members = [
         member
         for member in facts.time.members
-        if member[1].kind == "kernel" and member[1].name in names
+        if member[1].kind == "kernel" and member[1].name in names and id(member[1]) not in others
         if (rate := _rate(facts, [member])) is not None
         and rate < slow
         and facts.work_of(member).flops >= _LEAST_FLOPS * float(member[1].calls.mean())
     ]
     rate = _rate(facts, members)
     if rate is None:
-        return
+        return None
     evidence = [_rates(facts, members)]
     if peak is not None:
         evidence.append(
@@ -60,19 +78,41 @@ def _find(facts: Facts) -> Iterator[Finding]:
         )
     else:
         evidence.append("Which kernels the runner was linked with is not known.")
+    return Slow(members, rate, is_known, evidence, tuple(_remedies(facts, members, is_known)))
+
+
+def _of_types(facts: Facts) -> set[int]:
+    """The leaves, by `id`, that `untaken-types` tells of: a backend would take them."""
+    run = facts.run_graph
+    if run is None:
+        return set()
+    kernels = [kernel for kinds in untaken_types.untaken(run).values() for kernel in kinds]
+    return {id(leaf) for kernel in kernels for _, leaf in kernel.members}
+
+
+def _find(facts: Facts) -> Iterator[Finding]:
+    found = slow_products(facts)
+    if found is None or not _delegates(facts):
+        return  # `not-delegated` has it among its evidence
+    members = found.members
     taken = facts.time.with_share(facts.time.ticks(members))
     many = len(members) > 1
     yield facts.finding(
         RULE.name,
         f"{len(members):,} {'products and convolutions run' if many else 'operator runs'} on "
-        f"{'portable kernels' if many else 'a portable kernel'} at {rate:.2g} GFLOP/s: {taken}.",
+        f"{'portable kernels' if many else 'a portable kernel'} at {found.rate:.2g} GFLOP/s: "
+        f"{taken}.",
         members,
         Explanation(
-            Sureness.LIKELY if is_known else Sureness.POSSIBLE,
-            tuple(evidence),
-            remedies=tuple(_remedies(facts, members, is_known)),
+            Sureness.LIKELY if found.is_known else Sureness.POSSIBLE,
+            tuple(found.evidence),
+            remedies=tuple(found.remedies),
         ),
     )
+
+
+def _delegates(facts: Facts) -> bool:
+    return any(group.head.kind == "delegate" for group in facts.time.groups)
 
 
 def _rate(facts: Facts, members: Sequence[Member]) -> float | None:
@@ -100,22 +140,15 @@ def _rates(facts: Facts, members: Sequence[Member]) -> str:
 
 
 def _remedies(facts: Facts, members: Sequence[Member], is_known: bool) -> Iterator[Remedy]:
-    delegates = any(group.head.kind == "delegate" for group in facts.time.groups)
-    if not delegates:
-        yield Remedy(
-            "Lower the model to a backend, which has its own: `etscope export MODEL --backend "
-            "xnnpack`.",
-            "backend",
-            {"backend": "xnnpack"},
-        )
     if any(leaf.name == "addmm.out" for _, leaf in members):
+        # Beside a partitioner ExecuTorch does not ask what else to preserve.
+        change = {} if _delegates(facts) else {"name": "keep_linear"}
         yield Remedy(
             "Keep linear layers whole, which have an optimised kernel, in place of addmm, which "
             "has none: `EdgeCompileConfig(preserve_ops=[torch.ops.aten.linear.default])` as "
             "`compile_config`, or `etscope export --pass keep_linear`.",
-            # Beside a partitioner ExecuTorch does not ask what else to preserve.
-            None if delegates else "pass",
-            {} if delegates else {"name": "keep_linear"},
+            "pass" if change else None,
+            change,
         )
     if not is_known and any(leaf.name in _OPTIMIZED for _, leaf in members):
         yield Remedy(

@@ -14,8 +14,8 @@ from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 
 def _find(facts: Facts) -> Iterator[Finding]:
     ticks = facts.profile.unaccounted
-    share = facts.time.share(float(ticks.mean()))
-    if share < FRAMEWORK_SHARE:
+    average = facts.time.average(ticks)
+    if facts.time.share(average) < FRAMEWORK_SHARE:
         return
     count = len(facts.time.groups)
     each = facts.time.text(float(np.median(ticks)) / max(1, count))
@@ -35,7 +35,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
         sureness = Sureness.LIKELY
     yield facts.part(
         RULE.name,
-        f"No instruction accounts for {facts.time.with_share(float(ticks.mean()))}: the runtime's "
+        f"No instruction accounts for {facts.time.with_share(average)}: the runtime's "
         "own work between them"
         + ("." if sureness is Sureness.LIKELY else ", and what tracing costs."),
         ticks,

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.refusals import kind_of_refusal, reasons, refusals_of, ways_in
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.rules import (
+from etscope.analysis.explain.rules.graph import (
     cancelling_quantization,
     float_among_quantized,
     layout_conversions,
     lost_fusion,
     needless_copies,
+    rewritten_buffers,
     runtime_constants,
     untaken_types,
 )
@@ -23,7 +24,6 @@ from etscope.analysis.explain.run_graph import (
     Kernel,
     RunGraph,
     at_lines,
-    count,
     function_of,
     operators,
     places,
@@ -33,11 +33,11 @@ from etscope.analysis.findings.time import Member
 from etscope.analysis.graphs.views import tensor_bytes
 from etscope.model.finding import Explanation, Finding, Sureness
 from etscope.model.graph import Node, stem
-from etscope.units import format_bytes
+from etscope.units import count, format_bytes
 
 _OTHERS = (
     lost_fusion, runtime_constants, float_among_quantized, cancelling_quantization,
-    needless_copies, layout_conversions, untaken_types,
+    rewritten_buffers, needless_copies, layout_conversions, untaken_types,
 )  # fmt: skip
 
 

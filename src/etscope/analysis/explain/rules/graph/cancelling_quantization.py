@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
-from etscope.analysis.explain.rules import float_among_quantized
-from etscope.analysis.explain.rules.float_among_quantized import (
+from etscope.analysis.explain.rules.graph import float_among_quantized
+from etscope.analysis.explain.rules.graph.float_among_quantized import (
     MOVING,
     is_dequantize,
     is_quantize,
