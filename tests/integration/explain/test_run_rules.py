@@ -133,6 +133,26 @@ def test_threads_of_large_products(capsys: pytest.CaptureFixture[str], delegated
     assert "threads" not in found or found["threads"]["severity"] == "fact" or cores == 1
 
 
+def test_threads_of_small_products(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for rows in (1, 256):  # 2 kFLOP a layer, and 524
+        folder = tmp_path / str(rows)
+        layers = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(24))).eval()
+        ran = saved(folder, layers, (torch.rand(rows, 32),), "xnnpack", threads=2)
+        found = explained(capsys, ran, "threads")
+        if rows > 1:
+            assert "threads divide" not in str(found)
+            continue
+        one = found["threads"]
+        assert (
+            one["severity"] == "fact"
+            or json.loads((ran / "run.json").read_text())["conditions"]["cores"] == 1
+        )
+        if one["severity"] == "fact":
+            assert "2 threads divide 24 products" in one["sentence"]
+            assert "computes 2.05 kFLOP" in one["explanation"]["evidence"][0]
+            assert one["explanation"]["remedies"][0]["arguments"] == {"threads": 1}
+
+
 def test_a_loop_that_export_writes_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ran = saved(tmp_path, Loop().eval(), (torch.rand(12, 1, 8),), "portable")
     one = explained(capsys, ran, "small-operators")["small-operators"]
