@@ -163,7 +163,11 @@ class Facts:
         found = self.time.finding(rule, severity, sentence, members, *selectors)
         low, high = self._interval([leaf.ticks for _, leaf in members])
         sites = explanation.sites or tuple(self.sites(members))
-        return replace(found, explanation=replace(explanation, low=low, high=high, sites=sites))
+        explained = replace(explanation, low=low, high=high, sites=sites)
+        command = (
+            found.command if len(found.command) > 1 else ()
+        )  # one that picks nothing says nothing
+        return replace(found, command=command, explanation=explained)
 
     def part(
         self,
@@ -185,8 +189,7 @@ class Facts:
             self.profile.method,
             self.time.quantity(self.time.average(ticks)),
             Place("events"),
-            ("inspect",),
-            replace(explanation, low=low, high=high),
+            explanation=replace(explanation, low=low, high=high),
         )
 
     def sites(self, members: Sequence[Member]) -> list[Site]:

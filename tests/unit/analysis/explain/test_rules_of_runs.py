@@ -238,15 +238,6 @@ def test_more_threads_than_cores(tmp_path: Path) -> None:
     assert changes(one) == [("threads", {"threads": 2})]
 
 
-def test_threads_for_operators_of_some_microseconds_are_possible_only(tmp_path: Path) -> None:
-    saved = {"threads": 2, "conditions": conditions()}
-    one = only(facts(tmp_path, "cnn_xnnpack", saved), "threads")
-    assert one.severity is Severity.FACT
-    assert one.explanation is not None
-    assert one.explanation.sureness is Sureness.POSSIBLE
-    assert changes(one) == [("threads", {"threads": 1})]
-
-
 def test_one_thread_for_large_operators(tmp_path: Path) -> None:
     saved = {"threads": 1, "conditions": conditions(cpus="0-3", cores=4)}
     one = only(facts(tmp_path, "bert_rows_xnnpack", saved, runs=5), "threads")
@@ -262,9 +253,10 @@ def test_one_thread_for_large_operators(tmp_path: Path) -> None:
         ("cnn_xnnpack", {"threads": 1, "conditions": conditions(cpus="0", cores=2)}),
         ("cnn_xnnpack", {"threads": 1, "conditions": conditions()}),  # its operators are small
         ("bert_rows_xnnpack", {"threads": 2, "conditions": conditions()}),
+        ("cnn_xnnpack", {"threads": 2, "conditions": conditions()}),
         ("cnn_portable", {"threads": 8, "conditions": conditions()}),
     ],
-    ids=["not known", "one of one", "one for small", "two for large", "portable kernels"],
+    ids=["not known", "one of one", "one for small", "two for large", "two", "portable kernels"],
 )
 def test_threads_that_fit(tmp_path: Path, name: str, saved: Mapping[str, Any] | None) -> None:
     assert none(facts(tmp_path, name, saved, runs=5), "threads")
