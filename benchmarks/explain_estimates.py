@@ -111,7 +111,7 @@ HELD_OUT = [
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was estimated and measured of a case. gain: the share of the time that was saved."""
+    """The estimate and the measurement of a case. gain: the share of the time that was saved."""
 
     case: Case
     is_held_out: bool

@@ -120,7 +120,7 @@ class RunGraph:
         return list(found.values())
 
     def rests(self, members: Iterable[Member]) -> list[Member]:
-        """What is in no event of the delegate calls of which all events are among some leaves."""
+        """The time in no event of delegate calls of which all events are among some leaves."""
         given = {id(leaf) for _, leaf in members}
         numbers = [
             number
