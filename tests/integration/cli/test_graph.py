@@ -259,7 +259,6 @@ def test_a_program_lists_its_instructions(capsys: pytest.CaptureFixture[str]) ->
         ([Path("cnn_portable"), "--partition", "-s", "flops>1"], 2, "cannot be selected by"),
         ([Path("cnn_portable"), "-s", "dtype:f32"], 4, "did you mean dtype:float32?"),
         ([Path("cnn_portable"), "-s", "convo"], 4, "did you mean name:*convo*"),
-        ([Path("cnn_portable"), "-s", "share>5%"], 4, "these have no share"),
         ([Path("cnn_portable"), "-s", "nokey:x"], 2, "unknown key 'nokey'"),
         ([Path("cnn_portable"), "edge", "--sort", "nothing"], 2, "unknown column 'nothing'"),
         ([Path("cnn_portable"), "edge", "--columns", "nothing"], 2, "unknown column 'nothing'"),

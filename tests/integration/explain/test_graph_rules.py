@@ -442,7 +442,10 @@ def test_a_loop_inside_of_a_delegate() -> None:
     assert found.quantity is not None and 0 < (found.quantity.share or 0) <= 1
     assert "A loop of 16 steps, which export wrote out, runs as " in found.sentence
     assert "test_graph_rules.py:" in found.sentence
-    assert {name.partition(" ")[0] for name in names(found)} == {"Slice", "Multiply"}
+    # Of 32 events the 20 with most time are named.
+    assert (
+        {"Multiply"} <= {name.partition(" ")[0] for name in names(found)} <= {"Slice", "Multiply"}
+    )
     assert found.explanation is not None
     assert "`torch.bmm`" in found.explanation.remedies[0].text
 

@@ -16,10 +16,10 @@ def lowered_by(name: str, function: Callable[[Any], Any]) -> Iterator[None]:
     """Let the function make the edge programs of the backend of this name, which may be new."""
     real = lowering.edge_programs
 
-    def edge_programs(programs: Any, backends: Sequence[Chosen], options: Any) -> Any:
+    def edge_programs(programs: Any, backends: Sequence[Chosen], *options: Any) -> Any:
         if [one.name for one in backends] == [name]:
             return function(programs)
-        return real(programs, backends, options)
+        return real(programs, backends, *options)
 
     with (
         mock.patch.dict(BACKENDS, {name: BACKENDS.get(name, Backend())}),  # type: ignore[arg-type]

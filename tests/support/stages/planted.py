@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 
 from etscope.backends import chosen
 from etscope.bridge.lowering import export as lowering
+from etscope.bridge.lowering.edge_passes import EdgePasses
 
 
 class Block(nn.Module):
@@ -66,7 +67,12 @@ def with_wrong_weights(
 ) -> Callable[[Any], Any]:
     """A lowering to XNNPACK whose kernel takes 1.5 times a weight; the record is of the right
     program. applies: tells by a program whether it has the fault."""
-    real = partial(lowering.edge_programs, backends=chosen("xnnpack"), lowering=lowering.Lowering())
+    backends = chosen("xnnpack")
+    parts = [part for one in backends for part in one.partitioners(quantize=False)]
+    passes = EdgePasses((), parts)
+    real = partial(
+        lowering.edge_programs, backends=backends, passes=passes, lowering=lowering.Lowering()
+    )
 
     def lowered(programs: Any) -> Any:
         right = real(programs)
