@@ -177,31 +177,25 @@ def export(
     """Export a model to ExecuTorch, with its ETRecord and expected outputs.
 
     Args:
-        model: a `torch.nn.Module`, which becomes the method "forward" (exported in evaluation
-            mode), an `ExportedProgram`, or a dict of those by method; or a `LanguageModel`, which a
-            transformers model that generates text is without inputs.
+        model: a `torch.nn.Module`, the method "forward" in evaluation mode, an `ExportedProgram`, a
+            dict of those by method, or a `LanguageModel` (transformers' models without inputs).
         inputs: example inputs: a tuple or list of positional ones, a dict by keyword, or a tensor;
             for a dict of programs, these by method. By default those that a program holds.
         backend: a name in `etscope.backends.BACKENDS` or of an entry point `etscope.backends`; or
             several, separated by commas: each takes what those before it left.
         backend_options: options of the backends by name, or by "backend.name".
-        quantize: "int8" or True: weights and activations, by the first quantizer of the backends.
-            "8da4w", "8da8w", for XNNPACK: weights of linear layers in 4 or 8 bits, inputs in 8, by
-            torchao. Outputs are then of the quantised graph; the record has "float/<method>" too.
+        quantize: "int8" or True: weights and activations, by the first quantizer of the backends;
+            "8da4w", "8da8w", for XNNPACK: linear layers of 4 or 8 bits and inputs of 8, by torchao.
+            Outputs are then of the quantised graph; the record has "float/<method>" too.
         quantize_embeddings: bits of embeddings, 4 or 8.
         group_size: columns of a row of weights of 4 bits that share a scale; by default 32.
         dynamic_shapes: as for `torch.export.export`; for a module only.
         strict: trace strictly, so that operators have the model's lines; None: where it works.
-        calibration: inputs that set the ranges of activations, each like `inputs`; by default the
-            example inputs, which is enough to look at speed, not at accuracy.
-        keep_float: selectors of nodes of the exported graph ("module:head", "op:conv2d and
-            file:model.py:34") that stay in float, with those that are quantised as one with them.
+        calibration: inputs that set the ranges of activations; by default `inputs`: enough for speed.
+        keep_float: selectors of nodes ("module:head") to stay in float, with what is one with them.
         taps: selectors of nodes, once quantised, whose values follow the outputs (`record.taps`).
         float_model: the model before torchao's `quantize_`, in any form, for the record.
-        passes: rewrites of the graph before it is lowered, in order: "fuse_sdpa" (attention as
-            products and one softmax, which delegates take), "fold_constants" (what depends on
-            weights only is computed now); or in the lowering: "remove_dead_copies",
-            "remove_transposes", "cancel_qdq", "keep_linear", "reinplace".
+        passes: names of rewrites of the graph, in order, as `etscope export --pass` has them.
 
     Raises `UsageError` for arguments that contradict each other, and for selectors of nodes that
     cannot be quantised or be an output; `MissingDataError` for one in `taps` of no node;

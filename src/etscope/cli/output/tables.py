@@ -257,12 +257,8 @@ class ViewOptions:
         known = self._limits(trace, chosen, scale.source, for_programs=for_programs)
         tables = []
         for profile, limits in zip(chosen, known, strict=True):
-            options: dict[str, Any] = {
-                "sort": sort,
-                "keep": row_filter(self.select, profile, limits),
-                "limit": self.limit,
-                "limits": limits,
-            }
+            options: dict[str, Any] = {"sort": sort, "limit": self.limit, "limits": limits}
+            options["keep"] = row_filter(self.select, profile, limits)
             tables.append(
                 profile_table(profile, scale, **options)
                 if self.by is None

@@ -268,9 +268,7 @@ def _run(
         "weights": None if program is None else table_document(part_by_part(known.files).table),
         "generation": generation_document(trace, methods, found.scale),
         "roofline": roofline_document(trace, methods, found.scale, found.calibration),
-        "timeline": None
-        if trace is None
-        else timeline_document(trace, methods, found.scale, found.backend_files),
+        "timeline": timeline_document(trace, methods, found.scale, found.backend_files),
         "source": lines.document(),  # last: all of the above add lines
     }
 

@@ -32,7 +32,7 @@ _CALLS = ("OPERATOR_CALL", "DELEGATE_CALL")  # names of the runtime that stand a
 
 
 def timeline_document(
-    trace: Trace,
+    trace: Trace | None,
     methods: Sequence[ShownMethod],
     scale: Scale,
     files: Sequence[PlacedFile] = (),
@@ -44,6 +44,8 @@ def timeline_document(
     are compared. Files of backends' tools have tracks below the runs that they are of. None without
     any run.
     """
+    if trace is None:
+        return None
     shown = [_TimelineRun(run, "loading", None, 0, "loading") for run in loading_runs(trace)[:1]]
     for method in methods:
         reasons = few_runs(method.profile)
