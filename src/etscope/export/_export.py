@@ -191,7 +191,7 @@ def export(
         group_size: columns of a row of weights of 4 bits that share a scale; by default 32.
         dynamic_shapes: as for `torch.export.export`; for a module only.
         strict: trace strictly, so that operators have the model's lines; None: where it works.
-        calibration: inputs that set the ranges of activations; by default `inputs`: enough for speed.
+        calibration: inputs that set the ranges of activations; by default `inputs`, as a start.
         keep_float: selectors of nodes ("module:head") to stay in float, with what is one with them.
         taps: selectors of nodes, once quantised, whose values follow the outputs (`record.taps`).
         float_model: the model before torchao's `quantize_`, in any form, for the record.
