@@ -60,3 +60,21 @@ def _gradient_mode_kept() -> Iterator[None]:
     if torch is not None and not torch.is_grad_enabled():
         torch.set_grad_enabled(True)
         pytest.fail("the test left torch.is_grad_enabled() False")
+
+
+# What Dask's nanny sets for its worker in the process that starts it, and leaves there.
+_OF_NANNY = ("MALLOC_TRIM_THRESHOLD_", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+             "PYTHONHASHSEED")  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _environment_kept() -> Iterator[None]:
+    """Take back what the tests of a module left in the environment: processes that later ones start
+    would be other than those of the first."""
+    before = {name: os.environ.get(name) for name in _OF_NANNY}
+    yield
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

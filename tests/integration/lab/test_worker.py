@@ -248,7 +248,7 @@ def _locks(handle: int) -> bool:
 
 def test_what_a_killed_worker_left_at_a_device_ends_first(lab: Lab) -> None:
     given = order(lab)
-    with worker._device_alone(given, child.Stop()) as [handle]:
+    with worker._device_alone(given.store, given.device, child.Stop()) as [handle]:
         path = os.readlink(f"/proc/self/fd/{handle}")
         code = "import time; time.sleep(600)"
         left = subprocess.Popen([sys.executable, "-c", code], pass_fds=(handle,))
@@ -256,7 +256,7 @@ def test_what_a_killed_worker_left_at_a_device_ends_first(lab: Lab) -> None:
     try:
         assert not _locks(other)
         threading.Timer(0.2, left.kill).start()
-        with worker._device_alone(given, child.Stop()):
+        with worker._device_alone(given.store, given.device, child.Stop()):
             assert left.wait(120) == -signal.SIGKILL
             assert not _locks(other)
         assert _locks(other)
