@@ -228,6 +228,7 @@ KINDS: dict[str, frozenset[str]] = {
 }
 
 _LAYER_NORM = "XNNPACK has no layer norm: the time of the kernels and at their borders is measured"
+_REINPLACE = "true: with the pass reinplace the step takes 0.68 of its time (171 to 116 us)"
 
 # Findings that are true of any model, with the reason.
 ALLOWED_ANYWHERE: dict[str, str] = {
@@ -238,4 +239,5 @@ ALLOWED_ANYWHERE: dict[str, str] = {
 # Findings of clean models that are true all the same: by model and rule, with the reason.
 ALLOWED: dict[str, dict[str, str]] = {
     "transformer with layer norm": {"outside-delegates": _LAYER_NORM},
+    "decoder step": {"rewritten-buffers": _REINPLACE},
 }
