@@ -100,6 +100,26 @@ def test_constants_are_folded() -> None:
     torch.testing.assert_close(program.module()(x), model(x))
 
 
+class Prepared(torch.nn.Module):
+    """Multiplies by a parameter that each call lays out anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.linspace(0, 1, 32).view(4, 8))
+
+    def forward(self, x: Any) -> Any:
+        return x @ self.weight.t()
+
+
+def test_parameters_that_need_gradients_are_folded() -> None:
+    model, x = Prepared(), torch.ones(2, 8)
+    done = export(model, x, backend="xnnpack", passes=["fold_constants"])
+    program = done.record.exported_program
+    operators = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert operators == ["aten.matmul.default"]
+    torch.testing.assert_close(program.module()(x), model(x))
+
+
 def test_lines_of_the_model_stay() -> None:
     program = torch.export.export(Attention(), values(*QKV), strict=True)
     after = rewritten({"forward": program}, ["fuse_sdpa"])["forward"]

@@ -107,13 +107,12 @@ def _folded(program: ExportedProgram, nodes: Iterable[Node]) -> int:
     }
     if not program.graph_signature.user_inputs:
         return 0
-    with torch.no_grad():  # what is computed of parameters is a constant
-        known = get_propagated_const_tensor_dict(program, skipped)
-    allowed = set(nodes)
+    allowed, known = set(nodes), get_propagated_const_tensor_dict(program, skipped)
     inputs = get_constant_placeholder_dict(program)
     outputs = {*program.graph.output_node().all_input_nodes}
     values = {
-        node: value
+        # What is computed of a parameter is a constant, and needs no gradient.
+        node: value if node in inputs else value.detach()
         for node, value in known.items()
         # A constant may be no output.
         if node in inputs or (node in allowed and node not in outputs and isinstance(value, Tensor))
