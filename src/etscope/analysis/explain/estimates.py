@@ -162,7 +162,7 @@ class Estimates:
         if function is None:
             raise _NoEstimate(f"a calibration does not tell what {change} changes")
         made = _Change(self._facts)
-        before = _times(self._facts)[1]
+        before = made.before_ns
         after = before + function(made, arguments)
         if not 0 < after < math.inf:
             raise _NoEstimate("the times of the operators are more than that of the method")
@@ -185,11 +185,11 @@ class Estimates:
 def _times(facts: Facts) -> tuple[Mapping[int, float], float]:
     """The times of the leaves by `id`, and of the method, ns, in the faster runs. What tracing adds
     is taken from the time that nothing accounts for, and then from all leaves alike."""
-    if facts.ns(1.0) is None:
+    tick = facts.ns(1.0)
+    if not tick:
         raise _NoEstimate("the clock of the run counts cycles")
     total = facts.profile.total
     fast = total <= np.quantile(total, _QUARTER)
-    tick = facts.ns(1.0) or 1.0
     found = {id(leaf): tick * float(leaf.ticks[fast].mean()) for _, leaf in facts.time.members}
     traced = tick * float(total[fast].mean())
     untraced = min(facts.untraced_ns[0] if facts.untraced_ns else traced, traced)
@@ -213,7 +213,7 @@ class _Change:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._ns = _times(facts)[0]
+        self._ns, self.before_ns = _times(facts)
         self.moved_ns = 0.0  # of operators that moved to XNNPACK, there
 
     @property
