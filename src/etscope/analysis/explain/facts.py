@@ -132,6 +132,16 @@ class Facts:
             found.append(float(np.median(samples)))
         return found[0], found[1]
 
+    @cached_property
+    def tracing_ticks(self) -> float:
+        """The ticks by which tracing makes a run longer, most of it between the events of calls; 0
+        where run.json does not tell."""
+        untraced, tick = self.untraced_ns, self.ns(1.0)
+        if untraced is None or not tick:
+            return 0.0
+        without, traced = untraced
+        return max(0.0, traced - without) / tick
+
     @property
     def threads(self) -> int | None:
         """The threads of the run, where run.json tells."""

@@ -175,10 +175,7 @@ def _around(facts: Facts, members: Sequence[Member]) -> Ticks:
     and without what tracing adds for each."""
     inside = Counter(id(group) for group, leaf in members if leaf.kind == "delegated")
     events = sum(1 for _, leaf in facts.time.members if leaf.kind == "delegated")
-    untraced, tick = facts.untraced_ns, facts.ns(1.0)
-    tracing = 0.0
-    if untraced is not None and tick:
-        tracing = max(0.0, untraced[1] - untraced[0]) / tick / max(1, events)
+    tracing = facts.tracing_ticks / max(1, events)
     found: Ticks = np.zeros(len(facts.profile.runs))
     for group in facts.time.groups:
         mine = inside[id(group)]

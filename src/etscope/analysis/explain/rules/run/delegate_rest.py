@@ -17,7 +17,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
     rests = [member for member in time.members if member[1].kind == "unaccounted"]
     ticks = time.ticks(rests)
     lost = _lost_ticks(facts, rests)
-    if time.share(ticks - lost - _tracing_ticks(facts)) < REST_SHARE:
+    if time.share(ticks - lost - facts.tracing_ticks) < REST_SHARE:
         return
     calls = [group.head for group, _ in rests]
     evidence = [
@@ -57,16 +57,6 @@ def _find(facts: Facts) -> Iterator[Finding]:
         ),
         "kind:unaccounted",
     )
-
-
-def _tracing_ticks(facts: Facts) -> float:
-    """The ticks by which tracing makes a run longer, most of it between the events of calls; 0
-    where run.json does not tell."""
-    untraced, tick = facts.untraced_ns, facts.ns(1.0)
-    if untraced is None or not tick:
-        return 0.0
-    without, traced = untraced
-    return max(0.0, traced - without) / tick
 
 
 def _lost_ticks(facts: Facts, rests: list[Member]) -> float:
