@@ -8,8 +8,8 @@ from, so an edited recipe is never answered by an old file.
 Small ones are in git, packed (see ``tests/support/corpus.py``): they are unpacked, not built.
 
 This module imports nothing but the standard library: each build runs in a process of its own
-(see ``tests/support/artifact_recipes/__main__.py``), so a test that finds everything cached does not pay
-for ``import torch``, and a crash of the runtime does not end the test run.
+(see ``tests/support/artifact_recipes/__main__.py``), so a test that finds everything cached does
+not pay for ``import torch``, and a crash of the runtime does not end the test run.
 
 From a shell::
 
@@ -189,7 +189,7 @@ def is_packed(name: str) -> bool:
 
 
 def _unpacked(name: str) -> Path | None:
-    """The finished folder, from the archive that git has; None if that has none of these sources."""
+    """The finished folder, from the archive in git; None if git has none of these sources."""
     sources = source_hash(RECIPES[name])
     entry = corpus.packed(name, sources, versions())
     if entry is None:

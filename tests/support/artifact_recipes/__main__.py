@@ -2,8 +2,8 @@
 
 Every line of standard input is a JSON list ``[module, name, folder]``, every line of output the
 exit code of the process that ran that recipe: the function of that name, or `make`, which takes
-the name, of a module that has many artefacts of one kind. Importing torch and executorch takes seven
-seconds, so it happens once, here; each recipe then runs in a fork of its own.
+the name, of a module that has many artefacts of one kind. Importing torch and executorch takes
+seven seconds, so it happens once, here; each recipe then runs in a fork of its own.
 """
 
 from __future__ import annotations
