@@ -7,8 +7,8 @@ Of a checkout that may be thrown away (`git worktree add`), as it is written to:
     python scripts/mutants.py probe mutants.json --root CHECKOUT    # then run all tests there
     python scripts/mutants.py run mutants.json --root CHECKOUT --results results.json
 
-`make` draws modules at random and one place in each: another comparison, a dropped operand, exchanged
-arguments or branches, `and` for `or`. `probe` notes which tests come by these places, in the folder
+`make` draws modules at random and one place in each: another comparison, a dropped operand,
+exchanged arguments or branches, `and` for `or`. `probe` notes which tests come by these places, in the folder
 $MUTANT_HITS. `run` takes the probes away, tries each mutant on those tests, and stops at the first
 that fails.
 """

@@ -1,4 +1,4 @@
-"""The recorded runs in git are of the sources that they say, small, and hold no path of a machine."""
+"""The recorded runs in git are of today's recipes, small, and without paths of a machine."""
 
 from __future__ import annotations
 
