@@ -8,9 +8,9 @@ Of a checkout that may be thrown away (`git worktree add`), as it is written to:
     python scripts/mutants.py run mutants.json --root CHECKOUT --results results.json
 
 `make` draws modules at random and one place in each: another comparison, a dropped operand,
-exchanged arguments or branches, `and` for `or`. `probe` notes which tests come by these places, in the folder
-$MUTANT_HITS. `run` takes the probes away, tries each mutant on those tests, and stops at the first
-that fails.
+exchanged arguments or branches, `and` for `or`. `probe` notes which tests come by these places, in
+the folder $MUTANT_HITS. `run` takes the probes away, tries each mutant on those tests, and stops at
+the first that fails.
 """
 
 from __future__ import annotations

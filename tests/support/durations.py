@@ -25,8 +25,8 @@ LEAST = 1.0  # seconds of a file that has a row
 HEAD = """\
 # Durations
 
-Seconds of the tests of each file in `make test-all` (two workers on 2 cores: half of the sum is what
-one waits), and what they went into: exports in the test's process, making or unpacking artefacts,
+Seconds of the tests of each file in `make test-all` (two workers on 2 cores: one waits for half of
+the sum), and what they went into: exports in the test's process, making or unpacking artefacts,
 waiting for processes; all of the browser and docs tests. `make durations` after `make test-all`
 writes this page anew. A file has {share:.0f} s; those that may have more are in
 `tests/contract/test_durations.py`.
