@@ -20,6 +20,7 @@ from etscope.etdb.commands.registry import COMMANDS
 from etscope.etdb.ui.complete import Completer
 from tests.support.artifacts import artifacts
 from tests.support.etdb.sessions import refused, said, session
+from tests.support.fuzz import fuzzed
 
 T = TypeVar("T")
 
@@ -133,12 +134,13 @@ delegate:*|(|op:[|not op:add|* if $ > 0|* if ((|live nothing.npz|by p90|10 by x|
 
 
 @pytest.mark.parametrize("name", ["cnn_xnnpack", "while_loop"])
-def test_lines_at_random_never_end_a_session(name: str) -> None:
-    rng = random.Random(6)
+@fuzzed(200, nightly=5000)
+def test_lines_at_random_never_end_a_session(name: str, seed: int, count: int) -> None:
+    rng = random.Random(seed)
     one = session(name)
     completer = Completer(one.debugger)
     commands = [c for c in COMMANDS if c not in ("quit", "source", "target", "file", "core", "gap")]
-    for _ in range(400):
+    for _ in range(count):
         if one.debugger.stop is None or rng.random() < 0.1:
             one.execute("start")
         word = rng.choice(commands)

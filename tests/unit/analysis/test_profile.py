@@ -38,7 +38,7 @@ NAMES = (
     "batched_linear",
     "llama_xnnpack",
 )
-BERT = pytest.param("bert_base_xnnpack", marks=pytest.mark.slow)
+BERT = pytest.param("bert_base_xnnpack", marks=pytest.mark.nightly)
 
 
 def open_trace(name: str, *, program: bool = False) -> Trace:

@@ -422,7 +422,7 @@ def test_no_file(tmp_path: Path) -> None:
 # -- which format
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_identify_artefacts() -> None:
     found = artifacts("bundled")
     assert found.etrecord is not None
