@@ -164,7 +164,6 @@ def test_of_parts_of_one_name_the_program_tells(name: str) -> None:
     """Lowering sorts the parts of an operator anew, those of `softmax(x) @ v` for one."""
     program = read_pte(artifacts(name).pte)
     found = edge_of(name, program)
-    assert found.symbols is not None
     records = instructions(program, "forward", delegate_outputs=found.symbols.num_outputs).records
     told = 0
     for kernel in (one for one in records if one.kind == "kernel"):
