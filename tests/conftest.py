@@ -45,6 +45,15 @@ with suppress(ImportError, AttributeError):
     assert callable(providers._get_local_constants)
     providers._get_local_constants = lambda: _none
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Note what the seconds of tests go into, where somebody will read it."""
+    if config.getoption("xmlpath"):
+        from tests.support.costs import Costs
+
+        config.pluginmanager.register(Costs())
+
+
 _FOLDERS = {"unit", "integration", "e2e", "attacks", "parity", "contract"}
 
 

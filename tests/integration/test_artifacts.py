@@ -239,9 +239,9 @@ def test_a_build_of_older_sources_is_not_taken_and_pruned(
 ) -> None:
     builds: list[str] = []
     _fake_build(monkeypatch, tmp_path, builds)
-    monkeypatch.setattr(module, "_source_hash", lambda _: "old")
+    monkeypatch.setattr(module, "source_hash", lambda _: "old")
     old = module._found_or_built("cond")
-    monkeypatch.setattr(module, "_source_hash", lambda _: "new")
+    monkeypatch.setattr(module, "source_hash", lambda _: "new")
     new = module._found_or_built("cond")
     assert old != new and builds == ["cond", "cond"]
     assert module.prune() == [old]

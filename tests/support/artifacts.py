@@ -5,16 +5,18 @@ ETDump and so on. What is made once stays in a cache folder (``$ETSCOPE_ARTIFACT
 ``.artifacts`` in the repository), in a folder whose name holds a hash of the sources it came
 from, so an edited recipe is never answered by an old file.
 
+Small ones are in git, packed (see ``tests/support/corpus.py``): they are unpacked, not built.
+
 This module imports nothing but the standard library: each build runs in a process of its own
-(see ``tests/artifact_recipes/__main__.py``), so a test that finds everything cached does not pay
-for ``import torch``, and a crash of the runtime does not end the test run.
+(see ``tests/support/artifact_recipes/__main__.py``), so a test that finds everything cached does
+not pay for ``import torch``, and a crash of the runtime does not end the test run.
 
 From a shell::
 
-    python tests/support/artifacts.py cnn_portable two_methods   # build what is missing
-    python tests/support/artifacts.py --all                      # everything, also the slow ones
-    python tests/support/artifacts.py --list                     # what there is, and what is cached
-    python tests/support/artifacts.py --prune                    # drop what older sources made
+    python -m tests.support.artifacts cnn_portable two_methods   # build what is missing
+    python -m tests.support.artifacts --all                      # everything, also the slow ones
+    python -m tests.support.artifacts --list                     # what there is, and what is cached
+    python -m tests.support.artifacts --prune                    # drop what older sources made
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from tests.support import corpus
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -175,8 +179,29 @@ def _found_or_built(name: str) -> Path:
     folder = _cached(name)
     if folder is None:
         with _locked(name):
-            folder = _cached(name) or _build(name)
+            folder = _cached(name) or _unpacked(name) or _build(name)
     return folder
+
+
+def is_packed(name: str) -> bool:
+    """Whether git holds the artefact, of these sources and of the versions installed here."""
+    return corpus.packed(name, source_hash(RECIPES[name]), versions()) is not None
+
+
+def _unpacked(name: str) -> Path | None:
+    """The finished folder, from the archive in git; None if git has none of these sources."""
+    sources = source_hash(RECIPES[name])
+    entry = corpus.packed(name, sources, versions())
+    if entry is None:
+        return None
+    folder = Path(tempfile.mkdtemp(prefix=f"building-{name}-", dir=cache_folder()))
+    corpus.unpack(name, folder)
+    return _finished(folder, cache_folder() / f"{name}-{entry['versions']}-{sources}")
+
+
+def _finished(folder: Path, final: Path) -> Path:
+    folder.chmod(0o755)
+    return folder.rename(final)
 
 
 def cache_folder() -> Path:
@@ -208,15 +233,16 @@ def _artifact(name: str, folder: Path) -> Artifact:
 
 def _cached(name: str) -> Path | None:
     """The finished folder. Without torch, one that another environment has built will do."""
-    versions = _versions()
-    if versions is not None:
-        folder = cache_folder() / f"{name}-{versions}-{_source_hash(RECIPES[name])}"
+    installed = versions()
+    if installed is not None:
+        folder = cache_folder() / f"{name}-{installed}-{source_hash(RECIPES[name])}"
         return folder if folder.is_dir() else None
-    found = sorted(cache_folder().glob(f"{name}-*-{_source_hash(RECIPES[name])}"))
+    found = sorted(cache_folder().glob(f"{name}-*-{source_hash(RECIPES[name])}"))
     return found[-1] if found else None
 
 
-def _versions() -> str | None:
+def versions() -> str | None:
+    """The versions that artefacts depend on; None where torch or ExecuTorch is not installed."""
     try:
         return f"et{metadata.version('executorch')}-torch{metadata.version('torch')}"
     except metadata.PackageNotFoundError:
@@ -224,7 +250,7 @@ def _versions() -> str | None:
 
 
 @functools.cache
-def _source_hash(module: str) -> str:
+def source_hash(module: str) -> str:
     """A hash of a recipe module, all it imports from ``tests``, and their C++."""
     digest = hashlib.sha256()
     for path in sorted(_sources(f"tests.support.artifact_recipes.{module}", set())):
@@ -258,21 +284,20 @@ def _locked(name: str) -> Iterator[None]:
 
 def _build(name: str) -> Path:
     """Run the recipe in a child, in a temporary folder that is renamed when it is whole."""
-    versions = _versions()
-    if versions is None:
+    installed = versions()
+    if installed is None:
         raise ArtifactUnavailable(f"{name} is not cached, and torch or executorch is not installed")
     folder = Path(tempfile.mkdtemp(prefix=f"building-{name}-", dir=cache_folder()))
     started = time.perf_counter()
     try:
         _run_recipe(name, folder)
         _note_seconds(folder / "meta.json", time.perf_counter() - started)
-        final = cache_folder() / f"{name}-{versions}-{_source_hash(RECIPES[name])}"
-        folder.chmod(0o755)
-        folder.rename(final)
+        return _finished(
+            folder, cache_folder() / f"{name}-{installed}-{source_hash(RECIPES[name])}"
+        )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return final
 
 
 def _run_recipe(name: str, folder: Path) -> None:

@@ -17,7 +17,6 @@ SCRIPT = Path(__file__).resolve().parents[2] / "hatch_build.py"
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, with a web/ and a page of its own."""
     spec = importlib.util.spec_from_file_location("hatch_build", SCRIPT)
-    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     web = tmp_path / "web"

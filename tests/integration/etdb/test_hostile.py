@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-import subprocess
-import sys
 import zipfile
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ import pytest
 from etscope.etdb import Session
 from etscope.etdb.commands.registry import COMMANDS
 from etscope.etdb.ui.complete import Completer
+from tests.integration.etdb.test_main import etdb
 from tests.support.artifacts import artifacts
 from tests.support.etdb.sessions import refused, said, session
 from tests.support.fuzz import fuzzed
@@ -67,8 +66,7 @@ def test_names_from_files_cannot_change_a_terminal(tmp_path: Path) -> None:
 
 def test_the_command_shows_errors_with_escapes(tmp_path: Path) -> None:
     record = hostile_record(tmp_path / "evil.etrecord")
-    command = [sys.executable, "-m", "etscope.etdb", str(record), "--batch", "-ex", "list no.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = etdb(record, "--batch", "-ex", "list no.py")
     assert done.returncode == 2
     assert r"files are: cnn\x1b[31m" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr

@@ -1,8 +1,9 @@
 """Makes artefacts on demand: ``python -m tests.support.artifact_recipes``.
 
 Every line of standard input is a JSON list ``[module, name, folder]``, every line of output the
-exit code of the process that ran that recipe. Importing torch and executorch takes seven
-seconds, so it happens once, here; each recipe then runs in a fork of its own.
+exit code of the process that ran that recipe: the function of that name, or `make`, which takes
+the name, of a module that has many artefacts of one kind. Importing torch and executorch takes
+seven seconds, so it happens once, here; each recipe then runs in a fork of its own.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def make(module: str, name: str, folder: str) -> None:
         os.dup2(log.fileno(), 2)
     bench = Workbench(Path(folder))
     try:
-        recipe = getattr(importlib.import_module(f"tests.support.artifact_recipes.{module}"), name)
-        recipe(bench)
+        recipes = importlib.import_module(f"tests.support.artifact_recipes.{module}")
+        recipes.make(bench, name) if hasattr(recipes, "make") else getattr(recipes, name)(bench)
     except ArtifactUnavailable as reason:
         print(reason, flush=True)
         sys.exit(UNAVAILABLE_EXIT)

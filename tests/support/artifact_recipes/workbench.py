@@ -145,7 +145,8 @@ class Workbench:
 
     def finish(self) -> None:
         """Write ``meta.json``, the last file of every artefact."""
-        events = events_per_run((self.folder / "etdump.etdp").read_bytes())
+        dump = self.folder / "etdump.etdp"
+        events = events_per_run(dump.read_bytes()) if dump.exists() else []
         facts = {
             "torch": torch.__version__,
             "executorch": executorch.version.__version__,

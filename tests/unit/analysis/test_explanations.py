@@ -114,7 +114,6 @@ def test_a_kind_is_told(name: str) -> None:
     if name == "a channel copied":
         device[:, 4] = wide[:, 9]
     found = explained(wide, device.astype(np.float32))
-    assert found is not None
     assert (found.kind, found.fits) == (kind, True), str(found)
     assert words in found.text
     assert not found.alternatives, str(found)
@@ -158,7 +157,6 @@ def test_two_explanations_that_fit_are_both_named() -> None:
     half = value(4, 6, 8)
     wide = np.concatenate([half, -half[::-1]])
     found = explained(wide, -wide.astype(np.float32))
-    assert found is not None
     texts = {found.text, *(one.text for one in found.alternatives)}
     assert texts == {"with the sign turned", "reversed in dimension 0"}
     assert "with the sign turned, or reversed" in str(found)

@@ -118,7 +118,6 @@ def test_an_empty_dump() -> None:
 
 def test_a_record_of_executorch() -> None:
     files = artifacts("cnn_xnnpack")
-    assert files.etrecord is not None
 
     report = file_info(files.etrecord)
 
@@ -143,7 +142,6 @@ def test_a_record_of_executorch() -> None:
 def test_a_delegate_without_identifiers_is_not_called_unexplained() -> None:
     # XNNPACK gives none: the program's data say which operator each of its events is of.
     section = file_info(artifacts("cnn_xnnpack").etrecord).section("delegates")
-    assert section is not None
     (column,) = (found for found in section.table.columns if found.name == "identifiers")
     assert section.table.values["identifiers"] == [0]
     assert column.label == "delegate debug identifiers"

@@ -86,7 +86,6 @@ def test_numbers_and_links_are_those_of_the_tables(name: str) -> None:
     assert timed
     for profile, one in timed:
         total = float(MS(profile.total).mean())
-        assert one.quantity is not None
         assert 0 <= one.quantity.value <= total * (1 + 1e-9)
         assert one.quantity.share == pytest.approx(one.quantity.value / total)
         if one.place is not None and one.place.select is not None:
@@ -117,7 +116,6 @@ def test_memory_is_that_of_the_plan(name: str) -> None:
             if one.kind == "memory"
             else [value.nbytes for value in plan.values]
         )
-        assert one.quantity is not None
         assert one.quantity.value in sizes
         assert format_bytes(one.quantity.value) in one.sentence
 
@@ -160,8 +158,6 @@ def test_repeated_blocks_count_as_one_layer() -> None:
         return dataclasses.replace(row, ticks=row.ticks * 1000) if is_up else row
 
     one = TimeFindings(changed(profile, slow), MS).slowest_module()
-    assert one is not None
-    assert one.place is not None
     assert one.place.select == "module:blocks.*.mlp.up"
     assert "blocks.*.mlp.up (3 modules, Linear): " in one.sentence
 
@@ -228,7 +224,6 @@ def test_one_event_of_a_coarse_clock_is_one(events: int) -> None:
 
     found = TimeFindings(profile, MS).delegate_rest()
 
-    assert found is not None
     expected = "its one event" if events == 1 else "each of 2 events"
     assert f"so that {expected} can be up to 1 us too short" in found.sentence
 
@@ -278,7 +273,6 @@ def test_the_layer_with_most_weights_is_that_of_the_table() -> None:
     for _, module, _, _, size, _ in rows:
         family = re.sub(r"(^|\.)\d+(?=\.)", r"\1*", str(module or ""), count=1)
         sums[family] = sums.get(family, 0) + int(size or 0)
-    assert one.quantity is not None
     assert one.quantity.value == max(sums.values())
     assert f"of {format_bytes(sum(sums.values()))}." in one.sentence
     without = findings_of_program("forward", Known(program))
@@ -308,8 +302,6 @@ def test_one_run_that_makes_an_average_is_told_with_its_median() -> None:
     profile = dataclasses.replace(profile, total=even_totals)  # no run is slow as a whole
     spoilt = changed(profile, lambda r: dataclasses.replace(r, ticks=ticks) if r is row else r)
     one = TimeFindings(spoilt, MS).outlier()
-    assert one is not None
-    assert one.place is not None
     assert one.place.instruction == row.instruction_id
     assert f"in run {int(profile.runs[len(ticks) // 2])}" in one.sentence
     even = changed(
@@ -334,7 +326,6 @@ def test_a_rest_of_events_in_whole_microseconds_says_what_rounding_explains() ->
         ),
     )
     one = TimeFindings(big, MS).delegate_rest()
-    assert one is not None
     assert "whole microseconds" in one.sentence
     portable = TimeFindings(open_trace("cnn_portable").profiles()[0], MS)
     assert portable.delegate_rest() is None
@@ -345,7 +336,6 @@ def test_layout_changes_are_those_of_nodes_that_compute_nothing() -> None:
     for name in NAMES:
         for _, one in found_of(open_trace(name)):
             if one.kind == "layout-changes":
-                assert one.place is not None
                 assert "conv" not in str(one.place.select)
                 return
     pytest.fail("no artefact changes layouts")
@@ -409,7 +399,6 @@ def test_the_module_of_the_roll_up_is_told_where_no_selector_picks_it() -> None:
     (profile,) = open_trace("cnn_portable").profiles()
     path = next(one.path for one in module_times(profile) if one.depth == 1)
     one = TimeFindings(profile, MS)._module_of_roll_up(path, "Sequential")
-    assert one.quantity is not None
     total = next(m.total for m in module_times(profile) if m.path == path)
     assert one.quantity.value == pytest.approx(float(MS(total)))
 
@@ -421,7 +410,6 @@ def test_a_reference_inside_delegates_is_said_with_the_way_to_see_it() -> None:
         return Coverage(pairs=1, outputs=(), nodes=tuple(nodes), paired_nodes=1)
 
     hidden = coverage(299, 0).hidden
-    assert hidden is not None
     assert "299 of 300 reference nodes lie inside delegates" in hidden
     assert "etscope export --tap" in hidden
     assert coverage(3, 9).hidden is None

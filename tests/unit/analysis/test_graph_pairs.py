@@ -26,7 +26,6 @@ def side(name: str, *, with_record: bool, data: bytes | None = None) -> Side:
     made = artifacts(name)
     record = None
     if with_record:
-        assert made.etrecord is not None
         record = read_etrecord(made.etrecord)
     return Side(name, read_pte(made.pte if data is None else data), record)
 

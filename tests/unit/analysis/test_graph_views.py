@@ -36,7 +36,6 @@ NAMES = [
 def trace_of(name: str) -> Trace:
     made = artifacts(name)
     dump: Path = made.etdump_timing or made.etdump
-    assert made.etrecord is not None
     return Trace(read_etdump(dump), read_etrecord(made.etrecord), program=read_pte(made.pte))
 
 
@@ -56,7 +55,6 @@ def test_each_instruction_stands_at_its_node_of_the_executed_graph(name: str) ->
     views = [v for v in graph_views(trace=trace_of(name)) if v.key.startswith("executed/")]
     assert views
     for view in views:
-        assert view.profile is not None
         for each in view.profile.rows:
             if each.depth:
                 continue
@@ -67,14 +65,12 @@ def test_each_instruction_stands_at_its_node_of_the_executed_graph(name: str) ->
             )
             assert view.times[place.key].ticks.tolist() == each.ticks.tolist()
         expected = view.profile.total - view.profile.unaccounted
-        assert view.accounted is not None
         assert view.accounted.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_boxes_add_up_to_what_instructions_took(name: str) -> None:
     for view in graph_views(trace=trace_of(name)):
-        assert view.accounted is not None
         own = own_times(view, "avg")
         assert min(own.values()) >= 0
         assert sum(own.values()) == pytest.approx(float(view.accounted.mean()))
@@ -109,7 +105,6 @@ def test_delegates_open_to_the_operators_inside_and_add_up() -> None:
         assert inside
         assert all(time.inside for time in inside)
         rest = view.rest(call.key)
-        assert rest is not None
         together = rest + np.sum([time.ticks for time in inside], axis=0)
         assert together.tolist() == view.times[call.key].ticks.tolist()
         assert {node.backend for node in view.below[call.key]} == {"XnnpackBackend"}
@@ -178,7 +173,6 @@ def test_memory_is_of_the_tensors_given_and_of_the_plan() -> None:
 
 def test_graphs_without_a_dump_and_of_a_program_alone() -> None:
     made = artifacts("two_methods")
-    assert made.etrecord is not None
     record = read_etrecord(made.etrecord)
     keys = view_keys(record)
     assert set(keys) == {"edge/encode", "edge/decode"}  # upstream writes them in any order

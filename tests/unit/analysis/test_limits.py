@@ -54,7 +54,6 @@ def work(flops: float, moved: float, dtype: str = "float32") -> Work:
 
 def opened(name: str) -> tuple[Trace, MethodProfile]:
     files = artifacts(name)
-    assert files.etrecord is not None
     trace = Trace(
         read_etdump(files.etdump), read_etrecord(files.etrecord), program=read_pte(files.pte)
     )
@@ -68,7 +67,6 @@ def opened(name: str) -> tuple[Trace, MethodProfile]:
 def test_a_row_of_much_arithmetic_is_bound_by_compute() -> None:
     one = row(20_000)  # 1e6 FLOPs at 100 GFLOP/s are 10 us, 50,000 bytes at 50 GB/s are 1 us
     found = limits_of([(one, work(1e6, 50_000))]).of([one])
-    assert found is not None
     assert (found.compute_ns, found.memory_ns, found.overhead_ns) == pytest.approx((1e4, 1e3, 200))
     assert (found.share, found.bound, found.level) == (pytest.approx(0.5), COMPUTE, "L1")
     assert found.flop_per_s == pytest.approx(5e10) and found.bytes_per_s == pytest.approx(2.5e9)
@@ -100,7 +98,6 @@ def test_a_type_without_a_peak_has_neither_share_nor_bound() -> None:
     one = row(100_000)  # half-precision products were not measured
     for dtype in ("float16", "bfloat16"):
         found = limits_of([(one, work(1e6, 64, dtype))]).of([one])
-        assert found is not None
         assert (found.share, found.bound) == (None, None)
         assert found.flop_per_s == pytest.approx(1e10)
 
@@ -110,7 +107,6 @@ def test_the_working_set_of_a_call_chooses_the_bandwidth() -> None:
     moved = float(128 << 20)
     limits = limits_of([(large, work(1e3, moved)), (small, work(1e3, moved))])
     whole, parts = limits.of([large]), limits.of([small])
-    assert whole is not None and parts is not None
     assert whole.memory_ns == pytest.approx(moved / 10)  # 10 GB/s
     assert parts.memory_ns == pytest.approx(moved / 50)  # each call of 64 KiB fits the cache
     assert (whole.level, parts.level) == ("memory", "L1")
@@ -166,7 +162,6 @@ def test_unknown_work_has_neither_share_nor_bound() -> None:
     known = work(100, 400)
     limits = limits_of([(one, unknown_work("my.op")), (partly, replace(known, unknown=("x.y",)))])
     nothing, some = limits.of([one]), limits.of([partly])
-    assert nothing is not None and some is not None
     assert (nothing.flop_per_s, nothing.share, nothing.bound) == (None, None, None)
     assert (some.flop_per_s, some.share, some.bound) == (pytest.approx(1e8), None, None)
     assert limits.of([row(5)]) is None
@@ -180,7 +175,6 @@ def test_the_largest_sizes_have_no_limits() -> None:
 def test_a_row_that_the_clock_did_not_see_has_no_share() -> None:
     one = row(0)
     found = limits_of([(one, work(1e6, 40))]).of([one])
-    assert found is not None
     assert (found.share, found.flop_per_s, found.bound) == (None, None, COMPUTE)
 
 
@@ -210,7 +204,6 @@ def test_without_a_calibration_there_are_rates_alone() -> None:
     one = row(20_000)
     limits = replace(limits_of([(one, work(1e6, 64))]), calibration=None)
     found = limits.of([one])
-    assert found is not None
     assert found.flop_per_s == pytest.approx(5e10)
     assert (found.share, found.bound, found.level, found.compute_ns) == (None,) * 4
     assert "etscope calibrate" in " ".join(calibration_notes(limits))
@@ -254,7 +247,6 @@ def test_notes_say_whose_peaks_they_are_and_what_speaks_against_them() -> None:
 def test_each_row_of_a_run_has_the_share_of_its_work(name: str, types: set[str]) -> None:
     trace, profile = opened(name)
     limits = profile_limits(trace, profile, calibration=calibration())
-    assert limits is not None
     checked, seen = 0, set()
     for one in profile.rows:
         done, found = limits.work.of([one]), limits.of([one])
@@ -276,7 +268,6 @@ def test_each_row_of_a_run_has_the_share_of_its_work(name: str, types: set[str])
 
 def test_a_quantised_program_computes_in_int8_with_and_without_the_program() -> None:
     files = artifacts("cnn_xnnpack_int8")
-    assert files.etrecord is not None
     parts = {}
     for given in ("record", "program"):
         trace = Trace(
@@ -286,7 +277,6 @@ def test_a_quantised_program_computes_in_int8_with_and_without_the_program() -> 
         )
         (profile,) = trace.profiles()
         limits = profile_limits(trace, profile)
-        assert limits is not None
         parts[given] = dict(limits.work.total.dtypes)
     for types in parts.values():
         assert types["int8"] > 10 * types["float32"]

@@ -91,7 +91,6 @@ def test_the_peak_is_never_below_what_is_resident() -> None:
     section = measured_report(
         saved(replace(MEMORY, phases=(*MEMORY.phases[:-1], late))), {"file": "run"}
     ).section("memory_phases")
-    assert section is not None
     assert section.table.values["peak_rss"][-1] == 113 * MB
 
 
@@ -177,7 +176,6 @@ def test_words_name_what_is_large() -> None:
 
 def test_a_run_json_has_it_all_but_instructions_that_took_nothing() -> None:
     read = measured_memory(MEMORY.to_json())
-    assert read is not None
     assert (read.phases, read.delegates) == (MEMORY.phases, MEMORY.delegates)
     assert read.instructions == INSTRUCTIONS[1:3]
     assert measured_memory(None) is None

@@ -311,7 +311,6 @@ def test_arguments_name_the_weights_and_the_parts_of_lists() -> None:
 
     section = node_info(found, find_node(found, "cat")).section("arguments")
 
-    assert section is not None
     assert list(section.table.rows()) == [
         ("tensors", "[x, weight]", "float32[1, 3, 16, 16], float32[1, 8]",
          "placeholder, placeholder", "stem.conv.weight"),
@@ -332,7 +331,6 @@ def test_options_that_are_not_text_are_shown_as_bytes_and_cut() -> None:
 def test_sub_graphs_are_listed() -> None:
     found = linked(branching())
     section = node_info(found, find_node(found, "cond")).section("subgraphs")
-    assert section is not None
     assert section.table.values["graph"] == ["submodule_0", "submodule_1"]
 
 

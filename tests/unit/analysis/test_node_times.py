@@ -89,7 +89,6 @@ def test_a_time_that_finds_no_free_node_is_not_lost() -> None:
 def test_a_delegate_call_has_its_time_and_its_nodes_theirs_inside() -> None:
     found = linked(lowered(), {0: 1, 1: [2, 2]}, delegates={1: "SomeBackend"})
     inner = found.graph.by_name["delegate"].delegate.graph  # type: ignore[union-attr]
-    assert inner is not None
 
     times = node_times(
         found,
@@ -148,7 +147,6 @@ def test_what_stands_at_nodes_is_what_their_instructions_took(
     program = read_pte(files.pte) if with_program else None
     trace = Trace(read_etdump(files.etdump), read_etrecord(files.etrecord), program=program)
     profiles = trace.profiles()
-    assert trace.record is not None
     for graph_name in trace.record.graph_names:
         found = linked_graph(trace.record, graph_name, trace.run_nodes)
         (mine,) = [p for p in profiles if p.method == found.method]

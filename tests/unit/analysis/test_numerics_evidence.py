@@ -73,7 +73,6 @@ def test_a_part_that_is_off(
     index: tuple[int, ...],
 ) -> None:
     found = added(fault, quantized=quantized, samples=256).wrong
-    assert found is not None
     assert (found.test, found.axis, found.index) == (test, axis, index)
     assert found.log_p < math.log(1e-4) and found.excess > 1
     assert f"over 256 samples the {test} of {found.where}" in str(found)
@@ -105,7 +104,6 @@ def test_the_number_of_missing_samples_is_enough() -> None:
 
 def test_what_is_told_is_told() -> None:
     told = added(quantized=True).told
-    assert told is not None
     fault = changed((EVERY, 4), lambda x: x + told)
     found = [added(fault, quantized=True, seed=seed).wrong is not None for seed in range(1, 21)]
     assert sum(found) >= 16

@@ -87,7 +87,6 @@ def test_a_part_beyond_its_tolerance_is_not_told_to_be_fine(part: Any) -> None:
 def test_equal_integers_are_fine_and_others_are_looked_at() -> None:
     codes = np.arange(100, dtype=np.int64).reshape(4, 25)
     found = screened(SQNR, codes, codes.copy(), Rules())
-    assert found is not None
     assert (found.error, found.limit, found.excess, found.share) == (math.inf, math.inf, 0.0, 0.0)
     assert screened(SQNR, codes, codes + 1, Rules()) is None
     assert screened(SQNR, codes > 3, codes > 3, Rules()) is not None

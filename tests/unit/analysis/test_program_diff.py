@@ -50,7 +50,6 @@ def side(name: str, *, with_record: bool = False) -> Side:
     made = artifacts(name)
     record = None
     if with_record:
-        assert made.etrecord is not None
         record = read_etrecord(made.etrecord)
     return Side(f"{name}.pte", read_pte(made.pte), record)
 
@@ -117,7 +116,6 @@ def test_everything_of_both_sides_is_in_the_comparison_once(
             for index in range(len(method.delegates))
         ]
     sizes = program_diff_report(found).section("size")
-    assert sizes is not None
     file, *owners = sizes.table.values["change"]
     assert file == sum(owners) == found.after.size - found.before.size
     assert found.differs and not found.identical
@@ -150,7 +148,6 @@ def test_one_number_of_one_weight(model: str) -> None:
     found = diff(model, f"{model}_finetuned", with_records=True)
     (change,) = changed(found)
     assert change.status == "changed" and change.shown.place == "head.fc.weight"
-    assert change.before is not None and change.before.elements is not None
     norm = float(np.linalg.norm(change.before.elements.astype(np.float64)))
     assert (change.differing, change.largest) == (1, 0.25)
     assert change.relative == pytest.approx(0.25 / norm, rel=1e-5)
@@ -219,7 +216,6 @@ def test_weights_with_their_elements_in_another_order() -> None:
         for one in side("cnn_portable", with_record=True).weights
         if one.name == "stem.conv.weight"
     )
-    assert weight.elements is not None
     turned = np.ascontiguousarray(weight.elements.reshape(8, 3, 3, 3).transpose(0, 2, 3, 1))
     after = edited("cnn_portable", {weight.tensor.span.offset: turned.tobytes()})
     method = after.program.method("forward")
@@ -282,7 +278,6 @@ def test_options_of_a_delegate() -> None:
     assert change.status == "changed"
     assert change.options == ({}, {"level": "fast", "raw": "0xff01"})
     section = program_diff_report(found).section("delegates")
-    assert section is not None
     assert section.table.values["options"] == [["level: none → fast", "raw: none → 0xff01"]]
 
 
@@ -290,7 +285,6 @@ def test_planned_memory_and_the_tensors_behind_it() -> None:
     found = diff("cnn_portable", "cnn_xnnpack", with_records=True)
     report = program_diff_report(found)
     memory, tensors = report.section("memory"), report.section("memory_tensors")
-    assert memory is not None and tensors is not None
     planned = [one.plans["forward"].planned_bytes for one in found.sides]
     assert (sum(memory.table.values["before"]), sum(memory.table.values["after"])) == tuple(planned)
     assert all(
@@ -476,8 +470,6 @@ def test_quantised_weights_are_compared_with_the_floats(with_records: bool, back
     for change in quantised:
         sides = [one for one in (change.before, change.after) if one is not None]
         exact, rounded = sorted(sides, key=lambda one: not one.is_float)
-        assert exact.elements is not None
-        assert change.sqnr is not None
         if rounded.tensor.dtype != "int8":
             assert change.sqnr > 80  # a bias of 32 bits
             continue
@@ -497,7 +489,6 @@ def test_each_channel_has_its_scale(axis: int) -> None:
     shape = weight.tensor.shape
     scales = tuple(0.5 + np.arange(shape[axis], dtype=np.float32))
     found = replace(weight, tensor=replace(weight.tensor, quantized=Quantized(scales, 3, axis)))
-    assert weight.elements is not None
     along = [-1 if number == axis else 1 for number in range(4)]
     expected = (weight.elements.reshape(shape) - 3.0) * np.reshape(scales, along)
 

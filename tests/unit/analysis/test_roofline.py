@@ -68,7 +68,6 @@ def drawn(limits: ProfileLimits, **options: Any) -> Roofline:
 
 def opened(name: str, given: Calibration | None) -> tuple[Trace, MethodProfile, ProfileLimits]:
     files = artifacts(name)
-    assert files.etrecord is not None
     trace = Trace(
         read_etdump(files.etdump), read_etrecord(files.etrecord), program=read_pte(files.pte)
     )
@@ -205,7 +204,6 @@ def test_all_time_and_all_work_of_a_real_run_are_there(name: str) -> None:
 def test_ceilings_are_those_of_the_calibration() -> None:
     _, profile, limits = opened("cnn_portable", calibration())
     ceilings = roofline(profile, limits, TimeScale.NS).ceilings
-    assert ceilings is not None
     assert ceilings.compute == (("float32", 100), ("8da4w", 200), ("int8", 400))
     assert [(one.name, one.bytes_per_s) for one in ceilings.memory] == [
         ("L1", 5e10),

@@ -66,7 +66,6 @@ def check_sums(found: SizedFile) -> None:
         (report,) = size_reports([found], by)
         for name in ("size", "parts"):
             section = report.section(name)
-            assert section is not None
             assert sum(section.table.values["size"]) == len(found.data)
 
 
@@ -167,7 +166,6 @@ def test_many_names_of_one_part_are_shortened() -> None:
 
 def test_the_record_of_another_program_is_an_error() -> None:
     program, other = artifacts("cnn_portable").pte, artifacts("cnn_xnnpack").etrecord
-    assert other is not None
     record = read_etrecord(other)
     with pytest.raises(MismatchError, match="do not belong together"):
         size_files([program], record)
@@ -179,7 +177,6 @@ def test_the_record_of_another_program_is_an_error() -> None:
 
 def test_a_shared_weight_names_its_readers() -> None:
     made = artifacts("external_portable")
-    assert made.etrecord is not None
     files = [made.pte, made.extra("weights.ptd")]
     _, data = size_files(files, read_etrecord(made.etrecord))
     tied = next(part for part in data.parts if part.name == "first.weight")
@@ -380,7 +377,6 @@ def test_data_of_older_files_is_not_that_of_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["external_portable", "external_xnnpack"])
 def test_a_program_and_its_ptd_explain_each_other(name: str) -> None:
     made = artifacts(name)
-    assert made.etrecord is not None
     data = made.extra("weights.ptd")
     program, external = size_files([made.pte, data], read_etrecord(made.etrecord))
     check_sums(external)
@@ -438,7 +434,6 @@ def test_a_record_is_its_members_as_stored(tmp_path: Path) -> None:
 
 def test_the_program_in_a_record_has_its_parts(tmp_path: Path) -> None:
     source = artifacts("cnn_portable")
-    assert source.etrecord is not None
     path = tmp_path / "with.etrecord"
     path.write_bytes(source.etrecord.read_bytes())
     with zipfile.ZipFile(path, "a") as archive:
@@ -588,7 +583,6 @@ def test_weights_in_the_data_that_backends_wrote(name: str, dtype: str) -> None:
     for parameter in names:
         part, values = parts[parameter], expected[parameter]
         assert (part.dtype, part.shape) == (dtype, values.shape)
-        assert part.offset is not None
         held = np.frombuffer(found.data[part.offset : part.offset + part.size], dtype)
         np.testing.assert_array_equal(held, values.astype(dtype).reshape(-1))
     rows = {row[0]: row[1:] for row in savings(found).table.rows()}
@@ -603,7 +597,6 @@ def test_blocks_that_vela_wrote(name: str) -> None:
     assert parts.keys() >= {"cmd_data", "weight_data", "inputs", "outputs", "scratch_size"}
     assert parts["weight_data"].kind == WEIGHTS
     commands = parts["cmd_data"]
-    assert commands.offset is not None
     assert bytes(found.data[commands.offset : commands.offset + 4]) == b"COP1"  # of the driver
     assert parts["scratch_size"].size == 4
 

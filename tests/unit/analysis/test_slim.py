@@ -54,7 +54,6 @@ def assert_same_attribution(slim: RecordFile, full: RecordFile) -> None:
 @pytest.mark.parametrize("name", RECORDS)
 def test_attribution_stays_and_weights_go(name: str) -> None:
     path = artifacts(name).etrecord
-    assert path is not None
     full, slim = read_etrecord(path), slimmed(path)
     assert_same_attribution(slim, full)
     assert all(slim.state_dict(graph) == {} for graph in slim.graph_names)
@@ -98,7 +97,6 @@ def test_slimming_twice_changes_nothing() -> None:
 
 def test_the_result_says_what_was_dropped(tmp_path: Path) -> None:
     path = artifacts("cnn_xnnpack").etrecord
-    assert path is not None
     result = slim_etrecord(path, tmp_path / "slim.etrecord")
     assert result.before == path.stat().st_size
     assert result.after == (tmp_path / "slim.etrecord").stat().st_size
@@ -179,7 +177,6 @@ def test_the_inspector_shows_the_same_table(name: str, tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_a_record_of_a_large_model_becomes_small(tmp_path: Path) -> None:
     path = artifacts("bert_base_xnnpack").etrecord
-    assert path is not None
     result = slim_etrecord(path, tmp_path / "slim")
     assert result.before > 800_000_000 and result.after < 5_000_000
     assert_same_attribution(read_etrecord(tmp_path / "slim"), read_etrecord(path))

@@ -63,7 +63,6 @@ NAMES = (
 
 def opened(name: str, *, record: bool = True, program: bool = True) -> Trace:
     files = artifacts(name)
-    assert files.etrecord is not None
     return Trace(
         read_etdump(files.etdump),
         record=read_etrecord(files.etrecord) if record else None,
@@ -104,7 +103,6 @@ def test_the_flops_of_leaves_add_up_to_those_of_the_method(name: str, given: str
     for profile, work in found:
         leaves = [leaf for group in profile.instructions for leaf in group.leaves]
         added = work.of(leaves)
-        assert added is not None
         assert work.total.flops > 0
         assert math.isclose(added.flops, work.total.flops, rel_tol=1e-9)
 
@@ -121,7 +119,6 @@ def test_program_and_record_count_the_same(name: str) -> None:
     assert len(totals) == 1
     trace = opened(name)
     edge = trace.symbols("forward").graph
-    assert edge is not None
     assert totals == {sum_of(map(GraphWork(edge).of, edge.nodes)).flops}
 
 
@@ -147,14 +144,12 @@ def test_a_fused_convolution_has_its_relu_and_no_batch_norm() -> None:
     trace = opened("cnn_xnnpack")
     profile, work = only(trace)
     edge = trace.symbols("forward").graph
-    assert edge is not None
     of_graph = GraphWork(edge)
     convolutions = [row for row in profile.rows if row.name.startswith("Convolution")]
     assert len(convolutions) == 6
     for row in convolutions:
         (node,) = row.attribution.nodes
         tensor = node.outputs[0].tensor
-        assert tensor is not None
         elements = math.prod(map(int, tensor.shape))
         assert flops_of(work, row) == of_graph.of(node).flops + elements
     norms = sum(of_graph.of(node).flops for node in edge.nodes if "batch_norm" in node.op)
@@ -165,7 +160,6 @@ def test_a_fused_convolution_has_its_relu_and_no_batch_norm() -> None:
 def test_the_call_of_a_delegate_has_the_bytes_at_its_border() -> None:
     profile, work = only(opened("cnn_xnnpack"))
     call = work.of([profile.rows[0]])
-    assert call is not None
     assert call.traffic.activations_read == 4 * 3 * 16 * 16
     assert call.traffic.activations_written == 4 * 10
     # 3x3 kernels of the six convolutions with their biases, and the last layer.
@@ -183,7 +177,6 @@ def test_integers_take_a_quarter_of_the_bytes() -> None:
     profile, work = only(opened("cnn_xnnpack_int8"))
     row = next(row for row in profile.rows if "IGEMM #2" in row.name)
     found = work.of([row])
-    assert found is not None
     elements = 8 * 16 * 16
     assert found.flops == 2 * elements * 9 * 8 + elements
     assert found.traffic.activations == 2 * elements  # int8
@@ -231,11 +224,9 @@ def test_logged_values_tell_the_sizes_of_a_run() -> None:
 def test_the_tokens_of_a_call_tell_its_sizes() -> None:
     trace = opened("llama_generate")
     edge = trace.symbols("forward").graph
-    assert edge is not None
     found = {profile.phase: (profile, work) for profile, work in works(trace)}
     assert set(found) == {"prefill", "decode"}
     for profile, work in found.values():
-        assert profile.calls is not None
         (tokens,) = set(profile.calls.tokens.tolist())
         (symbol,) = edge.limits
         whole = sum_of(map(GraphWork(edge, Sizes({symbol: tokens})).of, edge.nodes))
@@ -244,7 +235,6 @@ def test_the_tokens_of_a_call_tell_its_sizes() -> None:
     prefill, decode = found["prefill"][1].total, found["decode"][1].total
     # Each token reads all weights: the intensity of a prefill is higher by far.
     assert prefill.traffic.weights == pytest.approx(decode.traffic.weights, rel=0.01)
-    assert prefill.intensity is not None and decode.intensity is not None
     assert prefill.intensity > 3 * decode.intensity
 
 
@@ -257,13 +247,11 @@ def test_attention_grows_with_the_position_of_the_call(record: bool) -> None:
     profile = replace(plain, calls=calls)
     work = profile_work(trace, profile)
     whole = profile_work(trace, plain)
-    assert work is not None and whole is not None
     rows = [row for row in profile.rows if row.attribution.operator == "llama::custom_sdpa.out"]
     assert len(rows) == 2  # layers, with 4 heads of 16, and a cache of 32 tokens
     keys = float(calls.position.mean()) + 1
     for row in rows:
         found, largest = work.of([row]), whole.of([row])
-        assert found is not None and largest is not None
         assert found.flops == pytest.approx(2 * 4 * keys * (16 + 16))
         assert (found.is_bound, largest.is_bound) == (False, True)
         assert largest.flops == 2 * 4 * 32 * (16 + 16)
@@ -272,7 +260,6 @@ def test_attention_grows_with_the_position_of_the_call(record: bool) -> None:
 
 def test_saved_inputs_tell_the_sizes_of_a_run() -> None:
     files = artifacts("dynamic_shape")
-    assert files.etdump_timing is not None and files.etrecord is not None
     dump = read_etdump(files.etdump_timing)  # without values
     trace = Trace(dump, record=read_etrecord(files.etrecord), program=read_pte(files.pte))
     assert only(trace)[1].total.is_bound
@@ -543,7 +530,6 @@ def test_instructions_of_a_program_have_their_work() -> None:
 
 def test_views_that_memory_planning_made_move_nothing() -> None:
     files = artifacts("cnn_portable")
-    assert files.etrecord is not None
     record, program = read_etrecord(files.etrecord), read_pte(files.pte)
     linked = linked_graph(record, "edge_dialect_exported_program/forward", program=program)
     assert short_name(linked.name) == "edge/forward"
@@ -558,7 +544,6 @@ def test_views_that_memory_planning_made_move_nothing() -> None:
 def test_buffers_that_the_graph_writes_are_state() -> None:
     trace = opened("rewritten_state")
     edge = trace.symbols("forward").graph
-    assert edge is not None
     assert {edge.parameters[name] for name in edge.state} == {"cache"}
     program = only(trace)[1].total.traffic
     assert program.state_read > 0 and program.state_written > 0

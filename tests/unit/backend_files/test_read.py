@@ -123,7 +123,6 @@ def test_an_optrace_counts_each_operation_once_in_cycles(tmp_path: Path) -> None
     below = [row for row in file.rows if row.depth][: len(OPERATIONS)]
     assert {row.name: row.value for row in below} == {kind: n for kind, _, _, n in OPERATIONS}
     assert sum(row.value or 0 for row in below) == cycles
-    assert file.spans is not None
     assert (file.spans.unit, len(file.spans)) == ("cycles", 2 * len(OPERATIONS))
     assert file.spans.lanes == ("Core:0 Type: HMX Tid: 256", "Core:0 Type: HVX Tid: 512")
 
@@ -246,7 +245,6 @@ def test_both_forms_of_webgpu_are_read(tmp_path: Path, tsv: bool) -> None:
     assert file.kind == "WebGPU timestamps"
     assert values(file) == {"conv2d #0": (12.345, "us"), "dispatch #1": (2.0, "us")}
     assert file.rows[0].extra["work_groups"] == "(8,8,1)"
-    assert file.spans is not None
     assert file.spans.start.tolist() == [0, 12.345]  # end to end
 
 

@@ -218,7 +218,6 @@ def test_what_several_dumps_added_is_one_row(
 ) -> None:
     xnnpack = artifacts("cnn_xnnpack")
     copied = tmp_path / "again.etdp"
-    assert xnnpack.etdump_timing is not None
     copied.write_bytes(xnnpack.etdump_timing.read_bytes())
     records = ("-r", cnn().etrecord, *("-r", xnnpack.etrecord) * 2)
     files = (dumps["before"], xnnpack.etdump_timing, copied)
@@ -260,7 +259,6 @@ def test_a_dump_of_another_model_is_named(
     other = artifacts("transformer_portable")
     records = [x for path in (cnn(), cnn(), other) for x in ("-r", path.etrecord)]
     code, _, err = run(capsys, dumps["before"], dumps["same"], other.etdump_timing, *records)
-    assert other.etdump_timing is not None
     assert code == 3 and f"{other.etdump_timing.name}: the dumps are of different models" in err
 
 

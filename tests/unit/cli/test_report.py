@@ -16,7 +16,6 @@ def data_of(path: Path) -> dict[str, object]:
     """What the page at `path` carries."""
     found = re.search(r'<script type="application/json" id="etscope-data">(.*?)</script>',
                       path.read_text(), re.DOTALL)  # fmt: skip
-    assert found is not None
     data: dict[str, object] = json.loads(found[1])
     return data
 

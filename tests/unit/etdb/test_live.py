@@ -22,7 +22,6 @@ def test_a_live_run_gives_what_pytorch_gives() -> None:
     one = live("cnn_portable")
     said(one, "start", "until op:softmax")
     path = artifacts("cnn_portable").reference
-    assert path is not None
     with np.load(path) as arrays:
         expected = arrays[arrays.files[0]]
     for index in range(10):

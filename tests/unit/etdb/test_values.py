@@ -13,7 +13,6 @@ from tests.support.etdb.sessions import refused, said, session
 
 def last_output(name: str) -> np.ndarray:
     path = artifacts(name).outputs
-    assert path is not None
     with np.load(path) as arrays:
         return arrays[arrays.files[0]]
 
@@ -187,7 +186,6 @@ def test_the_gap_is_of_the_run_that_is_walked(name: str, run: int, method: str) 
     """A run's number counts all runs of the dump, of whatever they are."""
     one = session(name, inputs=False)
     path = artifacts(name).inputs
-    assert path is not None
     with np.load(path) as arrays:
         one.debugger.inputs = [
             arrays[key] for key in arrays.files if key.startswith(f"{method}/0/")

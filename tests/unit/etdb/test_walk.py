@@ -83,7 +83,6 @@ def test_next_goes_over_modules_and_finish_out_of_them() -> None:
     assert one.debugger.here().module == "stem.conv"
     said(one, "up", "finish")
     module = one.debugger.here().module
-    assert module is not None
     assert not module.startswith("stem")
     said(one, "reverse-finish")
     said(one, "until op:add")

@@ -86,7 +86,6 @@ class Samples:
                 if row.kind == "kernel"
             }
             for event in block.events:
-                assert event.perf_data is not None
                 samples = event.perf_data.values
                 if event.name == "Method::execute":
                     self.whole[program, device, commit] = samples
@@ -295,7 +294,6 @@ def test_changes_has_the_verdicts_of_diff(program: str, tmp_path: Path) -> None:
     assert found.keys() == expected.keys() and len(rows) == len(expected)
     for name, comparison in expected.items():
         row = found[name]
-        assert comparison is not None
         assert row["verdict"] == comparison.verdict.value, name
         assert row["reason"] == comparison.reason
         numbers = ("relative", "low", "high", "p")

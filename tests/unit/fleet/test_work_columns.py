@@ -55,7 +55,6 @@ def test_leaves_have_the_work_of_the_method(name: str, tmp_path: Path) -> None:
             "WHERE op = 'aten.convolution.default' ORDER BY start_ns LIMIT 1",
         )
         first = work.of([profile.rows[0]])
-        assert first is not None
         assert (activations, weights) == (first.traffic.activations, first.traffic.weights)
         assert intensity == pytest.approx(first.flops / first.traffic.total)
 

@@ -145,7 +145,6 @@ def test_info_of_external_tensors() -> None:
     report = file_info(path)
     assert report.about == {"file": str(path), "kind": "ptd"}
     listed = report.section("external_data")
-    assert listed is not None
     assert sum(listed.table.values["bytes"]) == 4 * (2 * 64 + 3 * 8)
 
 

@@ -16,7 +16,6 @@ from tests.support.artifacts import artifacts
 
 def data_of(path: Path) -> dict[str, Any]:
     found = re.search(r'id="etscope-data">(.*?)</script>', path.read_text(), re.DOTALL)
-    assert found is not None
     data: dict[str, Any] = json.loads(found[1])
     return data
 

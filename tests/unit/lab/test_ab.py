@@ -127,7 +127,6 @@ def test_verdicts(slower: float, verdict: Verdict) -> None:
     """Within a drift of 8 % from the first to the last process of the job."""
     result = measure_ab(job(), Device(slower, seed=2))
     assert result.verdict is verdict
-    assert result.low is not None and result.high is not None
     assert result.low < result.relative < result.high
     assert result.low < slower < result.high
     assert (verdict is Verdict.CANNOT_TELL) == bool(result.reason)

@@ -56,7 +56,6 @@ def test_hashes_of_other_jobs_are_what_they_were() -> None:
 
 def test_defaults() -> None:
     found = spec()
-    assert found.generation is not None
     assert (found.generation.new_tokens, found.lengths) == (128, (128,))
     assert spec(prompts={"sha256": "3" * 64}).lengths == ()  # those of the file alone
     assert spec(generation={"lengths": [8, 9]}).lengths == (8, 9)
@@ -307,7 +306,6 @@ def test_each_time_has_its_verdict_and_the_worst_one_is_the_jobs() -> None:
     job = a_job(ab=summary)
     assert findings_of(job)[0].endswith("(first token)")
     section = job_report(job).section("metrics")
-    assert section is not None
     assert section.table.values["metric"] == ["token", "first token"]
     same = family_summary(judge_family({"token": rounds(0.0, 1)}, Policy(0.05, 0.99)))
     assert (same["metric"], same["verdict"]) == ("token", "no difference")
@@ -366,6 +364,5 @@ def test_a_job_whose_gate_failed_is_marked_so() -> None:
     report = job_report(failed)
     assert [one.name for one in report.sections] == ["job", "generation", "phases", "quality"]
     generation, phases = (report.section(name) for name in ("generation", "phases"))
-    assert generation is not None and phases is not None
     assert generation.table.values["token_p50_ms"] == [row["token_p50_ms"]]
     assert phases.table.values["phase"] == ["prefill", "decode"]

@@ -34,7 +34,6 @@ def test_wrong_values_and_outputs_are_findings() -> None:
     report = job_report(job)
     assert [one.name for one in report.sections] == ["job", "numerics", "verification", "summary"]
     section = report.section("numerics")
-    assert section is not None
     assert section.table.notes == (WRONG,)
 
 
@@ -48,7 +47,6 @@ def test_a_verdict_on_two_models() -> None:
     job = a_job(ab=AB)
     assert findings_of(job) == ("the model is slower than the baseline, by 25.0%",)
     ab, sides = (job_report(job).section(name) for name in ("ab", "sides"))
-    assert ab is not None and sides is not None
     assert ab.table.values["relative"] == [0.25]
     assert ab.table.notes == ("Round 4 failed: it aborted",)
     assert sides.table.values == {

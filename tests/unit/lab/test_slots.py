@@ -21,7 +21,6 @@ def test_a_lost_device_is_looked_at_now_and_then_ever_later(slot: Slot) -> None:
     waits = []
     for _ in range(9):
         slot.lose("unplugged")
-        assert slot.check_at is not None
         waits.append(slot.check_at - 1000)
     assert waits == [0, 10, 20, 40, 80, 160, 300, 300, 300]
     assert (slot.ready, slot.message) == (False, "unplugged")

@@ -82,7 +82,6 @@ def test_a_symbolic_size_has_its_text_and_hint() -> None:
     unknown = {"as_expr": {"expr_str": "u0", "hint": None}}
     graph = graph_of(node("relu"), relu=tensor(size, 3, unknown, dtype=13))
     spec = calls(graph)[0].outputs[0].tensor
-    assert spec is not None
     assert (spec.dtype, spec.shape, spec.hints) == ("bfloat16", ("2*s6", 3, "u0"), (6, 3, None))
 
 
@@ -253,7 +252,6 @@ def test_delegate_calls_have_their_own_graph() -> None:
     graph = graph_of(delegate_call())
     (call,) = calls(graph)
     delegate = call.delegate
-    assert delegate is not None and delegate.graph is not None
     assert (delegate.backend_id, delegate.name) == ("SomeBackend", "lowered_module_0")
     assert (delegate.processed_bytes, delegate.compile_specs) == (4, {"k": b"\1\2"})
     assert delegate.graph.name == "g/lowered_module_0"

@@ -102,7 +102,6 @@ def test_people_see_no_unknown_facts_and_no_empty_columns() -> None:
 
 def test_limits_tell_how_much_is_not_shown() -> None:
     section = limited(report(), 1).section("blocks")
-    assert section is not None
     assert len(section.table) == 1
     assert section.table.notes == ("1 more row is not shown (--limit).", "A note.")
     assert limited(report(), 2) == report()

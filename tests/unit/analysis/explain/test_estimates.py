@@ -95,7 +95,6 @@ def estimated(known: Facts, change: str, **arguments: Any) -> Remedy:
 def share(known: Facts, change: str, **arguments: Any) -> float:
     found = estimated(known, change, **arguments)
     assert found.no_estimate is None
-    assert found.estimate is not None
     assert found.estimate.low < found.estimate.share < found.estimate.high <= 1
     return found.estimate.share
 
@@ -174,7 +173,6 @@ def test_a_portable_model_in_xnnpack(tmp_path: Path) -> None:
         lambda row: 10_000 * US if row.name.startswith(("convolution", "addmm")) else 0,
     )
     run = known.run_graph
-    assert run is not None
     reached = {"convolution": 0.3, "addmm": 0.95}
     after = others = 0.0
     for kernel in run.kernels.values():
@@ -229,9 +227,7 @@ def test_findings_have_estimates_with_a_calibration_only(tmp_path: Path) -> None
     found = calibration(peaks(float32=1e11), cpu="another chip")
     known = facts(tmp_path, "cnn_portable", found, lambda row: 100 * US)
     (one,) = explain(known, 0.0, ["not-delegated"])
-    assert one.explanation is not None
     (remedy,) = one.explanation.remedies
-    assert remedy.estimate is not None
     plain = one.plain(Files())["explanation"]["remedies"][0]
     assert plain["estimate"]["share"] == remedy.estimate.share
     table = explanation_table(known, [one], Files(), 0.0)
@@ -240,7 +236,6 @@ def test_findings_have_estimates_with_a_calibration_only(tmp_path: Path) -> None
     assert "The calibration is not of this run: the CPU is another chip" in notes
     bare = replace(known, calibration=None)
     (one,) = explain(bare, 0.0, ["not-delegated"])
-    assert one.explanation is not None
     assert [each.estimate for each in one.explanation.remedies] == [None]
     assert with_estimates(bare, [one]) == [one]
     assert "is estimated with a calibration" in " ".join(

@@ -77,7 +77,6 @@ def only(found: Facts, rule: str) -> Finding:
     """The finding of a rule, which is one."""
     (one,) = explain(found, 0.0, [rule])
     assert one.kind == rule
-    assert one.explanation is not None
     assert one.explanation.evidence
     return one
 
@@ -88,13 +87,11 @@ def none(found: Facts, rule: str) -> bool:
 
 def words(finding: Finding) -> str:
     explained = finding.explanation
-    assert explained is not None
     remedies = [one.text for one in explained.remedies]
     return " ".join([finding.sentence, *explained.evidence, *remedies])
 
 
 def changes(finding: Finding) -> list[tuple[str | None, dict[str, Any]]]:
-    assert finding.explanation is not None
     return [(one.change, dict(one.arguments)) for one in finding.explanation.remedies]
 
 
@@ -144,7 +141,6 @@ def test_times_are_of_the_runs_that_nothing_interrupted(tmp_path: Path) -> None:
     assert known.time.share(known.time.ticks(members)) <= 1.0
     one = known.part("threads", "It takes time.", total, Explanation(Sureness.MEASURED, ()))
     assert one.quantity is not None and one.quantity.share == pytest.approx(1.0)
-    assert one.explanation is not None and one.explanation.high is not None
     assert one.explanation.high < known.scale(total.mean())  # the slow run is in no interval
 
 
@@ -189,13 +185,11 @@ def test_the_first_run_of_a_dump_that_nothing_warmed(tmp_path: Path) -> None:
     known = long_first(facts(tmp_path, "cnn_xnnpack"))
     one = only(known, "first-run")
     assert one.severity is Severity.PROBLEM
-    assert one.quantity is not None
     total = known.profile.total
     more = (total[0] - np.median(total[1:])) / len(total)
     assert one.quantity.share == pytest.approx(more / total.mean(), rel=1e-6)
     assert "(80" in one.sentence or "(79" in one.sentence or "(81" in one.sentence
     assert "all averages hold it" in one.sentence
-    assert one.explanation is not None
     assert one.explanation.sites
 
 
@@ -203,7 +197,6 @@ def test_the_first_execution_before_the_dump(tmp_path: Path) -> None:
     saved = {"runner": "python", "latencies": latencies(30_000_000, 9_000_000, 1_000_000)}
     one = only(facts(tmp_path, "cnn_xnnpack", saved), "first-run")
     assert one.severity is Severity.FACT
-    assert one.quantity is not None
     assert one.quantity.value == pytest.approx(8.0)
     assert one.sentence.startswith("8 ms (88.9%) of the first execution are more than")
     assert "as long as 30 later runs: there XNNPACK packs its weights" in words(one)
@@ -233,7 +226,6 @@ def test_more_threads_than_cores(tmp_path: Path) -> None:
     one = only(facts(tmp_path, "cnn_xnnpack", saved), "threads")
     assert "8 threads share 2 cores" in one.sentence
     assert one.severity is Severity.COST
-    assert one.explanation is not None
     assert one.explanation.sureness is Sureness.LIKELY
     assert changes(one) == [("threads", {"threads": 2})]
 
@@ -319,11 +311,7 @@ def test_kernels_with_next_to_nothing_to_do(tmp_path: Path) -> None:
     assert "kernels have so little to do" in one.sentence
     assert "a kernel takes 2 us by the calibration" in words(one)
     assert "a loop, which export writes out" in words(one)
-    assert one.explanation is not None
     assert one.explanation.sites
-    assert one.quantity is not None
-    assert one.explanation.low is not None
-    assert one.explanation.high is not None
     assert one.explanation.low <= one.quantity.value <= one.explanation.high
 
 
@@ -332,7 +320,6 @@ def test_the_cost_of_calls_by_a_calibration(tmp_path: Path) -> None:
     one = only(found, "small-operators")
     assert "delegate calls have so little to do" in one.sentence
     assert "takes 5 us by the calibration" in words(one)
-    assert one.quantity is not None
     calls = int(one.sentence.split()[0])
     assert one.quantity.value <= calls * 0.005 * 1.001
 
@@ -386,13 +373,11 @@ def waiting(found: Facts, share: float | None) -> Facts:
 def test_decode_at_the_bandwidth_of_the_machine_waits_for_weights(tmp_path: Path) -> None:
     found = decode(tmp_path, None)
     one = only(waiting(found, 0.8), "memory-bound")
-    assert one.explanation is not None
     assert one.explanation.sureness is Sureness.LIKELY
     assert "of float32 weights" in words(one)
     assert "80.0% of the" in words(one)
     assert ("quantize", {"scheme": "8da4w"}) in changes(one)
     far = only(waiting(found, 0.3), "memory-bound")
-    assert far.explanation is not None
     assert far.explanation.sureness is Sureness.POSSIBLE
     assert none(waiting(found, 0.1), "memory-bound")
     assert none(waiting(found, None), "memory-bound")  # these weights fit a cache
@@ -414,7 +399,6 @@ def test_decode_with_weights_of_four_bits_has_no_smaller_ones(tmp_path: Path) ->
 
 def test_products_that_take_the_time_may_be_quantised(tmp_path: Path) -> None:
     one = only(facts(tmp_path, "bert_rows_xnnpack", runs=5), "float-weights")
-    assert one.explanation is not None
     assert one.explanation.sureness is Sureness.POSSIBLE
     assert changes(one) == [("quantize", {"scheme": "int8"}), ("quantize", {"scheme": "8da4w"})]
     assert "FLOPs for each byte" in words(one)
@@ -443,7 +427,6 @@ def test_caches_that_are_copied_in_each_call(tmp_path: Path) -> None:
     assert others
     assert not any("copied twice" in sentence for sentence in others)  # it is said once
     one = only(found, "whole-caches")
-    assert one.explanation is not None
     assert {site.name for site in one.explanation.sites} == {"index_put.out", "copy_"}
     assert "4 KV caches are copied whole in each call" in one.sentence
     assert "run_reinplace_pass=True" in words(one)
@@ -467,9 +450,7 @@ def unaccounted(found: Facts, factor: float) -> Facts:
 
 def test_time_that_no_instruction_accounts_for(tmp_path: Path) -> None:
     one = only(unaccounted(facts(tmp_path, "cnn_portable"), 1.5), "outside-instructions")
-    assert one.quantity is not None
     assert one.quantity.share == pytest.approx(1 / 3, abs=1e-3)
-    assert one.explanation is not None
     assert one.explanation.sureness is Sureness.POSSIBLE
 
 
@@ -489,7 +470,6 @@ def test_time_outside_of_instructions_is_held_against_a_run_without_tracing(
             assert none(again, "outside-instructions")
         else:
             one = only(again, "outside-instructions")
-            assert one.explanation is not None
             assert one.explanation.sureness is Sureness.LIKELY
             assert "Without tracing the median run takes" in words(one)
 
@@ -513,8 +493,6 @@ def test_the_share_of_operators_whose_work_is_not_known(tmp_path: Path) -> None:
     one = only(facts(tmp_path, "many_delegates"), "unknown-work")
     assert one.severity is Severity.UNKNOWN
     assert "aten.topk" in one.sentence
-    assert one.quantity is not None
-    assert one.quantity.share is not None
     assert 0 < one.quantity.share < 1
 
 

@@ -45,7 +45,6 @@ def test_growth_is_told_with_its_operator(tmp_path: Path) -> None:
     share = float(found.sentence.split(": ")[1].split("%")[0])
     assert share == pytest.approx(100, abs=10)
     # At the middle position, of the growth since the first one.
-    assert found.quantity is not None
     assert found.quantity.value == pytest.approx(40 * 99.5e-6, rel=0.1)
 
 
@@ -66,7 +65,6 @@ def test_decode_spends_most_in_its_longest_operator(tmp_path: Path) -> None:
     name, ns = KERNELS["forward"][-1]
     share = ns / sum(ns for _, ns in KERNELS["forward"])
     assert found.sentence.startswith("Decode spends ") and name in found.sentence
-    assert found.quantity is not None
     assert found.quantity.share == pytest.approx(share, abs=0.02)
 
 
@@ -82,18 +80,15 @@ def test_it_says_that_the_operator_grows(tmp_path: Path) -> None:
 def test_the_first_token_and_the_host_are_of_the_untraced_run(tmp_path: Path) -> None:
     path = generated_run(tmp_path, sigma=0.0)
     saved = saved_run(path)
-    assert saved is not None and saved.generation is not None
     calls = saved.generation.passes[0].calls
     first, later = int(calls.execute_ns[0]), int(calls.execute_ns[1])
     prefill = found_of(path, "prefill")["first-token"]
     whole = (first + SAMPLING) / 1e6
     assert f"{first / 1e6:.3f} of {whole:.3f} ms" in prefill.sentence
-    assert prefill.quantity is not None
     assert prefill.quantity.share == pytest.approx(first / 1e6 / whole)
     # The made calls begin where those of the traced run did: half of its time is the host's.
     beside = found_of(path, "decode")["beside-the-runtime"]
     between = 2 * later + SAMPLING + HOST
-    assert beside.quantity is not None
     assert beside.quantity.share == pytest.approx(1 - later / between, rel=0.05)
     assert beside.severity is Severity.COST
 

@@ -24,7 +24,6 @@ def trace_of(path: Path) -> Trace:
 
 def test_calls_are_named_by_phase_and_token(tmp_path: Path) -> None:
     calls = traced_calls(trace_of(generated_run(tmp_path, decodes=3)))
-    assert calls is not None
     names = [calls.name(at) for at in range(len(calls))]
     assert (
         names[:4]
@@ -43,7 +42,6 @@ def test_calls_are_named_by_phase_and_token(tmp_path: Path) -> None:
 def test_a_call_is_the_same_one_when_others_are_left_out(tmp_path: Path) -> None:
     trace = trace_of(generated_run(tmp_path, methods=SEEING))
     every, some = traced_calls(trace), traced_calls(trace.only("decode", range(60, 70)))
-    assert every is not None and some is not None
     assert some.number.tolist() == list(range(60, 70))
     assert [some.name(at) for at in range(10)] == [every.name(at) for at in range(60, 70)]
     assert some.chosen.tolist() == every.chosen[60:70].tolist()

@@ -70,7 +70,6 @@ def test_rows_verdicts_and_words_are_those_of_diff(names: tuple[str, str], tmp_p
     changes = shown_changes(diff, "change")[0]
     assert len(changes) == len(expected) - 2
     for number, change in enumerate(changes):
-        assert change.pair is not None
         for letter, events, row in zip(
             "ab", sides, (change.pair.before, change.pair.after), strict=True
         ):
