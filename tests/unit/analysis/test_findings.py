@@ -35,6 +35,7 @@ from etscope.formats.program.pte import read_pte
 from etscope.formats.run_json import SavedRun
 from etscope.model.finding import Files, Finding, Place, Quantity, Severity, ranked
 from etscope.units import TimeScale, format_bytes
+from tests.support.analysis.traces import open_trace
 from tests.support.artifacts import artifacts
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
@@ -57,15 +58,6 @@ NAMES = (
     "deconvolution",
     "written_state",
 )
-
-
-def open_trace(name: str) -> Trace:
-    files = artifacts(name)
-    return Trace(
-        read_etdump(files.etdump),
-        record=read_etrecord(files.etrecord),
-        program=read_pte(files.pte),
-    )
 
 
 def found_of(trace: Trace) -> list[tuple[MethodProfile, Finding]]:

@@ -11,9 +11,7 @@ from etscope.analysis.program.program import (
     instructions,
     is_prim,
 )
-from etscope.errors import MissingDataError
 from etscope.formats.etdump.debug_values import TensorRef
-from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import (
     DelegateCall,
@@ -31,6 +29,7 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.model.event_table import Block
 from etscope.model.graph import SourceLine
+from tests.support.analysis.traces import open_trace
 from tests.support.artifacts import artifacts
 from tests.support.formats.handmade import (
     Number,
@@ -247,21 +246,11 @@ def test_the_table_has_a_row_for_each_instruction() -> None:
     assert "XnnpackBackend" in table.values["op"]
 
 
-def test_a_method_that_is_not_there() -> None:
-    with pytest.raises(MissingDataError, match="no method 'decode'"):
-        instructions(read_pte(artifacts("cnn_portable").pte), "decode")
-
-
 # -- against what real runs logged
 
 
 def executed(trace: Trace) -> list[Block]:
     return [block for block in trace.blocks if block.name == "Execute"]
-
-
-def open_trace(name: str) -> Trace:
-    files = artifacts(name)
-    return Trace(read_etdump(files.etdump), program=read_pte(files.pte))
 
 
 def listing(trace: Trace, block: Block) -> tuple[InstructionRecord, ...]:
@@ -274,7 +263,7 @@ def listing(trace: Trace, block: Block) -> tuple[InstructionRecord, ...]:
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_run_logs_the_events_that_the_program_names(name: str) -> None:
-    trace = open_trace(name)
+    trace = open_trace(name, record=False)
     for block in executed(trace):
         listed = listing(trace, block)
         for index, names in Observed.of(block).events.items():
@@ -286,7 +275,7 @@ def test_a_run_logs_the_events_that_the_program_names(name: str) -> None:
 def test_a_run_logs_the_results_that_the_program_names(name: str) -> None:
     """With intermediate outputs recorded, a kernel logs its results and a delegate call all its
     arguments, in order: the rules of the module hold for every operator that ran."""
-    trace = open_trace(name)
+    trace = open_trace(name, record=False)
     compared = 0
     for block in executed(trace):
         listed = listing(trace, block)
