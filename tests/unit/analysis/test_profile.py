@@ -205,18 +205,6 @@ def test_sorting() -> None:
         grouped_table(profile, MS, "name")
 
 
-def test_every_kernel_of_a_portable_program_has_a_line_and_a_module() -> None:
-    (profile,) = open_trace("cnn_portable", program=False).profiles()
-
-    table = profile_table(profile, MS)
-
-    kernels = [i for i, kind in enumerate(table.values["kind"]) if kind == "kernel"]
-    assert len(kernels) == 24
-    for row in kernels:
-        assert table.values["source"][row].startswith("cnn.py:")
-        assert table.values["module"][row]
-
-
 def test_statistics_are_those_of_the_inspector() -> None:
     files = artifacts("cnn_portable")
     dump = files.folder / "timing.etdp"

@@ -116,16 +116,6 @@ def test_select_shows_what_matches_and_still_adds_up(run: Run) -> None:
     assert sum(averages[:-1]) == pytest.approx(averages[-1])
 
 
-def test_a_selected_event_of_a_delegate_comes_with_its_call(run: Run) -> None:
-    files = artifacts("cnn_xnnpack")
-
-    code, out, _ = run("inspect", files.etdump, "-s", "Softmax*", "-f", "jsonl")
-
-    kinds = [json.loads(line)["kind"] for line in out.splitlines()]
-    assert code == 0
-    assert kinds == ["delegate", "delegated", "hidden", "unaccounted", "total"]
-
-
 def test_it_writes_files(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("inspect", cnn().etdump, "-o", tmp_path / "out.md")
 
@@ -230,20 +220,6 @@ def test_work_is_shown_when_it_is_asked_for(
     assert width == 80 or all(name in head for name in ("FLOPs", "bytes", "FLOP/B", "GB/s"))
     assert "a multiply-add is two" in out
     assert "FLOP" not in run("inspect", *files_given, *options)[1]
-
-
-def test_programs_get_the_work_of_each_row(run: Run) -> None:
-    files = artifacts("cnn_portable")
-    code, out, _ = run(
-        "inspect", files.etdump, "-r", files.etrecord, "-f", "json", "--sort", "-flops"
-    )
-    rows = json.loads(out)["rows"]
-    assert code == 0
-    assert rows[0]["event"] == "convolution.out" and rows[0]["work_sizes"] == "exact"
-    flops = [row["flops"] for row in rows[:-2]]
-    assert flops == sorted(flops, reverse=True)
-    assert sum(flops) == rows[-1]["flops"]
-    assert rows[0]["bytes"] == rows[0]["weight_bytes"] + rows[0]["activation_bytes"]
 
 
 def test_without_record_and_program_work_is_not_known(run: Run) -> None:
