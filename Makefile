@@ -4,7 +4,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
-TEST_ALL := -n auto --dist loadfile --no-loadscope-reorder
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
+JUNIT := build/junit.xml
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -15,10 +16,11 @@ WEB := $(addprefix web/,package.json package-lock.json page.html vite.config.ts 
 .DEFAULT_GOAL := help
 CPP := $(shell find native/src tests/support/native -name '*.cpp' -o -name '*.h')
 
-.PHONY: help install demo native web test test-all test-backends coverage bench docs lint format tidy check clean distclean
+.PHONY: help install demo native web test test-all test-nightly test-backends durations corpus coverage \
+	bench docs lint format tidy check clean distclean
 
 help:  ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) $(PAGE)  ## Make .venv with everything that the other targets need
 
@@ -43,13 +45,25 @@ web: $(PAGE)  ## Build the page of the report (if web/ has changed)
 $(PAGE): $(WEB) | $(INSTALLED)
 	@$(BIN)/python hatch_build.py
 
-test: $(INSTALLED) $(PAGE)  ## Unit and contract tests, in parallel: under 2 minutes after the first run
-	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow" $(PYTEST_ARGS) tests/unit tests/contract
+test: $(INSTALLED) $(PAGE)  ## Unit and contract tests, in parallel: under 2 minutes
+	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not nightly" $(PYTEST_ARGS) tests/unit tests/contract
 
 # A file's tests stay in one worker, where what the file caches is used; the order is that of the
 # folders, which begins with the long files and so ends with both workers busy.
-test-all: $(INSTALLED) $(PAGE)  ## All tests (30 minutes on 2 cores)
-	@$(BIN)/python -m pytest $(TEST_ALL) --durations=15 $(PYTEST_ARGS)
+test-all: $(INSTALLED) $(PAGE)  ## All tests that guard behaviour (25 minutes on 2 cores)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not nightly" --junitxml $(JUNIT) --durations=15 $(PYTEST_ARGS)
+
+# In another order each night, with other random cases, and the recorded runs made anew.
+test-nightly: $(INSTALLED) $(PAGE)  ## The long and the large too, in random order (hours)
+	@$(BIN)/python -m pytest $(PARALLEL) -p randomly --junitxml $(JUNIT) --durations=40 $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.support.make_corpus --check
+	@$(MAKE) test-backends
+
+durations:  ## Write tests/DURATIONS.md from the last `make test-all`
+	@$(BIN)/python -m tests.support.durations $(JUNIT)
+
+corpus: $(INSTALLED)  ## Record the runs of tests/corpus/runs whose sources have changed
+	@$(BIN)/python -m tests.support.make_corpus
 
 # OpenVINO's and Arm's packages want an older numpy than constraints.txt has: they are laid over .venv.
 OVER := .venv-backends
@@ -62,9 +76,9 @@ test-backends: $(INSTALLED) $(PAGE)  ## Tests of OpenVINO, TOSA and Ethos-U, wit
 	@$(OVER)/bin/python -m pytest -n 2 -k "openvino or tosa or ethos" $(PYTEST_ARGS) tests/integration/export/test_backends.py
 
 # Child processes are measured, too. Measuring slows the export of a model by more than half.
-coverage: $(INSTALLED) $(PAGE)  ## All tests again, then the branch coverage (50 minutes on 2 cores)
+coverage: $(INSTALLED) $(PAGE)  ## `make test-all` again, then the branch coverage
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest $(TEST_ALL) $(PYTEST_ARGS)
+	@$(BIN)/coverage run -m pytest $(PARALLEL) -m "not nightly" $(PYTEST_ARGS)
 	@$(BIN)/coverage combine --quiet
 	@printf 'branch coverage of src/etscope: %s %%\n' "$$($(BIN)/coverage report --format=total --precision=1)"
 

@@ -1,14 +1,16 @@
 """Change one thing in each of some modules, and see whether the tests notice.
 
 Run it before and after tests are deleted: what the old tests killed, the new ones must kill too.
+Of a checkout that may be thrown away (`git worktree add`), as it is written to::
 
-    python scripts/mutants.py make --seed 31 --count 60 mutants.json
-    python scripts/mutants.py run mutants.json contexts.db results.json
+    python scripts/mutants.py make mutants.json --seed 31 --count 60
+    python scripts/mutants.py probe mutants.json --root CHECKOUT    # then run all tests there
+    python scripts/mutants.py run mutants.json --root CHECKOUT --results results.json
 
-`make` draws modules at random and one place in each: a comparison that is another, an operand that
-is dropped, two arguments that are exchanged, a condition that is inverted. `run` tries each mutant
-on the tests that covered its line, the fastest first, and stops at the first failure. `contexts.db`
-is the database of a coverage run whose contexts are test ids (`make coverage CONTEXTS=1`).
+`make` draws modules at random and one place in each: another comparison, a dropped operand,
+exchanged arguments or branches, `and` for `or`. `probe` notes which tests come by these places, in
+the folder $MUTANT_HITS. `run` takes the probes away, tries each mutant on those tests, and stops at
+the first that fails.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 import random
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,83 +109,114 @@ def make(seed: int, count: int) -> list[dict[str, Any]]:
     return made
 
 
-def _tests(database: Path, mutant: dict[str, Any], seconds: dict[str, float]) -> list[str]:
-    """The tests that ran the mutant's line, the fastest first."""
-    import coverage
+HIT = """
 
-    data = coverage.CoverageData(str(database))
-    data.read()
-    for file in data.measured_files():
-        if file.endswith(mutant["path"]):
-            contexts = data.contexts_by_lineno(file).get(mutant["line"], [])
-            return sorted({one for one in contexts if "::" in one}, key=lambda t: seconds.get(t, 9))
-    return []
+_seen = set()
 
 
-def _applied(mutant: dict[str, Any], root: Path) -> bytes:
-    """Write the mutant; return what the file had."""
+def hit(number):
+    import os
+
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+    folder = os.environ.get("MUTANT_HITS")
+    if folder and (number, test) not in _seen:
+        _seen.add((number, test))
+        with open(f"{folder}/{os.getpid()}", "a") as file:
+            file.write(f"{number} {test}\\n")
+"""
+PROBED = SOURCES / "_version.py"  # everything imports it
+
+
+def probe(mutants: list[dict[str, Any]], root: Path) -> None:
+    """Let the places of the mutants note the tests that come by."""
+    for number, mutant in enumerate(mutants):
+        module = '__import__("etscope._version", fromlist=["hit"])'
+        _apply({**mutant, "after": f"({module}.hit({number}), {mutant['before']})[1]"}, root)
+    path = root / PROBED.relative_to(ROOT)
+    path.write_text(path.read_text() + HIT)
+
+
+def _tests(number: int, hits: Path) -> list[str]:
+    """The tests that came by a mutant's place, in order of their files."""
+    found = set()
+    for file in hits.iterdir():
+        for line in file.read_text().splitlines():
+            at, _, test = line.partition(" ")
+            if int(at) == number and test:
+                found.add(test)
+    return sorted(found, key=lambda test: (not test.startswith("tests/unit"), test))
+
+
+def _apply(mutant: dict[str, Any], root: Path) -> bytes:
+    """Write the mutant; return what the file had. The line may have moved since it was drawn."""
     path = root / mutant["path"]
     before = path.read_bytes()
     lines = before.splitlines(keepends=True)
-    for at, line in enumerate(lines):  # the line may have moved since
-        if line.rstrip(b"\n").decode() == mutant["in"] and (
-            abs(at + 1 - mutant["line"])
-            == min(abs(i + 1 - mutant["line"]) for i, one in enumerate(lines) if one == line)
-        ):
-            start, end = mutant["columns"]
-            lines[at] = line[:start] + mutant["after"].encode() + line[end:]
-            path.write_bytes(b"".join(lines))
-            return before
-    raise SystemExit(f"{mutant['path']}:{mutant['line']} is not there any more")
+    places = [at for at, line in enumerate(lines) if line.rstrip(b"\n").decode() == mutant["in"]]
+    if not places:
+        raise LookupError(f"{mutant['path']}:{mutant['line']} is not there any more")
+    at = min(places, key=lambda place: abs(place + 1 - mutant["line"]))
+    start, end = mutant["columns"]
+    lines[at] = lines[at][:start] + mutant["after"].encode() + lines[at][end:]
+    path.write_bytes(b"".join(lines))
+    return before
 
 
 def run(mutant: dict[str, Any], tests: list[str], root: Path, limit: float) -> dict[str, Any]:
     """Try one mutant: which test killed it, or that none did."""
-    before = _applied(mutant, root)
+    before = _apply(mutant, root)
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    pytest = [str(root / ".venv/bin/python"), "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
     try:
-        for start in range(0, len(tests), 150):
-            some = tests[start : start + 150]
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *some]
+        for start in range(0, len(tests), 100):
+            some = tests[start : start + 100]
             try:
                 done = subprocess.run(
-                    command, cwd=root, capture_output=True, text=True, timeout=limit, check=False
+                    [*pytest, *some],
+                    cwd=root,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=limit,
+                    check=False,
                 )
             except subprocess.TimeoutExpired:
-                return {"killed": "timeout", "tried": start + len(some)}
+                return {"killed": "it does not end"}
             if done.returncode not in (0, 5):
                 failed = [x for x in done.stdout.splitlines() if x.startswith(("FAILED", "ERROR"))]
-                return {"killed": (failed or [done.stdout[-300:]])[0], "tried": start + len(some)}
+                return {"killed": (failed or [done.stdout[-300:] + done.stderr[-300:]])[0]}
     finally:
         (root / mutant["path"]).write_bytes(before)
-    return {"killed": None, "tried": len(tests)}
+    return {"killed": None}
 
 
 def main() -> None:
     """Make mutants, or run them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("action", choices=("make", "run"))
+    parser.add_argument("action", choices=("make", "probe", "run"))
     parser.add_argument("mutants", type=Path)
-    parser.add_argument("database", type=Path, nargs="?")
-    parser.add_argument("results", type=Path, nargs="?")
     parser.add_argument("--seed", type=int, default=31)
     parser.add_argument("--count", type=int, default=60)
-    parser.add_argument("--root", type=Path, default=ROOT)
-    parser.add_argument("--limit", type=float, default=300, help="seconds for 150 tests")
-    parser.add_argument("--seconds", type=Path, help="a JSON file: test id to seconds")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the checkout that is changed")
+    parser.add_argument("--hits", type=Path, help="the folder that was $MUTANT_HITS")
+    parser.add_argument("--results", type=Path, help="where `run` writes")
+    parser.add_argument("--limit", type=float, default=600, help="seconds for 100 tests")
     given = parser.parse_args()
     if given.action == "make":
         given.mutants.write_text(json.dumps(make(given.seed, given.count), indent=1) + "\n")
         return
-    seconds = json.loads(given.seconds.read_text()) if given.seconds else {}
+    mutants = json.loads(given.mutants.read_text())
+    if given.action == "probe":
+        probe(mutants, given.root)
+        return
+    subprocess.run(["git", "checkout", "-q", "src"], cwd=given.root, check=True)
     results = []
-    for mutant in json.loads(given.mutants.read_text()):
-        tests = _tests(given.database, mutant, seconds)
+    for number, mutant in enumerate(mutants):
+        tests = _tests(number, given.hits)
         results.append(
             {**mutant, "tests": len(tests), **run(mutant, tests, given.root, given.limit)}
         )
-        print(
-            json.dumps({k: results[-1][k] for k in ("path", "line", "tests", "killed")}), flush=True
-        )
+        print(number, mutant["path"], len(tests), results[-1]["killed"], flush=True)
         given.results.write_text(json.dumps(results, indent=1) + "\n")
 
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
+
+from tests.support.fuzz import SEED
 
 # A shared machine makes any limit of time flaky; the same examples each time make a failure
-# repeatable.
+# repeatable. Those of the night are others each time.
 settings.register_profile(
     "etscope",
     deadline=None,
     derandomize=True,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "nightly", settings.get_profile("etscope"), derandomize=False, max_examples=2000
 )
 settings.load_profile("etscope")
 
@@ -39,17 +45,47 @@ with suppress(ImportError, AttributeError):
     assert callable(providers._get_local_constants)
     providers._get_local_constants = lambda: _none
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Note what the seconds of tests go into, where somebody will read it."""
+    if config.getoption("xmlpath"):
+        from tests.support.costs import Costs
+
+        config.pluginmanager.register(Costs())
+
+
 _FOLDERS = {"unit", "integration", "e2e", "attacks", "parity", "contract"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with the name of its folder below tests/."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Look for new examples with `-m nightly`, from the seed of the night."""
+    if config.option.markexpr == "nightly":
+        settings.load_profile("nightly")
+        if config.option.hypothesis_seed is None:
+            config.option.hypothesis_seed = SEED
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with the name of its folder below tests/, and tests with examples of
+    hypothesis as nightly ones, too, when those are wanted."""
     root = Path(__file__).parent
     for item in items:
+        if config.option.markexpr == "nightly" and is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker(pytest.mark.nightly)
         if item.path.is_relative_to(root):
             folder = item.path.relative_to(root).parts[0]
             if folder in _FOLDERS:
                 item.add_marker(getattr(pytest.mark, folder))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Tell how to repeat a failure of the night."""
+    report = yield
+    if report.failed and item.get_closest_marker("nightly"):
+        command = f"ETSCOPE_FUZZ_SEED={SEED} python -m pytest -m nightly {item.nodeid!r}"
+        report.sections.append(("To repeat it", command))
+    return report
 
 
 @pytest.fixture(autouse=True)

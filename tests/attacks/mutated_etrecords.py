@@ -1,8 +1,6 @@
 """Damages real ETRecords in many ways and reads all of them, in a process of its own.
 
-``python -m tests.attacks.mutated_etrecords SEED COUNT FILE...`` prints a JSON object. Case i of a
-seed is always the same, so a failure that names it can be looked at again:
-``mutated(seed, i, records)``.
+``python -m tests.attacks.mutated_etrecords SEED COUNT FILE...`` prints a JSON object.
 
 A byte changed in a zip file is mostly found by its CRC. So most cases change what is inside: a
 piece of JSON, an opcode of a pickle, the members; and pack it again so that the zip is in order.
@@ -14,13 +12,10 @@ import io
 import json
 import random
 import resource
-import signal
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -31,9 +26,9 @@ from etscope.formats.etrecord.reader import SIBLINGS, RecordFile, read_etrecord
 from etscope.formats.exported_program.safety import check_program
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph, source_lines
+from tests.attacks.mutations import attack
 from tests.support.etrecord_files import members_of, zip_bytes
 
-SECONDS = 20  # of CPU for one case; they take some milliseconds
 Members = dict[str, bytes]
 _VALUES: tuple[Any, ...] = (
     *(None, True, 0, -1, 1, 7, 2**31, 2**63, 10**30, 1.5, float("nan")),
@@ -42,9 +37,8 @@ _VALUES: tuple[Any, ...] = (
 )
 
 
-def mutated(seed: int, index: int, records: Sequence[bytes]) -> bytes:
-    """Case `index`: one of the records after one or a few changes."""
-    rng = random.Random(f"{seed}/{index}")
+def mutated(rng: random.Random, records: Sequence[bytes]) -> bytes:
+    """One of the records after one or a few changes."""
     data = rng.choice(records)
     if rng.random() < 0.25:
         return _damaged(rng, data)
@@ -287,37 +281,22 @@ def _touch_tensors(value: Any) -> None:
             _touch_tensors(content)
 
 
-class TooSlow(BaseException):
-    """A case used up its seconds."""
-
-
-def _too_slow(number: int, frame: FrameType | None) -> None:
-    raise TooSlow
-
-
-def attack(seed: int, count: int, files: Sequence[str]) -> dict[str, Any]:
-    """Outcomes of `count` cases: what was read whole, in part or not at all, what went wrong."""
+def main(seed: int, count: int, files: Sequence[str]) -> None:
+    """Print the outcomes of `count` cases, and how much the memory has grown."""
     records = [Path(file).read_bytes() for file in files]
     for record in records:
         assert touch(record) == 0
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    signal.signal(signal.SIGPROF, _too_slow)
-    outcomes: Counter[str] = Counter()
-    failures = []
-    for index in range(count):
-        data = mutated(seed, index, records)
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        try:
-            outcomes["in part" if touch(data) else "whole"] += 1
-        except EtscopeError:
-            outcomes["refused"] += 1
-        except (Exception, TooSlow) as error:
-            failures.append([index, f"{type(error).__name__}: {error}"])
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
+    outcomes = attack(
+        seed,
+        count,
+        lambda rng: mutated(rng, records),
+        lambda data: "in part" if touch(data) else None,
+    )
+    assert outcomes["in part"] > count / 20, outcomes
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    return {"outcomes": outcomes, "failures": failures, "peak_mb": peak / 1024}
+    json.dump({"outcomes": outcomes, "peak_mb": peak / 1024}, sys.stdout)
 
 
 if __name__ == "__main__":
-    json.dump(attack(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]), sys.stdout)
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

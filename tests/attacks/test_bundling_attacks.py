@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,12 @@ from etscope.bundled_program.serialize import (
     deserialize_from_flatbuffer_to_bundled_program,
     serialize_from_bundled_program_to_flatbuffer,
 )
-from etscope.errors import BundleError, EtscopeError
+from etscope.errors import BundleError
 from etscope.formats.program.bpte import read_bundled
 from etscope.formats.program.pte_schema import ScalarValue, ValueKind
-from tests.attacks.mutations import cut_out, truncate
+from tests.attacks.mutations import attack, cut_out, flip, mutated, truncate
 from tests.support.formats.handmade import integer, method, pte_file, tensor
+from tests.support.fuzz import fuzzed
 
 FLAG = ScalarValue(ValueKind.BOOL, True)
 PROGRAM = pte_file(method([tensor(2), integer(3), FLAG, tensor(2)], inputs=[0, 1, 2], outputs=[3]))
@@ -89,50 +89,27 @@ def test_deep_nesting(depth: int) -> None:
         MethodTestCase(tree)
 
 
-def damaged(data: bytes, seed: int) -> bytes:
-    rng, changed = random.Random(seed), bytearray(data)
-    mutations: Sequence[Callable[[random.Random, bytearray, Sequence[bytes]], None]] = (
-        truncate,
-        cut_out,
-        _flip,
-    )
-    rng.choice(mutations)(rng, changed, [data])
-    return bytes(changed)
+def damaged(rng: random.Random, data: bytes) -> bytes:
+    return mutated(rng, [data], (truncate, cut_out, flip))
 
 
-def _flip(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
-    for _ in range(rng.choice((1, 4, 32))):
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-
-
-@pytest.fixture
-def seeds() -> Iterator[int]:
-    return iter(range(400))
-
-
-def test_damaged_programs(seeds: Iterator[int]) -> None:
-    refused = 0
-    for seed in seeds:
-        program = damaged(PROGRAM, seed)
-        try:
-            data = bundle_cases(program, {"forward": [([VECTOR, 3, True], [VECTOR])]})
-        except EtscopeError:
-            refused += 1
-            continue
+@fuzzed(400, nightly=20_000)
+def test_damaged_programs(seed: int, count: int) -> None:
+    def touch(program: bytes) -> None:
+        data = bundle_cases(program, {"forward": [([VECTOR, 3, True], [VECTOR])]})
         assert bytes(read_bundled(data).program_bytes) == program
-    assert 0 < refused < 400
+
+    attack(seed, count, lambda rng: damaged(rng, PROGRAM), touch, share=1 / 50)
 
 
-def test_damaged_bundles(seeds: Iterator[int]) -> None:
+@fuzzed(400, nightly=20_000)
+def test_damaged_bundles(seed: int, count: int) -> None:
     """What was read of them is either written again as it is, or refused."""
     good = bundle_cases(PROGRAM, {"forward": [([VECTOR, 3, True], [VECTOR])]})
-    written = 0
-    for seed in seeds:
-        try:
-            found = deserialize_from_flatbuffer_to_bundled_program(damaged(good, seed))
-            data = serialize_from_bundled_program_to_flatbuffer(found)
-        except EtscopeError:
-            continue
-        assert deserialize_from_flatbuffer_to_bundled_program(data) == found
-        written += 1
-    assert written > 20
+
+    def touch(data: bytes) -> None:
+        found = deserialize_from_flatbuffer_to_bundled_program(data)
+        again = serialize_from_bundled_program_to_flatbuffer(found)
+        assert deserialize_from_flatbuffer_to_bundled_program(again) == found
+
+    attack(seed, count, lambda rng: damaged(rng, good), touch)

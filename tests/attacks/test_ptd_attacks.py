@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,9 +17,11 @@ from etscope.analysis.weights import ProgramClaims, external_parts
 from etscope.errors import EtscopeError
 from etscope.formats.program.ptd import ExternalData, match_external, read_ptd
 from etscope.formats.program.pte import Program, read_pte
-from tests.attacks.test_pte_attacks import attack, limited
+from tests.attacks.mutations import limited
+from tests.attacks.test_pte_attacks import attack_files
 from tests.support.artifacts import artifacts
 from tests.support.formats.handmade import Number, build, ints
+from tests.support.fuzz import fuzzed
 
 PROGRAMS = ("external_portable", "external_xnnpack")
 MIB = 1 << 20
@@ -55,10 +56,10 @@ def joined(program: Program, found: ExternalData) -> None:
         assert match_external([program], [found]) == [(found,)]
 
 
-@pytest.mark.parametrize("count", [600, pytest.param(2000, marks=pytest.mark.slow)])
-def test_mutated_files_beside_programs(count: int) -> None:
+@fuzzed(600, nightly=10_000)
+def test_mutated_files_beside_programs(seed: int, count: int) -> None:
     real = [artifacts(name).extra("weights.ptd").read_bytes() for name in PROGRAMS]
-    attack(real, beside_programs, count)
+    attack_files(seed, count, real, beside_programs)
 
 
 # -- files of any tables

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import signal
 import struct
 import tracemalloc
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 import pytest
@@ -36,7 +32,7 @@ from etscope.formats.program.pte_schema import (
     TensorValue,
     ValueKind,
 )
-from tests.attacks.mutations import cut_out, truncate
+from tests.attacks.mutations import attack, limited, mutated
 from tests.support.artifacts import artifacts
 from tests.support.formats.handmade import (
     Number,
@@ -50,84 +46,9 @@ from tests.support.formats.handmade import (
     tensor_list,
     value,
 )
+from tests.support.fuzz import fuzzed
 
-SECONDS = 20  # of CPU for one case; they take some milliseconds
 MIB = 1 << 20
-INTERESTING = (0, 1, 2, 3, 4, 8, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
-
-Mutation = Callable[[random.Random, bytearray, Sequence[bytes]], None]
-
-
-# -- mutations
-
-
-def flip(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
-    for _ in range(rng.choice((1, 2, 8, 64))):
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-
-
-def number(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
-    """An interesting number of 8 to 64 bits, at an aligned place."""
-    width = rng.choice((1, 2, 4, 4, 8))
-    if len(data) >= width:
-        place = rng.randrange(len(data) // width) * width
-        drawn = rng.choice((*INTERESTING, len(data), rng.randrange(1 << 16), (1 << 64) - 1))
-        data[place : place + width] = (drawn % (1 << 8 * width)).to_bytes(width, "little")
-
-
-def small_number(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
-    """Indices, kinds and counts a little off: bytes of at most 16 go up or down by one or two."""
-    small = [i for i in range(min(len(data), 60_000)) if 0 < data[i] <= 16]
-    for _ in range(min(len(small), rng.choice((1, 1, 4, 16)))):
-        place = rng.choice(small)
-        data[place] = (data[place] + rng.choice((-2, -1, 1, 2))) % 256
-
-
-def reference(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
-    """An offset that leads to some other place in the file."""
-    words = len(data) // 4
-    if words:
-        here, there = rng.randrange(words), rng.randrange(words)
-        struct.pack_into("<i", data, 4 * here, 4 * (there - here))
-
-
-def same_reference(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
-    """A run of words that all lead to one place, as in a vector of one table."""
-    words = len(data) // 4
-    if words:
-        first, there = rng.randrange(words), rng.randrange(words)
-        for here in range(first, min(first + rng.randrange(50), words)):
-            struct.pack_into("<i", data, 4 * here, 4 * (there - here))
-
-
-def splice(rng: random.Random, data: bytearray, files: Sequence[bytes]) -> None:
-    """Bytes of this or another file over those at some place."""
-    other = rng.choice((bytes(data), *files))
-    start, place = rng.randrange(len(other)), rng.randrange(len(data))
-    piece = other[start : start + rng.choice((4, 8, 48, 500))]
-    data[place : place + len(piece)] = piece
-
-
-MUTATIONS: tuple[Mutation, ...] = (
-    flip,
-    truncate,
-    cut_out,
-    number,
-    small_number,
-    reference,
-    same_reference,
-    splice,
-)
-
-
-def mutated(seed: int, index: int, files: Sequence[bytes]) -> bytes:
-    """Case `index`: one of the files after one to four changes. Always the same for a seed."""
-    rng = random.Random(f"{seed}/{index}")
-    data = bytearray(rng.choice(files))
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        rng.choice(MUTATIONS)(rng, data, files)
-        data = data or bytearray(1)
-    return bytes(data)
 
 
 # -- what is done with each
@@ -193,45 +114,12 @@ def touch_bpte(data: bytes) -> None:
     touch(bundle.program())
 
 
-class TooSlow(BaseException):
-    """A case used up its seconds."""
-
-
-@contextmanager
-def limited() -> Iterator[None]:
-    """Raise `TooSlow` when the block takes more than `SECONDS` of CPU."""
-
-    def too_slow(signal_number: int, frame: FrameType | None) -> None:
-        raise TooSlow
-
-    before = signal.signal(signal.SIGPROF, too_slow)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
-
-
-def attack(files: Sequence[bytes], touch_file: Callable[[bytes], None], count: int) -> None:
+def attack_files(
+    seed: int, count: int, files: Sequence[bytes], touch_file: Callable[[bytes], None]
+) -> None:
     for data in files:
         touch_file(data)
-    outcomes: Counter[str] = Counter()
-    failures = []
-    for index in range(count):
-        data = mutated(1, index, files)
-        try:
-            with limited():
-                touch_file(data)
-            outcomes["opened"] += 1
-        except EtscopeError:
-            outcomes["refused"] += 1
-        except (Exception, TooSlow) as error:
-            failures.append((index, f"{type(error).__name__}: {error}"))
-    assert failures == []
-    # Both must happen often, or the mutations are too mild or too wild to find anything.
-    assert outcomes["opened"] > count / 20
-    assert outcomes["refused"] > count / 20
+    attack(seed, count, lambda rng: mutated(rng, files), touch_file)
 
 
 def with_everything() -> bytes:
@@ -291,18 +179,15 @@ def with_a_cache() -> bytes:
     return pte_file(*made, method([integer(16)], name="get_max_context_len", outputs=[0]))
 
 
-@pytest.mark.parametrize("count", [4000, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_mutated_programs(count: int) -> None:
+@fuzzed(4000, nightly=40_000)
+def test_mutated_programs(seed: int, count: int) -> None:
     names = ("bf16_fp16", "cond", "forward_and_extra", "int_outputs", "two_methods", "while_loop")
-    attack(
-        [artifacts(name).pte.read_bytes() for name in names] + [with_everything(), with_a_cache()],
-        touch_pte,
-        count,
-    )
+    real = [artifacts(name).pte.read_bytes() for name in names]
+    attack_files(seed, count, [*real, with_everything(), with_a_cache()], touch_pte)
 
 
-@pytest.mark.parametrize("count", [1500, pytest.param(5000, marks=pytest.mark.slow)])
-def test_mutated_bundles(count: int) -> None:
+@fuzzed(1500, nightly=40_000)
+def test_mutated_bundles(seed: int, count: int) -> None:
     floats = {0: Number("b", 6), 1: ints(2, 3), 2: bytes(24), 3: bytes([1, 0])}
     case = [
         {0: Number("B", 1), 1: floats},
@@ -314,16 +199,16 @@ def test_mutated_bundles(count: int) -> None:
     small = build({0: Number("I", 2), 1: suites, 2: with_everything()}, b"BP08")
     real = artifacts("bundled").bpte
     assert real is not None
-    attack([*[small] * 7, real.read_bytes()], touch_bpte, count)
+    attack_files(seed, count, [*[small] * 7, real.read_bytes()], touch_bpte)
 
 
-@pytest.mark.parametrize("count", [3000, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_mutated_external_tensors(count: int, tmp_path: Path) -> None:
+@fuzzed(3000, nightly=40_000)
+def test_mutated_external_tensors(seed: int, count: int, tmp_path: Path) -> None:
     made = tmp_path / "made.ptd"
     write_ptd({"a": np.zeros((2, 3), np.float32), "b": np.int8(1), "c": b"opaque"}, made)
     names = ("external_portable", "external_xnnpack")
     real = [artifacts(name).extra("weights.ptd").read_bytes() for name in names]
-    attack([*real, made.read_bytes()], touch_ptd, count)
+    attack_files(seed, count, [*real, made.read_bytes()], touch_ptd)
 
 
 def test_external_tensors_cut_off_anywhere() -> None:

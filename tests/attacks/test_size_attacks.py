@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from etscope.analysis.size import size_files, size_reports
-from etscope.errors import EtscopeError, MismatchError
-from tests.attacks.mutations import cut_out, truncate
+from etscope.errors import MismatchError
+from tests.attacks.mutations import attack, cut_out, mutated, truncate
 from tests.support.artifacts import artifacts
+from tests.support.fuzz import fuzzed
 
 DELEGATES = Path(__file__).parents[1] / "corpus/delegates"
 FILES = (
@@ -21,7 +20,6 @@ FILES = (
     *("bundled/program.bpte", "external_xnnpack/weights.ptd", "cond/etdump.etdp"),
     *("vulkan.pte", "coreml.pte", "ethos_u55.pte", "ethos_u85.pte"),
 )
-ROUNDS = 100
 
 
 def real(name: str) -> bytes:
@@ -49,47 +47,41 @@ def append(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
     data += rng.randbytes(rng.choice((1, 40, 20_000)))
 
 
+MUTATIONS = (truncate, cut_out, damage, move_reference, append)
+
+
 @pytest.mark.parametrize("name", FILES)
-def test_damaged_files_sum_or_are_refused(name: str, tmp_path: Path) -> None:
-    data, rng = real(name), random.Random(name)
+@fuzzed(50, nightly=3000)
+def test_damaged_files_sum_or_are_refused(name: str, seed: int, count: int, tmp_path: Path) -> None:
     path = tmp_path / Path(name).name
-    outcomes: Counter[bool] = Counter()
-    for number in range(ROUNDS):
-        changed = bytearray(data)
-        mutations = (truncate, cut_out, damage, move_reference, append)
-        mutations[number % len(mutations)](rng, changed, ())
-        path.write_bytes(changed)
-        summed = False
-        with suppress(EtscopeError):
-            (found,) = size_files([path])
-            assert sum(part.size for part in found.parts) == len(changed)
-            assert all(part.size > 0 for part in found.parts)
-            (report,) = size_reports([found])
-            assert report.section("parts") is not None
-            summed = True
-        outcomes[summed] += 1
-    assert outcomes[True] > ROUNDS // 20 and outcomes[False] > ROUNDS // 20
+
+    def touch(data: bytes) -> None:
+        path.write_bytes(data)
+        (found,) = size_files([path])
+        assert sum(part.size for part in found.parts) == len(data)
+        assert all(part.size > 0 for part in found.parts)
+        (report,) = size_reports([found])
+        assert report.section("parts") is not None
+
+    files = [real(name)]
+    attack(seed, count, lambda rng: mutated(rng, files, MUTATIONS), touch)
 
 
-def test_a_program_and_a_damaged_ptd(tmp_path: Path) -> None:
-    made, rng = artifacts("external_xnnpack"), random.Random(0)
-    data = made.extra("weights.ptd").read_bytes()
+@fuzzed(50, nightly=3000)
+def test_a_program_and_a_damaged_ptd(seed: int, count: int, tmp_path: Path) -> None:
+    made = artifacts("external_xnnpack")
+    files, program = [made.extra("weights.ptd").read_bytes()], made.pte.stat().st_size
     path = tmp_path / "weights.ptd"
-    outcomes: Counter[str] = Counter()
-    for _ in range(ROUNDS):
-        changed = bytearray(data)
-        damage(rng, changed, ())
-        path.write_bytes(changed)
+
+    def touch(data: bytes) -> str | None:
+        path.write_bytes(data)
         try:
             found = size_files([made.pte, path])
         except MismatchError:
-            outcomes["of another program"] += 1
-        except EtscopeError:
-            outcomes["damaged"] += 1
-        else:
-            assert [sum(part.size for part in one.parts) for one in found] == [
-                made.pte.stat().st_size,
-                len(changed),
-            ]
-            outcomes["summed"] += 1
+            return "of another program"
+        sums = [sum(part.size for part in one.parts) for one in found]
+        assert sums == [program, len(data)]
+        return None
+
+    outcomes = attack(seed, count, lambda rng: mutated(rng, files, [damage]), touch)
     assert len(outcomes) == 3

@@ -12,8 +12,7 @@ import struct
 import tracemalloc
 import zipfile
 import zlib
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,18 @@ from hypothesis import strategies as st
 
 from etscope.errors import EtscopeError, FormatError
 from etscope.formats.torch_files.tensor_files import read_tensor_file
-from tests.attacks.mutations import cut_out, truncate
-from tests.attacks.test_pte_attacks import TooSlow, flip, limited, number
+from tests.attacks.mutations import (
+    Mutation,
+    attack,
+    cut_out,
+    flip,
+    limited,
+    mutated,
+    number,
+    truncate,
+)
 from tests.support.etrecord_files import members_of, zip_bytes
+from tests.support.fuzz import fuzzed
 
 MIB = 1 << 20
 WORDS = (
@@ -44,7 +52,6 @@ WORDS = (
     b"(",
     b"\xe9",
 )
-Mutation = Callable[[random.Random, bytearray, Sequence[bytes]], None]
 
 
 def word(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
@@ -58,23 +65,15 @@ def word(rng: random.Random, data: bytearray, _: Sequence[bytes]) -> None:
 MUTATIONS: tuple[Mutation, ...] = (flip, truncate, cut_out, number, word)
 
 
-def mutated(seed: int, index: int, files: Sequence[bytes]) -> bytes:
-    """Case `index`: of a zip file mostly the members are changed, and packed in order again."""
-    rng = random.Random(f"{seed}/{index}")
-    data = bytearray(rng.choice(files))
+def damaged(rng: random.Random, files: Sequence[bytes]) -> bytes:
+    """A changed file; of a zip file mostly the members are changed, and packed in order again."""
+    data = rng.choice(files)
     if data.startswith(b"PK") and rng.random() < 0.8:
-        members = members_of(bytes(data))
+        members = members_of(data)
         name = rng.choice(list(members))
-        members[name] = changed(rng, bytearray(members[name]))
+        members[name] = mutated(rng, [members[name]], MUTATIONS)
         return zip_bytes(members)
-    return changed(rng, data)
-
-
-def changed(rng: random.Random, data: bytearray) -> bytes:
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        rng.choice(MUTATIONS)(rng, data, ())
-        data = data or bytearray(1)
-    return bytes(data)
+    return mutated(rng, [data], MUTATIONS)
 
 
 def touch(path: Path) -> None:
@@ -99,30 +98,19 @@ def good_files(folder: Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted(folder.iterdir())]
 
 
-@pytest.mark.parametrize("count", [3000, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_mutated_files(count: int, tmp_path: Path) -> None:
+@fuzzed(3000, nightly=40_000)
+def test_mutated_files(seed: int, count: int, tmp_path: Path) -> None:
     files = good_files(tmp_path)
     path = tmp_path / "mutated"
-    for data in files:
+
+    def touch_bytes(data: bytes) -> None:
+        path.unlink(missing_ok=True)  # to shorten a mapped file would end this process
         path.write_bytes(data)
         touch(path)
-    outcomes: Counter[str] = Counter()
-    failures = []
-    for index in range(count):
-        # A new file each time: to shorten a mapped one would end this process.
-        path.unlink()
-        path.write_bytes(mutated(1, index, files))
-        try:
-            with limited():
-                touch(path)
-            outcomes["opened"] += 1
-        except EtscopeError:
-            outcomes["refused"] += 1
-        except (Exception, TooSlow) as error:
-            failures.append((index, f"{type(error).__name__}: {error}"))
-    assert failures == []
-    assert outcomes["opened"] > count / 20
-    assert outcomes["refused"] > count / 20
+
+    for data in files:
+        touch_bytes(data)
+    attack(seed, count, lambda rng: damaged(rng, files), touch_bytes)
 
 
 HEADS = (b"\x93NUMPY\1\0", b"PK\3\4", b"PK\5\6", b"\x80\4", struct.pack("<Q", 40) + b'{"')

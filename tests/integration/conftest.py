@@ -10,8 +10,7 @@ import pytest
 
 from tests.support.warm import warm_python
 
-# The process is the matter of these: how it begins, ends and fails, and what it takes.
-REAL = ("run.test_failures", "run.test_memory", "run.test_run", "test_artifacts")
+REAL = ("test_artifacts",)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,3 +28,11 @@ def _warm_runs(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(python, "run_process", warm)
         yield
+
+
+@pytest.fixture
+def real_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process is the matter of the test: how it begins, ends and fails, and what it takes."""
+    from etscope.run import process, python
+
+    monkeypatch.setattr(python, "run_process", process.run_process)

@@ -18,7 +18,7 @@ from tests.support.artifacts import RECIPES, ROOT, SLOW, Artifact, ArtifactUnava
 from tests.support.upstream_oracle import opened_by_upstream
 
 FAST = [name for name in RECIPES if name not in SLOW]
-BY_SPEED = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(SLOW))]
+BY_SPEED = [*FAST, *(pytest.param(name, marks=pytest.mark.nightly) for name in sorted(SLOW))]
 
 # What upstream's Inspector (1.5.1) cannot open, and why.
 LANGUAGE_MODELS = tuple(name for name in RECIPES if name.endswith("_generate"))

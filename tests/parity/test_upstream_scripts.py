@@ -202,7 +202,7 @@ def run(folder: Path, script: str, words: list[str], *options: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("script", SAME)
 def test_it_does_what_it_does_with_upstream(script: str, tmp_path: Path) -> None:
     words = SAME[script]()
@@ -222,7 +222,7 @@ def contents(folder: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("script", "words", "check"), MADE)
 def test_it_makes_what_it_should(
     script: str,

@@ -160,7 +160,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bo
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("file", EXPECTED)
 def test_upstreams_tests_pass_but_for_the_listed(
     file: str, outcomes: dict[str, dict[str, bool]]

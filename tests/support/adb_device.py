@@ -197,6 +197,10 @@ class _Stream:
 
 def _shell(stream: _Stream, command: str) -> None:
     master, slave = pty.openpty()
+    closed, close = socket.socketpair()
+    stream.at_close.append(close.close)
+    if stream.closed.is_set():  # before anybody was told
+        close.close()
     path = f"{stream.link.device.bin}:{os.environ['PATH']}"
     child = subprocess.Popen(
         ["sh", "-c", command],
@@ -207,16 +211,15 @@ def _shell(stream: _Stream, command: str) -> None:
         env={**os.environ, "PATH": path},
     )
     os.close(slave)
-    closed, close = os.pipe()
-    stream.at_close.append(lambda: os.write(close, b"."))
     try:
         while master in select.select([master, closed], [], [])[0]:
             stream.write(os.read(master, _MAX))  # EIO: all of the command have left the terminal
     finally:
         # The kernel sends SIGHUP, and whoever reads the terminal gets to its end.
         stream.at_close.clear()
-        for descriptor in (master, closed, close):
-            os.close(descriptor)
+        os.close(master)
+        closed.close()
+        close.close()
         threading.Thread(target=child.wait, daemon=True).start()
 
 

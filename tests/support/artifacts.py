@@ -110,7 +110,7 @@ RECIPES: dict[str, str] = {
     "whisper_generate": "language_models",
 }
 
-# Minutes or gigabytes: for benchmarks and for tests marked slow.
+# Minutes or gigabytes: for benchmarks and nightly tests.
 SLOW = frozenset({"bert_base_xnnpack", "bert_portable", "bert_rows_xnnpack", "large_2m"})
 
 ABANDONED_SECONDS = 3600  # a build still unfinished after this long has been killed

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,14 @@ from tests.support.artifacts import artifacts
 from tests.support.simulated_device import said
 
 PATIENCE = 300.0  # seconds; a loaded machine
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until it holds; fail with its text when it does not."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, f"in {PATIENCE:g} s not: {inspect.getsource(condition)}"
+        time.sleep(0.02)
 
 
 def submit(lab: Lab, number: int = 1, **more: Any) -> list[Job]:
@@ -61,7 +70,5 @@ def check_no_leftovers(lab: Lab) -> None:
     objects = [path for path in (store / "sha256").rglob("*") if path.is_file()]
     for path in objects:
         assert hashlib.sha256(path.read_bytes()).hexdigest() == path.name
-    end = time.monotonic() + PATIENCE  # they go after the job's end is in the database
-    while left := list(lab.home.folder.glob("live/*")):
-        assert time.monotonic() < end, left
-        time.sleep(0.1)
+    # They go after the job's end is in the database.
+    until(lambda: not list(lab.home.folder.glob("live/*")))

@@ -8,6 +8,7 @@ jobs run:
     unplugged       every call raises `DeviceLost`, until the file is gone
     lost-at-K       the K-th call of a driver unplugs it
     hang            executing never ends
+    wait            executing does not end before the file is gone
     abort           the runner dies of SIGABRT
     kill-runner     the runner dies of SIGKILL
     kill-measuring  the process that measures is killed, as the runner begins
@@ -74,7 +75,7 @@ class Simulated:
             if self._fault("kill-worker"):
                 if os.getppid() == self._worker:  # else it is gone, and that is somebody else
                     os.kill(self._worker, signal.SIGKILL)
-                time.sleep(60)
+                time.sleep(3600)  # this process is ended, as its worker is gone
             if self._fault("hang"):
                 time.sleep(3600)
             if self._fault("abort"):
@@ -83,6 +84,8 @@ class Simulated:
                 return Completed(-signal.SIGKILL, "")
             if self._fault("kill-measuring"):
                 os.kill(os.getpid(), signal.SIGKILL)
+            while self._fault("wait"):
+                time.sleep(0.01)
             time.sleep(self._seconds)
             self._answer(job)
         return Completed(0, f"{self._name} ran\n")

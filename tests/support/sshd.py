@@ -81,7 +81,7 @@ PidFile {folder / "pid"}
         },
     )
     try:
-        _wait(port, process)
+        _wait(port, process, folder / "log")
         yield server
     finally:
         server.stop()
@@ -92,15 +92,15 @@ def _server() -> str | None:
     return None if found is None else str(Path(found).resolve())
 
 
-def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + _SECONDS
     while True:
-        assert process.poll() is None, "the server ended"
+        assert process.poll() is None, f"sshd ended with {process.poll()}:\n{log.read_text()}"
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
             return
         except OSError:
-            assert time.monotonic() < end, "the server does not answer"
+            assert time.monotonic() < end, f"sshd does not answer:\n{log.read_text()}"
             time.sleep(0.05)
 
 

@@ -96,8 +96,8 @@ class Files:
         if self.record is None:
             raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
         if name not in self._linked:
-            run_nodes = None if self.trace is None else self.trace.run_nodes
-            self._linked[name] = linked_graph(self.record, name, run_nodes, self.any_program)
+            edge_nodes = None if self.trace is None else self.trace.edge_nodes
+            self._linked[name] = linked_graph(self.record, name, edge_nodes, self.any_program)
         return self._linked[name]
 
     def edge(self, method: str) -> LinkedGraph:

@@ -324,6 +324,8 @@ class Block:
         )
         signatures = zip(*(column[rows].tolist() for column in columns), strict=True)
         outputs = _holds_output(dump, rows).tolist()
+        # Python writers of dumps may set no chains: the names of the runtime's events tell them.
+        has_chains = bool((dump.chain_index[rows] == NO_CHAIN).any())
         groups: dict[tuple[int, int, int, int], list[int]] = {}
         for position, signature in enumerate(signatures):
             if not outputs[position]:
@@ -345,10 +347,11 @@ class Block:
                 own = name or ("" if event is None else names[event])
                 occurrence = seen.get(own, 0)
                 seen[own] = occurrence + 1
+                is_outside = not has_chains and own in FRAMEWORK_EVENTS and delegate_id is None
                 yield EventKey(
                     name=own,
                     instruction_id=None if instruction == -1 else instruction,
-                    chain_index=chain,
+                    chain_index=NO_CHAIN if is_outside else chain,
                     delegate_id=delegate_id,
                     profile=event,
                     debug=values,

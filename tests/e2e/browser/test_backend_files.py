@@ -9,7 +9,7 @@ from typing import Any
 
 from etscope.backend_files import read_backend_file
 from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
-from etscope.views.page import document_of, page_html
+from etscope.views.page import document_of
 from tests.support.backend_files import ETHOS_U_KERNELS, chrome_trace, pmu_log, run_of
 from tests.support.browser.chromium import screenshot
 
@@ -29,16 +29,17 @@ def document(folder: Path, *files: str) -> Any:
     return document_of(list(report_inputs(runs_of_files([dump, RECORD]), options)))
 
 
-def test_a_file_has_a_table_and_a_track_and_is_in_no_sum(page: Any, tmp_path: Path) -> None:
+def test_a_file_has_a_table_and_a_track_and_is_in_no_sum(
+    page: Any, page_of: Any, tmp_path: Path
+) -> None:
     found = document(tmp_path, json.dumps(chrome_trace(runs=3)), pmu_log())
-    report = tmp_path / "report.html"
-    report.write_text(page_html(found))
+    report = page_of(found)
 
-    page.goto(f"{report.as_uri()}#run0/summary/0")
+    page.goto(f"{report}#run0/summary/0")
     page.wait_for_selector("text=file1 · Ethos-U PMU log · EthosUBackend #1 of forward")
     assert page.locator("text=AXI0_RD_DATA_BEAT_RECEIVED").count() == 1
 
-    page.goto(f"{report.as_uri()}#run0/timeline/0")
+    page.goto(f"{report}#run0/timeline/0")
     page.wait_for_selector(TRACK)
     tracks = page.locator(TRACK).all_inner_texts()
     assert sum("file0 · Chrome trace" in text for text in tracks) == 3

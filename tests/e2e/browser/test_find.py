@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from etscope.reporting.report import report_inputs, runs_of_files
-from etscope.views.page import document_of, page_html
+from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
 from tests.support.browser.chromium import screenshot
 
@@ -25,10 +25,9 @@ def document() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def report(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(page_html(document))
-    return path.as_uri()
+def report(document: dict[str, Any], page_of: Any) -> str:
+    found: str = page_of(document)
+    return found
 
 
 def find(page: Any, text: str, kind: str) -> None:
@@ -101,9 +100,7 @@ def test_each_kind_of_thing_is_found_and_shown(
     assert page.failures == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_list_is_read_and_left_with_keys(page: Any, report: str, scheme: str) -> None:
-    page.emulate_media(color_scheme=scheme)
+def test_the_list_is_read_and_left_with_keys(page: Any, report: str) -> None:
     page.set_viewport_size({"width": 800, "height": 700})
     page.goto(f"{report}#run1/events/0")
     page.wait_for_selector('[data-testid="instructions-table"] [data-row]')
@@ -113,7 +110,7 @@ def test_the_list_is_read_and_left_with_keys(page: Any, report: str, scheme: str
 
     page.keyboard.type("linear")
     page.wait_for_selector('[role="option"][aria-selected="true"]')
-    screenshot(page, f"find-{scheme}")
+    screenshot(page, "find")
     kinds = page.locator('[role="listbox"] [role="option"]').evaluate_all(
         "all => all.map(one => one.dataset.kind)"
     )

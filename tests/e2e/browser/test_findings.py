@@ -4,17 +4,16 @@ rows that add up to the number at stake."""
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from etscope.cli import main
 from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
-from etscope.views.page import document_of, page_html
+from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
 
-MODELS = ("cnn_xnnpack_int8", "transformer", "transformer_portable", "attention_xnnpack")
+MODELS = ("cnn_xnnpack_int8", "transformer_portable")
 
 # What only the report says: it compares values, and names its files without folders.
 OF_THE_REPORT = {"no-values", "values-fine", "values-wrong"}
@@ -33,19 +32,18 @@ READ = """items => items.map(item => ({
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_first_page_says_what_inspect_says(
-    name: str, tmp_path: Path, page: Any, capsys: pytest.CaptureFixture[str]
+    name: str, page: Any, page_of: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = artifacts(name)
     (found,) = report_inputs(
         runs_of_files([files.etdump, files.etrecord, files.pte]), ReportOptions(numerics=False)
     )
-    path = tmp_path / "report.html"
-    path.write_text(page_html(document_of([found])))
+    report = page_of(document_of([found]))
     arguments = ("inspect", files.etdump, "-r", files.etrecord, "-p", files.pte, "-f", "json")
     assert main([str(argument) for argument in arguments]) == 0
     told = json.loads(capsys.readouterr().out)["findings"]
 
-    page.goto(f"{path.as_uri()}#run0/summary/0")
+    page.goto(f"{report}#run0/summary/0")
     page.wait_for_selector('[data-testid="findings"]')
     shown = page.eval_on_selector_all('[data-testid="findings"] li', READ)
 
@@ -63,7 +61,7 @@ def test_the_first_page_says_what_inspect_says(
         where = expected["where"]
         if where is None or where["view"] != "events" or where["select"] is None:
             continue
-        page.goto(f"{path.as_uri()}{one['href']}")
+        page.goto(f"{report}{one['href']}")
         if where["select"] == "kind:kernel" and expected["kind"] == "nothing-delegated":
             continue  # all rows match: there is no sum of the shown ones
         shown_sum = page.wait_for_selector('[data-testid="sum-shown"] [data-col="avg"]')
@@ -74,7 +72,7 @@ def test_the_first_page_says_what_inspect_says(
     assert linked
 
 
-def test_the_first_page_of_two_dumps_says_what_changed(tmp_path: Path, page: Any) -> None:
+def test_the_first_page_of_two_dumps_says_what_changed(page: Any, page_of: Any) -> None:
     sides = [artifacts(name) for name in ("transformer_portable", "transformer")]
     found = [
         one
@@ -84,10 +82,8 @@ def test_the_first_page_of_two_dumps_says_what_changed(tmp_path: Path, page: Any
         )
     ]
     document = document_of(found)
-    path = tmp_path / "report.html"
-    path.write_text(page_html(document))
 
-    page.goto(f"{path.as_uri()}#run1/summary/0")
+    page.goto(f"{page_of(document)}#run1/summary/0")
     link = page.wait_for_selector('[data-testid="findings"] [data-kind="changed"] a')
     headline = " ".join(document["comparisons"][0]["headline"])
     assert headline in " ".join(link.inner_text().split())
@@ -97,20 +93,18 @@ def test_the_first_page_of_two_dumps_says_what_changed(tmp_path: Path, page: Any
 
 
 def test_the_first_page_explains_what_explain_explains(
-    tmp_path: Path, page: Any, capsys: pytest.CaptureFixture[str]
+    page: Any, page_of: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = artifacts("cnn_portable")
     (found,) = report_inputs(
         runs_of_files([files.etdump_timing, files.etrecord, files.pte]),
         ReportOptions(numerics=False),
     )
-    path = tmp_path / "report.html"
-    path.write_text(page_html(document_of([found])))
     arguments = (files.etdump_timing, "-r", files.etrecord, "-p", files.pte, "-f", "json")
     assert main(["explain", *map(str, arguments)]) == 0
     told = json.loads(capsys.readouterr().out)["findings"]
 
-    page.goto(f"{path.as_uri()}#run0/summary/0")
+    page.goto(f"{page_of(document_of([found]))}#run0/summary/0")
     page.wait_for_selector('[data-testid="explanations"]')
     card = page.locator('[data-testid="explanations"]')
     shown = card.locator("ol > li")

@@ -12,9 +12,9 @@ import pytest
 from etscope.cli import main
 from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
 from etscope.run import generate
-from etscope.views.page import document_of, page_html
+from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import screenshot
+from tests.support.browser.chromium import laid_out, screenshot
 
 DECODES = 60
 
@@ -44,10 +44,9 @@ def document(saved: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def report(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(page_html(document))
-    return path.as_uri()
+def report(document: dict[str, Any], page_of: Any) -> str:
+    found: str = page_of(document)
+    return found
 
 
 def opened(page: Any, report: str, controls: str = "") -> Any:
@@ -56,13 +55,12 @@ def opened(page: Any, report: str, controls: str = "") -> Any:
     return page
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [800, 1280])
+@pytest.mark.parametrize(("width", "theme"), [(800, "dark"), (1280, "light")])
 def test_it_fits_the_window(page: Any, report: str, width: int, theme: str) -> None:
     page.set_viewport_size({"width": width, "height": 1600})
     page.emulate_media(color_scheme=theme)
     opened(page, report)
-    page.wait_for_timeout(300)
+    laid_out(page)
     screenshot(page, f"generation-{width}-{theme}")
     wide = page.evaluate(
         """() => [...document.querySelectorAll('[data-testid="generation"] .card')]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from etscope.reporting.report import report_inputs, runs_of_files
-from etscope.views.page import document_of, page_html
+from etscope.views.page import document_of
 from tests.support.browser.chromium import screenshot
 from tests.support.export.partitioned import lowered, text_block
 
@@ -22,14 +21,13 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return document_of(list(report_inputs(runs_of_files([made.record, made.program]))))
 
 
-def test_details_of_nodes(document: dict[str, Any], page: Any, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(page_html(document))
+def test_details_of_nodes(document: dict[str, Any], page: Any, page_of: Any) -> None:
+    report = page_of(document)
     (graph,) = [one for one in document["runs"][0]["graphs"] if one["key"] == "edge/forward"]
     names = [node["name"] for node in graph["nodes"]]
 
     def told(name: str) -> list[list[str]]:
-        page.goto(f"{path.as_uri()}#run0/graph/0/node-{names.index(name)}-edge%2Fforward")
+        page.goto(f"{report}#run0/graph/0/node-{names.index(name)}-edge%2Fforward")
         page.wait_for_selector('[data-testid="details"]')
         page.wait_for_function(f"document.body.textContent.includes({name!r})")
         found: list[list[str]] = page.eval_on_selector_all(

@@ -47,15 +47,9 @@ def report(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def inserted(folder: Path) -> str:
-    return report(
-        folder,
-        "cnn_portable.pte",
-        "cnn_portable_inserted.pte",
-        "-r",
-        "cnn_portable.etrecord",
-        "-r",
-        "cnn_portable_inserted.etrecord",
-    )
+    names = ("cnn_portable", "cnn_portable_inserted")
+    records = [word for name in names for word in ("-r", f"{name}.etrecord")]
+    return report(folder, *(f"{name}.pte" for name in names), *records)
 
 
 def pixels(page: Any) -> list[int]:
@@ -159,8 +153,7 @@ def test_what_one_side_has_is_an_outline_of_the_other(page: Any, inserted: str) 
     assert page.failures == []
 
 
-@pytest.mark.parametrize("width", [1400, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
 def test_a_changed_weight_is_told_with_its_reader_without_records(
     page: Any, folder: Path, width: int, scheme: str
 ) -> None:

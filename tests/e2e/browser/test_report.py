@@ -21,9 +21,9 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
 from etscope.units import TimeScale
-from etscope.views.page import ReportInput, document_of, page_html
+from etscope.views.page import ReportInput, document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import screenshot
+from tests.support.browser.chromium import laid_out, screenshot
 from tests.support.timed_dumps import timed_dump, told_dump
 from tests.unit.views.page.test_document import HOSTILE, hostile_dump
 
@@ -52,7 +52,7 @@ def inspector(dump: Path) -> Inspector:
 
 
 @pytest.fixture(scope="module")
-def report(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def report(dump: Path, page_of: Any) -> str:
     """The address of a report of two runs, the first with values that were compared."""
     files = artifacts(MODEL)
     ran = [np.load(files.inputs)["forward/0/0"]]
@@ -62,9 +62,8 @@ def report(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     )
     (times,) = report_inputs(runs_of_files([dump, files.etrecord, files.pte]))
     assert values.numerics is not None, values.numerics_note
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(page_html(document_of([times, values])))
-    return path.as_uri()
+    found: str = page_of(document_of([times, values]))
+    return found
 
 
 def go(page: Any, address: str, tab: str, *, run: int = 0, selection: str = "") -> None:
@@ -160,7 +159,6 @@ def test_one_selection_for_all_views(page: Any, report: str, inspector: Inspecto
     page.wait_for_selector('[data-testid="graph-drawn"]', state="attached")
     shown = page.get_attribute('[data-testid="graph-card-avg"]', "data-value")
     assert near(shown, MS(profile.rows[row].ticks).mean())
-    page.wait_for_timeout(500)
     screenshot(page, "report-graph")
     assert page.url.endswith(f"#run0/graph/0/row-0-{row}")
     assert page.failures == []
@@ -218,13 +216,12 @@ def test_memory_timeline_source_and_comparison(page: Any, report: str) -> None:
     ):
         page.click(f'[data-testid="tab-{tab}"]')
         page.wait_for_selector(sign)
-        page.wait_for_timeout(200)
         screenshot(page, f"report-{tab}")
     assert page.failures == []
 
 
 @pytest.fixture(scope="module")
-def two_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, MethodDiff]:
+def two_runs(tmp_path_factory: pytest.TempPathFactory, page_of: Any) -> tuple[str, MethodDiff]:
     """The address of a report of portable kernels and XNNPACK, and what diff says of them."""
     folder = tmp_path_factory.mktemp("compared")
     traces = []
@@ -234,9 +231,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, MethodDiff]
         path = timed_dump(files.etdump_timing, folder / f"{name}.etdp", seed=seed)
         traces.append(Trace(read_etdump(path), record=read_etrecord(files.etrecord)))
     inputs = [ReportInput(f"run {n}", trace=trace) for n, trace in enumerate(traces)]
-    report = folder / "report.html"
-    report.write_text(page_html(document_of(inputs)))
-    return report.as_uri(), diff_profiles(*(trace.profiles()[0] for trace in traces))
+    return page_of(document_of(inputs)), diff_profiles(*(trace.profiles()[0] for trace in traces))
 
 
 def test_compare_is_what_diff_says(page: Any, two_runs: tuple[str, MethodDiff]) -> None:
@@ -290,15 +285,16 @@ def test_swapped_sides_are_what_diff_says_the_other_way_round(
     assert page.failures == []
 
 
-def test_a_graph_is_coloured_by_the_change_between_two_runs(page: Any, tmp_path: Path) -> None:
+def test_a_graph_is_coloured_by_the_change_between_two_runs(
+    page: Any, page_of: Any, tmp_path: Path
+) -> None:
     files = artifacts("cnn_portable")
     assert files.etdump_timing is not None
     paths = [timed_dump(files.etdump_timing, tmp_path / f"{n}.etdp", seed=n) for n in (1, 2)]
     record = read_etrecord(files.etrecord)
     traces = [Trace(read_etdump(path), record=record) for path in paths]
-    report = tmp_path / "report.html"
-    report.write_text(page_html(document_of([ReportInput("run", trace=one) for one in traces])))
-    page.goto(f"{report.as_uri()}#run0/graph/0?graph.colour=change")
+    report = page_of(document_of([ReportInput("run", trace=one) for one in traces]))
+    page.goto(f"{report}#run0/graph/0?graph.colour=change")
     legend = page.wait_for_selector('[data-testid="graph-legend"]').inner_text()
     assert legend.startswith("change of avg, second run - first")
     ends = [page.get_attribute(f'[data-testid="graph-legend-{at}"]', "data-value") for at in (0, 1)]
@@ -353,7 +349,7 @@ def test_numerics_are_those_of_the_diagnosis(page: Any, report: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def nan_report(tmp_path_factory: pytest.TempPathFactory) -> str:
+def nan_report(page_of: Any) -> str:
     """The address of a report with NaN where the reference, on other inputs, has numbers."""
     files = artifacts("nan_output")
     positive = [np.abs(np.load(files.inputs)["forward/0/0"])]
@@ -361,9 +357,16 @@ def nan_report(tmp_path_factory: pytest.TempPathFactory) -> str:
         runs_of_files([files.etdump, files.etrecord, files.pte, files.debug_buffer]),
         ReportOptions(inputs=lambda *_: positive),
     )
-    path = tmp_path_factory.mktemp("nan") / "report.html"
-    path.write_text(page_html(document_of([found])))
-    return path.as_uri()
+    address: str = page_of(document_of([found]))
+    return address
+
+
+@pytest.fixture(scope="module")
+def record_alone(page_of: Any) -> str:
+    """The address of a report of a record without a dump."""
+    found = list(report_inputs(runs_of_files([artifacts(MODEL).etrecord])))
+    address: str = page_of(document_of(found))
+    return address
 
 
 def test_what_is_not_a_number_is_said(page: Any, nan_report: str) -> None:
@@ -498,7 +501,7 @@ def test_nothing_is_cut_off(page: Any, report: str, width: int) -> None:
     tabs = "summary events modules timeline graph source numerics memory"
     for tab in tabs.split():
         go(page, report, tab, run=1)
-        page.wait_for_timeout(100)
+        laid_out(page)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         inner = page.locator(".simple-wrap").evaluate_all(
             "all => all.map(one => one.scrollWidth - one.clientWidth)"
@@ -519,20 +522,20 @@ def test_each_canvas_has_a_label(page: Any, report: str) -> None:
     for tab in ("summary", "timeline", "graph", "numerics", "memory"):
         go(page, report, tab, run=0 if tab == "summary" else 1)
         page.wait_for_selector("canvas")
-        page.wait_for_timeout(200)
+        laid_out(page)
         labels = page.locator("canvas").evaluate_all(
             "all => all.map(one => one.getAttribute('aria-label') ?? one.ariaLabel)"
         )
         assert labels and all(labels), tab
 
 
-def test_empty_tabs_can_be_read(page: Any, report: str, tmp_path: Path) -> None:
-    path = tmp_path / "alone.html"
-    record = [artifacts(MODEL).etrecord]
-    path.write_text(page_html(document_of(list(report_inputs(runs_of_files(record))))))
+def test_empty_tabs_can_be_read_in_both_colour_schemes(page: Any, record_alone: str) -> None:
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
-        go(page, path.as_uri(), "compare")
+        go(page, record_alone, "compare")
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        light = sum(int(part) for part in paper.strip("rgb()").split(",")[:3]) > 3 * 128
+        assert light is (scheme == "light")
         colours = page.locator(".tab.empty").first.evaluate(
             "one => [getComputedStyle(one).color,"
             " getComputedStyle(one.parentElement).backgroundColor]"
@@ -553,26 +556,15 @@ def contrast(*colours: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_both_colour_schemes(page: Any, report: str, scheme: str) -> None:
-    page.emulate_media(color_scheme=scheme)
-    go(page, report, "summary")
-    colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    light = sum(int(part) for part in colour.strip("rgb()").split(",")[:3]) > 3 * 128
-    assert light is (scheme == "light")
-
-
-def test_hostile_names_are_text(page: Any, tmp_path: Path) -> None:
+def test_hostile_names_are_text(page: Any, page_of: Any) -> None:
     opened = Inspector(etdump_data=hostile_dump())
-    path = tmp_path / "hostile.html"
-    found = ReportInput(HOSTILE[0], trace=opened.trace)
-    path.write_text(page_html(document_of([found])))
+    report = page_of(document_of([ReportInput(HOSTILE[0], trace=opened.trace)]))
     page.on("dialog", lambda dialog: page.failures.append(dialog.message))
 
     for tab in ("summary", "events", "timeline", "modules", "compare"):
-        go(page, path.as_uri(), tab)
-        page.wait_for_timeout(100)
-    go(page, path.as_uri(), "events")
+        go(page, report, tab)
+        laid_out(page)
+    go(page, report, "events")
     names = {cells["event"] for cells in table(page, "instructions-table").values()}
 
     assert page.title() != "hacked"
@@ -583,14 +575,10 @@ def test_hostile_names_are_text(page: Any, tmp_path: Path) -> None:
     assert page.failures == []
 
 
-def test_a_record_alone_shows_its_graphs(page: Any, tmp_path: Path) -> None:
-    files = artifacts(MODEL)
-    path = tmp_path / "alone.html"
-    path.write_text(page_html(document_of(list(report_inputs(runs_of_files([files.etrecord]))))))
-
-    go(page, path.as_uri(), "graph")
+def test_a_record_alone_shows_its_graphs(page: Any, record_alone: str) -> None:
+    go(page, record_alone, "graph")
     page.wait_for_selector('[data-testid="graph-canvas"]')
-    go(page, path.as_uri(), "events")
+    go(page, record_alone, "events")
 
     assert "There is no dump" in page.inner_text("#view")
     assert json.loads(page.inner_text("#etscope-data") or "{}")["runs"][0]["methods"] == []

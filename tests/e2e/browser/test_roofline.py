@@ -10,9 +10,9 @@ import pytest
 
 from etscope.formats.calibration import write_calibration
 from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
-from etscope.views.page import document_of, page_html
+from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import screenshot
+from tests.support.browser.chromium import laid_out, screenshot
 from tests.support.calibrations import calibration
 
 
@@ -32,10 +32,9 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def report(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(page_html(document))
-    return path.as_uri()
+def report(document: dict[str, Any], page_of: Any) -> str:
+    found: str = page_of(document)
+    return found
 
 
 def opened(page: Any, report: str, rest: str = "") -> Any:
@@ -44,13 +43,12 @@ def opened(page: Any, report: str, rest: str = "") -> Any:
     return page
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [800, 1280])
+@pytest.mark.parametrize(("width", "theme"), [(800, "dark"), (1280, "light")])
 def test_it_fits_the_window(page: Any, report: str, width: int, theme: str) -> None:
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=theme)
     opened(page, report, "/row-0-3")
-    page.wait_for_timeout(300)
+    laid_out(page)
     screenshot(page, f"roofline-{width}-{theme}")
     assert page.evaluate(
         """() => {
@@ -135,7 +133,7 @@ def test_a_click_and_the_keys_select_the_operator(page: Any, report: str) -> Non
 
 def test_it_zooms_with_the_wheel_the_pointer_and_keys(page: Any, report: str) -> None:
     opened(page, report)
-    page.wait_for_timeout(200)
+    laid_out(page)
 
     def ends(at: int) -> tuple[float, float]:
         box = page.locator(f'[data-dot="{at}"]').bounding_box()
@@ -218,10 +216,8 @@ def test_groups_filter_and_what_the_address_keeps(page: Any, report: str) -> Non
     assert page.failures == []
 
 
-def test_without_a_calibration_it_says_how_to_get_ceilings(page: Any, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(page_html(document_with("cnn_xnnpack", None)))
-    opened(page, path.as_uri())
+def test_without_a_calibration_it_says_how_to_get_ceilings(page: Any, page_of: Any) -> None:
+    opened(page, page_of(document_with("cnn_xnnpack", None)))
     assert page.locator("[data-ceiling]").count() == 0
     assert "etscope calibrate" in page.locator('[data-testid="roofline-notes"]').inner_text()
     assert "XnnpackBackend" in page.locator('[data-testid="roofline-legend"]').inner_text()

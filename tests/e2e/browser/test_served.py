@@ -1,4 +1,4 @@
-"""The page with data from a server: it follows its files, and is a tab of TensorBoard."""
+"""The page with data from a server: it follows its files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from etscope import Inspector
 from etscope.analysis.profile.scale import Scale
 from etscope.units import TimeScale
 from tests.e2e.browser.test_report import near, table
-from tests.e2e.browser.test_tensorboard import tensorboard
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import screenshot
 
 pytest.importorskip("werkzeug")
 MS = Scale(TimeScale.NS, TimeScale.MS)
@@ -72,22 +70,3 @@ def test_the_page_follows_the_files(page: Any, address: str, folder: Path) -> No
         arg=after,
     )
     assert page.failures == []
-
-
-def test_the_tab_of_tensorboard(page: Any, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    files = artifacts("transformer")
-    inspector = Inspector(files.etdump_timing, etrecord=files.etrecord)
-    inspector.write_tensorboard_artifact(tmp_path)
-    expected = float(MS(inspector.trace.profiles()[0].total).mean())
-
-    with tensorboard(tmp_path) as address:
-        page.goto(f"{address}/#executorch")
-        outer = page.wait_for_selector("iframe").content_frame()
-        inner = outer.wait_for_selector("iframe").content_frame()
-        inner.wait_for_selector('[data-testid="tab-events"]').click()
-        rows = table(inner, "instructions-table")
-        screenshot(page, "tensorboard-tab")
-
-    assert near(rows[max(rows)]["avg"], expected)
-    assert "EXECUTORCH" in page.inner_text("body").upper()

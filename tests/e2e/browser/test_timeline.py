@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from etscope.reporting.report import report_inputs, runs_of_files
-from etscope.views.page import document_of, page_html
+from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import screenshot
+from tests.support.browser.chromium import laid_out, screenshot
 
 SUMS = '[data-testid="span-sums"]'
 
@@ -23,10 +23,9 @@ def document() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def report(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(page_html(document))
-    return path.as_uri()
+def report(document: dict[str, Any], page_of: Any) -> str:
+    found: str = page_of(document)
+    return found
 
 
 def shown(page: Any) -> tuple[float, int, float]:
@@ -76,7 +75,7 @@ def test_all_runs_are_on_tracks_and_their_sum_is_that_of_the_events(
 def test_a_part_is_marked_with_the_mouse_and_moved_with_keys(page: Any, report: str) -> None:
     page.goto(f"{report}#run0/timeline/0")
     canvas = page.wait_for_selector('[data-testid="timeline-canvas"]')
-    page.wait_for_timeout(200)
+    laid_out(page)
     box = canvas.bounding_box()
     y = box["y"] + 10  # the ruler
     page.mouse.move(box["x"] + 0.2 * box["width"], y)
@@ -92,8 +91,7 @@ def test_a_part_is_marked_with_the_mouse_and_moved_with_keys(page: Any, report: 
     page.focus('[data-testid="timeline-canvas"]')
     page.keyboard.press("ArrowRight")  # selects the first span
     page.keyboard.press("m")
-    page.wait_for_timeout(200)
-    assert page.url != marked
+    page.wait_for_function("url => location.href !== url", arg=marked)
     total, runs, _ = shown(page)
     assert runs >= 1 and total > 0
     assert page.failures == []

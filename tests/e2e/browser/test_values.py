@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("executorch.exir")
 
-from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
-from etscope.views.page import document_of, page_html
+from etscope.reporting.report import report_inputs, runs_of_files
+from etscope.views.page import ReportInput, document_of
 from tests.support.browser.chromium import screenshot
 from tests.support.faults.one_channel import CHANNEL, NODE, write_files
 
@@ -19,29 +18,17 @@ TABLE = '[data-testid="numerics-table"]'
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+def run(tmp_path_factory: pytest.TempPathFactory) -> ReportInput:
     folder = tmp_path_factory.mktemp("one-channel")
     write_files(folder)
-    runs = runs_of_files([folder / "ran", folder / "right.etrecord"])
-    path: Path = folder / "report.html"
-    path.write_text(page_html(document_of(list(report_inputs(runs, ReportOptions())))))
-    return path.as_uri()
+    (found,) = report_inputs(runs_of_files([folder / "ran", folder / "right.etrecord"]))
+    return found
 
 
 @pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a report that has the values of a single row."""
-    folder = tmp_path_factory.mktemp("few")
-    write_files(folder)
-    (run,) = report_inputs(runs_of_files([folder / "ran", folder / "right.etrecord"]))
-    assert run.numerics is not None
-    rows = [
-        row if row.pair.node == NODE else replace(row, values=None) for row in run.numerics.rows
-    ]
-    run = replace(run, numerics=replace(run.numerics, rows=tuple(rows)))
-    path: Path = folder / "report.html"
-    path.write_text(page_html(document_of([run])))
-    return path.as_uri()
+def report(run: ReportInput, page_of: Any) -> str:
+    found: str = page_of(document_of([run]))
+    return found
 
 
 def cell(page: Any, table: str, column: str) -> str:
@@ -50,9 +37,7 @@ def cell(page: Any, table: str, column: str) -> str:
     return found
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_chosen_row_shows_its_values(page: Any, report: str, theme: str) -> None:
-    page.emulate_media(color_scheme=theme)
+def test_a_chosen_row_shows_its_values(page: Any, report: str) -> None:
     page.goto(f"{report}#run0/numerics/0")
     page.click(f'{TABLE} [data-row]:has-text("{NODE}")')
 
@@ -75,7 +60,7 @@ def test_a_chosen_row_shows_its_values(page: Any, report: str, theme: str) -> No
         ".map(one => getComputedStyle(one).stroke + getComputedStyle(one).fill)"
     )
     assert len(set(colours)) == 2
-    screenshot(page, f"values-{theme}")
+    screenshot(page, "values")
     assert page.failures == []
 
 
@@ -104,8 +89,13 @@ def test_rows_are_chosen_by_keys(page: Any, report: str) -> None:
     assert page.failures == []
 
 
-def test_rows_with_values_have_a_mark(page: Any, few: str) -> None:
-    page.goto(f"{few}#run0/numerics/0")
+def test_rows_with_values_have_a_mark(page: Any, run: ReportInput, page_of: Any) -> None:
+    assert run.numerics is not None
+    rows = [
+        row if row.pair.node == NODE else replace(row, values=None) for row in run.numerics.rows
+    ]
+    few = replace(run, numerics=replace(run.numerics, rows=tuple(rows)))
+    page.goto(f"{page_of(document_of([few]))}#run0/numerics/0")
     page.wait_for_selector(f"{TABLE} [data-row]")
     marked = page.locator(f"{TABLE} [data-row]:has(.values-mark)")
     assert marked.count() == 1

@@ -11,7 +11,7 @@ import pytest
 
 from etscope.cli import main
 from etscope.reporting.report import report_inputs, runs_of_files
-from etscope.views.page import document_of, page_html
+from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
 from tests.support.browser.chromium import screenshot
 
@@ -24,16 +24,15 @@ LEAF = '[data-testid="weights-pane"]:nth-child({}) [data-testid="weights-leaf"]'
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+def report(page_of: Any) -> str:
     files = [artifacts(model) for model in MODELS]
     inputs = [
         one
         for each in files
         for one in report_inputs(runs_of_files([each.etdump_timing, each.etrecord, each.pte]))
     ]
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(page_html(document_of(inputs)))
-    return path.as_uri()
+    found: str = page_of(document_of(inputs))
+    return found
 
 
 @pytest.fixture
@@ -217,13 +216,11 @@ def test_weights_in_a_ptd_file_have_a_place_of_their_own(
     assert page.failures == []
 
 
-def test_without_a_program_there_are_no_weights(page: Any, tmp_path: Path) -> None:
+def test_without_a_program_there_are_no_weights(page: Any, page_of: Any) -> None:
     files = artifacts("cnn_portable")
     (found,) = report_inputs(runs_of_files([files.etdump_timing]))
     document = document_of([found])
-    path = tmp_path / "report.html"
-    path.write_text(page_html(document))
-    page.goto(f"{path.as_uri()}#run0/{WEIGHTS}")
+    page.goto(f"{page_of(document)}#run0/{WEIGHTS}")
     page.wait_for_selector("text=There is no program")
     assert document["runs"][0]["weights"] is None
     assert page.failures == []

@@ -14,7 +14,7 @@ from tests.support.warm import warm_python
 pytest.importorskip("executorch")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_demo(tmp_path: Path) -> None:
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(

@@ -28,7 +28,7 @@ TORCH = [page for page in PAGES if any("import torch" in block.code for block in
 def parameters() -> list[object]:
     """The pages; those that export a model are marked slow."""
     return [
-        pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page in TORCH else [])
+        pytest.param(page, id=page.name, marks=[pytest.mark.nightly] if page in TORCH else [])
         for page in PAGES
         if page.name not in QUIET
     ]

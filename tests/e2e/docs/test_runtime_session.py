@@ -46,6 +46,7 @@ def test_the_sessions_are_what_etdb_says(session: Session) -> None:
         check_said(said, expected)
 
 
+@pytest.mark.nightly
 def test_they_are_the_same_on_another_architecture(session: Session) -> None:
     """Through `target remote`, of a server that has been copied to a device."""
     try:

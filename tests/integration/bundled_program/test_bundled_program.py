@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-import etscope
 from etscope.bundled_program import bundle_cases
 from etscope.bundled_program.config import MethodTestCase, MethodTestSuite, flat_leaves
 from etscope.bundled_program.core import BundledProgram
@@ -291,62 +290,27 @@ VECTOR = np.zeros(2, np.float32)
     ("wanted", "given", "message"),
     [
         (tensor(2), VECTOR[:1], r"float32\[1\] where the program takes float32\[2\]"),
-        (tensor(2), VECTOR.reshape(1, 2), r"float32\[1, 2\] where"),
-        (
-            tensor(2),
-            VECTOR.astype(np.float64),
-            r"float64\[2\] where the program takes float32\[2\]",
-        ),
-        (
-            tensor(2, scalar_type=ScalarType.BFLOAT16),
-            VECTOR,
-            r"float32\[2\] where the program takes bfloat16\[2\]",
-        ),
-        (tensor(2), VECTOR.astype(complex), r"complex128\[2\] where the program takes float32"),
         (tensor(2), VECTOR.astype("m8[s]"), "no scalar type for timedelta64"),
-        (tensor(2), 3, r"the int 3 where the program takes float32\[2\]"),
         (tensor(), np.float32(3), r"the float 3.0 where the program takes float32\[\]"),
         (
             tensor(2, 4, dynamism=ShapeDynamism.DYNAMIC_BOUND),
             np.zeros((3, 2), np.float32),
             r"float32\[3, 2\] where the program takes float32\[<=2, 4\]\n.*the largest",
         ),
-        (integer(3), 4, "the int 4 where the program takes the int 3"),
-        (integer(3), VECTOR, r"float32\[2\] where the program takes the int 3"),
         (integer(1), True, "the bool True where the program takes the int 1"),
         (integer(1), 1.0, "the float 1.0 where the program takes the int 1"),
-        (
-            scalar(ValueKind.BOOL, True),
-            False,
-            "the bool False where the program takes the bool True",
-        ),
         (scalar(ValueKind.BOOL, True), 1, "the int 1 where the program takes the bool True"),
-        (scalar(ValueKind.DOUBLE, 0.5), 0.6, "the float 0.6 where the program takes the float 0.5"),
-        (
-            scalar(ValueKind.DOUBLE, 0.5),
-            float("nan"),
-            "the float nan where the program takes the float 0.5",
-        ),
-        (
-            scalar(ValueKind.DOUBLE, float("inf")),
-            5.0,
-            "the float 5.0 where the program takes the float inf",
-        ),
         (scalar(ValueKind.NULL, None), 1, "a value of the kind Null here"),
         (scalar(ValueKind.STRING, "a"), 1, "a value of the kind String here"),
         (tensor_list(0), VECTOR, "a value of the kind TensorList here"),
     ],
 )
 def test_an_input_that_does_not_fit(wanted: pte.Value, given: Any, message: str) -> None:
+    """What fits is decided as for `etscope run`, but for the types of numbers, which are exact."""
     opened = program(tensor(2), wanted, outputs=(tensor(2),))
     good = (([VECTOR, given], None),)
     with pytest.raises(BundleError, match=r"method 'forward', case 0, input 1: (.|\n)*" + message):
         bundle_cases(opened, {"forward": good})
-
-
-def test_a_double_as_near_as_the_runtime_takes_it() -> None:
-    opened = program(scalar(ValueKind.DOUBLE, 0.1), scalar(ValueKind.DOUBLE, float("inf")))
-    assert bundle_cases(opened, {"forward": [([0.1 + 1e-6, float("inf")], None)]})
 
 
 @pytest.mark.parametrize(
@@ -415,10 +379,6 @@ def test_the_error_is_what_upstream_raises_too() -> None:
 def test_only_bundles_are_serialized(given: Any) -> None:
     with pytest.raises(BundleError, match="is not a bundled program"):
         serialize_from_bundled_program_to_flatbuffer(given)
-
-
-def test_the_name_at_the_top() -> None:
-    assert etscope.BundledProgram is BundledProgram
 
 
 def test_bundling_needs_no_torch(image_pte: Path) -> None:

@@ -62,11 +62,6 @@ def test_help_imports_no_verb(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["--help"]) == 0
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"etscope {etscope.__version__}\n"
-
-
 def test_the_module_runs_as_the_command() -> None:
     assert etscope_process("--version").stdout == f"etscope {etscope.__version__}\n"
 

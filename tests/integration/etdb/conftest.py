@@ -1,5 +1,5 @@
 """Fixtures of this folder."""
 
-from tests.support.etdb.fixtures import ctrl_c_is_heard
+from tests.support.etdb.fixtures import ctrl_c_is_heard, sessions_are_closed
 
-__all__ = ["ctrl_c_is_heard"]
+__all__ = ["ctrl_c_is_heard", "sessions_are_closed"]

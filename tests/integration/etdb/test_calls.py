@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +14,12 @@ pytest.importorskip("executorch.exir")
 from etscope.etdb import Session  # noqa: E402
 from etscope.export import export  # noqa: E402
 from etscope.run import Call, run  # noqa: E402
-from tests.support.etdb.runtime_sessions import OPEN, closing, target_of  # noqa: E402
+from tests.support.etdb.runtime_sessions import OPEN, target_of  # noqa: E402
 from tests.support.etdb.sessions import refused, said  # noqa: E402
 from tests.support.run.stateful import Cache  # noqa: E402
 
 COUNT = 6
 LAST = "aten_view_copy_default_7"
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    with closing():
-        yield
 
 
 def inputs(call: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-import subprocess
-import sys
 import zipfile
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +16,10 @@ import pytest
 from etscope.etdb import Session
 from etscope.etdb.commands.registry import COMMANDS
 from etscope.etdb.ui.complete import Completer
+from tests.integration.etdb.test_main import etdb
 from tests.support.artifacts import artifacts
 from tests.support.etdb.sessions import refused, said, session
+from tests.support.fuzz import fuzzed
 
 T = TypeVar("T")
 
@@ -66,8 +66,7 @@ def test_names_from_files_cannot_change_a_terminal(tmp_path: Path) -> None:
 
 def test_the_command_shows_errors_with_escapes(tmp_path: Path) -> None:
     record = hostile_record(tmp_path / "evil.etrecord")
-    command = [sys.executable, "-m", "etscope.etdb", str(record), "--batch", "-ex", "list no.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = etdb(record, "--batch", "-ex", "list no.py")
     assert done.returncode == 2
     assert r"files are: cnn\x1b[31m" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
@@ -133,12 +132,13 @@ delegate:*|(|op:[|not op:add|* if $ > 0|* if ((|live nothing.npz|by p90|10 by x|
 
 
 @pytest.mark.parametrize("name", ["cnn_xnnpack", "while_loop"])
-def test_lines_at_random_never_end_a_session(name: str) -> None:
-    rng = random.Random(6)
+@fuzzed(200, nightly=5000)
+def test_lines_at_random_never_end_a_session(name: str, seed: int, count: int) -> None:
+    rng = random.Random(seed)
     one = session(name)
     completer = Completer(one.debugger)
     commands = [c for c in COMMANDS if c not in ("quit", "source", "target", "file", "core", "gap")]
-    for _ in range(400):
+    for _ in range(count):
         if one.debugger.stop is None or rng.random() < 0.1:
             one.execute("start")
         word = rng.choice(commands)

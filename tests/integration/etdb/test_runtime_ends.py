@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from tests.support.etdb.ctrl_c import pressing
 from tests.support.etdb.runtime_sessions import (
     OPEN,
     begun,
-    closing,
     of_inputs,
     on_runtime,
     target_of,
@@ -26,13 +24,6 @@ from tests.support.etdb.runtime_sessions import (
 from tests.support.etdb.server import server, serving
 from tests.support.etdb.sessions import refused, said, session, where
 from tests.support.rogue_programs import aborting, endless
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    with closing():
-        yield
-
 
 # -- cores
 
@@ -63,14 +54,6 @@ def test_a_core_is_what_ran_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "only a run on the runtime" in refused(one, "gcore x.etdp")
     said(one, "target live")
     assert "only a run on the runtime" in refused(one, "gcore x.etdp")
-
-
-def test_a_core_holds_what_was_set(tmp_path: Path) -> None:
-    one = on_runtime("cnn_portable")
-    core = f"{tmp_path}/run.etdp {tmp_path}/run.bin"
-    said(one, "start", "until op:add", "set $ = 7", "step", f"gcore {tmp_path}/run.etdp")
-    said(one, f"core {core}", "start", "until op:add")
-    assert said(one, "print $.min()").strip() == said(one, "print $.max()").strip() == "7"
 
 
 def test_what_takes_long_is_told_of_what_ran() -> None:
@@ -116,35 +99,12 @@ def test_an_abort_leaves_a_core_by_itself(
 # -- runners that go away, and runs that do not end
 
 
-def test_a_runner_that_is_killed_ends_no_session() -> None:
-    one = on_runtime("cnn_portable")
-    said(one, "start", "until op:add", "set $ = $ * 2")
-    patched = said(one, "print $.sum()")
-    kill(one)
-    assert one.execute("step").exit_code == 5
-    assert where(one) == "aten_add_tensor"
-    again = said(one, "print $.sum()")
-    assert again.splitlines()[0] == patched.strip()
-    assert "the run was repeated" in again
-    kill(one)
-    refused(one, "continue")
-    assert "5 recorded runs" in said(one, "target recorded")
-    assert "is over" in said(one, "run")
-
-
 def test_a_run_is_ended_and_begun_again() -> None:
     one = on_runtime("cnn_portable")
     said(one, "start", "set $ = 0", "kill")
     assert "has not been begun" in refused(one, "step")
     assert float(said(one, "start", "print $.max()").splitlines()[0]) > 0
     assert "nothing runs" in refused(session("cnn_portable"), "kill")
-
-
-def kill(one: Session) -> None:
-    """Kill the server of a session."""
-    process = channel_of(one)._process
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def channel_of(one: Session) -> Any:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from etscope.etdb import Session
 from etscope.etdb.output import counted
-from tests.support.etdb.runtime_sessions import begun, closing, on_runtime, target_of
+from tests.support.etdb.runtime_sessions import begun, on_runtime, target_of
 from tests.support.etdb.sessions import refused, said, session
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    with closing():
-        yield
 
 
 @pytest.mark.parametrize("record", [True, False])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +10,8 @@ import pytest
 from etscope.etdb import Session
 from etscope.run.inputs import generate_inputs
 from tests.support.artifacts import artifacts
-from tests.support.etdb.runtime_sessions import OPEN, begun, closing, target_of
+from tests.support.etdb.runtime_sessions import OPEN, begun, target_of
 from tests.support.etdb.sessions import refused, said, session
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    with closing():
-        yield
 
 
 @pytest.mark.parametrize(("options", "seed"), [("", 0), ("--seed 7", 7)])

@@ -22,7 +22,6 @@ import pytest
 
 from etscope.errors import (
     DeviceLost,
-    FormatError,
     MissingFileError,
     RuntimeFailure,
     UsageError,
@@ -33,9 +32,8 @@ from etscope.etdb.protocol.runner import Runner
 from tests.integration.etdb.test_runtime_client import case
 from tests.support import sshd
 from tests.support.artifacts import artifacts
-from tests.support.etdb.ctrl_c import pressing
 from tests.support.etdb.server import SECONDS, eventually, server
-from tests.support.rogue_programs import aborting, endless
+from tests.support.rogue_programs import aborting
 
 TOKEN = "a token of twenty chars"
 
@@ -226,12 +224,6 @@ def test_addresses() -> None:
     assert "secret" not in repr(Remote("board", 80, "secret"))
 
 
-def test_over_tcp() -> None:
-    with listening() as port:
-        _runs(Remote("127.0.0.1", port, ""))
-        _runs(Remote("localhost", port, ""))
-
-
 def test_over_tcp_with_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(token=TOKEN) as port:
         monkeypatch.setenv("ETDB_TOKEN", TOKEN)
@@ -251,22 +243,6 @@ def test_nobody_at_the_address() -> None:
             Remote("127.0.0.1", port, "").connect()
     with pytest.raises(DeviceLost, match=r"no etdb-server answers at board\.invalid:80"):
         Remote("board.invalid", 80, "").connect()
-
-
-def test_somebody_else_at_the_address() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def answer() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(100)
-                connection.sendall(b"SSH-2.0-OpenSSH_9.2p1\r\n")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        with pytest.raises(FormatError, match="is it an etdb-server that listens there"):
-            Runner(Remote("127.0.0.1", listener.getsockname()[1], "").connect())
-        thread.join()
 
 
 def test_two_at_once_do_not_see_each_other() -> None:
@@ -317,16 +293,6 @@ def test_a_push_of_what_is_no_server(ssh_server: sshd.Sshd, tmp_path: Path) -> N
         _over_ssh(ssh_server, push=tmp_path).connect()
 
 
-def test_a_host_that_is_switched_off(ssh_server: sshd.Sshd, tmp_path: Path) -> None:
-    with (
-        sshd.serving(tmp_path) as other,
-        case("cnn_portable", _over_ssh(other, command=str(server()))) as one,
-    ):
-        other.stop()
-        with pytest.raises(DeviceLost, match="is gone"):
-            one.runner.go(one.flags())
-
-
 def test_a_host_that_is_not_known(tmp_path: Path) -> None:
     if shutil.which("ssh") is None:
         pytest.skip("ssh is not installed")
@@ -359,48 +325,3 @@ def test_a_program_that_aborts_its_runner(tmp_path: Path, traced: bool) -> None:
         assert (died.value.core is not None) == traced
         with pytest.raises(DeviceLost, match="killed its runner"):
             runner.begin()
-
-
-def test_ctrl_c_stops_a_loop_without_end(tmp_path: Path) -> None:
-    nowhere = np.zeros(2, bool)
-    with _at_the_beginning(endless(tmp_path), 2, traced=False) as runner:
-        begun = time.monotonic()
-        with pressing(0.3):
-            stopped = runner.go(nowhere)
-        assert time.monotonic() - begun < SECONDS
-        assert stopped.why == StopReason.INTERRUPTED and stopped.step == len(stopped.ran) > 100
-        assert set(stopped.ran.tolist()) == {0, 1}
-        thread = threading.Thread(target=_interrupt, args=(runner,))
-        thread.start()
-        assert runner.go_to(9_000_000).why == StopReason.INTERRUPTED
-        thread.join()
-        assert runner.go(np.array([True, False])).why == StopReason.STOP
-
-
-def _interrupt(runner: Runner) -> None:
-    """When it waits for a run: before, nobody would hear it."""
-    assert eventually(lambda: runner._connection.interrupts._waiting)
-    time.sleep(0.1)
-    runner.interrupt()
-
-
-def test_a_client_that_is_gone_ends_a_loop_without_end(tmp_path: Path) -> None:
-    channel = Local(server()).connect()
-    runner = Runner(channel)
-    child = channel._process.pid
-    runner.load(endless(tmp_path).read_bytes(), "", [[0]] * 2)
-    runner.set_inputs([np.ones(1 << 16, np.float32)])
-    runner.begin()
-    thread = threading.Thread(target=_lost, args=(runner,))
-    thread.start()
-    time.sleep(0.2)
-    channel._socket.shutdown(socket.SHUT_RDWR)
-    thread.join(SECONDS)
-    assert not thread.is_alive()
-    assert eventually(lambda: not _alive(child))
-    runner.close()
-
-
-def _lost(runner: Runner) -> None:
-    with pytest.raises(DeviceLost):
-        runner.go(np.zeros(2, bool))

@@ -17,8 +17,8 @@ from etscope.etdb.protocol.messages import HEADER, Condition, NumberTest, Reader
 from etscope.etdb.protocol.runner import Runner
 from tests.support.etdb.scripted_server import ScriptedServer, blob, frame, serving, text
 from tests.support.etdb.tensors import read_tensor
+from tests.support.fuzz import fuzzed
 
-MUTATIONS = 20_000
 _BOUND = 48 << 20  # bytes: nothing of these conversations is as large as a tenth
 
 
@@ -248,12 +248,15 @@ def test_the_conversation_as_it_is(conversation: list[bytes]) -> None:
         _converse(_Recorded(b"".join(conversation)))
 
 
-def test_mutated_answers_are_told_as_what_they_are(conversation: list[bytes]) -> None:
-    dice = random.Random(7)
+@fuzzed(4000, nightly=100_000)
+def test_mutated_answers_are_told_as_what_they_are(
+    conversation: list[bytes], seed: int, count: int
+) -> None:
+    dice = random.Random(seed)
     kinds: dict[str, int] = {}
     try:
-        for turn in range(MUTATIONS):
-            if turn == MUTATIONS * 9 // 10:
+        for turn in range(count):
+            if turn == count * 9 // 10:
                 tracemalloc.start()  # slow
             channel = _Recorded(_mutated(conversation, dice))
             try:
@@ -269,9 +272,10 @@ def test_mutated_answers_are_told_as_what_they_are(conversation: list[bytes]) ->
     assert {"FormatError", "DeviceLost", "RunnerDied", "RuntimeFailure"} <= kinds.keys(), kinds
 
 
-def test_mutated_answers_over_a_socket(conversation: list[bytes]) -> None:
-    dice = random.Random(8)
-    for _ in range(200):
+@fuzzed(50, nightly=2000)
+def test_mutated_answers_over_a_socket(conversation: list[bytes], seed: int, count: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(count):
         server = _Deaf(_mutated(conversation, dice))
         with serving(server) as channel, pytest.raises(EtscopeError):
             _converse(channel)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from etscope.errors import EtscopeError, MismatchError, RuntimeFailure, UsageError
+from etscope.errors import EtscopeError, MismatchError
 from etscope.etdb.protocol.launch import SocketChannel
 from etscope.etdb.protocol.messages import Condition, NumberTest, StopReason
 from etscope.formats.program import pte_schema as pte
@@ -361,21 +361,6 @@ def test_bounds_are_compared_as_doubles(count: Run, condition: Condition, bound:
 
 
 # -- not now
-
-
-def test_a_run_must_have_begun(tmp_path: Path) -> None:
-    path = counting(tmp_path / "counting.pte", 4)
-    with loaded(path, "forward", [np.zeros(4, np.float32)] * 2) as run:
-        run.runner.load(path.read_bytes(), "forward", run.outputs)
-        for call in (
-            run.go,
-            lambda: run.runner.go_to(0),
-            run.runner.core,
-            lambda: run.runner.write(0, np.zeros(4, np.float32)),
-            run.runner.begin,
-        ):
-            with pytest.raises((RuntimeFailure, UsageError)):
-                call()
 
 
 def test_an_execution_has_the_limit_of_the_runtime(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from tests.integration.etdb.test_server_runs import CNN, TABLE, floats, given, g
 from tests.support.artifacts import artifacts
 from tests.support.etdb import server as s
 from tests.support.etdb.server import eventually
+from tests.support.fuzz import fuzzed
 
-FRAMES = 20_000
 BATCH = 40  # that are sent before answers are looked at
 EXTREME = (0, 1, 2, 7, 255, 2**15, 2**16 - 1, 2**24, 2**26, 2**31 - 1, 2**31, 2**32 - 1, 2**63,
            2**64 - 1)  # fmt: skip
@@ -144,23 +144,27 @@ def server() -> Iterator[s.Server]:
         yield one
 
 
-def test_mutated_requests_are_answered_and_the_server_lives(server: s.Server) -> None:
-    fuzzer = Fuzzer(server, seed=1)
-    while fuzzer.sent < FRAMES:
+@fuzzed(8000, nightly=200_000)
+def test_mutated_requests_are_answered_and_the_server_lives(
+    server: s.Server, seed: int, count: int
+) -> None:
+    fuzzer = Fuzzer(server, seed)
+    while fuzzer.sent < count:
         fuzzer.connection()
     assert fuzzer.answers == fuzzer.sent
     wanted = {s.PROTOCOL, s.STATE, s.PROGRAM, s.INPUT, s.VALUE, s.LIMIT}
     assert wanted <= set(fuzzer.codes)
-    assert fuzzer.codes[s.PROTOCOL] > 1000
+    assert fuzzer.codes[s.PROTOCOL] > count / 20
     assert server.process.poll() is None
     with server.greeted() as wire:
         wire.ask(s.BYE)
     assert eventually(lambda: not server.children())
 
 
-def test_noise_instead_of_frames(server: s.Server) -> None:
-    noise = random.Random(2)
-    for _ in range(300):
+@fuzzed(100, nightly=5000)
+def test_noise_instead_of_frames(server: s.Server, seed: int, count: int) -> None:
+    noise = random.Random(seed)
+    for _ in range(count):
         with server.open() as wire:
             if noise.random() < 0.5:
                 wire.ask(s.HELLO, s.hello())
@@ -173,15 +177,16 @@ def test_noise_instead_of_frames(server: s.Server) -> None:
     assert eventually(lambda: not server.children())
 
 
-def test_programs_that_are_mutated(server: s.Server) -> None:
+@fuzzed(60, nightly=2000)
+def test_programs_that_are_mutated(server: s.Server, seed: int, count: int) -> None:
     """They may kill their own connection, and nothing else."""
-    seed = random.Random(3)
+    rng = random.Random(seed)
     program = artifacts("nan_output").pte.read_bytes()
     loaded = 0
-    for _ in range(100):
+    for _ in range(count):
         data = bytearray(program)
-        for _ in range(seed.choice((1, 3, 10))):
-            data[seed.randrange(len(data))] = seed.randrange(256)
+        for _ in range(rng.choice((1, 3, 10))):
+            data[rng.randrange(len(data))] = rng.randrange(256)
         with server.greeted() as wire:
             try:
                 wire.ask(s.UPLOAD, bytes(8) + s.blob(bytes(data)))
@@ -195,6 +200,6 @@ def test_programs_that_are_mutated(server: s.Server) -> None:
                 wire.ask(s.BYE)
             except (EOFError, AssertionError):
                 pass  # it died
-    assert loaded > 10
+    assert loaded > count / 10
     assert server.process.poll() is None
     assert eventually(lambda: not server.children())

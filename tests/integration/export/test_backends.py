@@ -255,7 +255,7 @@ def test_tosa_in_int8(tmp_path: Path) -> None:
     assert "TOSA-1.0+FP+INT" in info
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @packages("coremltools")
 def test_core_ml_in_int8(tmp_path: Path) -> None:
     options = {"compute_unit": "cpu_and_ne"}

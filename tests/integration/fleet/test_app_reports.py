@@ -25,12 +25,18 @@ COLUMNS = (
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, str]:
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return decoder_program(tmp_path_factory.mktemp("program"))
+
+
+@pytest.fixture(scope="module")
+def ran(program: Path) -> tuple[bytes, str]:
     """The dump and the log of a run of the app."""
-    folder = tmp_path_factory.mktemp("ran")
-    app = App(decoder_program(folder))
+    app = App(program)
     app.generate(9, 6)
-    return app.save_dump(folder / "x.etdump").read_bytes(), "\n".join(["hello", *app.log, "bye"])
+    return app.save_dump(program.with_suffix(".etdump")).read_bytes(), "\n".join(
+        ["hello", *app.log, "bye"]
+    )
 
 
 def rows(dataset: Path, columns: str = COLUMNS) -> list[tuple[Any, ...]]:
@@ -71,11 +77,10 @@ def test_what_run_json_keeps(ran: tuple[bytes, str], tmp_path: Path) -> None:
     assert rows(tmp_path / "ds", "device") == [("pixel",), ("pixel",)]
 
 
-def test_a_run_of_etscope_generate_knows_its_calls(tmp_path: Path) -> None:
+def test_a_run_of_etscope_generate_knows_its_calls(program: Path, tmp_path: Path) -> None:
     """Three generations in one dump, and an app that reports one with the same prompt."""
     from etscope.run import generate
 
-    program = decoder_program(tmp_path)
     options: dict[str, Any] = {"max_new_tokens": 5, "profiled_iterations": 3, "iterations": 1}
     with generate(program, tokens=[3, 1, 4], **options) as done:
         done.save(tmp_path / "ran")

@@ -56,14 +56,6 @@ def refusal(path: Path) -> str:
 # -- .npy and .npz
 
 
-@pytest.mark.parametrize("name", BUILTIN)
-def test_npy(name: str, tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", some(name))
-    file = read_tensor_file(tmp_path / "a.npy")
-    assert file.names == (None,)
-    check_equal(file.values[0], some(name))
-
-
 @given(npst.arrays(npst.scalar_dtypes(), npst.array_shapes(min_dims=0, min_side=0)), st.booleans())
 def test_any_array_of_numbers(array: np.ndarray, fortran: bool) -> None:
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"etscope-any-{os.getpid()}.npy"

@@ -91,8 +91,7 @@ def test_graphs_by_name(batched: Inspector) -> None:
     inputs = inputs_of("batched_linear")
     exported = batched.calculate_numeric_gap("MSE", reference_graph=ATEN, inputs=inputs)
     edge = batched.calculate_numeric_gap("MSE", reference_graph=EDGE, inputs=inputs)
-    assert [ops for (ops,) in exported["aot_ops"]] == ["linear", "relu", "linear_1"]
-    assert len(edge) == 6
+    assert (len(exported), len(edge)) == (3, 6)
     with pytest.raises(NumericGapError, match="no reference graph 'other'") as caught:
         batched.calculate_numeric_gap("MSE", reference_graph="other", inputs=inputs)
     assert isinstance(caught.value, ValueError) and isinstance(caught.value, LookupError)
@@ -118,14 +117,9 @@ def test_an_exported_program_that_is_not_all_linked_is_not_the_default() -> None
     assert forced["aot_ops"].iloc[-1] == ["add"]
 
 
-def test_methods_and_runs() -> None:
-    opened = inspector("two_methods")
-    for method in ("encode", "decode"):
-        inputs = inputs_of("two_methods", method)
-        frame = opened.calculate_numeric_gap("MSE", False, EDGE, method=method, inputs=inputs)
-        assert len(frame) and max(gaps(frame)) < 1e-10
+def test_one_of_several_methods_must_be_named() -> None:
     with pytest.raises(UsageError, match="several methods ran"):
-        opened.calculate_numeric_gap("MSE")
+        inspector("two_methods").calculate_numeric_gap("MSE")
 
 
 def test_the_coverage_of_a_gap(batched: Inspector) -> None:
@@ -154,11 +148,6 @@ def opened(name: str, **changes: Any) -> Inspector:
 def test_no_record() -> None:
     with pytest.raises(NumericGapError, match="needs an ETRecord"):
         opened("batched_linear", etrecord=None).calculate_numeric_gap("MSE")
-
-
-def test_no_debug_buffer() -> None:
-    with pytest.raises(NumericGapError, match="debug buffer"):
-        opened("batched_linear", debug_buffer_path=None).calculate_numeric_gap("MSE")
 
 
 def test_no_values() -> None:

@@ -179,7 +179,7 @@ def test_inputs_of_a_saved_run_are_read_once(
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A prefill and three decodes that go on with the cache that it wrote."""
-    program = shared_cache_program(tmp_path_factory.mktemp("shared"))
+    program = shared_cache_program()
     calls = [
         Call(method, tuple(value.numpy() for value in values), iterations=1, warmup=1)
         for method, values, _ in cache_calls()

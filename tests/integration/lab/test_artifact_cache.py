@@ -13,6 +13,7 @@ from etscope.lab.pages import _artifact_cache
 from etscope.lab.pages._artifact_cache import ArtifactCache, ArtifactState, Recipe
 from etscope.lab.store import Store
 from tests.support.artifacts import ROOT, artifacts
+from tests.support.lab_checks import until
 
 DEADLINE = 300.0  # seconds; a loaded machine
 
@@ -63,10 +64,8 @@ def test_a_piece_is_made_once_and_kept(
     made = finished(cache, recipe)
     assert made.folder is not None
     assert "Convolution" in (made.folder / "tables.json").read_text()
-    end = time.monotonic() + DEADLINE
-    while len(left(cache)) > 1 and time.monotonic() < end:
-        time.sleep(0.01)  # the temporary folder is removed after the artifact has appeared
-    assert left(cache) == [recipe.key]
+    # The temporary folder is removed after the artifact has appeared.
+    until(lambda: left(cache) == [recipe.key])
     monkeypatch.setattr(cache, "_make", lambda _: pytest.fail("made again"))
     assert cache.request(recipe) == made
     assert cache.lookup(recipe) == made
@@ -109,10 +108,7 @@ def test_what_takes_too_long_is_ended(tmp_path: Path, store: Store, recipe: Reci
 
 def test_closing_ends_what_is_being_made(cache: ArtifactCache, recipe: Recipe) -> None:
     assert cache.request(recipe) == ArtifactState()
-    end = time.monotonic() + DEADLINE
-    while not cache._children and time.monotonic() < end:
-        time.sleep(0.01)
-    assert cache._children
+    until(lambda: cache._children)
     cache.close()
     made = cache.lookup(recipe)
     assert made is not None

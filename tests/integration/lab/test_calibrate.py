@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,6 +17,7 @@ from etscope.formats.calibration import find_calibration
 from etscope.formats.conditions import conditions_here
 from etscope.formats.run_json import SavedRun, read_run_json
 from etscope.lab.config import Home
+from etscope.lab.devices.calibrator import Calibrator
 from etscope.lab.devices.peaks import CalibrationOrder, DeviceCalibration, due_threads
 from etscope.lab.engine import Engine, EngineOptions
 from etscope.lab.jobs.job_tables import devices_report
@@ -30,7 +30,7 @@ from etscope.lab.worker import worker
 from etscope.run.native import VARIABLE, find_runner
 from tests.support.artifacts import ROOT, artifacts
 from tests.support.lab.small_calibration import BROKEN
-from tests.support.lab_checks import PATIENCE
+from tests.support.lab_checks import PATIENCE, until
 from tests.support.run.calibration import small_program
 
 pytest.importorskip("executorch")
@@ -95,32 +95,47 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
         yield lab
 
 
+@pytest.fixture
+def decided(monkeypatch: pytest.MonkeyPatch) -> list[CalibrationOrder | None]:
+    """What the lab's engine decides after each job that is done."""
+    found: list[CalibrationOrder | None] = []
+    due = Calibrator.due
+
+    def noted(self: Calibrator, config: DeviceConfig) -> CalibrationOrder | None:
+        is_asked = config.name in self._done
+        order = due(self, config)
+        if is_asked:
+            found.append(order)
+        return order
+
+    monkeypatch.setattr(Calibrator, "due", noted)
+    return found
+
+
 def start(lab: Lab) -> None:
     lab.engine = Engine(lab.home, lab.database, EngineOptions(in_process=True), changed=lab._notify)
     lab.engine.start()
 
 
 def done(lab: Lab, **more: Any) -> Job:
-    """A job on the host that is done, and the device at rest again."""
+    """A job on the host that is done."""
     wanted = {"model": str(artifacts("cnn_xnnpack").pte), "runner": "native", "threads": 1}
     spec = spec_of({**wanted, "iterations": 3, "traced_iterations": 1, **more})
     job = lab.wait(lab.submit(spec, again=True).id, PATIENCE)
     assert job.state is State.DONE, job.error
-    end = time.monotonic() + PATIENCE
-    at_rest = 0  # a moment passes between the end of a job and its calibration
-    while at_rest < 10:
-        at_rest = at_rest + 1 if lab.devices()[0].state == "available" else 0
-        assert time.monotonic() < end
-        time.sleep(0.03)
     return job
 
 
 def kept(lab: Lab) -> DeviceCalibration:
+    """What is kept of the host; the first time that is waited for."""
+    until(lambda: lab.database.calibrations("host"))
     [found] = lab.database.calibrations("host")
     return found
 
 
-def test_a_device_is_calibrated_once_after_its_first_job(lab: Lab, tmp_path: Path) -> None:
+def test_a_device_is_calibrated_once_after_its_first_job(
+    lab: Lab, tmp_path: Path, decided: list[CalibrationOrder | None]
+) -> None:
     start(lab)
     assert "calibration.json" not in done(lab).artifacts
     first = kept(lab)
@@ -128,7 +143,8 @@ def test_a_device_is_calibrated_once_after_its_first_job(lab: Lab, tmp_path: Pat
 
     program = str(artifacts("cnn_portable").pte)
     second = done(lab, kind="ab", baseline=program, rounds=4, iterations=1, traced_iterations=0)
-    assert kept(lab) == first
+    until(lambda: len(decided) == 2)
+    assert decided[1] is None and kept(lab) == first
     lab.fetch(second.id, tmp_path / "second")
     saved = read_run_json(tmp_path / "second" / "run.json")
     found = find_calibration(saved)
@@ -140,6 +156,7 @@ def test_a_device_is_calibrated_once_after_its_first_job(lab: Lab, tmp_path: Pat
     lab.fetch(third.id, tmp_path / "third")
     [facts] = operators_of(tmp_path / "third", tmp_path)
     assert facts.calibration is not None and facts.calibration.device == found.device
+    until(lambda: kept(lab) != first)
     later = kept(lab)
     assert later.threads == (1, 2) and later.at >= first.at
     calibration = later.calibration
@@ -165,7 +182,10 @@ def operators_of(job: Path, folder: Path) -> list[Facts]:
 
 
 def test_a_device_that_cannot_be_calibrated_is_left_alone(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    lab: Lab,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    decided: list[CalibrationOrder | None],
 ) -> None:
     monkeypatch.setenv(BROKEN, "1")
     start(lab)
@@ -174,7 +194,8 @@ def test_a_device_that_cannot_be_calibrated_is_left_alone(
     assert first.content is None
     assert first.error == "the program of the calibration cannot be made here"
     assert "calibration.json" not in done(lab, traced_iterations=0).artifacts
-    assert kept(lab) == first
+    until(lambda: len(decided) == 2)
+    assert decided[1] is None and kept(lab) == first
     told = [one for one in caplog.messages if "cannot be calibrated" in one]
     assert told == [
         "host (native runner) cannot be calibrated, and is not tried again as it is: "

@@ -20,6 +20,7 @@ from etscope.lab.lab import Lab
 from etscope.lab.server.settings import Settings
 from tests.support.artifacts import artifacts
 from tests.support.lab_server import a_done_job, a_job, program, running
+from tests.support.ports import nobody_listens
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -144,9 +145,10 @@ def test_makes_lists_and_revokes_tokens(run: Run, lab: Lab, monkeypatch: Any) ->
 
 
 def test_nothing_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in (["list"], ["cancel", "a"]):
-        assert main(["lab", *command, "--server", "http://127.0.0.1:9"]) == 5, command
-        assert "etscope lab serve starts one" in capsys.readouterr().err
+    with nobody_listens() as port:
+        for command in (["list"], ["cancel", "a"]):
+            assert main(["lab", *command, "--server", f"http://127.0.0.1:{port}"]) == 5, command
+            assert "etscope lab serve starts one" in capsys.readouterr().err
 
 
 def test_the_schema_takes_what_the_lab_takes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,7 @@ def serving(
         yield process.stdout.readline().strip(), process
     finally:
         process.kill()
-        process.wait(60)
+        process.wait()
 
 
 @pytest.mark.parametrize(("number", "ignore"), [(signal.SIGTERM, False), (signal.SIGINT, True)])
@@ -58,7 +58,7 @@ def test_starts_is_found_and_ends_in_order(
         assert "is served already" in capsys.readouterr().err
         with httpx.stream("GET", url, timeout=60):
             process.send_signal(number)
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
     assert Home.open(tmp_path).server_url is None
@@ -78,7 +78,7 @@ def test_who_may_read_the_folder_needs_no_token(
         monkeypatch.setenv("ETSCOPE_LAB_TOKEN", secret)
         assert main(["lab", "status", "none", "--server", url]) == 4
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
 
 
 def test_off_the_loopback_it_needs_a_token(
@@ -125,7 +125,7 @@ def test_a_job_by_way_of_the_server(
         assert main([*submit, "--format", "json"]) == 1
         assert json.loads(capsys.readouterr().out)["id"] == job.id
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
 
 
 def test_init_writes_an_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

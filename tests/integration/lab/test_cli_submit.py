@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from etscope.cli import main
 from etscope.lab.jobs.records import State
 from etscope.lab.lab import Lab
 from tests.support.artifacts import ROOT, artifacts
+from tests.support.lab_checks import PATIENCE, until
 from tests.support.lab_jobs import claimed, measured
 from tests.support.simulated_device import fault, said, write_lab
 
@@ -173,12 +173,9 @@ def test_interrupted(home: Path) -> None:
     command = [sys.executable, "-c", _INTERRUPTIBLE, "lab", "submit", "-d", "sim-0", model]
     child = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        end = time.monotonic() + 120
-        while not said(home / "sim-0", "begin"):
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        until(lambda: said(home / "sim-0", "begin"))
         child.send_signal(signal.SIGINT)
-        assert child.wait(120) == 130
+        assert child.wait(PATIENCE) == 130
     finally:
         child.kill()
         child.wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from etscope.lab.lab import Lab
 from etscope.lab.server.settings import Settings
 from tests.support.artifacts import artifacts
 from tests.support.lab_server import a_done_job, a_job, program, running
+from tests.support.ports import free_port, nobody_listens
 
 
 @pytest.fixture
@@ -144,28 +144,30 @@ def test_waits_for_the_end(client: Client, lab: Lab) -> None:
 
 def test_a_restart_of_the_server_is_waited_for(lab: Lab) -> None:
     job = a_job(lab)
-    settings = Settings(look_seconds=0.05)
+    settings, port = Settings(look_seconds=0.05), free_port()
     found: list[Any] = []
-    with running(lab, settings) as url:
+    asked = threading.Event()
+    with running(lab, settings, port) as url:
         client = Client(url)
-        waiting = threading.Thread(target=lambda: found.append(client.wait(job.id, 60)))
+        client._http.event_hooks = {"request": [lambda request: asked.set()]}
+        waiting = threading.Thread(target=lambda: found.append(client.wait(job.id, 300)))
         waiting.start()
-        time.sleep(0.5)
-    port = httpx.URL(url).port
-    assert port is not None
-    time.sleep(0.5)
+        assert asked.wait(300)
+    asked.clear()
+    assert asked.wait(300)  # while nobody is there
     assert not found
     with running(lab, settings, port):
         lab.cancel(job.id)
-        waiting.join(60)
+        waiting.join(300)
     client.close()
     assert [one.state for one in found] == [State.CANCELLED]
 
 
 def test_nothing_there_is_said_with_what_to_do() -> None:
-    silent = r"no lab answers at http://127\.0\.0\.1:9"
-    with Client("http://127.0.0.1:9") as client, pytest.raises(LabError, match=silent) as caught:
-        client.jobs()
+    with nobody_listens() as port, Client(f"http://127.0.0.1:{port}") as client:
+        silent = rf"no lab answers at http://127\.0\.0\.1:{port}"
+        with pytest.raises(LabError, match=silent) as caught:
+            client.jobs()
     assert caught.value.hint == "etscope lab serve starts one"
     for wrong in ("127.0.0.1:8000", "ftp://x", "http://", "http://[::"):
         with pytest.raises(UsageError):

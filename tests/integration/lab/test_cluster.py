@@ -7,6 +7,7 @@ import os
 import queue
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -58,6 +59,7 @@ def test_messages_that_no_worker_of_ours_says_are_left_out(
     try:
         while heard.empty():  # until the scheduler knows that somebody listens
             opened._client.log_event("t", {"kind": "log", "token": "0", "text": ""})
+            time.sleep(0.01)  # it has to get to hear this
         for message in (
             "hello",
             {"kind": "log", "token": "1"},
@@ -108,7 +110,7 @@ def test_a_script_that_its_workers_would_run_again(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, str(script)], env=env, capture_output=True, text=True, timeout=300
     )
-    assert ended.returncode == 1
+    assert ended.returncode == 1, ended.stderr
     assert "LabError: bare.py starts the lab's workers" in ended.stderr
     assert "freeze_support" not in ended.stderr
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ from etscope.lab.jobs.records import Job, State
 from etscope.lab.lab import Lab
 from etscope.lab.worker import worker
 from tests.support.artifacts import ROOT, artifacts
-from tests.support.lab_checks import PATIENCE, check_all_done_once, ended, submit
+from tests.support.lab_checks import check_all_done_once, ended, submit, until
+from tests.support.ports import nobody_listens
 from tests.support.simulated_device import fault, said, write_lab
 
 
@@ -47,20 +47,17 @@ def controls(lab: Lab) -> list[Path]:
     return [Path(device.options["control"]) for device in lab.home.config.devices]
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def wait_for(lab: Lab, job: Job, state: State) -> None:
     until(lambda: lab.job(job.id).state is state)
 
 
 def test_jobs_go_to_all_devices_and_are_done_once(lab: Lab) -> None:
     before = submit(lab, 4)
+    waits = [fault(control, "wait") for control in controls(lab)]
     start(lab)
+    until(lambda: all(said(control, "begin") for control in controls(lab)))
+    for path in waits:
+        path.unlink()
     after = submit(lab, 2, iterations=4)
     check_all_done_once(lab, [*before, *after], controls(lab))
     assert {lab.job(job.id).device for job in before} == {"sim-0", "sim-1"}
@@ -129,9 +126,10 @@ def test_what_waits_for_a_busy_device_goes_to_a_free_one(lab: Lab) -> None:
 
 def test_a_lost_device_is_offline_and_its_job_goes_elsewhere(lab: Lab) -> None:
     first, second = controls(lab)
+    start(lab)
+    until(lambda: {device.state for device in lab.devices()} == {"available"})
     fault(first, "lost-at-4")
     jobs = submit(lab, 3)
-    start(lab)
     check_all_done_once(lab, jobs, controls(lab))
     until(lambda: lab.devices()[0].state == "offline")
     assert "unplugged" in lab.devices()[0].message
@@ -268,5 +266,7 @@ def test_unknown_devices_and_schedulers(lab: Lab, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UsageError, match="no device 'sim-9'"):
         Engine(lab.home, lab.database, EngineOptions(devices=["sim-9"]))
     monkeypatch.setattr("etscope.lab.cluster._CONNECT", 0.5)
-    with pytest.raises(LabError, match="no Dask scheduler at tcp:"):
-        Engine(lab.home, lab.database, EngineOptions(scheduler="tcp://127.0.0.1:9")).start()
+    with nobody_listens() as port:
+        options = EngineOptions(scheduler=f"tcp://127.0.0.1:{port}")
+        with pytest.raises(LabError, match="no Dask scheduler at tcp:"):
+            Engine(lab.home, lab.database, options).start()

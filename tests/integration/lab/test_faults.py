@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,12 +20,10 @@ from etscope.lab.engine import Engine, EngineOptions
 from etscope.lab.jobs.records import State
 from etscope.lab.lab import Lab
 from tests.support.artifacts import ROOT, artifacts
-from tests.support.lab_checks import PATIENCE, check_all_done_once, submit
+from tests.support.lab_checks import PATIENCE, check_all_done_once, submit, until
 from tests.support.ports import free_port
 from tests.support.postgresql import PostgreSql
 from tests.support.simulated_device import fault, said, write_lab
-
-pytestmark = pytest.mark.slow
 
 _ENGINE = [sys.executable, str(ROOT / "tests/support/lab_engine.py")]
 
@@ -41,26 +39,18 @@ def controls(home: Path) -> list[Path]:
     return [home / "sim-0", home / "sim-1"]
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 @contextmanager
-def process(*command: str) -> Iterator[subprocess.Popen[str]]:
+def process(*command: str, stderr: int | None = None) -> Iterator[subprocess.Popen[str]]:
     """A process, and its end: by SIGTERM, then by SIGKILL."""
-    started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        yield started
-    finally:
-        started.terminate()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as started:
         try:
-            started.wait(60)
-        except subprocess.TimeoutExpired:
-            started.kill()
-            started.wait()
+            yield started
+        finally:
+            started.terminate()
+            try:
+                started.wait(60)
+            except subprocess.TimeoutExpired:
+                started.kill()
 
 
 def test_workers_that_are_killed_in_mid_job(home: Path) -> None:
@@ -76,6 +66,7 @@ def test_workers_that_are_killed_in_mid_job(home: Path) -> None:
         assert sum(begun) - sum(ended) >= 2  # those that were killed, and run again
 
 
+@pytest.mark.nightly
 def test_a_job_that_kills_its_worker_each_time_ends(home: Path) -> None:
     with Lab.open(home) as lab:
         fault(controls(home)[0], "kill-worker")
@@ -88,6 +79,7 @@ def test_a_job_that_kills_its_worker_each_time_ends(home: Path) -> None:
         assert lab.wait(innocent.id, PATIENCE).state in (State.DONE, State.DEVICE_LOST)
 
 
+@pytest.mark.nightly
 def test_a_worker_that_dask_gives_up_is_started_anew(
     home: Path,
 ) -> None:
@@ -102,6 +94,7 @@ def test_a_worker_that_dask_gives_up_is_started_anew(
         check_all_done_once(lab, jobs, controls(home))
 
 
+@pytest.mark.nightly
 def test_engines_that_are_killed_between_claim_and_result(home: Path) -> None:
     """The second takes over what the first had; then a lab in this process."""
     with Lab.open(home) as lab:
@@ -134,6 +127,7 @@ def test_a_killed_engine_is_followed_long_before_its_lease_ends(home: Path) -> N
     assert not list((home / "engines").iterdir())
 
 
+@pytest.mark.nightly
 def test_an_engine_sees_that_another_one_is_killed(home: Path) -> None:
     with Lab.open(home) as lab, process(*_ENGINE, str(home), "6000") as engine:
         hang = fault(home / "sim-0", "once-hang")
@@ -158,6 +152,7 @@ def dask_cluster(*devices: str) -> tuple[str, list[str], list[str]]:
     return address, scheduler, worker
 
 
+@pytest.mark.nightly
 def test_a_scheduler_that_starts_jobs_again_does_not_exceed_their_attempts(home: Path) -> None:
     """Dask's own default is to try a task four times."""
     address, scheduler, lab_worker = dask_cluster("sim-0")
@@ -202,7 +197,7 @@ def test_a_scheduler_that_is_killed_and_comes_back(home: Path) -> None:
 
 def test_a_worker_waits_for_a_scheduler_that_is_not_there_yet() -> None:
     address, scheduler, lab_worker = dask_cluster("sim-0")
-    with subprocess.Popen(lab_worker, stderr=subprocess.PIPE, text=True) as offering:
+    with process(*lab_worker, stderr=subprocess.PIPE) as offering:
         assert offering.stderr is not None
         waiting = offering.stderr.readline()
         assert waiting == f"waiting for the scheduler at {address} (Connection refused) …\n"
@@ -216,7 +211,7 @@ def test_a_worker_waits_for_a_scheduler_that_is_not_there_yet() -> None:
 
 def test_a_worker_without_a_scheduler_is_stopped_by_a_signal() -> None:
     _, _, lab_worker = dask_cluster("sim-0")
-    with subprocess.Popen(lab_worker, stderr=subprocess.PIPE, text=True) as offering:
+    with process(*lab_worker, stderr=subprocess.PIPE) as offering:
         assert offering.stderr is not None
         assert offering.stderr.readline().startswith("waiting for the scheduler at ")
         offering.terminate()
@@ -236,6 +231,7 @@ def listening(address: str) -> bool:
     return False
 
 
+@pytest.mark.nightly
 def test_postgresql_restarts_under_jobs(home: Path, postgresql_server: PostgreSql) -> None:
     config = yaml.safe_load((home / "lab.yaml").read_text())
     config["database"] = postgresql_server.new()

@@ -10,10 +10,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from etscope.lab.store import Store
 from etscope.lab.worker import subprocesses as child
 from etscope.lab.worker import worker
 from tests.support.artifacts import ROOT, artifacts
-from tests.support.lab_checks import submit
+from tests.support.lab_checks import submit, until
 from tests.support.simulated_device import fault, said, write_lab
 
 
@@ -192,7 +190,7 @@ def test_a_full_store_keeps_nothing_half(tmp_path: Path, lab: Lab) -> None:
 def test_a_temporary_folder_that_fills_while_a_job_runs(
     tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch, stays: bool
 ) -> None:
-    """On a real file system of 1 MB."""
+    """On a real file system of 1 MB: while it is filled, the job waits."""
     small = tmp_path / "small"
     small.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)]
@@ -200,7 +198,7 @@ def test_a_temporary_folder_that_fills_while_a_job_runs(
         pytest.skip("cannot mount a small file system here")
     monkeypatch.setattr(tempfile, "tempdir", str(small))
     given = order(lab)
-    slow = replace(given.device, options={**given.device.options, "seconds": 5.0})
+    waits = fault(control(lab), "wait")
 
     ended = threading.Event()
     filling: list[threading.Thread] = []
@@ -215,9 +213,10 @@ def test_a_temporary_folder_that_fills_while_a_job_runs(
             if stays:  # nor is there room for the answer when the job's files are gone
                 filling.append(threading.Thread(target=keep_full))
                 filling[0].start()
+            waits.unlink(missing_ok=True)
 
     try:
-        outcome = worker.work(replace(given, device=slow), fill)
+        outcome = worker.work(given, fill)
     finally:
         ended.set()
         for thread in filling:
@@ -279,12 +278,12 @@ def test_a_child_ends_with_its_worker(tmp_path: Path, monkeypatch: pytest.Monkey
     pids = tmp_path / "pids"
     parent = subprocess.Popen([sys.executable, "-c", _HANGS, str(pids), str(tmp_path)])
     try:
-        _until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+        until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
     finally:
         parent.kill()
         parent.wait()
     for pid in map(int, pids.read_text().split()):
-        _until(lambda pid=pid: not _alive(pid))
+        until(lambda pid=pid: not _alive(pid))
 
 
 def test_a_log_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,13 +338,6 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def _until(condition: Any, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_an_attempt_is_executed_once(lab: Lab) -> None:

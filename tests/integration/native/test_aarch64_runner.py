@@ -15,6 +15,8 @@ from tests.support import aarch64
 from tests.support.artifacts import Artifact, ArtifactUnavailable, artifacts
 from tests.support.native.runner import runner
 
+pytestmark = pytest.mark.nightly
+
 # Other vector instructions sum in another order.
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 

@@ -15,7 +15,10 @@ from tests.support.artifacts import ArtifactUnavailable
 from tests.support.etdb.sessions import said
 from tests.support.etdb.sessions import session as session_of
 
-pytestmark = pytest.mark.skipif(native_missing() is not None, reason=str(native_missing()))
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(native_missing() is not None, reason=str(native_missing())),
+]
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}  # other vector instructions sum in another order
 

@@ -13,9 +13,9 @@ from etscope.formats.program.bpte import write_bundled
 from etscope.run import Call, run
 from etscope.run.job import Job, JobCall
 from tests.support.artifacts import artifacts
+from tests.support.native.runner import run_job
 from tests.support.run.ran import case
-
-pytest.importorskip("torch")
+from tests.support.run.stateful import cache_calls, counter_bundle, shared_cache_program
 
 
 @pytest.mark.parametrize("runner", ["python", "native"])
@@ -41,10 +41,8 @@ def test_warm_up_of_each_call_is_taken_out(runner: str) -> None:
 
 
 @pytest.mark.parametrize("runner", ["python", "native"])
-def test_test_cases_do_not_see_each_others_state(runner: str, tmp_path: Path) -> None:
-    from tests.support.run.stateful import counter_bundle
-
-    done = run(counter_bundle(tmp_path), iterations=3, warmup=2, runner=runner)
+def test_test_cases_do_not_see_each_others_state(runner: str) -> None:
+    done = run(counter_bundle(), iterations=3, warmup=2, runner=runner)
 
     assert done.verify().passed
     np.testing.assert_array_equal(done.arrays[1][0], [3.0, 3.0])
@@ -52,28 +50,24 @@ def test_test_cases_do_not_see_each_others_state(runner: str, tmp_path: Path) ->
     assert [index for index in indices.tolist() if index >= 0] == [0, 0, 0, 1, 1, 1]
 
 
-def test_calls_of_one_method_share_its_state(tmp_path: Path) -> None:
-    from tests.support.run.stateful import counter_bundle
-
+def test_calls_of_one_method_share_its_state() -> None:
     x = np.ones(2, np.float32)
     calls = [Call(inputs=(x,), iterations=2, warmup=0), Call(inputs=(x,), iterations=1, warmup=0)]
 
-    done = run(counter_bundle(tmp_path), calls, trace=False)
+    done = run(counter_bundle(), calls, trace=False)
 
     assert [outputs[0].tolist() for outputs in done.arrays] == [[2, 2], [3, 3]]
 
 
 @pytest.mark.parametrize("runner", ["python", "native"])
-def test_methods_that_share_a_cache_see_what_the_other_wrote(runner: str, tmp_path: Path) -> None:
-    from tests.support.run.stateful import cache_calls, shared_cache_program
-
+def test_methods_that_share_a_cache_see_what_the_other_wrote(runner: str) -> None:
     calls = cache_calls()
     given = [
         Call(method, tuple(value.numpy() for value in values), iterations=1, warmup=0)
         for method, values, _ in calls
     ]
 
-    done = run(shared_cache_program(tmp_path), given, runner=runner)
+    done = run(shared_cache_program(), given, runner=runner)
 
     for outputs, (_, _, expected) in zip(done.arrays, calls, strict=True):
         np.testing.assert_allclose(outputs[0], expected, atol=1e-5)
@@ -82,10 +76,7 @@ def test_methods_that_share_a_cache_see_what_the_other_wrote(runner: str, tmp_pa
 
 
 def test_a_fresh_call_finds_the_shared_cache_empty(tmp_path: Path) -> None:
-    from tests.support.native.runner import run_job
-    from tests.support.run.stateful import cache_calls, shared_cache_program
-
-    program, (prefill, decode, *_) = shared_cache_program(tmp_path), cache_calls()
+    program, (prefill, decode, *_) = shared_cache_program(), cache_calls()
     first, later = (tuple(v.numpy() for v in values) for _, values, _ in (prefill, decode))
     calls = [JobCall("decode", later), JobCall("prefill", first)]
     calls += [JobCall("decode", later, fresh=True), JobCall("decode", later)]
@@ -168,8 +159,7 @@ def test_what_would_do_nothing_is_refused(options: dict[str, object]) -> None:
         run(artifacts("cnn_portable").pte, **options)
 
 
-@pytest.mark.parametrize("runner", ["python", "native"])
-def test_a_tensor_without_elements(runner: str) -> None:
+def test_a_tensor_without_elements() -> None:
     import torch
 
     from etscope.export import export
@@ -181,6 +171,6 @@ def test_a_tensor_without_elements(runner: str) -> None:
     inputs = (torch.zeros(0, 4), torch.ones(2, 4))
     program = export(Joined(), inputs).program_bytes()
 
-    done = run(program, inputs, iterations=1, trace=False, runner=runner)
-
-    np.testing.assert_array_equal(done.arrays[0][0], np.full((2, 4), 2.0))
+    for runner in ("python", "native"):
+        done = run(program, inputs, iterations=1, trace=False, runner=runner)
+        np.testing.assert_array_equal(done.arrays[0][0], np.full((2, 4), 2.0), runner)

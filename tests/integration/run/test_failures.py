@@ -231,6 +231,7 @@ def test_a_debug_buffer_that_is_too_small_grows() -> None:
     assert grown.debug_buffer_path.stat().st_size > 5000
 
 
+@pytest.mark.usefixtures("real_python")
 def test_more_than_the_machine_has() -> None:
     with pytest.raises(RuntimeFailure, match="bytes of memory"):
         run(
@@ -241,7 +242,7 @@ def test_more_than_the_machine_has() -> None:
         )
 
 
-@pytest.mark.usefixtures("no_leftovers")
+@pytest.mark.usefixtures("no_leftovers", "real_python")
 def test_an_abort_is_an_error_with_the_log(tmp_path: Path) -> None:
     if shutil.which("g++") is None:
         pytest.skip("g++ is not installed")
@@ -282,7 +283,7 @@ def test_damage_that_only_the_backend_finds(tmp_path: Path) -> None:
         assert caught.value.log
 
 
-@pytest.mark.usefixtures("no_leftovers")
+@pytest.mark.usefixtures("no_leftovers", "real_python")
 def test_a_run_that_takes_too_long() -> None:
     with pytest.raises(RuntimeFailure, match=r"did not end within 0\.5 s"):
         run(artifacts("cnn_portable").pte, iterations=10**8, timeout=0.5)
@@ -293,6 +294,7 @@ def test_harmless_lines_are_left_out() -> None:
     assert relevant(HARMLESS) == ""
 
 
+@pytest.mark.usefixtures("real_python")
 def test_files_beside_the_user_do_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python starts with the current folder first among the places that modules come from."""
     for name in ("json", "torch", "numpy", "etscope"):

@@ -30,6 +30,7 @@ from tests.support.artifact_recipes.decoders import (
 )
 from tests.support.artifacts import artifacts
 from tests.support.native.runner import run_flags
+from tests.support.warm import warm_python
 
 PROMPT = [3, 17, 4, 200, 9, 9, 31, 77, 2, 100, 5]
 RUNNERS = ("python", "native")
@@ -384,7 +385,7 @@ def test_memory_by_owner(tmp_path: Path) -> None:
 
 
 def test_command(tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "etscope", "generate", program("dynamic"), "--tokens", "1,5,9"]
+    line = [warm_python(), "-m", "etscope", "generate", program("dynamic"), "--tokens", "1,5,9"]
     line += ["--max-new-tokens", "5", "--save", tmp_path / "run", "--format", "json"]
     env = {**os.environ, "COLUMNS": "80"}
     done = subprocess.run(line, capture_output=True, text=True, env=env, check=True)

@@ -38,20 +38,6 @@ def test_names_from_a_record(name: str, method: str, expected: tuple[str, ...] |
     assert record_input_names(read_etrecord(path), method) == expected
 
 
-@pytest.mark.parametrize(
-    "name", ["bf16_fp16", "cnn_portable", "dynamic_shape", "transformer", "two_methods"]
-)
-def test_the_inputs_of_the_artefacts_fit(name: str) -> None:
-    torch = pytest.importorskip("torch")
-    made = artifacts(name)
-    opened = read_pte(made.pte)
-    assert made.inputs_pt is not None
-    for one, cases in torch.load(made.inputs_pt).items():
-        for case in cases:
-            found = method_inputs(opened, one, case, seed=0)
-            assert [array.shape for array in found] == [tuple(value.shape) for value in case]
-
-
 @pytest.fixture(scope="module")
 def exported() -> tuple[Program, Any, Any]:
     """A program that takes all that can be taken, nested; its record's view; its runtime."""

@@ -143,7 +143,7 @@ def test_reuse_is_between_the_lower_bound_and_no_reuse(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "packed"),
     [
-        pytest.param("bert_base_xnnpack", 0.5, marks=pytest.mark.slow),
+        pytest.param("bert_base_xnnpack", 0.5, marks=pytest.mark.nightly),
         ("llama_xnnpack", 0.15),
     ],
 )

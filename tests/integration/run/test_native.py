@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -39,15 +38,6 @@ def same(found: Any, wanted: Any) -> None:
 
 
 # -- calls
-
-
-def test_outputs_are_those_of_the_python_runtime(tmp_path: Path) -> None:
-    made = artifacts("cnn_portable")
-    job = Job(made.pte, (JobCall("forward", case(made, "forward/0")),), trace=False)
-    result = run_job(job, tmp_path)
-    for found, wanted in zip(result.calls[0].outputs, expected(made, "forward/0"), strict=True):
-        same(found, wanted)
-    assert not (tmp_path / "run.etdp").exists()
 
 
 def test_a_name_cannot_be_more_flags(tmp_path: Path) -> None:
@@ -159,20 +149,13 @@ def test_inputs_and_outputs_that_are_no_tensors(tmp_path: Path) -> None:
     assert type(result.calls[0].outputs[1]) is bool
 
 
-@pytest.mark.parametrize("number", [float("inf"), float("-inf"), 1.0, 1e-300, 2.0**60])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 1.0, 1e-300, 2.0**60])
 def test_doubles_come_back_as_they_are(number: float, tmp_path: Path) -> None:
     held = pte.ScalarValue(pte.ValueKind.DOUBLE, number)
     program = echo_program(tmp_path / "echo.pte", [], [held])
-    result = run_job(Job(program, (JobCall("forward", ()),)), tmp_path)
-    assert result.calls[0].outputs == (number,)
-    assert isinstance(result.calls[0].outputs[0], float)
-
-
-def test_not_a_number_comes_back(tmp_path: Path) -> None:
-    held = pte.ScalarValue(pte.ValueKind.DOUBLE, float("nan"))
-    program = echo_program(tmp_path / "echo.pte", [], [held])
-    result = run_job(Job(program, (JobCall("forward", ()),)), tmp_path)
-    assert np.isnan(result.calls[0].outputs[0])
+    (found,) = run_job(Job(program, (JobCall("forward", ()),)), tmp_path).calls[0].outputs
+    assert isinstance(found, float)
+    np.testing.assert_equal(found, number)
 
 
 def test_bytes_are_put_in_the_order_that_the_program_takes(tmp_path: Path) -> None:
@@ -257,11 +240,3 @@ def test_float8_cannot_be_generated(tmp_path: Path) -> None:
     done = run_flags("--program", program)
     assert done.returncode == 3
     assert "input 0, a tensor of float8_e5m2; give it by --input" in done.stderr
-
-
-def test_the_types_of_ml_dtypes_are_inputs(tmp_path: Path) -> None:
-    program = echo_program(tmp_path / "echo.pte", [typed(ScalarType.BFLOAT16, 2)])
-    value = np.array([1.5, -2], ml_dtypes.bfloat16)
-    same(
-        run_job(Job(program, (JobCall("forward", (value,)),)), tmp_path).calls[0].outputs[0], value
-    )

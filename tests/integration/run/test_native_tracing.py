@@ -27,7 +27,7 @@ from tests.support.artifacts import artifacts
 from tests.support.native.compiling import compiled
 from tests.support.native.runner import run_flags, run_job, runner
 from tests.support.run.echo import NOTHING, echo_program, typed
-from tests.support.run.ran import case, expected
+from tests.support.run.ran import case
 
 BACKEND = Path(__file__).parents[2] / "support" / "native" / "demo_backend.cpp"
 
@@ -64,14 +64,6 @@ def test_times_only(tmp_path: Path) -> None:
     assert of_kind(dump, EventKind.DEBUG) == 0
     assert {"OPERATOR_CALL", "Method::execute"} <= set(names(dump, EventKind.PROFILE))
     assert not (tmp_path / DEBUG_BUFFER).exists()
-
-
-def test_program_outputs_are_logged_once_a_run(tmp_path: Path) -> None:
-    run_cnn(tmp_path, debug_level=PROGRAM_OUTPUTS)
-    assert of_kind(recorded(tmp_path), EventKind.DEBUG) == 2
-    for block in inspector(tmp_path).event_blocks[1:]:
-        (output,) = block.run_output
-        np.testing.assert_array_equal(output, expected(artifacts("cnn_portable"), "forward/0")[0])
 
 
 def test_intermediate_outputs_are_those_that_the_python_runtime_logs(tmp_path: Path) -> None:
@@ -112,14 +104,6 @@ def test_allocations_are_logged_next_to_the_profile(tmp_path: Path) -> None:
     assert of_kind(dump, EventKind.ALLOCATION) > 0
     assert {"OPERATOR_CALL", "Method::execute"} <= set(names(dump, EventKind.PROFILE))
     assert set(dump.run_allocators) == {("MethodAllocator", "TemporaryAllocator")}
-
-
-def test_each_call_has_its_own_index(tmp_path: Path) -> None:
-    program = echo_program(tmp_path / "x.pte", [typed(ScalarType.FLOAT, 1)])
-    inputs = (np.zeros(1, np.float32),)
-    calls = [JobCall("forward", inputs, 2, bundled_input_index=index) for index in (5, -1, 0)]
-    run_job(Job(program, tuple(calls)), tmp_path)
-    assert recorded(tmp_path).run_bundled_input_index.tolist() == [-1, 5, 5, -1, -1, 0, 0]
 
 
 # -- types that ETDumpGen cannot log
@@ -189,19 +173,6 @@ def test_text_is_left_out_of_a_dump(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "an output of the program is a string" in done.stderr
     assert len(inspector(tmp_path).event_blocks[1].run_output) == 1
-
-
-def test_kernels_of_low_precision_are_logged(tmp_path: Path) -> None:
-    made = artifacts("bf16_fp16")
-    done = run_flags(
-        *("--program", made.pte, "--etdump-out", tmp_path / ETDUMP),
-        *("--debug-level", INTERMEDIATE_OUTPUTS, "--debug-buffer-out", tmp_path / DEBUG_BUFFER),
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    events = inspector(tmp_path).event_blocks[1].events
-    kernels = [event for event in events if event.name.startswith("native_call_")]
-    assert kernels
-    assert all(np.asarray(event.debug_data[0]).dtype == np.float32 for event in kernels)
 
 
 # -- delegates

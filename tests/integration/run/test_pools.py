@@ -183,12 +183,6 @@ def test_the_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(str(size) in text for size in buffers)
 
 
-@pytest.mark.parametrize("form", ["csv", "md"])
-def test_the_command_in_other_formats(form: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", str(artifacts("while_loop").pte), "--pools", "-f", form]) == 0
-    assert "ET_ARM_BAREMETAL_METHOD_ALLOCATOR_POOL_SIZE=0x" in capsys.readouterr().out
-
-
 def test_the_command_takes_no_options_of_traces(capsys: pytest.CaptureFixture[str]) -> None:
     pte = artifacts("cnn_portable").pte
     assert main(["run", str(pte), "--pools", "--allocations", "--threads", "2"]) == 2

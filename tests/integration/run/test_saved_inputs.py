@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -40,35 +41,45 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def ran(record: Path, folder: Path, *options: object) -> list[str]:
-    """Run as the README does; return the options that name the dump and its debug buffer."""
+def ran(record: Path, folder: Path, *options: object) -> Path:
+    """Run as the README does, and save into the folder."""
     words = ["run", record, "--debug-level", "intermediate_outputs", "--save", folder, *options]
     assert main([str(word) for word in words]) == 0
-    return [str(folder / "run.etdp"), "-r", str(record), "-b", str(folder / "debug.bin")]
+    return folder
 
 
-@pytest.mark.parametrize("options", [(), ("--seed", 7)])
+@pytest.fixture(scope="module")
+def plain(record: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ran(record, tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="module")
+def seeded(record: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ran(record, tmp_path_factory.mktemp("a run"), "--seed", 7)
+
+
+def numerics(record: Path, folder: Path) -> int:
+    """The exit code of the command on a saved run."""
+    files = [folder / "run.etdp", "-r", record, "-b", folder / "debug.bin"]
+    return main(["numerics", *map(str, files)])
+
+
 def test_a_correct_model_is_fine_whatever_it_ran_on(
-    options: tuple[object, ...], record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    record: Path, plain: Path, seeded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = ran(record, tmp_path, *options)
-    capsys.readouterr()
-    code = main(["numerics", *files])
-    out = capsys.readouterr().out
-    assert code == 0
-    assert "no operator goes wrong" in out
+    for folder in (plain, seeded):
+        capsys.readouterr()
+        assert numerics(record, folder) == 0
+        assert "no operator goes wrong" in capsys.readouterr().out
 
 
-def test_the_records_inputs_run_unless_a_seed_is_given(record: Path, tmp_path: Path) -> None:
-    ran(record, tmp_path / "record")
-    ran(record, tmp_path / "seed", "--seed", 7)
-    found = {
-        name: saved_inputs(tmp_path / name / "run.etdp", "forward") for name in ("record", "seed")
-    }
-    assert found["record"] is not None and found["record"].values is not None
-    assert found["record"].source == "record"
-    np.testing.assert_array_equal(found["record"].values[0], np.full((1, 6), 0.5, np.float32))
-    assert found["seed"] is not None and found["seed"].source == "seed 7"
+def test_the_records_inputs_run_unless_a_seed_is_given(plain: Path, seeded: Path) -> None:
+    found = saved_inputs(plain / "run.etdp", "forward")
+    assert found is not None and found.values is not None
+    assert found.source == "record"
+    np.testing.assert_array_equal(found.values[0], np.full((1, 6), 0.5, np.float32))
+    found = saved_inputs(seeded / "run.etdp", "forward")
+    assert found is not None and found.source == "seed 7"
 
 
 def test_inputs_of_a_file_are_kept(record: Path, tmp_path: Path) -> None:
@@ -80,16 +91,16 @@ def test_inputs_of_a_file_are_kept(record: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.values[0], given)
 
 
-def test_the_debugger_compares_with_the_inputs_that_ran(record: Path, tmp_path: Path) -> None:
-    files = ran(record, tmp_path, "--seed", 7)
-    with Session(str(record), files[0], files[-1]) as session:
+def test_the_debugger_compares_with_the_inputs_that_ran(record: Path, seeded: Path) -> None:
+    with Session(record, seeded / "run.etdp", seeded / "debug.bin") as session:
         gaps = session.execute("gap").text
     assert "no operator goes wrong" in gaps
 
 
-def test_the_debugger_takes_the_folder_of_a_saved_run(record: Path, tmp_path: Path) -> None:
-    ran(record, tmp_path / "a run", "--seed", 7)
-    folder = str(tmp_path / "a run")
+def test_the_debugger_takes_the_folder_of_a_saved_run(
+    record: Path, seeded: Path, tmp_path: Path
+) -> None:
+    folder = str(shutil.copytree(seeded, tmp_path / "a run"))
     with Session(str(record), folder) as session:
         assert session.start().ok
         assert "gap: SQNR" in session.print("$").text
@@ -111,28 +122,27 @@ def test_the_debugger_takes_the_folder_of_a_saved_run(record: Path, tmp_path: Pa
 
 
 def test_inputs_that_were_not_saved_are_not_replaced_by_others(
-    record: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    record: Path, seeded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = ran(record, tmp_path, "--seed", 7)
-    facts = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps({**facts, "inputs": None}))
-    capsys.readouterr()
-    assert main(["numerics", *files]) == 4
+    folder = shutil.copytree(seeded, tmp_path / "a run")
+    facts = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**facts, "inputs": None}))
+    assert numerics(record, folder) == 4
     assert "inputs of this run (seed 7) were not saved" in capsys.readouterr().err
 
 
-def test_bad_files_of_inputs(record: Path, tmp_path: Path) -> None:
-    ran(record, tmp_path)
-    (tmp_path / "inputs.npz").write_bytes(b"PK\x03\x04 not an archive")
+def test_bad_files_of_inputs(plain: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(plain, tmp_path / "a run")
+    (folder / "inputs.npz").write_bytes(b"PK\x03\x04 not an archive")
     with pytest.raises(FormatError, match=r"inputs\.npz"):
-        saved_inputs(tmp_path / "run.etdp", "forward")
-    (tmp_path / "inputs.npz").unlink()
+        saved_inputs(folder / "run.etdp", "forward")
+    (folder / "inputs.npz").unlink()
     with pytest.raises(MissingFileError, match=r"inputs\.npz"):
-        saved_inputs(tmp_path / "run.etdp", "forward")
-    (tmp_path / "run.json").write_text('{"calls": 3}')
+        saved_inputs(folder / "run.etdp", "forward")
+    (folder / "run.json").write_text('{"calls": 3}')
     with pytest.raises(FormatError, match=r"run\.json"):
-        saved_inputs(tmp_path / "run.etdp", "forward")
-    assert saved_inputs(tmp_path / "other.etdp", "forward") is None
+        saved_inputs(folder / "run.etdp", "forward")
+    assert saved_inputs(folder / "other.etdp", "forward") is None
 
 
 def test_a_saved_run_knows_its_method(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

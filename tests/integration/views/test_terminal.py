@@ -76,12 +76,6 @@ def test_options_in_notes_are_whole(width: int) -> None:
         assert any(word in line.split() for line in lines), word
 
 
-def test_columns_left_out_are_named() -> None:
-    text = shown(shapes.events(), width=80)
-    assert "columns not shown at 80 wide: calls, p50, cumulative\n" in text
-    assert "not shown" not in shown(shapes.events(), width=140)
-
-
 def test_the_least_important_column_is_left_out_first() -> None:
     names = ("a", "b", "c", "d")
     priorities = (0, 2, 3, 1)
@@ -123,13 +117,6 @@ def test_times_of_one_unit_have_the_same_decimals() -> None:
     assert lines[-1].split() == ["12.346", "0.012"]
 
 
-def test_piped_output_is_whole() -> None:
-    text = shown(shapes.events())
-    assert "/home/me/projects/vision/model.py:34" in text
-    assert "not shown" not in text
-    assert "█" not in text
-
-
 def test_columns_variable_sets_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert shown(shapes.events()) == shown(shapes.events(), width=80)
@@ -168,12 +155,6 @@ def test_an_encoding_without_our_strokes_gets_ascii() -> None:
     lines = raw.getvalue().decode("ascii").splitlines()
     assert lines[3].startswith("-----")
     assert lines[5].startswith("    |- Convolution")
-
-
-def test_a_row_hangs_under_the_one_above() -> None:
-    lines = shown(shapes.kinds()).splitlines()
-    starts = [line.split("  ")[0] for line in lines[3:8]]
-    assert starts == ["top", "├ Faltung, größer", "│ ├ 畳み込み", "│ └", "└ last child"]
 
 
 printable = st.text(st.characters(), max_size=60)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import SimpleNamespace
@@ -188,10 +187,3 @@ def test_the_tab_serves_the_same_page_and_data(application: Any) -> None:
 @pytest.mark.parametrize("path", ["/../../etc/passwd", "/%2e%2e/x", "/" + FILE_NAME, "/events"])
 def test_the_tab_serves_nothing_else(application: Any, path: str) -> None:
     assert application.get(f"/data/plugin/executorch{path}").status_code == 404
-
-
-def test_the_file_is_beside_the_event_files(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    files = artifacts("cnn_xnnpack")
-    Inspector(files.etdump_timing, etrecord=files.etrecord).write_tensorboard_artifact(tmp_path)
-    assert FILE_NAME in os.listdir(tmp_path)

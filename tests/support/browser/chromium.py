@@ -2,19 +2,22 @@
 
 `chromium` is one browser for the whole test run, `page` a new profile for each test; its
 `failures` are what went wrong on it (exceptions, and errors on its console). Nothing but this
-machine can be reached from it. `screenshot` keeps a picture where `$ETSCOPE_SCREENSHOTS` says:
-those of the documentation are made so; a person can look at what a test saw.
+machine can be reached from it. `page_of` writes the page of a report's document. `screenshot` keeps
+a picture where `$ETSCOPE_SCREENSHOTS` says: those of the documentation are made so; a person can
+look at what a test saw.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from etscope.views.page import page_html
 
 FLAGS = (
     "--headless",
@@ -58,6 +61,18 @@ def page(chromium: Any) -> Iterator[Any]:
     context.close()
 
 
+@pytest.fixture(scope="session")
+def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], str]:
+    """Writes the page of a report's document, and returns its address."""
+
+    def written(document: Any) -> str:
+        path = tmp_path_factory.mktemp("report") / "report.html"
+        path.write_text(page_html(document))
+        return path.as_uri()
+
+    return written
+
+
 def watched(page: Any) -> Any:
     """The page with the list `failures` of what goes wrong on it from now on."""
     page.set_default_timeout(PATIENCE)
@@ -70,9 +85,16 @@ def watched(page: Any) -> Any:
     return page
 
 
-def screenshot(page: Any, name: str) -> None:
-    """Keep a picture of the page as `name`.png, if someone wants pictures."""
+def laid_out(page: Any) -> None:
+    """Wait for two frames: what follows the sizes of elements has followed them by then."""
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def screenshot(page: Any, name: str, still: float = 500) -> None:
+    """Keep a picture of the page as `name`.png, if someone wants pictures; `still` are the
+    milliseconds after which nothing moves."""
     folder = os.environ.get(SCREENSHOTS)
     if folder:
+        page.wait_for_timeout(still)
         Path(folder).mkdir(parents=True, exist_ok=True)
         page.screenshot(path=str(Path(folder) / f"{name}.png"))

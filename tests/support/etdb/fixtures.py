@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.etdb.runtime_sessions import OPEN
+
 
 @pytest.fixture(autouse=True)
 def ctrl_c_is_heard() -> Iterator[None]:
@@ -14,3 +16,12 @@ def ctrl_c_is_heard() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def sessions_are_closed() -> Iterator[None]:
+    """Sessions on the runtime end with their test."""
+    yield
+    for one in OPEN:
+        one.debugger.close()
+    OPEN.clear()

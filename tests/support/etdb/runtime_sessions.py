@@ -1,9 +1,7 @@
-"""Sessions on the runtime itself, which are ended with their test."""
+"""Sessions on the runtime itself, which the fixture `sessions_are_closed` ends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +14,6 @@ from tests.support.etdb.runtimes import inputs_of
 from tests.support.etdb.sessions import said, session
 
 OPEN: list[Session] = []
-
-
-@contextmanager
-def closing() -> Iterator[None]:
-    """What was opened meanwhile is closed."""
-    try:
-        yield
-    finally:
-        for one in OPEN:
-            one.debugger.close()
-        OPEN.clear()
 
 
 def on_runtime(name: str, *, record: bool = True, options: str = "") -> Session:

@@ -263,8 +263,8 @@ def serving(server: ScriptedServer) -> Iterator[SocketChannel]:
         yield channel
     finally:
         channel.close()
-        thread.join(10)
-        assert not thread.is_alive()
+        thread.join(120)
+        assert not thread.is_alive(), "the scripted server does not end"
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes | None:

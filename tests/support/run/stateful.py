@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from copy import deepcopy
 from pathlib import Path
 
@@ -23,15 +25,14 @@ class Counter(torch.nn.Module):
         return x * self.count
 
 
-def counter_bundle(folder: Path) -> Path:
+@functools.cache
+def counter_bundle() -> bytes:
     """Two test cases, each as it is after loading: the state of one is not in the other."""
     from etscope.bundled_program import bundle_cases
 
     exported = export(Counter(), (torch.ones(2),))
     cases = [((torch.full((2,), x),), (torch.full((2,), x),)) for x in (1.0, 3.0)]
-    path = folder / "counter.bpte"
-    path.write_bytes(bundle_cases(exported.program_bytes(), {"forward": cases}))
-    return path
+    return bundle_cases(exported.program_bytes(), {"forward": cases})
 
 
 class Cache(torch.nn.Module):
@@ -85,7 +86,8 @@ def cache_calls() -> list[tuple[str, Values, torch.Tensor]]:
     return calls
 
 
-def shared_cache_program(folder: Path) -> Path:
+@functools.cache
+def shared_cache_program() -> Path:
     """The two methods as one program, whose plan shares the cache; its record is beside it."""
     from executorch.exir import ExecutorchBackendConfig, to_edge
     from executorch.exir.passes import MemoryPlanningPass
@@ -100,7 +102,7 @@ def shared_cache_program(folder: Path) -> Path:
     edge = to_edge(programs)
     recorded = deepcopy(edge)
     made = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=plan))
-    path = folder / "shared_cache.pte"
+    path = Path(tempfile.mkdtemp(prefix="shared-cache-")) / "shared_cache.pte"
     path.write_bytes(made.buffer)
     generate_etrecord(str(path.with_suffix(".etrecord")), recorded, made)
     return path

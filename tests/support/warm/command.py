@@ -32,10 +32,14 @@ def main() -> None:
             "python": str(place / "python"),
         }
         line = json.dumps(request).encode()
-        socket.send_fds(server, [len(line).to_bytes(4, "big")], files)
-        server.sendall(line)
+        # The fork may have said that it is up before the handlers are there, if they came after the
+        # request; and a signal in the middle of the request would be taken for a part of it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
         for number in FORWARDED:
             signal.signal(number, lambda number, frame: server.sendall(bytes([number])))
+        socket.send_fds(server, [len(line).to_bytes(4, "big")], files)
+        server.sendall(line)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
         answer = server.recv(4)
     _end(int.from_bytes(answer, "big", signed=True) if answer else os.EX_SOFTWARE)
 

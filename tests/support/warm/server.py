@@ -62,12 +62,16 @@ def _forked(listener: socket.socket, ready: selectors.BaseSelector) -> dict[str,
     client, _ = listener.accept()
     size, files, _, _ = socket.recv_fds(client, 4, FILES)
     left, text = int.from_bytes(size, "big"), b""
-    while len(text) < left:
-        text += client.recv(left - len(text))
-    pid = os.fork()
-    if pid:
+    while len(text) < left and (piece := client.recv(left - len(text))):
+        text += piece
+    whole = 0 < left == len(text)  # or the client was killed while it asked
+    pid = os.fork() if whole else None
+    if pid != 0:
         for file in files:
             os.close(file)
+        if pid is None:
+            client.close()
+            return None
         ready.register(client, selectors.EVENT_READ, pid)
         ready.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, client))
         return None
@@ -112,7 +116,7 @@ def _ended(key: selectors.SelectorKey, ready: selectors.BaseSelector) -> None:
 
 def _signalled(key: selectors.SelectorKey, ready: selectors.BaseSelector) -> None:
     """Pass a client's signal on; a client that is gone was killed."""
-    if key.fd not in ready.get_map():  # the fork has ended at the same time
+    if key.fileobj.fileno() < 0:  # the fork has ended at the same time
         return
     numbers = key.fileobj.recv(1)
     os.kill(key.data, numbers[0] if numbers else signal.SIGKILL)

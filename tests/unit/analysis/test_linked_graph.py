@@ -8,9 +8,11 @@ from etscope.analysis.graphs.graph_names import find_graph, short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph, method_of_graph
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.correlate import method_symbols
+from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.program import instructions
 from etscope.errors import MissingDataError, UsageError
+from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, read_etrecord
 from etscope.formats.program.pte import Program, read_pte
 from etscope.model.graph import Node, Origin, stem
@@ -132,6 +134,16 @@ def test_another_graph_is_found_by_handles() -> None:
 
     assert names(found.ran(0)) == ["fused"]
     assert found.ran(1) == ()
+
+
+def test_the_edge_graph_is_that_whatever_graph_events_are_linked_to() -> None:
+    made = artifacts("cnn_portable")
+    record = read_etrecord(made.etrecord)
+    trace = Trace(read_etdump(made.etdump), record, reference_graph=EXPORTED)
+
+    found = linked_graph(record, f"{EDGE}/forward", trace.edge_nodes)
+
+    assert {stem(node.op) for node in found.ran(0)} == {"convolution"}
 
 
 @pytest.mark.parametrize("name", ["cnn_portable", "transformer_portable", "cond", "int_outputs"])

@@ -131,7 +131,7 @@ REAL = ("cnn_portable", "cnn_xnnpack", "cnn_xnnpack_lowered", "attention_xnnpack
         "cnn_xnnpack_int8", "recurrent_xnnpack", "many_delegates", "transformer", "two_methods",
         "cond", "while_loop", "dynamic_shape", "forward_and_extra",
         "llama_xnnpack")  # fmt: skip
-BERT = pytest.param("bert_base_xnnpack", marks=pytest.mark.slow)
+BERT = pytest.param("bert_base_xnnpack", marks=pytest.mark.nightly)
 
 
 @pytest.mark.parametrize("name", [*REAL, BERT])

@@ -37,7 +37,7 @@ NAMES = (
     "batched_linear",
     "llama_xnnpack",
 )
-BERT = pytest.param("bert_base_xnnpack", marks=pytest.mark.slow)
+BERT = pytest.param("bert_base_xnnpack", marks=pytest.mark.nightly)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -636,8 +636,7 @@ def check_savings(found: SizedFile) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["cnn_portable", "cnn_xnnpack_int8", "llama_xnnpack", "bert_base_xnnpack", "transformer"],
+    "name", ["cnn_portable", "cnn_xnnpack_int8", "llama_xnnpack", "transformer"]
 )
 def test_savings_of_the_weights_sum_to_the_totals(name: str) -> None:
     found = sized(artifacts(name).pte)

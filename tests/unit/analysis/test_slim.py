@@ -174,7 +174,7 @@ def test_the_inspector_shows_the_same_table(name: str, tmp_path: Path) -> None:
     assert full.to_json() == slim.to_json()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_record_of_a_large_model_becomes_small(tmp_path: Path) -> None:
     path = artifacts("bert_base_xnnpack").etrecord
     result = slim_etrecord(path, tmp_path / "slim")

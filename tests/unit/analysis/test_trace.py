@@ -19,6 +19,7 @@ from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
+from tests.support import etdump_by_hand as by_hand
 from tests.support.artifacts import artifacts
 
 NS = Scale(TimeScale.NS, TimeScale.NS)
@@ -62,6 +63,30 @@ def test_what_is_logged_outside_of_instructions_is_not_of_the_first() -> None:
     assert profile.unaccounted.tolist() == [78]
     table = event_rows(trace, NS)
     assert list(table.values["instruction_id"]) == [0, 0, None, None, None]
+
+
+def test_a_writer_that_sets_no_chains_logs_runs_too() -> None:
+    """As people make dumps with upstream's serializer: all in chain 0 of instruction 0."""
+
+    def event(name: str, start: int, end: int) -> by_hand.Table:
+        return by_hand.profile(name, chain=0, instruction=0, start=start, end=end)
+
+    timed = [event("Method::execute", 0, 100), event("conv", 0, 60), event("linear", 60, 90)]
+    dump = by_hand.etdump(by_hand.run("Execute", timed))
+    (profile,) = Trace(read_etdump(dump)).profiles()
+
+    assert rows(profile) == [(0, "conv", 60), (0, "linear", 30)]
+    assert (profile.total.tolist(), profile.unaccounted.tolist()) == ([100], [10])
+
+
+def test_a_method_that_ran_inside_of_an_instruction_is_no_run_of_its_own() -> None:
+    def run(writer: ETDumpWriter) -> None:
+        writer.log_profiling("Method::execute", 112, 118, chain_index=0, instruction_id=0)
+        delegate(writer)
+
+    (profile,) = Trace(written(run)).profiles()
+
+    assert profile.total.tolist() == [100]
 
 
 def test_runs_that_contradict_each_other_are_of_different_methods() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from etscope.analysis.profile.profile_table import grouped_table
 from etscope.etdb import Session
 from tests.support.artifacts import artifacts
 from tests.support.etdb.sessions import refused, said, session
@@ -67,15 +68,26 @@ def test_graphs_are_switched_at_any_time() -> None:
     said(one, "graph edge", "select aten.relu.default")
 
 
-@pytest.mark.parametrize("group", ["ops", "modules", "types"])
-def test_sums_by_group_add_up(group: str) -> None:
-    one = session("cnn_portable")
-    result = one.execute(f"top 999 {group}")
-    rows = result.data[0]["rows"]
+@pytest.mark.parametrize(("group", "by"), [("ops", "op"), ("modules", "module")])
+def test_sums_by_group_are_those_of_inspect(group: str, by: str) -> None:
+    one = session("cnn_xnnpack")
+    rows = one.execute(f"top 999 {group}").data[0]["rows"]
+    shown = [(row[by], row["count"], row["share"]) for row in rows]
+    expected = grouped_table(one.debugger.files.profiles["forward"], one.debugger.scale, by)
+    columns = (expected.values[name] for name in (by, "events", "share"))
+    groups = list(zip(*columns, strict=True))[: min(expected.breaks)]
+    assert len(groups) > 5, groups  # the delegate's operators, not the delegate
+    assert shown == [(name, count, pytest.approx(share)) for name, count, share in groups]
+
+
+def test_sums_by_type_of_module_add_up() -> None:
+    one = session("cnn_xnnpack")
+    rows = one.execute("top 999 types by max").data[0]["rows"]
     profile = one.debugger.files.profiles["forward"]
     accounted = 1 - float(profile.unaccounted.mean()) / float(profile.total.mean())
     assert sum(row["share"] for row in rows) == pytest.approx(accounted)
-    assert sum(row["count"] for row in rows) == 24
+    assert {"Conv2d", "Linear"} <= {row["type"] for row in rows}, rows
+    assert [row["max_ms"] for row in rows] == sorted((r["max_ms"] for r in rows), reverse=True)
 
 
 def test_top_takes_a_number_and_a_column() -> None:

@@ -11,6 +11,7 @@ from etscope.errors import FormatError
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.xnnpack import XnnNode, is_xnnpack, read_xnnpack
 from tests.support.artifacts import artifacts
+from tests.support.fuzz import fuzzed
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +84,17 @@ def test_operators_that_are_said_to_lie_elsewhere(data: bytes) -> None:
             read_xnnpack(memoryview(broken))
 
 
-def test_cut_off_and_changed_data_is_an_error_or_an_answer(data: bytes) -> None:
+@fuzzed(1000, nightly=100_000)
+def test_cut_off_and_changed_data_is_an_error_or_an_answer(
+    data: bytes, seed: int, count: int
+) -> None:
     end = int.from_bytes(data[10:14], "little") + int.from_bytes(data[14:18], "little")
     refused = 0
     for length in range(0, end, 97):
         with pytest.raises(FormatError):
             read_xnnpack(memoryview(data)[:length])
-    chance = random.Random(1)
-    for _ in range(2000):
+    chance = random.Random(seed)
+    for _ in range(count):
         broken = bytearray(data[:end])
         for _ in range(chance.randint(1, 4)):
             broken[chance.randrange(30, len(broken))] = chance.randrange(256)
@@ -100,4 +104,4 @@ def test_cut_off_and_changed_data_is_an_error_or_an_answer(data: bytes) -> None:
             refused += 1
         else:
             assert len(nodes) <= len(broken)
-    assert refused > 100
+    assert refused > count / 20

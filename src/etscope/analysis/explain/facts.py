@@ -70,15 +70,12 @@ class Facts:
         record, method = self.trace.record, self.profile.method
         if record is None or method is None or method not in record.edge_methods:
             return None
-        return partition(record, method, self.program)
+        return partition(record, method, edge_nodes=self.trace.edge_nodes)
 
     @cached_property
     def run_graph(self) -> RunGraph | None:
         """The edge program with what ran of it."""
-        method = self.profile.method
-        if self.partition is None or method is None:
-            return None
-        return RunGraph(self.partition, self.time.members, self.trace.symbols(method).graph)
+        return None if self.partition is None else RunGraph(self.partition, self.time.members)
 
     @cached_property
     def work(self) -> ProfileWork | None:

@@ -52,11 +52,9 @@ class Kernel:
 class RunGraph:
     """The edge program of a method, linked to the leaves of its profile."""
 
-    def __init__(
-        self, partition: Partition, members: Sequence[Member] = (), edge: Graph | None = None
-    ) -> None:
-        """members: the leaves of the profile, whose nodes are of the graph `edge`."""
-        self.partition, self.members_of_run, self._edge = partition, members, edge
+    def __init__(self, partition: Partition, members: Sequence[Member] = ()) -> None:
+        """members: the leaves of the profile, whose nodes are those of the partition."""
+        self.partition, self.members_of_run = partition, members
         self._made: dict[Hashable, object] = {}
 
     def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
@@ -94,26 +92,22 @@ class RunGraph:
         }
 
     @cached_property
-    def _events(self) -> Mapping[str, tuple[Member, ...]]:
-        """The events inside of delegates, by the path of their node; those of several nodes, of
-        which it is not known which it is, are left out."""
-        graph = self._edge
-        found: dict[str, list[Member]] = {}
+    def _events(self) -> Mapping[int, tuple[Member, ...]]:
+        """The events inside of delegates, by `id` of their node; those of several nodes, of which
+        it is not known which it is, are left out."""
+        found: dict[int, list[Member]] = {}
         for member in self.members_of_run:
             nodes = member[1].attribution.nodes
-            if member[1].kind == "delegated" and len(nodes) == 1 and graph is not None:
-                path = graph.path_of.get(id(nodes[0]))
-                if path is not None:
-                    found.setdefault(path, []).append(member)
-        return {path: tuple(members) for path, members in found.items()}
+            if member[1].kind == "delegated" and len(nodes) == 1:
+                found.setdefault(id(nodes[0]), []).append(member)
+        return {key: tuple(members) for key, members in found.items()}
 
     def members(self, nodes: Iterable[Node]) -> list[Member]:
         """The leaves of nodes, as kernels or inside of delegates."""
-        paths = self.partition.linked.graph.path_of
         found: dict[int, Member] = {}
         for node in nodes:
             kernel = self.kernels.get(id(node))
-            for member in self._events.get(paths[id(node)], ()) if kernel is None else ():
+            for member in self._events.get(id(node), ()) if kernel is None else ():
                 found[id(member[1])] = member
             for member in () if kernel is None else kernel.members:
                 found[id(member[1])] = member

@@ -18,7 +18,7 @@ from etscope.analysis.profile.correlate import (
 )
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
-from etscope.formats.program.pte import Program
+from etscope.formats.program.pte import Program, read_pte
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph, Node
 
@@ -122,15 +122,15 @@ class LinkedGraph:
 def linked_graph(
     record: RecordView,
     name: str,
-    run_nodes: Callable[[str], RunNodes] | None = None,
+    edge_nodes: Callable[[str], RunNodes] | None = None,
     program: Program | None = None,
 ) -> LinkedGraph:
-    """Link the graph `name` of a record. `run_nodes` is that of `Trace`, if there is one; else
-    `program` is the one that is in the record or goes with it."""
+    """Link the graph `name` of a record. `edge_nodes` is that of `Trace`, if there is one; else
+    `program` goes with the record, by default the one in it."""
     method = method_of_graph(record, name)
     run = None
     if method is not None and f"{EDGE}/{method}" in record.graph_names:
-        run = recorded_nodes(record, method, program) if run_nodes is None else run_nodes(method)
+        run = recorded_nodes(record, method, program) if edge_nodes is None else edge_nodes(method)
     graph = run.symbols.graph if run is not None and name == f"{EDGE}/{method}" else None
     return LinkedGraph(
         name=name,
@@ -141,7 +141,11 @@ def linked_graph(
 
 
 def recorded_nodes(record: RecordView, method: str, program: Program | None) -> RunNodes:
-    """The nodes that a method's instructions run, as a record and a program tell without a run."""
+    """The nodes that a method's instructions run, as a record and a program tell without a run.
+    program: by default the one in the record."""
+    if program is None:
+        stored = record.program_view()
+        program = None if stored is None else read_pte(stored)
     labels: Sequence[str] = ()
     if program is not None and method in (found.name for found in program.methods):
         labels = instruction_labels(program.method(method))

@@ -3,18 +3,19 @@ the others and why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
 from etscope.analysis.graphs.node_table import PlacedNode, placed_nodes
+from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.program.program import InstructionRecord, instructions
 from etscope.errors import FormatError, MissingDataError, reading
 from etscope.formats.etrecord.partitioning import LoweredNode, MethodPartition, Partitioning
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.exported_program.exported_json import mapping, sequence, text, union
-from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.program.pte import Program
 from etscope.formats.program.xnnpack import XnnNode, is_xnnpack, read_xnnpack
 from etscope.model.graph import Graph, Node
 
@@ -116,13 +117,19 @@ class Partition:
         return {path: self.refusals[key] for key, path in paths.items() if key in self.refusals}
 
 
-def partition(record: RecordView, method: str, program: Program | None = None) -> Partition:
+def partition(
+    record: RecordView,
+    method: str,
+    program: Program | None = None,
+    edge_nodes: Callable[[str], RunNodes] | None = None,
+) -> Partition:
     """Find the partition of a method of a record.
 
     With what etscope kept while lowering it is exact, and has reasons. Other records have only the
     debug handles of each delegate call: nodes that share one may be placed wrongly (`unsure`).
 
-    program: the .pte, by default the one in the record.
+    program, edge_nodes: as for `linked_graph`. Without a program the names of the kernels that ran
+    tell which nodes are theirs.
 
     Raises `MissingDataError` if the record has no edge program of the method.
     """
@@ -132,12 +139,9 @@ def partition(record: RecordView, method: str, program: Program | None = None) -
             f"the record has no edge program of {method!r}, whose partition could be shown",
             hint=f"methods with one: {', '.join(record.edge_methods) or 'none'}",
         )
-    if program is None:
-        stored = record.program_view()
-        program = None if stored is None else read_pte(stored)
-    linked = linked_graph(record, name, None, program)
+    linked = linked_graph(record, name, edge_nodes, program)
     mutated = mutated_buffers(record, name)
-    run = _ProgramCalls(linked, program)
+    run = _ProgramCalls(linked)
     callers = [node for node in linked.graph.walk(into_delegates=False) if node.delegate]
     if callers:  # a graph from after lowering: what partitioners said is of the one before it
         return Partition(linked, tuple(run.lowered(callers)), mutated=mutated)
@@ -185,7 +189,8 @@ class _ProgramCalls:
     """The delegate calls of a method's program, in the order of its instructions. Without a
     program they are those of the record's maps, which lack the calls in branches."""
 
-    def __init__(self, linked: LinkedGraph, program: Program | None) -> None:
+    def __init__(self, linked: LinkedGraph) -> None:
+        program = None if linked.run_nodes is None else linked.run_nodes.program
         delegates = {} if linked.symbols is None else linked.symbols.delegates
         self.backends = {number: delegates[number].backend_id for number in sorted(delegates)}
         self.added: Mapping[int, tuple[AddedLayout, ...]] = {}

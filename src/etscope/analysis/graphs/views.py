@@ -298,8 +298,8 @@ class _Views:
     def _linked(self, name: str) -> LinkedGraph:
         if self._record is None:
             raise UsageError(f"the graph {name!r} is in a record, and none was given")
-        run_nodes = None if self._trace is None else self._trace.run_nodes
-        return linked_graph(self._record, name, run_nodes, self._program)
+        edge_nodes = None if self._trace is None else self._trace.edge_nodes
+        return linked_graph(self._record, name, edge_nodes, self._program)
 
     def _edge(self, method: str) -> LinkedGraph | None:
         """The edge graph of a method, None if the record has none."""

@@ -508,7 +508,7 @@ def grouped_table(
     leaves = [(group, leaf) for group in instructions for leaf in group.kept(keep)]
     sort = sort.removeprefix("-")
     measure = sorted_by(limits, sort) if sort in SORTED_BY else _mean
-    groups, depth = _groups(leaves, by, measure, limits)
+    groups, depth = rolled_up(leaves, by, measure, limits)
     every = [leaf for group in instructions for leaf in group.leaves]
     cut = 0 if limit is None else len(groups[limit:])
     groups, depth = groups[:limit], depth[:limit]
@@ -630,14 +630,16 @@ def group_noun(by: str) -> str:
 _Measure = Callable[[Sequence[Row]], float]
 
 
-def _groups(
+def rolled_up(
     leaves: Sequence[tuple[InstructionRows, Row]],
     by: str,
     measure: _Measure,
-    limits: ProfileLimits | None,
+    limits: ProfileLimits | None = None,
 ) -> tuple[list[tuple[str, list[Row]]], list[int]]:
-    """Return the groups with their leaves, the largest first, and their depths; see
-    `grouped_table`."""
+    """Return the groups with their leaves, the largest first, and their depths.
+
+    by: as for `grouped_table`, or "module_type". measure: of the leaves of a group.
+    """
     if by == "module":
         return _module_tree(leaves, measure)
     table: dict[str, list[Row]] = {}
@@ -649,7 +651,10 @@ def _groups(
 
 
 def group_name(group: InstructionRows, leaf: Row, by: str) -> str:
-    """Return the group of a leaf: its "op", "type", "source" or "delegate"."""
+    """Return the group of a leaf: its "op", "type", "source", "delegate" or "module_type"."""
+    if by == "module_type":
+        types = {kind for node in leaf.attribution.located if (kind := module_type(node))}
+        return types.pop() if len(types) == 1 else "(several)" if types else "(none)"
     if by == "op":
         return leaf.kernel_name
     if by == "type":

@@ -502,6 +502,13 @@ class Trace:
         a method that the program has alone."""
         return self.once(("run nodes", method), lambda: self._run_nodes(method))
 
+    def edge_nodes(self, method: str) -> RunNodes:
+        """`run_nodes` of the edge program, also where events are linked to another graph."""
+        if self.reference_graph in (EDGE_GRAPH, EDGE):
+            return self.run_nodes(method)
+        of_edge = replace(self, reference_graph=EDGE_GRAPH)
+        return self.once(("edge nodes", method), lambda: of_edge.run_nodes(method))
+
     def _run_nodes(self, method: str) -> RunNodes:
         try:
             symbols = self.symbols(method)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,14 +12,14 @@ import numpy as np
 from etscope.analysis.comparison.diff import diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table, shown_columns
 from etscope.analysis.profile.profile import MethodProfile, Row
-from etscope.analysis.profile.profile_table import profile_table
-from etscope.analysis.profile.source_location import module_type
+from etscope.analysis.profile.profile_table import profile_table, rolled_up
 from etscope.errors import MismatchError, MissingDataError, UsageError
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.files import Files
 from etscope.etdb.output import Output
 from etscope.formats.etdump.reader import read_etdump
+from etscope.model.statistics import Floats
 from etscope.model.table import Column, Kind, Table
 
 GROUP = "times"
@@ -46,8 +46,9 @@ def top(debugger: Debugger, rest: str) -> Output:
     """Show the N operators that take longest (10), over all runs of the method.
 
     by: avg, p10, p50, p90, min, max, std, first or calls. `ops` sums by operator, `modules` by
-    module, `types` by type of module. For a run on the runtime, the run up to here is repeated with
-    the event tracer on, as by generate-core-file.
+    module, each with those inside it, `types` by type of module: operators inside of delegates are
+    counted as what they are, as by `etscope inspect --by`. For a run on the runtime, the run up to
+    here is repeated with the event tracer on, as by generate-core-file.
     """
     count, by, group = 10, "time", None
     words = rest.split()
@@ -95,41 +96,31 @@ def _grouped(profile: MethodProfile, debugger: Debugger, group: str, count: int,
     """Sum times by "ops", "modules" or "types"."""
     if by not in STATISTICS:
         raise UsageError(f"cannot sort by {by!r}", hint="by " + ", ".join(STATISTICS))
-    measure = STATISTICS[by]
-
-    def key(row: Row) -> str:
-        if group == "ops":
-            types = row.attribution.op_types
-            return types[0] if len(types) == 1 else row.name
-        if group == "modules":
-            return row.attribution.module or "(root)"
-        kinds = {kind for node in row.attribution.located if (kind := module_type(node))}
-        return next(iter(kinds)) if len(kinds) == 1 else "(several)" if kinds else "(none)"
-
-    groups: dict[str, list[Row]] = {}
-    for row in profile.rows:
-        if row.depth == 0 and not row.own_clock:
-            groups.setdefault(key(row), []).append(row)
     scale = debugger.scale
-    total = float(scale(profile.total).mean()) or 1.0
-    times = {
-        name: scale(np.sum([row.ticks for row in rows], axis=0)) for name, rows in groups.items()
-    }
-    ordered = sorted(times, key=lambda name: -measure(times[name]))[:count]
+
+    def times(rows: Sequence[Row]) -> Floats:
+        return scale(np.sum([row.ticks for row in rows], axis=0))
+
+    leaves = [(call, leaf) for call in profile.instructions for leaf in call.leaves]
     title = group.removesuffix("s")
+    kind = "module_type" if group == "types" else title
+    groups, depth = rolled_up(leaves, kind, lambda rows: STATISTICS[by](times(rows)))
+    shown = [(name, len(rows), times(rows)) for name, rows in groups[:count]]
+    total = float(scale(profile.total).mean()) or 1.0
     return Table.of(
         {
-            Column(title): ordered,
-            Column("count", Kind.COUNT): [len(groups[name]) for name in ordered],
+            Column(title): [name for name, _, _ in shown],
+            Column("count", Kind.COUNT): [number for _, number, _ in shown],
             **{
-                Column(statistic, Kind.DURATION, scale.unit): [
-                    STATISTICS[statistic](times[name]) for name in ordered
+                Column(name, Kind.DURATION, scale.unit): [
+                    STATISTICS[name](samples) for _, _, samples in shown
                 ]
-                for statistic in SHOWN_STATISTICS
+                for name in SHOWN_STATISTICS
             },
-            Column("share", Kind.SHARE): [float(times[name].mean()) / total for name in ordered],
+            Column("share", Kind.SHARE): [float(samples.mean()) / total for *_, samples in shown],
         },
         title=f"{profile.title()} by {title}",
+        depth=depth[:count],
     )
 
 

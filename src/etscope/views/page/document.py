@@ -297,7 +297,7 @@ def _graph_documents(
             lines,
             metric,
             edges.get(shown.view.method),
-            _partition(shown, found.own_record, program),
+            _partition(shown, found, program),
         )
         profile = shown.view.profile
         rows = ran[id(profile)].rows if id(profile) in ran else ()
@@ -313,17 +313,16 @@ def _limits(found: ReportInput, profile: MethodProfile | None) -> ProfileLimits 
     return profile_limits(found.trace, profile, found.scale.source, found.calibration)
 
 
-def _partition(
-    shown: ShownGraph, record: RecordView | None, program: Program | None
-) -> Partition | None:
+def _partition(shown: ShownGraph, found: ReportInput, program: Program | None) -> Partition | None:
     """The partition of an edge graph's method; None where the record does not have the reasons."""
-    method = shown.view.method
+    method, record = shown.view.method, found.own_record
     is_told = record is not None and record.partition is not None and method in record.partition
     if record is None or method is None or not is_told:
         return None
-    return (
-        partition(record, method, program) if shown.view.linked.name == f"{EDGE}/{method}" else None
-    )
+    if shown.view.linked.name != f"{EDGE}/{method}":
+        return None
+    edge_nodes = None if found.trace is None else found.trace.edge_nodes
+    return partition(record, method, program, edge_nodes)
 
 
 def findings_documents(

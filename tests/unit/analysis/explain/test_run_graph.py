@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.run_graph import (
     RunGraph,
     at_lines,
@@ -15,7 +16,14 @@ from etscope.analysis.explain.run_graph import (
     order_of,
 )
 from etscope.analysis.graphs.partition import DelegateCall, Partition
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etdump.writer import ETDumpWriter
+from etscope.formats.etrecord.reader import read_etrecord
 from etscope.model.graph import Graph, Node, TensorSpec
+from etscope.units import TimeScale
+from tests.support import etrecord_files
 from tests.support.analysis.graphs import call, graph, linked, output, placeholder
 
 ADD, ERF, FULL = "aten.add.Tensor", "aten.erf.default", "aten.full_like.default"
@@ -67,6 +75,39 @@ def test_a_wrong_placement_merges_nothing() -> None:
     c = call("c", ADD, "x")
     shown = graph(x, a, e, b, c, output("b", "c"))
     assert run_graph(shown, (a, b), (c,)).merged_calls([e]) == 0  # e is between a call and itself
+
+
+def test_without_a_program_the_names_of_kernels_tell_which_nodes_they_ran() -> None:
+    """Upstream's exporter keeps neither the program nor the names of its instructions, and the
+    parts of a decomposed operator share a debug handle."""
+    ops = {"permute": "permute_copy", "addmm": "addmm"}
+    nodes = [
+        etrecord_files.node(
+            name, f"executorch.exir.dialects.edge.ops.aten.{op}.default", debug_handle="7"
+        )
+        for name, op in ops.items()
+    ]
+    edge = etrecord_files.program(*nodes, **{name: etrecord_files.tensor(2, 3) for name in ops})
+    handles = {"forward": {str(instruction): 7 for instruction in range(len(ops))}}
+    record = read_etrecord(etrecord_files.record_bytes(edge, debug_handle_map=handles))
+    writer = ETDumpWriter()
+    writer.create_event_block("Execute")
+    for instruction, op in enumerate(ops.values()):
+        place = {"chain_index": 0, "instruction_id": instruction}
+        start = 10 * instruction
+        writer.log_profiling(f"native_call_{op}.out", start + 1, start + 8, **place)
+        writer.log_profiling("OPERATOR_CALL", start, start + 9, **place)
+    writer.log_profiling("Method::execute", 0, 20)
+    trace = Trace(read_etdump(writer.finish()), record)
+    (profile,) = trace.profiles()
+
+    run = Facts(trace, profile, Scale(TimeScale.NS, TimeScale.MS)).run_graph
+
+    assert run is not None
+    assert {
+        kernel.node.name: [leaf.name for _, leaf in kernel.members]
+        for kernel in run.kernels.values()
+    } == {"permute": ["permute_copy.out"], "addmm": ["addmm.out"]}
 
 
 def constant(run: RunGraph) -> set[str]:

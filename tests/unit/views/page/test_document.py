@@ -42,7 +42,7 @@ NAMES = (
     "dynamic_shape",
     "llama_xnnpack",
 )
-BERT = pytest.param("bert_base_xnnpack", marks=pytest.mark.slow)
+BERT = pytest.param("bert_base_xnnpack", marks=pytest.mark.nightly)
 MS = Scale(TimeScale.NS, TimeScale.MS)
 
 
@@ -354,7 +354,7 @@ def many_runs(count: int, kernels: int) -> bytes:
     return by_hand.etdump(*(one(run) for run in range(count)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ten_thousand_runs_stay_small(tmp_path: Path, contract: Contract) -> None:
     dump = tmp_path / "many.etdp"
     dump.write_bytes(many_runs(10_000, 30))

@@ -20,7 +20,6 @@ from etscope.cli.options.common import (
     force_option,
     inputs_option,
     numerics_of_graphs,
-    open_trace,
     output_options,
     program_option,
     select_option,
@@ -214,10 +213,10 @@ def _linked_graph(files: GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes 
     from etscope.analysis.profile.profile import profile_of
     from etscope.formats.etrecord.reader import read_etrecord
 
+    found, trace, program, _ = files.open()
     if _is_executed(name):
         from etscope.analysis.graphs.views import graph_views, view_keys
 
-        found, trace, program, _ = files.open()
         if program is None and (found is None or found.program_view() is None):
             raise MissingDataError(
                 "the executed graph is of a program, and none was given",
@@ -227,10 +226,8 @@ def _linked_graph(files: GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes 
         linked = graph_views(found, trace, program, only=[key])[0].linked
     else:
         record = read_etrecord(files.record)
-        full, trace = find_graph(record, name), None
-        if files.dump is not None:
-            trace = open_trace(files.dump, files.record, program=files.program, force=files.force)
-        linked = linked_graph(record, full, None if trace is None else trace.run_nodes)
+        edge_nodes = None if trace is None else trace.edge_nodes
+        linked = linked_graph(record, find_graph(record, name), edge_nodes, program)
     if trace is None:
         return linked, None
     profiles = trace.profiles()

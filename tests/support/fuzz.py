@@ -1,0 +1,20 @@
+"""Random cases: the same few in each `make test-all`, many new ones in each `make test-nightly`.
+
+The seed of the night is the date or $ETSCOPE_FUZZ_SEED. A failure of the night names it, with the
+command that does the same again (tests/conftest.py).
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timezone
+
+import pytest
+
+SEED = int(os.environ.get("ETSCOPE_FUZZ_SEED") or f"{datetime.now(timezone.utc):%Y%m%d}")
+
+
+def fuzzed(count: int, *, nightly: int) -> pytest.MarkDecorator:
+    """Parametrise a test by `seed` and `count`, the number of its cases."""
+    night = pytest.param(SEED, nightly, id="nightly", marks=pytest.mark.nightly)
+    return pytest.mark.parametrize(("seed", "count"), [pytest.param(1, count, id="fixed"), night])
