@@ -12,7 +12,7 @@ import pytest
 from etscope.reporting.report import report_inputs, runs_of_files
 from etscope.views.page import document_of, page_html
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import screenshot
+from tests.support.browser.chromium import find, screenshot
 from tests.unit.views.page.test_document import Json
 
 BLOCKS = 12
@@ -34,18 +34,6 @@ def report(document: Json, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(page_html(document))
     return path.as_uri()
-
-
-def find(page: Any, text: str, kind: str) -> None:
-    """Find `text` and go to the thing of that kind, by keys alone."""
-    page.keyboard.press("Control+k")
-    page.wait_for_selector('[data-testid="finder-box"]')
-    page.keyboard.type(text)
-    option = page.wait_for_selector(f'[role="option"][data-kind="{kind}"]')
-    while option.get_attribute("aria-selected") != "true":
-        page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-    page.wait_for_selector('[data-testid="finder-box"]', state="detached")
 
 
 def modules_of(document: Json) -> dict[str, Json]:

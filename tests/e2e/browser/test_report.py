@@ -23,7 +23,7 @@ from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
 from etscope.units import TimeScale
 from etscope.views.page import ReportInput, document_of, page_html
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import screenshot
+from tests.support.browser.chromium import draw, screenshot
 from tests.support.timed_dumps import timed_dump, told_dump
 from tests.unit.views.page.test_document import HOSTILE, hostile_dump
 
@@ -70,6 +70,16 @@ def report(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 def go(page: Any, address: str, tab: str, *, run: int = 0, selection: str = "") -> None:
     page.goto(f"{address}#run{run}/{tab}/0{selection and '/'}{selection}")
     page.wait_for_selector(f'#view[data-tab="{tab}"]')
+
+
+def all_boxes(page: Any, graph: str) -> int:
+    """How many boxes a graph of the first run has."""
+    found: int = page.evaluate(
+        """key => JSON.parse(document.getElementById('etscope-data').textContent)
+             .runs[0].graphs.find(one => one.key === key).groups.length""",
+        graph,
+    )
+    return found
 
 
 def near(shown: Any, expected: Any) -> bool:
@@ -160,7 +170,6 @@ def test_one_selection_for_all_views(page: Any, report: str, inspector: Inspecto
     page.wait_for_selector('[data-testid="graph-drawn"]', state="attached")
     shown = page.get_attribute('[data-testid="graph-card-avg"]', "data-value")
     assert near(shown, MS(profile.rows[row].ticks).mean())
-    page.wait_for_timeout(500)
     screenshot(page, "report-graph")
     assert page.url.endswith(f"#run0/graph/0/row-0-{row}")
     assert page.failures == []
@@ -218,7 +227,6 @@ def test_memory_timeline_source_and_comparison(page: Any, report: str) -> None:
     ):
         page.click(f'[data-testid="tab-{tab}"]')
         page.wait_for_selector(sign)
-        page.wait_for_timeout(200)
         screenshot(page, f"report-{tab}")
     assert page.failures == []
 
@@ -430,9 +438,8 @@ def test_the_controls_survive_a_reload(page: Any, report: str) -> None:
     page.click('[data-testid="graph-scale"] [data-key="quantile"]')
     page.click('[data-testid="graph-split"]')
     page.locator('[data-testid="graph-depth"]').first.select_option("999")
-    page.wait_for_selector('[data-testid="graph-drawn"]:not([data-open="0"])', state="attached")
-    page.wait_for_timeout(500)
-    opened = page.locator('[data-testid="graph-drawn"]').first.get_attribute("data-open")
+    opened = all_boxes(page, "exported/forward")
+    page.wait_for_selector(f'[data-testid="graph-drawn"][data-open="{opened}"]', state="attached")
     page.click('[data-testid="tab-modules"]')
     page.click('[data-testid="icicle-shape"] [data-key="flame"]')
     page.click('[data-testid="tab-graph"]')
@@ -459,26 +466,26 @@ def test_the_controls_survive_a_reload(page: Any, report: str) -> None:
 
 @pytest.mark.parametrize("mode", ["linear", "quantile"])
 def test_panes_side_by_side_have_one_scale(page: Any, report: str, mode: str) -> None:
-    def ticks() -> list[list[str]]:
-        page.wait_for_selector('[data-testid="graph-legend"] [data-value]')
-        page.wait_for_timeout(1000)
-        told: list[list[str]] = page.locator('[data-testid="graph-legend"]').evaluate_all(
-            "all => all.map(one => [...one.querySelectorAll('[data-value]')]"
-            ".map(tick => tick.dataset.value))"
-        )
-        return told
-
+    ticks = """() => [...document.querySelectorAll('[data-testid="graph-legend"]')].map(
+      one => [...one.querySelectorAll('[data-value]')].map(tick => tick.dataset.value).join())"""
     graphs = "graph.left=edge/forward&graph.right=exported/forward"
     page.goto(f"{report}#run0/graph/0?graph.scale={mode}&{graphs}")
     page.wait_for_selector('[data-testid="graph-drawn"]', state="attached")
     page.locator('[data-testid="graph-depth"]').first.select_option("999")
-    (alone,) = ticks()
+    opened = all_boxes(page, "edge/forward")
+    page.wait_for_selector(f'[data-testid="graph-drawn"][data-open="{opened}"]', state="attached")
+    draw(page)
+    (alone,) = page.evaluate(ticks)
 
     page.click('[data-testid="graph-split"]')
-    page.locator('[data-testid="graph-legend"]').nth(1).wait_for()
-    left, right = ticks()
-
-    assert left == right != alone  # the boxes of the right one are closed, and hold more
+    # The boxes of the right one are closed, and hold more.
+    page.wait_for_function(
+        f"""alone => {{
+              const [left, right] = ({ticks})();
+              return left === right && left !== alone && left.includes(',');
+            }}""",
+        arg=alone,
+    )
     assert page.failures == []
 
 
@@ -498,7 +505,7 @@ def test_nothing_is_cut_off(page: Any, report: str, width: int) -> None:
     tabs = "summary events modules timeline graph source numerics memory"
     for tab in tabs.split():
         go(page, report, tab, run=1)
-        page.wait_for_timeout(100)
+        draw(page)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         inner = page.locator(".simple-wrap").evaluate_all(
             "all => all.map(one => one.scrollWidth - one.clientWidth)"
@@ -519,7 +526,7 @@ def test_each_canvas_has_a_label(page: Any, report: str) -> None:
     for tab in ("summary", "timeline", "graph", "numerics", "memory"):
         go(page, report, tab, run=0 if tab == "summary" else 1)
         page.wait_for_selector("canvas")
-        page.wait_for_timeout(200)
+        draw(page)
         labels = page.locator("canvas").evaluate_all(
             "all => all.map(one => one.getAttribute('aria-label') ?? one.ariaLabel)"
         )
@@ -571,7 +578,7 @@ def test_hostile_names_are_text(page: Any, tmp_path: Path) -> None:
 
     for tab in ("summary", "events", "timeline", "modules", "compare"):
         go(page, path.as_uri(), tab)
-        page.wait_for_timeout(100)
+        draw(page)
     go(page, path.as_uri(), "events")
     names = {cells["event"] for cells in table(page, "instructions-table").values()}
 

@@ -70,9 +70,36 @@ def watched(page: Any) -> Any:
     return page
 
 
+def draw(page: Any) -> None:
+    """Wait until what the page has changed is drawn: a few frames, however long they take."""
+    page.evaluate(
+        """async () => {
+             for (let frame = 0; frame < 3; frame++)
+               await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+           }"""
+    )
+
+
+def find(page: Any, text: str, kind: str) -> None:
+    """Find `text` in a report and go to the first thing of that kind, by keys alone."""
+    box = '[data-testid="finder-box"]'
+    page.keyboard.press("Control+k")
+    page.wait_for_selector(box)
+    page.keyboard.type(text)
+    option = page.wait_for_selector(f'[role="option"][data-kind="{kind}"]')
+    for _ in range(60):
+        if option.get_attribute("aria-selected") == "true":
+            break
+        page.keyboard.press("ArrowDown")
+    assert page.get_attribute(box, "aria-activedescendant") == option.get_attribute("id")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(box, state="detached")
+
+
 def screenshot(page: Any, name: str) -> None:
     """Keep a picture of the page as `name`.png, if someone wants pictures."""
     folder = os.environ.get(SCREENSHOTS)
     if folder:
+        page.wait_for_timeout(500)  # for what moves
         Path(folder).mkdir(parents=True, exist_ok=True)
         page.screenshot(path=str(Path(folder) / f"{name}.png"))
