@@ -23,7 +23,7 @@ from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
 from etscope.units import TimeScale
 from etscope.views.page import ReportInput, document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import laid_out, screenshot
+from tests.support.browser.chromium import draw, screenshot
 from tests.support.timed_dumps import timed_dump, told_dump
 from tests.unit.views.page.test_document import HOSTILE, hostile_dump
 
@@ -69,6 +69,16 @@ def report(dump: Path, page_of: Any) -> str:
 def go(page: Any, address: str, tab: str, *, run: int = 0, selection: str = "") -> None:
     page.goto(f"{address}#run{run}/{tab}/0{selection and '/'}{selection}")
     page.wait_for_selector(f'#view[data-tab="{tab}"]')
+
+
+def all_boxes(page: Any, graph: str) -> int:
+    """How many boxes a graph of the first run has."""
+    found: int = page.evaluate(
+        """key => JSON.parse(document.getElementById('etscope-data').textContent)
+             .runs[0].graphs.find(one => one.key === key).groups.length""",
+        graph,
+    )
+    return found
 
 
 def near(shown: Any, expected: Any) -> bool:
@@ -408,9 +418,8 @@ def test_the_controls_survive_a_reload(page: Any, report: str) -> None:
     page.click('[data-testid="graph-scale"] [data-key="quantile"]')
     page.click('[data-testid="graph-split"]')
     page.locator('[data-testid="graph-depth"]').first.select_option("999")
-    page.wait_for_selector('[data-testid="graph-drawn"]:not([data-open="0"])', state="attached")
-    page.wait_for_timeout(500)
-    opened = page.locator('[data-testid="graph-drawn"]').first.get_attribute("data-open")
+    opened = all_boxes(page, "exported/forward")
+    page.wait_for_selector(f'[data-testid="graph-drawn"][data-open="{opened}"]', state="attached")
     page.click('[data-testid="tab-modules"]')
     page.click('[data-testid="icicle-shape"] [data-key="flame"]')
     page.click('[data-testid="tab-graph"]')
@@ -451,7 +460,7 @@ def test_nothing_is_cut_off(page: Any, report: str, width: int) -> None:
     tabs = "summary events modules timeline graph source numerics memory"
     for tab in tabs.split():
         go(page, report, tab, run=1)
-        laid_out(page)
+        draw(page)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         inner = page.locator(".simple-wrap").evaluate_all(
             "all => all.map(one => one.scrollWidth - one.clientWidth)"
@@ -472,7 +481,7 @@ def test_each_canvas_has_a_label(page: Any, report: str) -> None:
     for tab in ("summary", "timeline", "graph", "numerics", "memory"):
         go(page, report, tab, run=0 if tab == "summary" else 1)
         page.wait_for_selector("canvas")
-        laid_out(page)
+        draw(page)
         labels = page.locator("canvas").evaluate_all(
             "all => all.map(one => one.getAttribute('aria-label') ?? one.ariaLabel)"
         )
@@ -513,7 +522,7 @@ def test_hostile_names_are_text(page: Any, page_of: Any) -> None:
 
     for tab in ("summary", "events", "timeline", "modules", "compare"):
         go(page, report, tab)
-        laid_out(page)
+        draw(page)
     go(page, report, "events")
     names = {cells["event"] for cells in table(page, "instructions-table").values()}
 
