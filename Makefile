@@ -55,7 +55,8 @@ test-all: $(INSTALLED) $(PAGE)  ## All tests that guard behaviour (25 minutes on
 
 # In another order each night, with other random cases, and the recorded runs made anew.
 test-nightly: $(INSTALLED) $(PAGE)  ## The long and the large too, in random order (hours)
-	@$(BIN)/python -m pytest $(PARALLEL) -p randomly --junitxml $(JUNIT) --durations=40 $(PYTEST_ARGS)
+	@ETSCOPE_FUZZ_SEED=$${ETSCOPE_FUZZ_SEED:-$$(date +%Y%m%d)} $(BIN)/python -m pytest \
+	  $(PARALLEL) -p randomly --junitxml $(JUNIT) --durations=40 $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.support.make_corpus --check
 	@$(MAKE) test-backends
 

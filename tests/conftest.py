@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, is_hypothesis_test, settings
+from hypothesis import HealthCheck, settings
 
-from tests.support.fuzz import SEED
+from tests.support.fuzz import IS_NIGHT, SEED
 
 # A shared machine makes any limit of time flaky; the same examples each time make a failure
 # repeatable. Those of the night are others each time.
@@ -47,7 +47,11 @@ with suppress(ImportError, AttributeError):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Note what the seconds of tests go into, where somebody will read it."""
+    """Note what the seconds of tests go into, where somebody will read it; and take the examples of
+    hypothesis from the seed of the night."""
+    if IS_NIGHT:
+        settings.load_profile("nightly")
+        config.option.hypothesis_seed = SEED
     if config.getoption("xmlpath"):
         from tests.support.costs import Costs
 
@@ -57,21 +61,10 @@ def pytest_configure(config: pytest.Config) -> None:
 _FOLDERS = {"unit", "integration", "e2e", "attacks", "parity", "contract"}
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Look for new examples with `-m nightly`, from the seed of the night."""
-    if config.option.markexpr == "nightly":
-        settings.load_profile("nightly")
-        if config.option.hypothesis_seed is None:
-            config.option.hypothesis_seed = SEED
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with the name of its folder below tests/, and tests with examples of
-    hypothesis as nightly ones, too, when those are wanted."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with the name of its folder below tests/."""
     root = Path(__file__).parent
     for item in items:
-        if config.option.markexpr == "nightly" and is_hypothesis_test(getattr(item, "obj", None)):
-            item.add_marker(pytest.mark.nightly)
         if item.path.is_relative_to(root):
             folder = item.path.relative_to(root).parts[0]
             if folder in _FOLDERS:
@@ -82,8 +75,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     """Tell how to repeat a failure of the night."""
     report = yield
-    if report.failed and item.get_closest_marker("nightly"):
-        command = f"ETSCOPE_FUZZ_SEED={SEED} python -m pytest -m nightly {item.nodeid!r}"
+    if report.failed and (IS_NIGHT or item.get_closest_marker("nightly")):
+        command = f"ETSCOPE_FUZZ_SEED={SEED} python -m pytest {item.nodeid!r}"
         report.sections.append(("To repeat it", command))
     return report
 

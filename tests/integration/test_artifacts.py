@@ -1,4 +1,5 @@
-"""The artefacts are what they claim to be: ExecuTorch made them and upstream's tools open them."""
+"""The artefacts are what they claim to be: ExecuTorch made them, and upstream's tools open them,
+which each night shows."""
 
 from __future__ import annotations
 
@@ -139,6 +140,7 @@ def test_runtime_agrees_with_eager_pytorch(name: str) -> None:
         np.testing.assert_allclose(outputs[key], reference[key], rtol=1e-2, atol=1e-4, err_msg=key)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", FOR_UPSTREAM)
 def test_upstream_opens_it_or_fails_as_known(name: str, upstream: dict[str, Any]) -> None:
     artifact, report = built(name), upstream[name]
@@ -149,27 +151,32 @@ def test_upstream_opens_it_or_fails_as_known(name: str, upstream: dict[str, Any]
         assert executed == sum(repeats for _, _, repeats in artifact.meta["runs"])
 
 
+@pytest.mark.nightly
 def test_bundled_runs_carry_their_index(upstream: dict[str, Any]) -> None:
     built("bundled")
     found = [block["bundled_input_index"] for block in upstream["bundled"]["blocks"]]
     assert found == [-1, 0, 1, 2, 3]
 
 
+@pytest.mark.nightly
 def test_branches_make_two_blocks(upstream: dict[str, Any]) -> None:
     counts = [block["events"] for block in upstream["cond"]["blocks"][1:]]
     assert len(set(counts)) == 2
 
 
+@pytest.mark.nightly
 def test_loop_repeats_instructions(upstream: dict[str, Any]) -> None:
     """Upstream keeps the last of equal events, so it shows fewer than the dump holds."""
     shown = sum(block["events"] * block["runs"] for block in upstream["while_loop"]["blocks"])
     assert built("while_loop").meta["dump_events"] > 2 * shown
 
 
+@pytest.mark.nightly
 def test_wide_has_thousands_of_distinct_events(upstream: dict[str, Any]) -> None:
     assert upstream["wide"]["blocks"][1]["events"] >= 5_000
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "tensors", "outputs"),
     [("program_outputs", 0, 1), ("method_only", 24, 1), ("bf16_fp16", 0, 0)],

@@ -51,7 +51,7 @@ def upstream_graphs(name: str) -> dict[str, Any]:
     return programs
 
 
-@pytest.fixture(params=RECORDS)
+@pytest.fixture(scope="module", params=RECORDS)
 def pair(request: pytest.FixtureRequest) -> list[tuple[Graph, Any]]:
     """Each graph of a record with ExecuTorch's program of it."""
     record = read_etrecord(artifacts(request.param).etrecord)

@@ -38,8 +38,10 @@ WITH_RECORD = (
     "empty_blocks",
     "wide",
 )
-WITHOUT_RECORD = (*WITH_RECORD, "forward_and_extra", "two_methods", "channels_last", "large_20k")
-
+WITHOUT_RECORD = (
+    *("cnn_portable", "cnn_xnnpack", "bundled", "cond"),
+    *("forward_and_extra", "two_methods", "channels_last", "large_20k"),
+)
 
 ATTRIBUTION = ("op_types", "stack_traces", "module_hierarchy")
 

@@ -19,7 +19,8 @@ from etscope.formats.program import pte_schema as ours
 from etscope.formats.program.bpte import read_bundled
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.scalar_type import ScalarType
-from tests.support.artifacts import RECIPES, SLOW, ArtifactUnavailable, artifacts
+from tests.support.artifacts import ArtifactUnavailable, artifacts
+from tests.support.every_artifact import every_artifact
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
@@ -28,7 +29,6 @@ from executorch.exir import schema as theirs  # noqa: E402
 from executorch.exir._serialize._flatbuffer_program import _program_to_flatbuffer  # noqa: E402
 from executorch.exir._serialize._program import PTEFile, deserialize_pte_binary  # noqa: E402
 
-ARTIFACTS = sorted(set(RECIPES) - SLOW)
 EXPORTED = ("stack_traces", "external", "mutable_state", "scalars", "devices")
 
 
@@ -118,17 +118,22 @@ def _with_devices(data: bytes) -> bytes:
     return bytes(_program_to_flatbuffer(program).data)
 
 
-def _read_both(name: str, exported: dict[str, Path]) -> tuple[Program, PTEFile]:
+@pytest.fixture(scope="module", params=[*every_artifact(), *EXPORTED])
+def both(request: pytest.FixtureRequest, exported: dict[str, Path]) -> tuple[Program, PTEFile]:
+    """A program as we read it, and as ExecuTorch does."""
     try:
-        path = exported[name] if name in exported else artifacts(name).pte
+        path = exported.get(request.param) or artifacts(request.param).pte
     except ArtifactUnavailable as error:
         pytest.skip(str(error))
+    return _read_both(path)
+
+
+def _read_both(path: Path) -> tuple[Program, PTEFile]:
     return read_pte(path), deserialize_pte_binary(path.read_bytes())
 
 
-@pytest.mark.parametrize("name", [*ARTIFACTS, *EXPORTED])
-def test_methods_are_those_that_executorch_reads(name: str, exported: dict[str, Path]) -> None:
-    program, expected = _read_both(name, exported)
+def test_methods_are_those_that_executorch_reads(both: tuple[Program, PTEFile]) -> None:
+    program, expected = both
     assert program.version == expected.program.version
     assert [method.name for method in program.methods] == [
         plan.name for plan in expected.program.execution_plan
@@ -148,9 +153,8 @@ def test_methods_are_those_that_executorch_reads(name: str, exported: dict[str, 
             assert (chain.inputs, chain.outputs) == (tuple(other.inputs), tuple(other.outputs))
 
 
-@pytest.mark.parametrize("name", [*ARTIFACTS, *EXPORTED])
-def test_data_is_what_executorch_reads(name: str, exported: dict[str, Path]) -> None:
-    program, expected = _read_both(name, exported)
+def test_data_is_what_executorch_reads(both: tuple[Program, PTEFile]) -> None:
+    program, expected = both
     for method, plan in zip(program.methods, expected.program.execution_plan, strict=True):
         for index, value in enumerate(plan.values):
             tensor = value.val
@@ -180,9 +184,8 @@ def test_data_is_what_executorch_reads(name: str, exported: dict[str, Path]) -> 
             ]
 
 
-@pytest.mark.parametrize("name", [*ARTIFACTS, *EXPORTED])
-def test_named_data_is_what_executorch_reads(name: str, exported: dict[str, Path]) -> None:
-    program, expected = _read_both(name, exported)
+def test_named_data_is_what_executorch_reads(both: tuple[Program, PTEFile]) -> None:
+    program, expected = both
     store = expected.named_data
     theirs_ = (
         {}
@@ -193,7 +196,7 @@ def test_named_data_is_what_executorch_reads(name: str, exported: dict[str, Path
 
 
 def test_stack_traces_are_those_that_executorch_reads(exported: dict[str, Path]) -> None:
-    program, expected = _read_both("stack_traces", exported)
+    program, expected = _read_both(exported["stack_traces"])
     traces = expected.program.execution_plan[0].chains[0].stacktrace
     assert traces
     found = program.stack_traces("forward")

@@ -1,7 +1,7 @@
 """Random cases: the same few in each `make test-all`, many new ones in each `make test-nightly`.
 
-The seed of the night is the date or $ETSCOPE_FUZZ_SEED. A failure of the night names it, with the
-command that does the same again (tests/conftest.py).
+The seed of the night is $ETSCOPE_FUZZ_SEED, or else the date. A failure names it, with the command
+that does the same again (tests/conftest.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from datetime import datetime, timezone
 
 import pytest
 
-SEED = int(os.environ.get("ETSCOPE_FUZZ_SEED") or f"{datetime.now(timezone.utc):%Y%m%d}")
+_given = os.environ.get("ETSCOPE_FUZZ_SEED")
+IS_NIGHT = bool(_given)
+SEED = int(_given or f"{datetime.now(timezone.utc):%Y%m%d}")
 
 
 def fuzzed(count: int, *, nightly: int) -> pytest.MarkDecorator:

@@ -129,11 +129,3 @@ def test_the_list_is_read_and_left_with_keys(page: Any, report: str) -> None:
     page.wait_for_selector(BOX, state="detached")
     assert page.evaluate("document.activeElement.dataset.testid") == "filter"
     assert page.failures == []
-
-
-def test_other_runs_are_found(page: Any, report: str, document: dict[str, Any]) -> None:
-    page.goto(f"{report}#run1/events/0")
-    page.wait_for_selector('[data-testid="instructions-table"] [data-row]')
-    find(page, document["runs"][0]["name"], "run")
-    page.wait_for_selector('#view[data-tab="summary"]')
-    assert "#run0/" in page.url

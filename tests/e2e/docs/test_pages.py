@@ -1,4 +1,6 @@
-"""What the documentation says is run, so that it stays true."""
+"""What the documentation says is run, so that it stays true: the pages that take a second or two in
+make test-all, the others each night. tests/contract/test_docs_commands.py checks the commands and
+code of all of them without running them."""
 
 from __future__ import annotations
 
@@ -22,16 +24,17 @@ QUIET = {
     "benchmarks.md": "the benchmarks print its table",
 }
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-TORCH = [page for page in PAGES if any("import torch" in block.code for block in blocks(page))]
-
-
-def parameters() -> list[object]:
-    """The pages; those that export a model are marked slow."""
-    return [
-        pytest.param(page, id=page.name, marks=[pytest.mark.nightly] if page in TORCH else [])
-        for page in PAGES
-        if page.name not in QUIET
-    ]
+# Seconds, without an export. What the others show is also tested beside the code.
+QUICK = {
+    *("README.md", "index.md", "errors.md", "metrics.md", "formats.md", "findings.md"),
+    *("calibrating.md", "delegates.md", "other-traces.md", "etdb-protocol.md"),
+    "upstream-scripts.md",
+}
+RUN = [
+    pytest.param(page, id=page.name, marks=() if page.name in QUICK else pytest.mark.nightly)
+    for page in PAGES
+    if page.name not in QUIET
+]
 
 
 def run_page(
@@ -50,7 +53,7 @@ def run_page(
     )
 
 
-@pytest.mark.parametrize("page", parameters())
+@pytest.mark.parametrize("page", RUN)
 def test_what_a_page_shows_works(page: Path, tmp_path: Path) -> None:
     for number, name in enumerate(wanted_artifacts(page)):
         folder = tmp_path if number == 0 else tmp_path / name
@@ -81,8 +84,8 @@ def test_every_page_runs_something(page: Path) -> None:
     assert any(block.runs for block in blocks(page))
 
 
-def test_quiet_pages_exist() -> None:
-    assert {page.name for page in PAGES} >= set(QUIET)
+def test_the_pages_that_are_named_exist() -> None:
+    assert {page.name for page in PAGES} >= QUIET.keys() | QUICK
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etscope.errors import MismatchError, MissingDataError, UsageError
+from etscope.errors import MismatchError, MissingDataError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.bpte import write_bundled
 from etscope.run import Call, run
@@ -134,29 +134,6 @@ def test_a_record_of_another_program_is_refused_before_anything_runs(tmp_path: P
     forced = run(pte, etrecord=record, verify=False, iterations=1, isolate=False)
 
     assert forced.inspector().event_blocks
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"isolate": False, "timeout": 1.0},
-        {"delegate_filters": "conv.*"},
-        {"debug_buffer_size": 1000},
-        {"traced_iterations": 2},
-        {"trace": False, "separate": False},
-        {"trace": False, "profiling_level": "method"},
-        {"debug_level": "intermediate_outputs", "separate": False, "traced_iterations": 2},
-        {"debug_level": "intermediate_outputs", "delegate_filters": "("},
-        {"debug_level": "program_outputs", "isolate": False},
-        {"threads": 0},
-        {"threads": -1},
-        {"timeout": -1.0},
-        {"seed": "a"},
-    ],
-)
-def test_what_would_do_nothing_is_refused(options: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
-        run(artifacts("cnn_portable").pte, **options)
 
 
 def test_a_tensor_without_elements() -> None:

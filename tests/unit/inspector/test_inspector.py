@@ -11,7 +11,6 @@ import pytest
 from etscope import Inspector
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etdump.writer import ETDumpWriter
-from etscope.inspector import compare_results
 from etscope.inspector.inspector_cli import main as inspector_cli
 from tests.support.artifacts import artifacts
 from tests.support.inspector.opening import open_artifact
@@ -161,28 +160,3 @@ def test_the_seeds_command_line(
     assert "p50 (us)" in out and "native_call_convolution.out" in out
     assert out.count("cosine_similarity") == 4
     assert (tmp_path / "out.tsv").is_file()
-
-
-def test_compare_results() -> None:
-    results = compare_results([[1.0, 2.0], 3.0], [[1.0, 2.0], 2.5], ["mse"])
-
-    assert results == {"mse": [None, 0.25]}
-    with pytest.raises(UsageError, match="unknown metric 'l7'"):
-        compare_results([1.0], [1.0], ["l7"])
-    with pytest.raises(UsageError, match="same shape"):
-        compare_results([pd.Series([1.0, 2.0]).to_numpy()], [1.0])
-    with pytest.raises(UsageError, match="1 outputs, the reference 2"):
-        compare_results([1.0, 2.0], [1.0])
-
-
-def test_compare_results_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib").use("Agg")
-    monkeypatch.chdir(tmp_path)
-
-    compare_results([1.0, 2.0], [1.0, 2.5], plot=True)
-
-    assert sorted(path.name for path in tmp_path.glob("*.png")) == [
-        "cosine_similarity_output_plot.png",
-        "mse_output_plot.png",
-        "snr_output_plot.png",
-    ]
