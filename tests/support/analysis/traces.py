@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from etscope.analysis.comparison.programs.program_diff import Side
-
+from etscope.analysis.comparison.programs import Side
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord

@@ -143,6 +143,7 @@ def test_a_program_alone_gives_operators_sizes_and_memory(run: Run) -> None:
         ([cnn().etrecord], 3, "not"),
         ([cnn().etdump, "-r", artifacts("transformer").etrecord], 3, "do not belong together"),
         ([cnn().etdump, "-p", artifacts("transformer").pte], 3, "do not belong together"),
+        ([cnn().etdump, "-b", cnn().pte], 3, "the ETDump refers to"),
         ([cnn().etdump, "-s", "op:nothing"], 4, "nothing matches"),
         ([cnn().etdump, "-s", "op:("], 2, "selector"),
         ([cnn().etdump, "-s", "avg>200us"], 4, "hint: a selector is KEY:PATTERN, of name, op"),
@@ -190,13 +191,6 @@ def test_roll_ups_of_several_methods_say_whose_they_are(run: Run) -> None:
     assert {row["method"] for row in rows} == {"encode", "decode"}
 
 
-def test_a_debug_buffer_of_another_run_is_refused(run: Run) -> None:
-    code, _, err = run("inspect", cnn().etdump, "-b", artifacts("cnn_portable").pte)
-
-    assert code == 3
-    assert "the ETDump refers to" in err
-
-
 # -- work
 
 
@@ -227,12 +221,6 @@ def test_without_record_and_program_work_is_not_known(run: Run) -> None:
         code, out, err = run("inspect", cnn().etdump, *options)
         assert (code, out) == (4, "")
         assert "the work of what ran is not known" in err and "--etrecord or --program" in err
-
-
-def test_work_does_not_go_with_coverage(run: Run) -> None:
-    files = artifacts("cnn_xnnpack")
-    code, _, err = run("inspect", files.etdump, "-r", files.etrecord, "--coverage", "--work")
-    assert code == 2 and "--work does not go with --coverage" in err
 
 
 # -- shares of the peak
@@ -317,6 +305,7 @@ def test_the_calibration_of_the_runs_machine_is_found(
         (["--by", "bound"], 4, "need a calibration of the machine of the run"),
         (["--sort", "peak"], 4, "need a calibration"),
         (["-s", "peak>0.1"], 4, "need a calibration"),
+        (["--work", "--coverage"], 2, "--work does not go with --coverage"),
         (["--work", "--peaks", "/nowhere.json"], 2, "calibration file not found"),
         (["--work", "--peaks", cnn().etrecord], 3, "not a"),
     ],
