@@ -12,36 +12,40 @@ pytest.importorskip("executorch.exir")
 
 from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
 from etscope.views.page import document_of, page_html
+from tests.support.artifacts import artifacts
 from tests.support.browser.chromium import screenshot
-from tests.support.faults.one_channel import CHANNEL, NODE, write_files
+from tests.support.faults.one_channel import CHANNEL, NODE
 
 TABLE = '[data-testid="numerics-table"]'
 
 
+def runs() -> Any:
+    made = artifacts("one_channel")
+    return runs_of_files([made.extra("run.etdp"), made.extra("right.etrecord")])
+
+
+def shown(path: Path, document: Any) -> str:
+    """Write a page, and return its address."""
+    path.write_text(page_html(document))
+    return path.as_uri()
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("one-channel")
-    write_files(folder)
-    runs = runs_of_files([folder / "ran", folder / "right.etrecord"])
-    path: Path = folder / "report.html"
-    path.write_text(page_html(document_of(list(report_inputs(runs, ReportOptions())))))
-    return path.as_uri()
+    path = tmp_path_factory.mktemp("one-channel") / "report.html"
+    return shown(path, document_of(list(report_inputs(runs(), ReportOptions()))))
 
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a report that has the values of a single row."""
-    folder = tmp_path_factory.mktemp("few")
-    write_files(folder)
-    (run,) = report_inputs(runs_of_files([folder / "ran", folder / "right.etrecord"]))
+    (run,) = report_inputs(runs())
     assert run.numerics is not None
     rows = [
         row if row.pair.node == NODE else replace(row, values=None) for row in run.numerics.rows
     ]
     run = replace(run, numerics=replace(run.numerics, rows=tuple(rows)))
-    path: Path = folder / "report.html"
-    path.write_text(page_html(document_of([run])))
-    return path.as_uri()
+    return shown(tmp_path_factory.mktemp("few") / "report.html", document_of([run]))
 
 
 def cell(page: Any, table: str, column: str) -> str:

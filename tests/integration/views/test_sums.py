@@ -59,7 +59,7 @@ NAMES = (
     "batched_linear",
     "llama_xnnpack",
     "large_20k",
-    pytest.param("bert_base_xnnpack", marks=pytest.mark.slow),
+    pytest.param("bert_base_xnnpack", marks=pytest.mark.nightly),
 )
 # What a view shows of a method, and the sum of its parts in ticks, over all runs together.
 Sums = Iterator[tuple[str, float]]
