@@ -250,6 +250,7 @@ class _Search:
         wanted = [one for one in ordered if self._is_wanted(one)]
         others = [one for one in ordered if not self._is_wanted(one)]
         best, confirmation, unconfirmed = self._confirmed(wanted, limits)
+        wanted.sort(key=lambda one: one is not best)  # those before it were not confirmed
         beside = next(iter(others), None)
         if beside is not None and best is not None:
             gains = own[beside.key] * (1 + effort.policy.min_effect) <= own[best.key]
