@@ -422,7 +422,6 @@ def test_no_file(tmp_path: Path) -> None:
 # -- which format
 
 
-@pytest.mark.nightly
 def test_identify_artefacts() -> None:
     found = artifacts("bundled")
     assert found.etrecord is not None
