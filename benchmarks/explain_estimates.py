@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.comparison.rounds import drawn_order
+from etscope.analysis.comparison.rounds import drawn_orders
 from etscope.analysis.explain.estimates import Estimates
 from etscope.analysis.explain.facts import Facts
 from etscope.export import Exported, Source
@@ -185,9 +185,9 @@ def measured(before: Exported, one: Made, after: Exported, other: Made) -> float
     sides = ((before, one), (after, other))
     executions = [int(np.clip(_ROUND_NS / max(_time(*side, 3), 1), 3, 200)) for side in sides]
     ratios = []
-    for first in drawn_order(ROUNDS, 0):
+    for order in drawn_orders(ROUNDS, 0):
         times = [0.0, 0.0]
-        for side in (first, 1 - first):
+        for side in order:
             times[side] = _time(*sides[side], executions[side])
         ratios.append(times[1] / times[0])
     return 1 - float(np.median(ratios))

@@ -24,7 +24,8 @@ from executorch.exir import to_edge, to_edge_transform_and_lower
 from executorch.exir.dialects._ops import ops
 from torch import nn
 
-from tests.support.faults.kinds import diagnosed
+from etscope.analysis.numerics.rows import Numerics
+from etscope.run import run
 
 EDGE = ops.edge.aten
 
@@ -317,6 +318,20 @@ def main(
             totals[result.partition(":")[0]] += 1
             print(f"{name:6} {fault.name}: {result}", flush=True)
     print(backend, dict(totals))
+
+
+def diagnosed(program: Any, record: Any, inputs: tuple[torch.Tensor, ...]) -> Numerics:
+    """What is found in a run of a program, with the record of the one without fault."""
+    with run(
+        program,
+        inputs,
+        debug_level="intermediate_outputs",
+        separate=False,
+        isolate=False,
+        iterations=1,
+        warmup=0,
+    ) as done:
+        return done.inspector(etrecord=record, verify=False).diagnose_numerics(inputs=inputs)
 
 
 def _faulty(model: nn.Module, x: torch.Tensor, fault: Planted, edge: Any, backend: str) -> Any:

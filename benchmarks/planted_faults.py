@@ -324,12 +324,13 @@ def ran(exported: Exported, record: Any, inputs: Inputs) -> tuple[Sequence[Any],
 
 def right_of(group: Group, kind: Kind, seed: int) -> Right:
     program, inputs = group.make(made(kind, seed), MODELS[kind](seed + 1))
-    exported = _lowered(group, program, inputs)
+    exported = lowered(group, program, inputs)
     outputs, found = ran(exported, exported.record, inputs)
     return Right(program, inputs, exported, outputs, found)
 
 
-def _lowered(group: Group, program: ExportedProgram, inputs: Inputs) -> Exported:
+def lowered(group: Group, program: ExportedProgram, inputs: Inputs) -> Exported:
+    """Export a program for the backend of a group."""
     taps = ("op:*",) if group.is_tapped else ()
     return export(program, inputs, backend=group.backend, taps=taps)
 
@@ -347,13 +348,18 @@ class Planted:
     detail: str = ""
 
 
+def with_fault(program: ExportedProgram, fault: str) -> ExportedProgram:
+    """A copy of a program with one of `FAULTS`."""
+    wrong = copy.deepcopy(program)
+    FAULTS[fault][1](Program(wrong))
+    wrong.graph_module.recompile()
+    return wrong
+
+
 def planted(name: str, group: Group, fault: str, right: Right) -> Planted:
     """Plant a fault, run the program and look for it."""
-    wrong = copy.deepcopy(right.program)
     try:
-        FAULTS[fault][1](Program(wrong))
-        wrong.graph_module.recompile()
-        exported = _lowered(group, wrong, right.inputs)
+        exported = lowered(group, with_fault(right.program, fault), right.inputs)
     except Exception as error:  # what cannot be planted there
         return Planted(name, fault, "none", f"{type(error).__name__}: {str(error)[:80]}")
     if _instructions(exported) != _instructions(right.exported):

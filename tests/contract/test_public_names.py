@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.docs.pages import ROOT, blocks
 
 NAMES = (Path(__file__).parent / "public_names.txt").read_text().split()
 
@@ -35,6 +39,30 @@ def test_names_can_be_imported(module: str) -> None:
 def test_all_is_the_list(module: str) -> None:
     loaded = importlib.import_module(module)
     assert sorted(loaded.__all__) == by_module()[module]
+
+
+def taught(code: str) -> Iterator[str]:
+    """The names of etscope that code imports."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (f"{node.module}.{one.name}" for one in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+
+
+def test_the_documentation_imports_public_names() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    found = {
+        name: f"{page.name}:{block.line}"
+        for page in pages
+        for block in blocks(page)
+        if block.language == "python"
+        for name in taught(block.code)
+        if name.partition(".")[0] == "etscope"
+    }
+    assert len(found) > 50, found
+    known = {*NAMES, *by_module()}
+    assert {name: where for name, where in found.items() if name not in known} == {}
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

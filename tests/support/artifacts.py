@@ -47,6 +47,83 @@ from tests.support import corpus
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# The models of tests/support/faults/small.py.
+SMALL_FAULTS = ("FeedForward", "Convolutions", "Large", "OneLarge", "Embedded", "Attention")
+# Many of one kind, each by the function `make` of the module.
+FAMILIES: dict[str, str] = {
+    **dict.fromkeys((f"fault_portable_{number}" for number in range(48)), "planted_faults"),
+    **dict.fromkeys((f"fault_xnnpack_{number}" for number in range(12)), "planted_faults"),
+    **dict.fromkeys((f"fault_taps_{number}" for number in range(12)), "planted_faults"),
+    **dict.fromkeys((f"fault_kinds_{part}" for part in (*range(6), "inside")), "fault_kinds"),
+    **dict.fromkeys(
+        (
+            f"fault_small_{model}_{backend}"
+            for model in SMALL_FAULTS
+            for backend in ("portable", "xnnpack")
+        ),
+        "small_faults",
+    ),
+    **dict.fromkeys(
+        ("fault_int8", "fault_int8_calls", "fault_int8_dynamic", "fault_8da4w", "fault_fp16"),
+        "quantised_faults",
+    ),
+    "one_channel": "one_channel",
+    **dict.fromkeys(
+        (
+            "net_portable",
+            "net_xnnpack",
+            "net_int8",
+            "net_gelu_portable",
+            "net_gelu_xnnpack",
+            "net_twice",
+            "net_scan",
+            "net_layers_int8",
+        ),
+        "net_faults",
+    ),
+    **dict.fromkeys(
+        (
+            "values_convolutions_qnn_8",
+            "values_convolutions_qnn",
+            "values_attention_qnn_16",
+            "values_sequences_qnn_8",
+            "values_mobile_qnn_8",
+            "values_convolutions_coreml",
+            "values_attention_coreml",
+            "values_mobile_coreml",
+            "values_sequences_coreml",
+            "values_kept_qnn_8",
+            "values_vulkan",
+            "values_vulkan_halves",
+        ),
+        "delegate_values",
+    ),
+    **dict.fromkeys(
+        ("groups_32", "groups_of_rows", "groups_of_torchao", "groups_between_steps"),
+        "weights_by_group",
+    ),
+    **dict.fromkeys(
+        (
+            "xnnpack_convolutions",
+            "xnnpack_linears",
+            "xnnpack_linears_int8",
+            "xnnpack_attention",
+            "xnnpack_residuals",
+            "xnnpack_residuals_int8",
+            "xnnpack_elementwise",
+            "xnnpack_shapes",
+            "xnnpack_sound",
+        ),
+        "xnnpack_events",
+    ),
+    "app_runs": "app_runs",
+    "evaluated": "evaluated",
+    "stateful": "stateful",
+    "quantization_cost": "quantization_cost",
+    "llm_operators": "llm_operators",
+    "decoder_pair": "decoder_pair",
+    **dict.fromkeys(("vulkan_fused", "vulkan_encoder", "qnn_without_map"), "delegate_lines"),
+}
 # name -> the module of tests/artifact_recipes that holds the function of that name
 # (the longest builds first, so that none of them is left alone at the end)
 RECIPES: dict[str, str] = {
@@ -109,10 +186,16 @@ RECIPES: dict[str, str] = {
     "smollm_generate": "language_models",
     "vlm_generate": "language_models",
     "whisper_generate": "language_models",
+    **FAMILIES,
 }
 
-# Minutes or gigabytes: for benchmarks and nightly tests.
-SLOW = frozenset({"bert_base_xnnpack", "bert_portable", "bert_rows_xnnpack", "large_2m"})
+# Minutes or gigabytes: for benchmarks and for tests that run each night.
+SLOW = frozenset(
+    {"bert_base_xnnpack", "bert_portable", "bert_rows_xnnpack", "large_2m"}
+    | {f"fault_small_Large_{backend}" for backend in ("portable", "xnnpack")}
+)
+# One of each kind, for tests of readers that go over all there is.
+VARIED = frozenset(RECIPES) - FAMILIES.keys() - SLOW
 
 ABANDONED_SECONDS = 3600  # a build still unfinished after this long has been killed
 UNAVAILABLE_EXIT = 75  # the child's exit code for "cannot be made on this machine"
@@ -252,7 +335,7 @@ def versions() -> str | None:
 
 @functools.cache
 def source_hash(module: str) -> str:
-    """A hash of a recipe module, all it imports from ``tests``, and their C++."""
+    """A hash of a recipe module, what it imports from here, and their C++."""
     digest = hashlib.sha256()
     for path in sorted(_sources(f"tests.support.artifact_recipes.{module}", set())):
         digest.update(path.read_bytes())
@@ -261,16 +344,17 @@ def source_hash(module: str) -> str:
 
 def _sources(module: str, seen: set[Path]) -> set[Path]:
     path = ROOT / (module.replace(".", "/") + ".py")
-    if path in seen:
+    if path in seen or not path.exists():
         return seen
     seen.add(path)
     native = path.with_suffix(".cpp")
     if native.exists():
         seen.add(native)
     for node in ast.walk(ast.parse(path.read_bytes())):
-        imported = node.module or "" if isinstance(node, ast.ImportFrom) else ""
-        if imported.startswith("tests.") and imported != "tests.support.artifacts":
-            _sources(imported, seen)
+        if isinstance(node, ast.ImportFrom) and node.module != "tests.support.artifacts":
+            for imported in (node.module, *(f"{node.module}.{name.name}" for name in node.names)):
+                if imported and imported.partition(".")[0] in ("tests", "benchmarks"):
+                    _sources(imported, seen)
     return seen
 
 

@@ -16,6 +16,7 @@ import io
 import json
 import lzma
 import os
+import re
 import tarfile
 import zipfile
 from collections.abc import Mapping
@@ -57,7 +58,7 @@ def pack(folder: Path, name: str) -> int:
     with tarfile.open(fileobj=tar, mode="w") as written:
         for path in sorted(folder.iterdir()):
             if path.name not in LEFT_OUT:
-                data = _with_root(path.read_bytes(), os.fsencode(ROOT), ROOT_IN_ARCHIVE, path.name)
+                data = _changed(path.read_bytes(), _CHECKOUT, ROOT_IN_ARCHIVE, path.name)
                 member = tarfile.TarInfo(path.name)
                 member.size = len(data)
                 written.addfile(member, io.BytesIO(data))
@@ -72,22 +73,27 @@ def unpack(name: str, folder: Path) -> None:
         for member in tar:
             source = tar.extractfile(member)
             assert source is not None, member.name
-            data = _with_root(source.read(), ROOT_IN_ARCHIVE, os.fsencode(ROOT), member.name)
+            data = _changed(source.read(), _IN_ARCHIVE, os.fsencode(ROOT), member.name)
             (folder / member.name).write_bytes(data)
 
 
-def _with_root(data: bytes, old: bytes, new: bytes, name: str) -> bytes:
-    """Put another folder in the place of `old`, in text and in the members of zip files."""
+# The folder of the checkout that a recipe ran in, which need not be this one.
+_CHECKOUT = re.compile(rb'(?:/[^/\s"\\]+)+?(?=/(?:tests/support|\.venv)/)')
+_IN_ARCHIVE = re.compile(re.escape(ROOT_IN_ARCHIVE))
+
+
+def _changed(data: bytes, pattern: re.Pattern[bytes], new: bytes, name: str) -> bytes:
+    """Put another folder into the paths of text, also of text in the members of zip files."""
     if data.startswith(b"PK\x03\x04"):
         out = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(out, "w") as target:
             for info in source.infolist():
-                member = _with_root(source.read(info), old, new, f"{name}/{info.filename}")
+                member = _changed(source.read(info), pattern, new, f"{name}/{info.filename}")
                 # Stored: xz finds more in what is not compressed yet.
                 target.writestr(zipfile.ZipInfo(info.filename), member)
         return out.getvalue()
-    if old not in data:
-        return data
+    if data.lstrip()[:1] in (b"{", b"["):
+        return pattern.sub(new, data)
     # Of other formats, the length of a text would have to change, too.
-    assert data.lstrip()[:1] in (b"{", b"["), f"{name} holds the path {old.decode()}"
-    return data.replace(old, new)
+    assert not pattern.search(data), f"{name} holds the path {pattern.search(data)}"
+    return data

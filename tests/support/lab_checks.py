@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +12,7 @@ from etscope.lab.jobs.spec import JobSpec
 from etscope.lab.lab import Lab
 from tests.support.artifacts import artifacts
 from tests.support.simulated_device import said
-
-PATIENCE = 300.0  # seconds; a loaded machine
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until it holds; fail with its text when it does not."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, f"in {PATIENCE:g} s not: {inspect.getsource(condition)}"
-        time.sleep(0.02)
+from tests.support.waiting import PATIENCE, until
 
 
 def submit(lab: Lab, number: int = 1, **more: Any) -> list[Job]:

@@ -14,9 +14,9 @@ import pytest
 from etscope.lab.jobs.records import DeviceConfig
 from etscope.run.native import find_runner
 from tests.support import adb_device, sshd
+from tests.support.waiting import PATIENCE
 
 KINDS = ("host", "ssh", "adb")
-DEADLINE = 300.0  # seconds; a loaded machine
 
 _PROPERTIES = (
     "case $1 in ro.build.version.release) echo 14;; ro.product.model) echo 'Scripted Phone';; esac"
@@ -44,7 +44,7 @@ def device_of(kind: str, folder: Path) -> Iterator[DeviceConfig]:
 
 def ended(pid: int) -> bool:
     """Whether a process is gone, which is waited for."""
-    end = time.monotonic() + DEADLINE
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if not _runs(pid):
             return True
@@ -56,7 +56,7 @@ def ended(pid: int) -> bool:
 
 def written(path: Path) -> str:
     """The text of a file that somebody is about to write."""
-    end = time.monotonic() + DEADLINE
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         with suppress(FileNotFoundError):
             text = path.read_text()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from etscope.cli import main
 from etscope.errors import UsageError
 from etscope.key_values import key_values
+from tests.support.cli.fixtures import Run
 
 
 def test_pairs() -> None:
@@ -28,8 +28,6 @@ def test_pairs() -> None:
         (["sql", "dataset", "select 1"], "--param", "NAME=VALUE"),
     ],
 )
-def test_every_command_refuses_alike(
-    command: list[str], option: str, form: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*command, option, "nothing"]) == 2
-    assert f"{option} 'nothing' is not {form}" in capsys.readouterr().err
+def test_every_command_refuses_alike(run: Run, command: list[str], option: str, form: str) -> None:
+    code, _, err = run(*command, option, "nothing")
+    assert code == 2 and f"{option} 'nothing' is not {form}" in err

@@ -29,6 +29,8 @@ from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind
 from etscope.units import format_bytes
 
+__all__ = ["memory_owners"]
+
 _COUNTED = {
     "program": "the program's tables",
     "constants": "constants of kernels, copied",

@@ -31,6 +31,8 @@ from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_bytes
 
+__all__ = ["memory_by_context", "program_memory"]
+
 WEIGHTS_IN_PROGRAM = "weights in the program"
 WEIGHTS_IN_PTD = "weights in .ptd files"
 WEIGHTS_IN_DELEGATES = "weights in delegates' data"

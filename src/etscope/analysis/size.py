@@ -49,6 +49,8 @@ from etscope.formats.program.scalar_type import ScalarType
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
 
+__all__ = ["size_files"]
+
 SCHEMA = "etscope.size/1"
 GROUPINGS = ("kind", "module", "dtype", "owner")
 DEBUG_BUFFER = "debug_buffer"

@@ -19,7 +19,7 @@ from etscope.delegates import coreml, ethos_u, neutron, qnn, vgf, vulkan
 from etscope.delegates.intervals import in_a_row, nested
 from etscope.delegates.logged import LoggedCall
 from etscope.errors import UsageError
-from etscope.model.event_table import Meaning
+from etscope.model.event_table import Clock, Meaning, Quantity
 
 Decoder = Callable[[LoggedCall], Sequence[Meaning]]
 
@@ -111,4 +111,14 @@ def _from_packages() -> Mapping[str, Backend]:
     return {entry.name: entry.load() for entry in entry_points(group="etscope.delegates")}
 
 
-__all__ = ["DELEGATES", "Backend", "Decoder", "LoggedCall", "Meaning", "backend_of", "decoded"]
+__all__ = [
+    "DELEGATES",
+    "Backend",
+    "Clock",
+    "Decoder",
+    "LoggedCall",
+    "Meaning",
+    "Quantity",
+    "backend_of",
+    "decoded",
+]

@@ -44,6 +44,8 @@ from etscope.formats.conditions import Conditions, conditions_here
 from etscope.formats.exported_program.exported_json import parse_json
 from etscope.formats.run_json import SavedRun
 
+__all__ = ["find_calibration", "read_calibration"]
+
 SCHEMA = "etscope.calibration/1"
 VARIABLE = "ETSCOPE_CALIBRATION"
 CALIBRATION_JSON = "calibration.json"  # beside the run.json of a job of the lab

@@ -63,6 +63,8 @@ from etscope.formats.exported_program.exported_json import integer, mapping, par
 from etscope.formats.generation import Generation, GenerationCalls, parse_generation
 from etscope.formats.generation_inputs import InputTypes, OutputOf, inputs_of_calls
 
+__all__ = ["run_at"]
+
 RUN_JSON = "run.json"
 # The dumps beside it, and the logged values of the one that has values.
 RUN_ETDP, VALUES_ETDP, DEBUG_BIN = "run.etdp", "values.etdp", "debug.bin"

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+__all__ = ["Column", "Kind", "Table"]
+
 Row = TypeVar("Row")
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from etscope.analysis.comparison.compare_samples import Policy
 from etscope.analysis.explain.estimates import Estimates
 from etscope.analysis.explain.explain import LEAST_SHARE, explain
@@ -34,8 +36,10 @@ from etscope.remedies.results import (
     NOT_TRIED,
     SLOWER,
     Limits,
+    Numbers,
     Outcome,
     Remedies,
+    in_order,
     judged,
 )
 from etscope.search import (
@@ -59,6 +63,8 @@ Progress = Callable[[str, Trial], None]
 REMEDIES_JSON = "remedies.json"
 COMMAND = "command.txt"
 _TOGETHER = 3  # confirmations of the best, until one holds
+# Times of rounds that are not common differ by this much at most where the machine alone changed.
+_DRIFT = 3.0
 
 
 # Options of an export that a search may begin with, in the order of its command.
@@ -79,11 +85,12 @@ _OPTIONS: Mapping[str, Any] = {
 class Effort:
     """The extent of a search.
 
-    everything: try general changes too, whatever was found. allow: "quantize" among them, to try
-    changes that lose precision that no finding asks for. metric, tolerance, exact: the metric of
-    outputs, and the worst number that is good enough, of a setting that quantises and of others;
-    what is as good as the baseline is, too. budget: seconds for new trials, None without a limit;
-    what is confirmed at the end is not counted. least_share, rules: as for
+    everything: try general changes too, whatever was found. allow: "quantize" among them, to take
+    what is faster with other numbers, and with `everything` to try quantisation that no finding
+    asks for. metric, tolerance, exact: the metric of outputs, and the worst number of a setting
+    that quantises, and of the same numbers; what is as good as the baseline has these, too. budget:
+    seconds for new trials, None without a limit; what is put in order and confirmed at the end is
+    not counted. least_share, rules: as for
     `etscope.analysis.explain.explain.explain`. policy: of the verdicts.
     """
 
@@ -126,8 +133,10 @@ def try_remedies(
     The model is exported with the options given, run and explained: the baseline. Each remedy is
     exported and run; its outputs are held against the model in PyTorch on the same inputs; its time
     is compared with the baseline's in rounds in which both run, in random order. Those that help
-    are combined, the best first. The best is measured again in fresh rounds, as the best of several
-    measurements is partly luck.
+    are put in the order of their own times, in rounds in which all of them run, and combined, the
+    best first. The best with the model's numbers is measured again in fresh rounds, as the best of
+    several measurements is partly luck. One that quantises is the best only where that is allowed,
+    or the baseline is quantised.
 
     Args:
         model, inputs: as for `etscope.export.export`; also a `Source`, or the name of one
@@ -234,9 +243,17 @@ class _Search:
             more = general_changes(laboratory.baseline, effort.allow, os.cpu_count() or 1)
             changes += self._estimated([one for one in more if one.words not in known])
         outcomes = [self._outcome((one,), limits) for one in changes]
-        together = self._combined(outcomes, limits)
-        outcomes += together
-        best, confirmation, unconfirmed = self._confirmed(outcomes, limits)
+        outcomes += self._combined(outcomes, limits)
+        faster = [one for one in outcomes if one.is_faster]
+        own = self._own_times(faster)
+        ordered = in_order(faster, own, effort.policy.min_effect)
+        wanted = [one for one in ordered if self._is_wanted(one)]
+        others = [one for one in ordered if not self._is_wanted(one)]
+        best, confirmation, unconfirmed = self._confirmed(wanted, limits)
+        beside = next(iter(others), None)
+        if beside is not None and best is not None:
+            gains = own[beside.key] * (1 + effort.policy.min_effect) <= own[best.key]
+            beside = beside if gains else None
         setting = laboratory.baseline
         if best is not None:
             setting = setting_with(best.changes, setting)
@@ -247,10 +264,12 @@ class _Search:
             baseline=baseline,
             limits=limits,
             policy=effort.policy,
-            outcomes=tuple(outcomes),
+            outcomes=(*wanted, *others, *(one for one in outcomes if not one.is_faster)),
             best=best,
             confirmation=confirmation,
             unconfirmed=tuple(unconfirmed),
+            beside=beside,
+            own=own,
             setting=setting,
             command=setting.command(spec, self.words),
             python=setting.python(spec),
@@ -314,19 +333,21 @@ class _Search:
     def _outcome(self, changes: Sequence[Change], limits: Limits) -> Outcome:
         """Try changes together, unless the state has the result, or the budget is used up."""
         laboratory = self.laboratory
-        key = _key(changes)
+        untried = Outcome(tuple(changes), None, reason="the budget was used up")
         try:
             setting = setting_with(changes, laboratory.baseline)
         except UsageError as error:
-            return Outcome(tuple(changes), Trial(failure=APPLY, detail=error.message))
+            return replace(untried, trial=Trial(failure=APPLY, detail=error.message))
+        key = untried.key
         if key not in laboratory.state.results and not self._has_time():
-            return Outcome(tuple(changes), None, reason="the budget was used up")
+            return untried
         trial = laboratory.tried(key, setting, lambda one: self._report(key, one))
         return judged(changes, trial, setting, limits, self.effort.policy)
 
     def _combined(self, single: Sequence[Outcome], limits: Limits) -> list[Outcome]:
-        """Add to the best remedy, one by one, the one that makes it fastest, while that is faster
-        by the minimum effect. The best is explained anew each time: its findings may be others.
+        """Add to the best of the wanted remedies, one by one, the one that makes it fastest, while
+        that is faster by the minimum effect. The best is explained anew each time: its findings may
+        be others.
 
         Remedies that did not apply alone, or made no difference, are tried in addition, too: one
         may depend on another, as most do on a backend.
@@ -334,7 +355,7 @@ class _Search:
         tried: list[Outcome] = []
         worse = [one for one in single if one.verdict in (SLOWER, BREAKS, NOT_TRIED)]
         known = [one.changes[0] for one in single if one not in worse]
-        current = min((one for one in single if one.helps), key=_relative, default=None)
+        current = self._best(single)
         while current is not None:
             candidates = {one.words: one for one in known}
             if self._has_time():
@@ -356,32 +377,52 @@ class _Search:
                 or one.trial.failure is None
                 or one.changes[-1].words not in names
             ]
-            better = [one for one in found if one.helps and self._is_better(one, current)]
-            current = min(better, key=_relative, default=None)
+            best = self._best([current, *found])
+            current = None if best is current else best
         return tried
 
-    def _is_better(self, one: Outcome, other: Outcome) -> bool:
-        least = self.effort.policy.min_effect
-        return (1 + one.relative) * (1 + least) <= 1 + other.relative
+    # -- the best
+
+    def _is_wanted(self, one: Outcome) -> bool:
+        """True if it is faster with numbers that are wanted: the model's, and others only where
+        precision was given up, or may be."""
+        is_given_up = QUANTIZE in self.effort.allow or self.laboratory.baseline.quantizes
+        return one.is_faster and (one.numbers is Numbers.SAME or is_given_up)
+
+    def _best(self, outcomes: Sequence[Outcome]) -> Outcome | None:
+        """The fastest of the outcomes that are wanted; see `in_order`."""
+        wanted = [one for one in outcomes if self._is_wanted(one)]
+        ordered = in_order(wanted, self._own_times(wanted), self.effort.policy.min_effect)
+        return next(iter(ordered), None)
+
+    def _own_times(self, outcomes: Sequence[Outcome]) -> Mapping[str, float]:
+        """The times of outcomes in rounds that they have in common, ns, by key; those that are out
+        of question by the rounds of their trials keep the times of these."""
+        own = {one.key: one.comparison.after for one in outcomes if one.comparison is not None}
+        most = _DRIFT * min(own.values(), default=0.0)
+        close = {
+            one.key: setting_with(one.changes, self.laboratory.baseline)
+            for one in sorted(outcomes, key=lambda one: one.key)
+            if own[one.key] <= most
+        }
+        if len(close) > 1:
+            report = functools.partial(self._report, f"in common rounds: {' | '.join(close)}")
+            trial = self.laboratory.in_common(close, report)
+            if trial.failure is None:
+                own |= dict(zip(close, np.median(trial.rounds, axis=0).tolist(), strict=True))
+        return own
 
     def _confirmed(
-        self, outcomes: Sequence[Outcome], limits: Limits
+        self, ordered: Sequence[Outcome], limits: Limits
     ) -> tuple[Outcome | None, Outcome | None, list[Outcome]]:
-        """Measure the best in fresh rounds, or the next one if it does not hold. Of two alike, the
-        one with fewer changes is the better one."""
-        left = [one for one in outcomes if one.helps]
+        """Measure the best in fresh rounds, or the next one if it does not hold."""
         failed: list[Outcome] = []
-        while left and len(failed) < _TOGETHER:
-            fastest = min(left, key=_relative)
-            alike = [one for one in left if not self._is_better(fastest, one)]
-            outcome = min(alike, key=lambda one: (len(one.changes), one.relative))
-            left.remove(outcome)
+        for outcome in ordered[:_TOGETHER]:
             setting = setting_with(outcome.changes, self.laboratory.baseline)
-            key = _key(outcome.changes)
-            report = functools.partial(self._report, f"again: {key}")
-            trial = self.laboratory.confirmed(key, setting, report)
+            report = functools.partial(self._report, f"again: {outcome.key}")
+            trial = self.laboratory.confirmed(outcome.key, setting, report)
             again = judged(outcome.changes, trial, setting, limits, self.effort.policy)
-            if again.helps:
+            if again.is_faster:
                 return outcome, again, failed
             failed.append(again)
         return None, None, failed
@@ -402,12 +443,3 @@ class _Search:
             with atomic_write(folder / name) as file:
                 file.write(content)
         return replace(result, files=tuple(folder / name for name in contents))
-
-
-def _key(changes: Sequence[Change]) -> str:
-    """The name of changes in the state, whatever their order."""
-    return " + ".join(sorted(one.words for one in changes))
-
-
-def _relative(outcome: Outcome) -> float:
-    return outcome.relative

@@ -1,5 +1,5 @@
 """Trials: a setting exported and run, its numbers held against the float model in PyTorch, and its
-time measured in rounds with the baseline."""
+time measured in rounds with the baseline, or with other settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etscope.analysis.comparison.rounds import drawn_order
+from etscope.analysis.comparison.rounds import drawn_orders
 from etscope.analysis.metrics import Metric, measure
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import (
@@ -54,13 +54,13 @@ class Trial:
 
     error: the metric of the worst output of all methods against the float model; NaN if an output
     has NaN where the float model has none. size: bytes of the program. rounds: [rounds, 2] ns, of
-    the baseline and of this program. failure: "apply", "lower" or "run" when there are no numbers;
-    detail: the reason.
+    the baseline and of this program; [rounds, programs] of programs in common rounds. failure:
+    "apply", "lower" or "run" when there are no numbers; detail: the reason.
     """
 
     error: float | None = None
     size: int | None = None
-    rounds: tuple[tuple[float, float], ...] = ()
+    rounds: tuple[tuple[float, ...], ...] = ()
     failure: str | None = None
     detail: str = ""
 
@@ -77,7 +77,7 @@ class Trial:
         return cls(
             error=None if error is None else float(error),
             size=None if size is None else int(size),
-            rounds=tuple((float(one), float(two)) for one, two in content["rounds"]),
+            rounds=tuple(tuple(map(float, times)) for times in content["rounds"]),
             failure=content["failure"],
             detail=str(content["detail"]),
         )
@@ -182,7 +182,8 @@ class Laboratory:
         size = path.stat().st_size
         try:
             error = self._error(path, setting)
-            rounds = () if key == BASELINE else self.rounds(path, setting, self.runs.seed)
+            sides = (self.baseline, setting)
+            rounds = () if key == BASELINE else self.rounds(sides, self.runs.seed)
         except EtscopeError as failure:
             return Trial(size=size, failure=RUN, detail=failure.message)
         return Trial(error, size, rounds)
@@ -213,15 +214,25 @@ class Laboratory:
         """Time a setting that was tried in fresh rounds, with another order and twice as many."""
 
         def attempt() -> Trial:
-            known = self.state.results[key]
-            seed, path = self.runs.seed + 1, self.path(setting)
+            known, seed = self.state.results[key], self.runs.seed + 1
             try:
-                rounds = self.rounds(path, setting, seed, 2 * self.runs.rounds)
+                rounds = self.rounds((self.baseline, setting), seed, 2 * self.runs.rounds)
             except EtscopeError as failure:
                 return Trial(size=known.size, failure=RUN, detail=failure.message)
             return Trial(known.error, known.size, rounds)
 
         return self.state.result(f"again: {key}", attempt, report)
+
+    def in_common(self, settings: Mapping[str, Setting], report: Callable[[Trial], None]) -> Trial:
+        """Time settings that were tried in rounds that all of them run in, in this order."""
+
+        def attempt() -> Trial:
+            try:
+                return Trial(rounds=self.rounds(tuple(settings.values()), self.runs.seed))
+            except EtscopeError as failure:
+                return Trial(failure=RUN, detail=failure.message)
+
+        return self.state.result(f"in common rounds: {' | '.join(settings)}", attempt, report)
 
     # -- numbers
 
@@ -282,25 +293,28 @@ class Laboratory:
     # -- times
 
     def rounds(
-        self, path: Path, setting: Setting, seed: int, count: int | None = None
-    ) -> tuple[tuple[float, float], ...]:
-        """Time the baseline and a program in rounds: [rounds, 2] ns.
+        self, sides: Sequence[Setting], seed: int, count: int | None = None
+    ) -> tuple[tuple[float, ...], ...]:
+        """Time the programs of settings in rounds: [rounds, sides] ns.
 
-        In a round both are loaded and run once, one directly after the other; in half of the rounds
-        the baseline goes first, drawn from the seed. A run is one number, the lower quartile of its
-        executions, as in A/B jobs of the lab.
+        In a round all are loaded and run once, one directly after the other, in an order that is
+        drawn from the seed. A run is one number, the lower quartile of its executions, as in A/B
+        jobs of the lab.
         """
-        sides = [(self.path(self.baseline), self.baseline), (path, setting)]
-        executions = [executions_in_round(self._time(*side, FEWEST)) for side in sides]
+        executions = [executions_in_round(self._time(side, FEWEST)) for side in sides]
         found = []
-        for first in drawn_order(self.runs.rounds if count is None else count, seed):
-            times = [0.0, 0.0]
-            for side in (first, 1 - first):
-                times[side] = self._time(*sides[side], executions[side])
-            found.append((times[0], times[1]))
+        count = self.runs.rounds if count is None else count
+        for order in drawn_orders(count, seed, len(sides)):
+            times = {side: self._time(sides[side], executions[side]) for side in order}
+            found.append(tuple(times[side] for side in range(len(sides))))
         return tuple(found)
 
-    def _time(self, path: Path, setting: Setting, iterations: int) -> float:
-        isolate = self.runs.isolates_rounds
-        with self._run(path, setting, self.method, iterations=iterations, isolate=isolate) as done:
+    def _time(self, setting: Setting, iterations: int) -> float:
+        with self._run(
+            self.path(setting),
+            setting,
+            self.method,
+            iterations=iterations,
+            isolate=self.runs.isolates_rounds,
+        ) as done:
             return float(np.percentile(done.latency.samples_ns, _LOCATION))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from etscope.model.table import Column, Kind, Table
 from etscope.remedies._changes import Change, Setting
 from etscope.remedies._trials import APPLY, Trial
 from etscope.search import FAILURES, reaches
+from etscope.units import format_duration
 
 FASTER, SLOWER, SAME, UNSURE = "faster", "slower", "no difference", "cannot tell"
+FASTER_WITH_OTHERS = "faster, other numbers"
 BREAKS, NOT_TRIED, INAPPLICABLE = "breaks the numbers", "not tried", "does not apply"
 
 _NS = 1e6  # of a ms
@@ -36,12 +39,21 @@ _VERDICTS = {
 }
 
 
+class Numbers(Enum):
+    """The outputs of a setting, held against the model's."""
+
+    SAME = "same numbers"
+    OTHER = "other numbers"  # precision was given up on purpose, within the limit
+    BROKEN = BREAKS
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The worst numbers that are still those of the model.
+    """The worst numbers that are allowed.
 
-    exact: of what only rounds otherwise. quantized: of a setting that loses precision on purpose.
-    baseline: the metric of the baseline; a setting that is as good as it is no worse than it was.
+    exact: of the same numbers, which are only rounded otherwise. quantized: of a setting that loses
+    precision on purpose. baseline: the metric of the baseline; a setting that is as good has its
+    numbers.
     """
 
     metric: Metric
@@ -49,14 +61,17 @@ class Limits:
     quantized: float
     baseline: float | None
 
-    def keeps(self, error: float | None, *, quantizes: bool) -> bool:
-        """Return whether the numbers are still those of the model."""
+    def numbers(self, error: float | None, *, quantizes: bool) -> Numbers:
+        """Judge the metric of the worst output. quantizes: the setting loses precision."""
         if error is None or math.isnan(error):
-            return False
+            return Numbers.BROKEN
         before = math.inf if self.baseline is None else self.metric.badness(self.baseline)
         slack = 1.0 if self.metric.unit == "dB" else 0.0
-        good = self.quantized if quantizes else self.exact
-        return reaches(self.metric, error, good) or self.metric.badness(error) <= before + slack
+        is_as_before = self.metric.badness(error) <= before + slack
+        if is_as_before or reaches(self.metric, error, self.exact):
+            return Numbers.SAME
+        is_allowed = quantizes and reaches(self.metric, error, self.quantized)
+        return Numbers.OTHER if is_allowed else Numbers.BROKEN
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,13 +79,13 @@ class Outcome:
     """One or several changes that were tried together.
 
     trial: None if they were not tried, for `reason`. comparison: of its time with the baseline's;
-    None without times. keeps_numbers: the outputs are still those of the model.
+    None without times.
     """
 
     changes: tuple[Change, ...]
     trial: Trial | None
     comparison: Comparison | None = None
-    keeps_numbers: bool = False
+    numbers: Numbers = Numbers.BROKEN
     reason: str = ""
 
     @property
@@ -78,9 +93,14 @@ class Outcome:
         return " + ".join(change.words for change in self.changes)
 
     @property
-    def helps(self) -> bool:
-        """True if it is surely faster, with the model's numbers."""
-        return self.verdict == FASTER
+    def key(self) -> str:
+        """The name in the state, whatever the order of the changes."""
+        return " + ".join(sorted(change.words for change in self.changes))
+
+    @property
+    def is_faster(self) -> bool:
+        """True if it is surely faster, with the model's numbers or others within the limit."""
+        return self.verdict in (FASTER, FASTER_WITH_OTHERS)
 
     @property
     def relative(self) -> float:
@@ -95,9 +115,11 @@ class Outcome:
             return NOT_TRIED
         if self.trial.failure is not None:
             return INAPPLICABLE if self.trial.failure == APPLY else FAILURES[self.trial.failure]
-        if not self.keeps_numbers:
+        if self.numbers is Numbers.BROKEN:
             return BREAKS
-        return UNSURE if self.comparison is None else _VERDICTS[self.comparison.verdict]
+        found = UNSURE if self.comparison is None else _VERDICTS[self.comparison.verdict]
+        has_others = found == FASTER and self.numbers is Numbers.OTHER
+        return FASTER_WITH_OTHERS if has_others else found
 
     def sentence(self, metric: Metric) -> str:
         """The verdict with its numbers: "faster by 12 % (9 to 15), same numbers to 90 dB"."""
@@ -106,10 +128,12 @@ class Outcome:
             return f"{self.verdict}: {why}" if why else self.verdict
         error = self.trial.error
         numbers = "no number" if error is None else _number(error, metric)
-        if not self.keeps_numbers:
+        if self.numbers is Numbers.BROKEN:
             return f"{BREAKS}: {numbers}" + (f"; {self._time()}" if self.comparison else "")
-        same = "same numbers" if math.isinf(error or 0.0) else f"same numbers to {numbers}"
-        return f"{self._time()}, {same}"
+        if self.numbers is Numbers.OTHER:
+            return f"{self._time()}, {self.numbers.value}: {numbers}"
+        exactly = "" if math.isinf(error or 0.0) else f" to {numbers}"
+        return f"{self._time()}, {self.numbers.value}{exactly}"
 
     def _time(self) -> str:
         found = self.comparison
@@ -126,14 +150,39 @@ class Outcome:
         return f"{FASTER if faster else SLOWER} by {by} %{interval}"
 
 
+def in_order(
+    outcomes: Collection[Outcome], own: Mapping[str, float], min_effect: float
+) -> list[Outcome]:
+    """Sort outcomes by their own times, the fastest first.
+
+    Of those that take less than `min_effect` more than the fastest, the ones with the model's
+    numbers come first, and of these the ones with fewer changes. own: times of rounds that all ran
+    in, by key: a share of the baseline's time is of the rounds of one remedy alone, in which the
+    machine may have been slower.
+    """
+    left, found = list(outcomes), list[Outcome]()
+    while left:
+        most = min(own[one.key] for one in left) * (1 + min_effect)
+        alike = [one for one in left if own[one.key] <= most]
+        first = min(
+            alike, key=lambda one: (one.numbers is not Numbers.SAME, len(one.changes), own[one.key])
+        )
+        left.remove(first)
+        found.append(first)
+    return found
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Remedies:
     """The results of the remedies of a model's findings.
 
-    findings: of the baseline. outcomes: each remedy alone, then combinations. best: the best that
-    was confirmed; None if none was. confirmation: the best again, in fresh rounds. unconfirmed:
-    those that were faster at first, and not in fresh rounds. setting: all options of the best, or
-    of the baseline. command, python: export the model so. files: those written of the best export.
+    findings: of the baseline. outcomes: remedies and combinations: first those that are faster with
+    the numbers that are wanted, the fastest first, then those with other numbers. best: the
+    best that was confirmed; None if none was. confirmation: the best again, in fresh rounds.
+    unconfirmed: those that were faster at first, and not in fresh rounds. beside: the fastest with
+    other numbers, where these are not wanted and it is faster than the best. own: times in common
+    rounds, ns, by key of the outcome. setting: all options of the best, or of the baseline.
+    command, python: export the model so. files: those written of the best export.
     """
 
     method: str
@@ -145,6 +194,8 @@ class Remedies:
     best: Outcome | None
     confirmation: Outcome | None
     unconfirmed: tuple[Outcome, ...]
+    beside: Outcome | None
+    own: Mapping[str, float]
     setting: Setting
     command: str
     python: str
@@ -153,7 +204,12 @@ class Remedies:
     def table(self) -> Table:
         """A row for each remedy and combination, and the best in fresh rounds."""
         rows = [
-            _row("remedy" if len(one.changes) == 1 else "together", one, self.limits.metric)
+            _row(
+                "remedy" if len(one.changes) == 1 else "together",
+                one,
+                self.limits.metric,
+                self.own.get(one.key),
+            )
             for one in self.outcomes
         ]
         breaks = set()
@@ -177,6 +233,7 @@ class Remedies:
             Column(metric.name, Kind.FLOAT, metric.unit or None, priority=2),
             Column("before", Kind.DURATION, "ms", priority=3),
             Column("after", Kind.DURATION, "ms", priority=3),
+            Column("common", Kind.DURATION, "ms", title="in common rounds", priority=3),
             Column("size", Kind.BYTES, priority=7),
             Column("rounds", Kind.COUNT, priority=8),
             Column("result", priority=9, is_sentence=True),
@@ -212,17 +269,31 @@ class Remedies:
         if not_tried:
             notes.append(f"{not_tried} not tried: the budget was used up; --resume goes on.")
         if self.best is None or self.confirmation is None:
-            return (*notes, "Nothing that was tried is surely faster with the same numbers.")
-        notes.append(
-            f"Best: {self.best.words}. In fresh rounds: "
-            f"{self.confirmation.sentence(metric)} ({confidence:g}% interval)."
-        )
+            notes.append("Nothing that was tried is surely faster with the same numbers.")
+        else:
+            notes.append(
+                f"Best: {self.best.words}. In fresh rounds: "
+                f"{self.confirmation.sentence(metric)} ({confidence:g}% interval)."
+            )
+        if self.beside is not None:
+            notes.append(self._told_beside(self.beside))
+        if self.best is None:
+            return tuple(notes)
         notes += [f"wrote {path}" for path in self.files]
         if self.setting.has_other_model:
             return (*notes, *self.python.splitlines())
         if self.setting.threads is not None:
             notes.append(f"Run it with: etscope run --threads {self.setting.threads}.")
         return (*notes, self.command)
+
+    def _told_beside(self, one: Outcome) -> str:
+        """Say what is faster with other numbers, and how to take it."""
+        told = one.sentence(self.limits.metric)
+        if self.best is not None:
+            times = (format_duration(self.own[key] / _NS, "ms") for key in (one.key, self.best.key))
+            taken = " ms, the best ".join(times)
+            told = f"takes {taken} ms in the same rounds; {told}"
+        return f"Faster with other numbers: {one.words}: {told}. --allow quantize takes it."
 
     def to_json(self) -> dict[str, Any]:
         """The results as plain values, those of the table's rows among them."""
@@ -232,6 +303,7 @@ class Remedies:
             "format": "etscope.remedies/1",
             "method": self.method,
             "best": None if self.best is None else self.best.words,
+            "faster_with_other_numbers": None if self.beside is None else self.beside.words,
             "command": self.command,
             "python": self.python,
             "threads": self.setting.threads,
@@ -256,11 +328,11 @@ def judged(
         tuple(changes),
         trial,
         compare_rounds(before, after, policy),
-        limits.keeps(trial.error, quantizes=setting.quantizes),
+        limits.numbers(trial.error, quantizes=setting.quantizes),
     )
 
 
-def _row(role: str, one: Outcome, metric: Metric) -> dict[str, Any]:
+def _row(role: str, one: Outcome, metric: Metric, own: float | None = None) -> dict[str, Any]:
     found, trial = one.comparison, one.trial
     # That of several changes together is not the sum of theirs.
     estimate = one.changes[0].estimate if len(one.changes) == 1 else None
@@ -282,6 +354,7 @@ def _row(role: str, one: Outcome, metric: Metric) -> dict[str, Any]:
         "estimated": None if estimate is None else round(100 * estimate.share, 1),
         "before": None if found is None else found.before / _NS,
         "after": None if found is None else found.after / _NS,
+        "common": None if own is None else own / _NS,
         metric.name: None if trial is None else trial.error,
         "size": None if trial is None else trial.size,
         "rounds": None if trial is None else len(trial.rounds) or None,

@@ -26,6 +26,8 @@ from etscope.run.job import Job, PoolSizes, Result
 from etscope.run.process import PoolTooSmall
 from etscope.run.program import Opened, open_program
 
+__all__ = ["PLANNED", "TEMPORARY", "smallest_pools"]
+
 SCHEMA = "etscope.pools/1"
 METHOD, PLANNED, TEMPORARY = "method", "method and planned buffers", "temporary"
 

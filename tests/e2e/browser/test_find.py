@@ -10,7 +10,7 @@ import pytest
 from etscope.reporting.report import report_inputs, runs_of_files
 from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import screenshot
+from tests.support.browser.chromium import find, screenshot
 
 MODEL = "transformer"
 BOX = '[data-testid="finder-box"]'
@@ -28,21 +28,6 @@ def document() -> dict[str, Any]:
 def report(document: dict[str, Any], page_of: Any) -> str:
     found: str = page_of(document)
     return found
-
-
-def find(page: Any, text: str, kind: str) -> None:
-    """Find `text` and go to the first thing of that kind, by keys alone."""
-    page.keyboard.press("Control+k")
-    page.wait_for_selector(BOX)
-    page.keyboard.type(text)
-    option = page.wait_for_selector(f'[role="option"][data-kind="{kind}"]')
-    for _ in range(60):
-        if option.get_attribute("aria-selected") == "true":
-            break
-        page.keyboard.press("ArrowDown")
-    assert page.get_attribute(BOX, "aria-activedescendant") == option.get_attribute("id")
-    page.keyboard.press("Enter")
-    page.wait_for_selector(BOX, state="detached")
 
 
 def test_each_kind_of_thing_is_found_and_shown(
@@ -129,11 +114,3 @@ def test_the_list_is_read_and_left_with_keys(page: Any, report: str) -> None:
     page.wait_for_selector(BOX, state="detached")
     assert page.evaluate("document.activeElement.dataset.testid") == "filter"
     assert page.failures == []
-
-
-def test_other_runs_are_found(page: Any, report: str, document: dict[str, Any]) -> None:
-    page.goto(f"{report}#run1/events/0")
-    page.wait_for_selector('[data-testid="instructions-table"] [data-row]')
-    find(page, document["runs"][0]["name"], "run")
-    page.wait_for_selector('#view[data-tab="summary"]')
-    assert "#run0/" in page.url

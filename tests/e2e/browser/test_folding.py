@@ -11,9 +11,8 @@ import pytest
 
 from etscope.reporting.report import report_inputs, runs_of_files
 from etscope.views.page import document_of
-from tests.e2e.browser.test_find import find
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import screenshot
+from tests.support.browser.chromium import find, screenshot
 from tests.unit.views.page.test_document import Json
 
 BLOCKS = 12

@@ -14,7 +14,7 @@ from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
 from etscope.run import generate
 from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import laid_out, screenshot
+from tests.support.browser.chromium import draw, screenshot
 
 DECODES = 60
 
@@ -60,7 +60,7 @@ def test_it_fits_the_window(page: Any, report: str, width: int, theme: str) -> N
     page.set_viewport_size({"width": width, "height": 1600})
     page.emulate_media(color_scheme=theme)
     opened(page, report)
-    laid_out(page)
+    draw(page)
     screenshot(page, f"generation-{width}-{theme}")
     wide = page.evaluate(
         """() => [...document.querySelectorAll('[data-testid="generation"] .card')]
@@ -157,11 +157,10 @@ def test_the_whole_generation_is_on_a_timeline(page: Any, report: str) -> None:
     canvas = page.locator('[data-testid="whole-canvas"]')
     assert int(canvas.get_attribute("data-spans")) >= 2 * (DECODES + 1)
     canvas.focus()
-    page.keyboard.press("ArrowRight")
-    card = page.locator('[data-testid="whole"] [data-testid="timeline-card"] b')
-    assert card.inner_text() == "prefill, position 0"
-    page.keyboard.press("ArrowRight")
-    assert card.inner_text() == "decode, position 20"
+    card = '[data-testid="whole"] [data-testid="timeline-card"] b'
+    for name in ("prefill, position 0", "decode, position 20"):
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector(f'{card}:text-is("{name}")')
     assert page.failures == []
 
 

@@ -114,7 +114,7 @@ def test_from_submit_to_the_tensorboard_tab(served: Served, page: Any) -> None:
         abs(float(found) - milliseconds(shown)) <= 1e-3 * milliseconds(shown)
         for found in re.findall(r'"p50(?:_ms)?": ([0-9.e-]+)', text)
     ), (shown, text)
-    assert page.locator("[data-chart=samples] canvas").count() == 1
+    page.locator("[data-chart=samples] canvas").wait_for()  # one
     page.locator("table[data-sortable]").wait_for()
     operators = page.locator("table[data-sortable]").inner_text()
     assert "Method::execute" in operators and "transformer.py:" in operators
@@ -200,6 +200,7 @@ def test_a_language_model(served: Served, page: Any) -> None:
     job = json.loads(served.etscope(*command))
     page.goto(f"{served.address}/jobs/{job['id']}")
     section = page.locator("section", has=page.locator("#generation-title"))
+    section.locator("[data-chart=samples] canvas").nth(1).wait_for()
     assert section.locator("[data-chart=samples] canvas").count() == 2
     [prompts, phases] = section.locator("table[data-sortable] tbody").all()
     assert "20 tokens of seed 0" in prompts.inner_text()
@@ -213,5 +214,6 @@ def test_a_language_model(served: Served, page: Any) -> None:
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     page.goto(f"{served.address}/history")
     cards = page.locator(".series .card")
+    cards.nth(0).wait_for()
     assert cards.filter(has_text="cold first token").count() == 2
     assert page.failures == []

@@ -12,7 +12,7 @@ from etscope.formats.calibration import write_calibration
 from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
 from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import laid_out, screenshot
+from tests.support.browser.chromium import draw, screenshot
 from tests.support.calibrations import calibration
 
 
@@ -48,7 +48,7 @@ def test_it_fits_the_window(page: Any, report: str, width: int, theme: str) -> N
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=theme)
     opened(page, report, "/row-0-3")
-    laid_out(page)
+    draw(page)
     screenshot(page, f"roofline-{width}-{theme}")
     assert page.evaluate(
         """() => {
@@ -133,7 +133,7 @@ def test_a_click_and_the_keys_select_the_operator(page: Any, report: str) -> Non
 
 def test_it_zooms_with_the_wheel_the_pointer_and_keys(page: Any, report: str) -> None:
     opened(page, report)
-    laid_out(page)
+    draw(page)
 
     def ends(at: int) -> tuple[float, float]:
         box = page.locator(f'[data-dot="{at}"]').bounding_box()

@@ -10,7 +10,7 @@ import pytest
 from etscope.reporting.report import report_inputs, runs_of_files
 from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import laid_out, screenshot
+from tests.support.browser.chromium import draw, screenshot
 
 SUMS = '[data-testid="span-sums"]'
 
@@ -75,7 +75,7 @@ def test_all_runs_are_on_tracks_and_their_sum_is_that_of_the_events(
 def test_a_part_is_marked_with_the_mouse_and_moved_with_keys(page: Any, report: str) -> None:
     page.goto(f"{report}#run0/timeline/0")
     canvas = page.wait_for_selector('[data-testid="timeline-canvas"]')
-    laid_out(page)
+    draw(page)
     box = canvas.bounding_box()
     y = box["y"] + 10  # the ruler
     page.mouse.move(box["x"] + 0.2 * box["width"], y)

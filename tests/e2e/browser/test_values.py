@@ -11,17 +11,18 @@ pytest.importorskip("executorch.exir")
 
 from etscope.reporting.report import report_inputs, runs_of_files
 from etscope.views.page import ReportInput, document_of
+from tests.support.artifacts import artifacts
 from tests.support.browser.chromium import screenshot
-from tests.support.faults.one_channel import CHANNEL, NODE, write_files
+from tests.support.faults.one_channel import CHANNEL, NODE
 
 TABLE = '[data-testid="numerics-table"]'
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> ReportInput:
-    folder = tmp_path_factory.mktemp("one-channel")
-    write_files(folder)
-    (found,) = report_inputs(runs_of_files([folder / "ran", folder / "right.etrecord"]))
+def run() -> ReportInput:
+    made = artifacts("one_channel")
+    files = [made.extra("run.etdp"), made.extra("right.etrecord")]
+    (found,) = report_inputs(runs_of_files(files))
     return found
 
 

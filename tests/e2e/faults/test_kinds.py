@@ -2,92 +2,130 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import pytest
 
-torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
 
-from etscope.analysis.numerics.explanations import Explanation  # noqa: E402
-from etscope.analysis.numerics.rows import Numerics  # noqa: E402
-from etscope.export import Exported, export  # noqa: E402
-from tests.e2e.faults import test_small_faults as small  # noqa: E402
-from tests.support.faults import kinds  # noqa: E402
+from etscope.analysis.numerics.explanations import Explanation
+from etscope.analysis.numerics.rows import Numerics
+from tests.support.artifacts import FAMILIES, artifacts
+from tests.support.faults.recorded import found
+
+PARTS = [name for name, module in FAMILIES.items() if module == "fault_kinds"]
+# By the fault: the kind that it is to be named by, and words of the explanation.
+KINDS = {
+    "weight transposed": ("transposed", "0 and 1 transposed"),
+    "weight of another layer": ("other weight", "third.weight in place of second.weight"),
+    "bias of another layer": ("other weight", "second.bias in place of first.bias"),
+    "bias missing": ("left out", "first.bias left out"),
+    "bias of a convolution missing": ("left out", "conv.bias left out"),
+    "bias with another sign": ("argument scale", "second.bias with the sign turned"),
+    "bias times 3": ("argument scale", "first.bias times 3"),
+    "weight times 1.5": ("scale", "times 1.5"),
+    "weight of a convolution times 2": ("argument scale", "conv.weight times 2"),
+    "one channel times 1.5": ("argument scale", "conv.weight times 1.5 in channel 3"),
+    "one channel of a depthwise convolution": ("scale", "times 0.7 in channel 2"),
+    "channels swapped": ("permuted argument", "each.weight with channels 2 and 5 swapped"),
+    "channels rolled": ("rolled argument", "each.weight rolled by one in dimension 0"),
+    "kernel transposed": ("transposed argument", "conv.weight transposed in dimensions (2, 3)"),
+    "kernel's channels transposed": (
+        "transposed argument",
+        "conv.weight transposed in dimensions (0, 1)",
+    ),
+    "kernel turned around": ("reversed argument", "turned around"),
+    "one weight": ("weight element", "element [3, 2, 1, 1] of conv.weight"),
+    "input channel of a kernel": (
+        "weight part",
+        "conv.weight times 0.5 in its index 4 of dimension 1",
+    ),
+    "one row of a table": (
+        "scale",
+        "times 1.2 in index 1 of dimension 0 and index 3 of dimension 1",
+    ),
+    "weights as bfloat16": ("rounded", "rounded to bfloat16"),
+    "kernel as bfloat16": ("rounded argument", "conv.weight rounded to bfloat16"),
+    "kernel as float16": ("rounded argument", "conv.weight rounded to float16"),
+    "scale of a norm missing": ("left out", "norm.weight left out (1 everywhere)"),
+    "bias of a norm missing": ("left out", "norm.bias left out"),
+    "mean of a batch norm missing": ("left out", "batch.running_mean left out"),
+    "eps of a layer norm": ("eps", "eps of 1e-05 in place of 0.001"),
+    "eps of a batch norm": ("eps", "eps of 0.02 in place of 1e-05"),
+    "added eps": ("number", "its other 0.003 in place of 0.01"),
+    "factor of attention": ("number", "its other 0.125 in place of 0.25"),
+    "gelu by tanh": ("activation", "gelu by tanh in place of gelu"),
+    "relu for gelu": ("activation", "relu in place of gelu"),
+    "sigmoid for tanh": ("activation", "sigmoid in place of tanh"),
+    "abs for relu": ("activation", "abs in place of relu"),
+    "softmax over rows": ("dimension", "over dimension 0 in place of 1"),
+    "mask inverted": ("inverted argument", "its condition inverted"),
+    "logical or for and": ("operands", "logical_or in place of logical_and"),
+    "operands swapped": ("operands", "b - a in place of a - b"),
+    "multiplied and not divided": ("operands", "a * b in place of a / b"),
+    "added and not subtracted": ("operands", "a + b in place of a - b"),
+    "alpha": ("argument scale", "its other times 2"),
+    "clamped too early": ("clamped", "cut off above at 0.8"),
+    "not clamped below": ("left out", "without its min"),
+    "slice one later": ("number", "from 3 in place of 2"),
+    "padding not counted": ("option", "count_include_pad off"),
+    "another constant": ("offset", "plus -14"),
+    "concatenated the other way": ("operands", "its tensors in reversed order"),
+    "zero point off by one": ("number", "its zero_point 4 in place of 3"),
+    "scale doubled": ("number", "its scale 0.1 in place of 0.05"),
+}
+# Inside of a delegate's call.
+INSIDE = {
+    "missing": ("left out", "up.bias left out in linear"),
+    "times": ("argument scale", "up.weight times 1.5 in linear"),
+    "rounded": ("rounded argument", "rounded to float16"),
+}
 
 
-def check(found: Numerics, kind: str, words: str) -> Explanation:
-    assert found.first is not None, found.notes
-    explanation = found.first.explanation
-    assert explanation is not None, found.notes
+def of(fault: str) -> Numerics:
+    """What is found in the run with a fault."""
+    part = next(name for name in PARTS if fault in artifacts(name).meta["planted"])
+    return found(part, fault)
+
+
+def check(fault: str, kind: str, words: str) -> Explanation:
+    numerics = of(fault)
+    assert numerics.first is not None, numerics.notes
+    explanation = numerics.first.explanation
+    assert explanation is not None, numerics.notes
     assert explanation.fits, str(explanation)
     told = [explanation, *explanation.alternatives]
     assert any(one.kind == kind and words in one.text for one in told), str(explanation)
-    assert f"what it is: {explanation}" in found.notes
+    assert f"what it is: {explanation}" in numerics.notes
     return explanation
 
 
 def test_a_model_without_fault_has_no_explanation() -> None:
-    found = kinds.planted(lambda program: None)
-    assert found.is_fine, found.verdict
-    assert not any(row.explanation for row in found.rows)
+    clean = found(PARTS[0])
+    assert clean.is_fine, clean.verdict
+    assert not any(row.explanation for row in clean.rows)
 
 
-@pytest.mark.parametrize("fault", kinds.FAULTS, ids=lambda fault: fault.name)
-def test_a_planted_kind_is_told(fault: kinds.Planted) -> None:
-    check(kinds.planted(fault.plant), fault.kind, fault.words)
+@pytest.mark.parametrize("fault", KINDS)
+def test_a_planted_kind_is_told(fault: str) -> None:
+    check(fault, *KINDS[fault])
 
 
 @pytest.mark.parametrize("name", ["second.weight", "conv.weight", "table.weight", "norm.weight"])
 def test_a_random_change_has_no_name(name: str) -> None:
     for seed in range(3):
-        generator = torch.Generator().manual_seed(seed)
-
-        def moved(value: Any, generator: Any = generator) -> Any:
-            return value + 0.1 * torch.randn(value.shape, generator=generator)
-
-        found = kinds.planted(kinds.weight(name, moved))
-        assert found.first is not None
-        explanation = found.first.explanation
+        numerics = of(f"{name} at random, {seed}")
+        assert numerics.first is not None
+        explanation = numerics.first.explanation
         if name == "norm.weight":  # what it is, without a reason: factors by channel
             assert explanation is not None and explanation.kind == "argument scales"
         else:
             assert explanation is None, str(explanation)
 
 
-# The parameter of a feed-forward layer, what is done to it, and what is to be said of it.
-INSIDE: list[tuple[str, Any, str, str]] = [
-    ("up.bias", lambda one: one * 0, "left out", "up.bias left out in linear"),
-    ("up.weight", lambda one: one * 1.5, "argument scale", "up.weight times 1.5 in linear"),
-    ("down.weight", lambda one: one.half().float(), "rounded argument", "rounded to float16"),
-    ("up.weight", lambda one: one + 0.1 * small.numbers(8, 256, 64), "", ""),
-]
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "kind", "words"), INSIDE, ids=["missing", "times", "rounded", "random"]
-)
-def test_a_kind_is_told_inside_of_a_delegates_call(
-    name: str, change: Any, kind: str, words: str
-) -> None:
-    model = small.model_of(small.FeedForward)
-    with torch.no_grad():
-        model.get_parameter(name).copy_(change(model.get_parameter(name)))
-    given = small.INPUTS[small.FeedForward]
-    wrong = export(model, given, backend="xnnpack")
-    found = kinds.diagnosed(wrong.program, right_call().record, given)
-    assert found.first is not None and len(found.first.nodes) > 2
-    if not kind:
-        assert found.first.explanation is None, str(found.first.explanation)
-        return
-    explanation = check(found, kind, words)
-    assert "test_small_faults.py:" in explanation.text
-
-
-@cache
-def right_call() -> Exported:
-    """The model without fault."""
-    return export(
-        small.model_of(small.FeedForward), small.INPUTS[small.FeedForward], backend="xnnpack"
-    )
+@pytest.mark.parametrize("fault", [*INSIDE, "random"])
+def test_a_kind_is_told_inside_of_a_delegates_call(fault: str) -> None:
+    first = of(fault).first
+    assert first is not None and len(first.nodes) > 2
+    if fault in INSIDE:
+        assert "small.py:" in check(fault, *INSIDE[fault]).text
+    else:
+        assert first.explanation is None, str(first.explanation)

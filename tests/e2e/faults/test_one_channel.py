@@ -18,8 +18,9 @@ from etscope.errors import MissingDataError, UsageError
 from etscope.etdb import Session
 from etscope.model.report import Section
 from etscope.run.native import native_missing
+from tests.support.artifacts import artifacts
 from tests.support.etdb.sessions import refused, said
-from tests.support.faults.one_channel import CHANNEL, CHANNELS, NODE, write_files
+from tests.support.faults.one_channel import CHANNEL, CHANNELS, NODE
 from tests.support.views.page_contract import DOCUMENT_TS, Contract
 from tests.support.views.page_reports import document_of_files
 
@@ -27,18 +28,16 @@ WHERE = f"channel {CHANNEL} of {CHANNELS} has all of the error"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("one-channel")
-    write_files(made)
-    return made
+def folder() -> Path:
+    return artifacts("one_channel").folder
 
 
 @pytest.fixture(scope="module")
 def inspector(folder: Path) -> Inspector:
     return Inspector(
-        folder / "ran/run.etdp",
+        folder / "run.etdp",
         etrecord=folder / "right.etrecord",
-        debug_buffer_path=folder / "ran/debug.bin",
+        debug_buffer_path=folder / "debug.bin",
     )
 
 
@@ -48,8 +47,7 @@ def numerics(inspector: Inspector) -> Any:
 
 
 def files(folder: Path) -> list[str]:
-    ran = folder / "ran"
-    return [str(ran / "run.etdp"), "-r", f"{folder}/right.etrecord", "-b", str(ran / "debug.bin")]
+    return [f"{folder}/run.etdp", "-r", f"{folder}/right.etrecord", "-b", f"{folder}/debug.bin"]
 
 
 def test_the_verdict_names_the_channel(numerics: Any) -> None:
@@ -137,7 +135,7 @@ def test_a_row_without_values_has_no_plot(inspector: Inspector, tmp_path: Path) 
 
 
 def test_the_document_has_the_channel(folder: Path) -> None:
-    document = document_of_files(folder / "ran/run.etdp", folder / "right.etrecord", numerics=True)
+    document = document_of_files(folder / "run.etdp", folder / "right.etrecord", numerics=True)
     assert Contract(DOCUMENT_TS.read_text()).faults(document, "ReportDocument") == []
     numerics = document["runs"][0]["numerics"]
     nodes = numerics["table"]["values"]["node"]
@@ -158,7 +156,7 @@ def session(folder: Path, request: pytest.FixtureRequest) -> Iterator[Session]:
     """A session that stands at the end of a run of the faulty program."""
     if request.param == "runtime" and native_missing() is not None:
         pytest.skip(str(native_missing()))
-    recorded = [folder / "ran/run.etdp", folder / "ran/debug.bin"]
+    recorded = [folder / "run.etdp", folder / "debug.bin"]
     files = recorded if request.param == "recorded" else [folder / "wrong.pte"]
     with closing(Session(folder / "right.etrecord", *files)) as opened:
         if request.param == "runtime":

@@ -1,4 +1,4 @@
-"""The app's times beside the runtime's, on dumps of a real app that logs as ExecuTorch's does."""
+"""The app's times beside the runtime's, on recorded runs of an app that logs as ExecuTorch's do."""
 
 from __future__ import annotations
 
@@ -30,19 +30,21 @@ from etscope.formats.generation import GenerationCalls
 from etscope.formats.program.pte import read_pte
 from etscope.formats.run_json import read_run_json
 from etscope.units import TimeScale
-from tests.support.run.llm_app import App, decoder_program
+from tests.support.artifacts import artifacts
 
-# Two generations with the prompt in one call are as many calls as one of it token by token.
-PROMPT, FURTHER = 14, 12
+PROMPT, FURTHER = 14, 12  # tokens of the prompt, and those that were generated after the first
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A run of the app: its program, its dump and its log."""
+    """A recorded run of the app, whose program has this dump and this log."""
 
-    program: Path
     dump: Path
     log: Path
+
+    @property
+    def program(self) -> Path:
+        return self.dump.with_name("decoder.pte")
 
     def trace(self, *, with_program: bool = True) -> Trace:
         return Trace(
@@ -58,42 +60,19 @@ class Ran:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return decoder_program(tmp_path_factory.mktemp("program"))
-
-
-def run_app(program: Path, folder: Path, name: str, **options: Any) -> Ran:
-    app = App(program, by_token=options.get("by_token", False))
-    if options.get("warm_up"):
-        app.generate(PROMPT, FURTHER, warm_up=True)
-    app.generate(PROMPT, FURTHER)
-    if options.get("again"):
-        app.generate(PROMPT // 2, FURTHER // 2)
-    log = folder / f"{name}.log"
-    log.write_text("\n".join(["I 00:00:00.000009 executorch:main.cpp:81] …", *app.log]) + "\n")
-    return Ran(program, app.save_dump(folder / f"{name}.etdump"), log)
-
-
-@pytest.fixture(scope="module")
-def runs(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
-    folder = tmp_path_factory.mktemp("runs")
-    kinds: dict[str, dict[str, Any]] = {
-        "at once": {},
-        "by token": {"by_token": True},
-        "warm": {"warm_up": True},
-        "twice": {"again": True},
-    }
+def runs() -> dict[str, Ran]:
+    made = artifacts("app_runs")
     return {
-        name: run_app(program, folder, name.replace(" ", "_"), **options)
-        for name, options in kinds.items()
+        name: Ran(made.extra(f"{name}.etdump"), made.extra(f"{name}.log"))
+        for name in ("at_once", "by_token", "warm", "twice")
     }
 
 
 @pytest.mark.parametrize(
     ("name", "calls"),
     [
-        ("at once", (1, FURTHER)),
-        ("by token", (PROMPT, FURTHER)),
+        ("at_once", (1, FURTHER)),
+        ("by_token", (PROMPT, FURTHER)),
         ("warm", (1, FURTHER)),
         ("twice", (2, FURTHER + FURTHER // 2)),
     ],
@@ -109,13 +88,13 @@ def test_phases_are_those_that_ran(runs: dict[str, Ran], name: str, calls: tuple
         ran.report.prompt_tokens,
         ran.report.generated_tokens,
     )
-    assert found.by_token == (name == "by token")
+    assert found.by_token == (name == "by_token")
     # The runtime's times are those of the dump, without the methods that return constants.
     ns = executions(ran.trace()).ns
     kept = ns[-total.calls :] if total.calls else ns
     assert len(ns) == (2 if name == "warm" else 1) * sum(calls)
     assert total.runtime_ns == pytest.approx(kept.sum())
-    if name == "at once":
+    if name == "at_once":
         assert prefill.runtime_ns == pytest.approx(ns[0])
     assert ("left out" in " ".join(found.notes)) == (name == "warm")
     # A real app takes longer than its runtime, and its parts add up.
@@ -126,14 +105,14 @@ def test_phases_are_those_that_ran(runs: dict[str, Ran], name: str, calls: tuple
 
 
 def test_the_program_is_not_needed(runs: dict[str, Ran]) -> None:
-    ran = runs["by token"]
+    ran = runs["by_token"]
     without = reconcile_app(ran.trace(with_program=False), ran.report)
     assert without.phases == ran.reconciled().phases
 
 
 def test_the_apps_numbers_tell_the_phases_of_a_trace(runs: dict[str, Ran]) -> None:
     """A prompt that is evaluated token by token looks like decoding otherwise."""
-    ran = runs["by token"]
+    ran = runs["by_token"]
     assert ran.trace().calls_of_runs.phases in ((), ("decode",))
     told = replace(ran.trace(), app=ran.report).calls_of_runs
 
@@ -144,9 +123,9 @@ def test_the_apps_numbers_tell_the_phases_of_a_trace(runs: dict[str, Ran]) -> No
 
 
 def test_findings(runs: dict[str, Ran]) -> None:
-    kinds = [one.kind for one in findings_of(runs["by token"].reconciled())]
+    kinds = [one.kind for one in findings_of(runs["by_token"].reconciled())]
     assert sorted(kinds) == ["outside-the-runtime", "prompt-by-token"]
-    kinds = [one.kind for one in findings_of(runs["at once"].reconciled())]
+    kinds = [one.kind for one in findings_of(runs["at_once"].reconciled())]
     assert kinds == ["outside-the-runtime"]
 
 
@@ -156,7 +135,7 @@ def changed(report: AppReport, **changes: Any) -> AppReport:
 
 
 def test_an_app_that_contradicts_its_runtime_is_told(runs: dict[str, Ran]) -> None:
-    ran = runs["at once"]
+    ran = runs["at_once"]
     (one,) = ran.report.generations
     assert one.inference_ns is not None and one.prefill_ns is not None
     half = changed(ran.report, inference_ns=one.prefill_ns + (one.decode_ns or 0) // 2)
@@ -176,7 +155,7 @@ def test_an_app_that_contradicts_its_runtime_is_told(runs: dict[str, Ran]) -> No
 
 def test_a_dump_of_a_faster_run_is_told(runs: dict[str, Ran]) -> None:
     """The app says that its time was in the runtime, whose time is far less."""
-    ran = runs["at once"]
+    ran = runs["at_once"]
     (one,) = ran.report.generations
     assert one.inference_ns is not None and one.execution_ns is not None
     slow = changed(ran.report, inference_ns=9 * one.inference_ns, execution_ns=8 * one.execution_ns)
@@ -186,7 +165,7 @@ def test_a_dump_of_a_faster_run_is_told(runs: dict[str, Ran]) -> None:
 
 
 def test_sampling_beyond_what_is_left_is_told(runs: dict[str, Ran]) -> None:
-    ran = runs["at once"]
+    ran = runs["at_once"]
     found = reconcile_app(
         ran.trace(), changed(ran.report, sampling_ns=ran.report.generations[0].inference_ns)
     )
@@ -195,7 +174,7 @@ def test_sampling_beyond_what_is_left_is_told(runs: dict[str, Ran]) -> None:
 
 @pytest.mark.parametrize("change", [{"generated_tokens": FURTHER + 9}, {"generated_tokens": 3}])
 def test_a_log_of_another_run(runs: dict[str, Ran], change: dict[str, int]) -> None:
-    ran = runs["at once"]
+    ran = runs["at_once"]
     with pytest.raises(MismatchError, match=r"another run: 14 prompt and .* the dump has 13"):
         reconcile_app(ran.trace(), changed(ran.report, **change))
 
@@ -283,10 +262,9 @@ def test_a_person_sees_the_app_below_the_tables(
     columns: str,
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    ran = runs["at once"]
+    ran = runs["at_once"]
     monkeypatch.chdir(ran.dump.parent)
     given = (ran.dump.name, "-p", "decoder.pte", "--app-log", ran.log.name, "-n", 2)
-    Path("decoder.pte").write_bytes(ran.program.read_bytes())
     code, out, err = inspect(capsys, *given)
 
     assert (code, err) == (0, "")
@@ -302,7 +280,7 @@ def test_a_person_sees_the_app_below_the_tables(
 def test_a_program_gets_the_app_alone(
     capsys: pytest.CaptureFixture[str], runs: dict[str, Ran]
 ) -> None:
-    ran = runs["at once"]
+    ran = runs["at_once"]
     code, out, _ = inspect(capsys, ran.dump, "--app-log", ran.log, "-f", "json")
     found = json.loads(out)
     assert code == 0
@@ -313,7 +291,7 @@ def test_a_program_gets_the_app_alone(
 def test_the_report_is_kept_in_run_json(
     capsys: pytest.CaptureFixture[str], runs: dict[str, Ran], tmp_path: Path
 ) -> None:
-    ran = runs["at once"]
+    ran = runs["at_once"]
     (tmp_path / "run.etdp").write_bytes(ran.dump.read_bytes())
     (tmp_path / "run.json").write_text('{"device": "pixel", "program": "decoder.pte"}')
     code, first, err = inspect(
@@ -352,7 +330,7 @@ def test_a_wrong_call_is_told(
     code: int,
     message: str,
 ) -> None:
-    ran = runs["at once"]
+    ran = runs["at_once"]
     names = {"log": ran.log, "dump": ran.dump, "other": runs["twice"].log}
     found, _, err = inspect(capsys, ran.dump, *(one.format(**names) for one in arguments))
     assert (found, message in err) == (code, True), err

@@ -14,19 +14,24 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
 
+from etscope import Inspector  # noqa: E402
+from etscope.analysis.comparison.program_report import program_diff_report  # noqa: E402
+from etscope.analysis.comparison.programs import Side, diff_programs  # noqa: E402
 from etscope.analysis.matching.counterparts import counterparts  # noqa: E402
 from etscope.analysis.metrics import METRICS, measure  # noqa: E402
 from etscope.analysis.numerics.quantization import Quantization  # noqa: E402
 from etscope.analysis.numerics.rows import Numerics  # noqa: E402
 from etscope.etrecord import parse_etrecord  # noqa: E402
-from etscope.export import Exported, export  # noqa: E402
+from etscope.evaluation import evaluate  # noqa: E402
 from etscope.formats.etrecord.reader import read_etrecord  # noqa: E402
+from etscope.formats.program.pte import read_pte  # noqa: E402
 from etscope.model.exported_graph import graph_from_record  # noqa: E402
 from etscope.model.graph import Node  # noqa: E402
-from etscope.run import run  # noqa: E402
-from tests.support.evaluation.quantized_models import Network, Picture, eight_bit  # noqa: E402
+from tests.support.artifacts import artifacts  # noqa: E402
+from tests.support.evaluation.quantized_models import Network, eight_bit  # noqa: E402
 
 EDGE = "edge_dialect_exported_program/forward"
+PICTURE = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))  # the picture
 
 
 def sqnr(expected: Any, found: Any) -> float:
@@ -35,10 +40,21 @@ def sqnr(expected: Any, found: Any) -> float:
     return error
 
 
-def diagnosed(made: Exported) -> Numerics:
-    inputs = made.example_inputs["forward"]
-    done = run(made.record, inputs=list(inputs), debug_level="intermediate_outputs")
-    return done.inspector().diagnose_numerics()
+def file(name: str) -> Path:
+    """A file of `artifact_recipes/quantization_cost.py`."""
+    return artifacts("quantization_cost").extra(name)
+
+
+def record_of(name: str) -> Any:
+    return parse_etrecord(file(f"{name}.etrecord"))
+
+
+def diagnosed(name: str, record: Any = None) -> Numerics:
+    return Inspector(
+        file(f"{name}.etdp"),
+        etrecord=record or file(f"{name}.etrecord"),
+        debug_buffer_path=file(f"{name}.bin"),
+    ).diagnose_numerics()
 
 
 def cost(found: Numerics) -> Quantization:
@@ -47,36 +63,20 @@ def cost(found: Numerics) -> Quantization:
 
 
 @pytest.fixture(scope="module")
-def picture() -> Exported:
-    torch.manual_seed(0)
-    return export(Picture(), (torch.randn(1, 3, 8, 8),), backend="xnnpack", quantize=True)
+def of_picture() -> Numerics:
+    return diagnosed("picture")
 
 
 @pytest.fixture(scope="module")
-def network() -> Exported:
-    model, x = Network(), torch.arange(6)[None]
-    quantized = eight_bit(copy.deepcopy(model))
-    return export(quantized, (x,), backend="xnnpack", float_model=model)
+def of_network() -> Numerics:
+    return diagnosed("network")
 
 
-@pytest.fixture(scope="module")
-def of_picture(picture: Exported) -> Numerics:
-    return diagnosed(picture)
-
-
-@pytest.fixture(scope="module")
-def of_network(network: Exported) -> Numerics:
-    return diagnosed(network)
-
-
-def test_the_outputs_are_split_into_quantisation_and_backend(
-    picture: Exported, of_picture: Numerics
-) -> None:
-    outputs = cost(of_picture).outputs
-    (quantized,) = picture.reference_outputs["forward"]
-    before = picture.record.graph_map["float/forward"].module()  # type: ignore[index]
+def test_the_outputs_are_split_into_quantisation_and_backend(of_picture: Numerics) -> None:
+    outputs, record = cost(of_picture).outputs, record_of("picture")
     with torch.no_grad():
-        expected = before(*picture.example_inputs["forward"])
+        expected = record.graph_map["float/forward"].module()(PICTURE)
+        quantized = record.exported_program.module()(PICTURE)
     assert outputs.quantization == pytest.approx(sqnr(expected, quantized), rel=1e-4)
     assert outputs.backend is not None
     assert outputs.backend > outputs.quantization
@@ -138,11 +138,8 @@ def test_rows_have_the_error_of_quantisation(of_network: Numerics) -> None:
 
 
 @pytest.mark.parametrize("made", ["picture", "network"])
-def test_nodes_are_found_without_what_they_say_of_their_origins(
-    made: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    request.getfixturevalue(made).record.save(tmp_path / "record")
-    record = read_etrecord(tmp_path / "record")
+def test_nodes_are_found_without_what_they_say_of_their_origins(made: str) -> None:
+    record = read_etrecord(file(f"{made}.etrecord"))
     names = (EDGE, "float/forward", "exported_program")
     edge, floats, exported = (graph_from_record(record, name) for name in names)
     found = counterparts(floats, edge, exported)
@@ -162,9 +159,8 @@ def paths(pairs: Mapping[Any, Any]) -> dict[str, str]:
     return {one.path: other.path for one, other in pairs.items()}
 
 
-def test_what_has_no_counterpart_is_named(picture: Exported, tmp_path: Path) -> None:
-    picture.record.save(tmp_path / "record")
-    record = read_etrecord(tmp_path / "record")
+def test_what_has_no_counterpart_is_named() -> None:
+    record = read_etrecord(file("picture.etrecord"))
     names = (EDGE, "float/forward", "exported_program")
     edge, floats, exported = (graph_from_record(record, name) for name in names)
     other = tuple(
@@ -176,25 +172,20 @@ def test_what_has_no_counterpart_is_named(picture: Exported, tmp_path: Path) -> 
     assert found.unpaired("float", "quantised") == f"{one} and {two}"
 
 
-def test_without_a_float_graph_nothing_is_said_of_quantisation(
-    picture: Exported, tmp_path: Path
-) -> None:
-    picture.record.save(tmp_path / "record")
-    record = parse_etrecord(tmp_path / "record")
+def test_without_a_float_graph_nothing_is_said_of_quantisation() -> None:
+    record = record_of("picture")
     record.graph_map = {}
-    inputs = list(picture.example_inputs["forward"])
-    done = run(record, inputs=inputs, debug_level="intermediate_outputs")
-    found = done.inspector().diagnose_numerics()
+    found = diagnosed("picture", record)
     assert found.quantization is None
     assert "quantization" not in {column.name for column in found.table().columns}
 
 
-def test_a_dataset_has_the_accuracy_of_all_sides(picture: Exported) -> None:
-    from etscope.evaluation import evaluate
-
-    x = torch.randn(12, 1, 3, 8, 8, generator=torch.Generator().manual_seed(3))
-    before = picture.record.graph_map["float/forward"].module()  # type: ignore[index]
-    quantized = picture.record.exported_program.module()
+def test_a_dataset_has_the_accuracy_of_all_sides() -> None:
+    x, record = (
+        torch.randn(12, 1, 3, 8, 8, generator=torch.Generator().manual_seed(3)),
+        record_of("picture"),
+    )
+    before, quantized = record.graph_map["float/forward"].module(), record.exported_program.module()
     with torch.no_grad():
         exact = [before(one) for one in x]
         rounded = [quantized(one) for one in x]
@@ -203,7 +194,7 @@ def test_a_dataset_has_the_accuracy_of_all_sides(picture: Exported) -> None:
         int(scores.argmax()) == label for scores, label in zip(rounded, labels, strict=True)
     )
     assert right < len(labels)
-    found = evaluate(picture.record, x.numpy(), labels=labels)
+    found = evaluate(record, x.numpy(), labels=labels)
     task = found.task
     assert task is not None
     assert task.float_accuracy == 1.0
@@ -222,43 +213,32 @@ def test_a_dataset_has_the_accuracy_of_all_sides(picture: Exported) -> None:
     assert set(found.flips_table().values["sample"]) >= {flip.sample for flip in task.float_flips}
 
 
-@pytest.fixture(scope="module")
-def narrow(picture: Exported) -> Exported:
-    """The same model, calibrated on numbers that are too small."""
-    (x,) = picture.example_inputs["forward"]
-    return export(Picture(), (x,), backend="xnnpack", quantize=True, calibration=[(x * 0.3,)])
-
-
-def test_numbers_beyond_the_calibrated_range_are_counted(
-    picture: Exported, of_picture: Numerics, narrow: Exported
-) -> None:
+def test_numbers_beyond_the_calibrated_range_are_counted(of_picture: Numerics) -> None:
     assert not any("beyond the range" in note for note in of_picture.notes)
-    found = diagnosed(narrow)
+    found = diagnosed("narrow")
     given = next(one for one in cost(found).operators if one.float_node == "x")
-    (x,) = narrow.example_inputs["forward"]
     assert given.range is not None
     assert given.range.scale is not None
-    assert given.range.scale == pytest.approx(float(x.max() - x.min()) * 0.3 / 255, rel=0.02)
+    assert given.range.scale == pytest.approx(
+        float(PICTURE.max() - PICTURE.min()) * 0.3 / 255, rel=0.02
+    )
     low, high, half = given.range.low, given.range.high, given.range.scale / 2
+    x = PICTURE
     beyond = ((x < low - half) | (x > high + half)).double().mean()
     assert given.saturated == pytest.approx(float(beyond))
     assert given.saturated > 0.2
-    assert (given.low, given.high) == (pytest.approx(float(x.min())), pytest.approx(float(x.max())))
+    assert (given.low, given.high) == (
+        pytest.approx(float(PICTURE.min())),
+        pytest.approx(float(PICTURE.max())),
+    )
     assert any("beyond the range that it was calibrated for" in note for note in found.notes)
 
 
-def test_the_ranges_of_two_exports_are_compared(
-    picture: Exported, narrow: Exported, tmp_path: Path
-) -> None:
-    from etscope.analysis.comparison.program_report import program_diff_report
-    from etscope.analysis.comparison.programs import Side, diff_programs
-    from etscope.formats.program.pte import read_pte
-
-    sides = []
-    for name, made in (("picture", picture), ("narrow", narrow)):
-        made.record.save(tmp_path / name)
-        record = read_etrecord(tmp_path / name)
-        sides.append(Side(name, read_pte(made.program_bytes()), record))
+def test_the_ranges_of_two_exports_are_compared() -> None:
+    sides = [
+        Side(name, read_pte(file(f"{name}.pte")), read_etrecord(file(f"{name}.etrecord")))
+        for name in ("picture", "narrow")
+    ]
     report = program_diff_report(diff_programs(*sides))
     table = next(one.table for one in report.sections if one.name == "quantization")
     rows = [dict(zip(table.names, row, strict=True)) for row in table.rows()]

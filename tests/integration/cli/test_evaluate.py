@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
 
 from etscope.cli import main  # noqa: E402
-from tests.support.evaluation.models import Classifier, exported, inputs  # noqa: E402
+from tests.support.artifacts import artifacts  # noqa: E402
+from tests.support.evaluation.models import Classifier, inputs  # noqa: E402
 
 Captured = pytest.CaptureFixture[str]
 
@@ -30,8 +32,9 @@ def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """right.etrecord, which holds its program; device.pte, with a fault; x.npy; labels.txt."""
     folder = tmp_path_factory.mktemp("evaluate")
-    exported(Classifier).save(folder, "right")
-    exported(Classifier, 1.5).save(folder, "device")
+    made = artifacts("evaluated")
+    shutil.copy(made.extra("classifier.etrecord"), folder / "right.etrecord")
+    shutil.copy(made.extra("classifier_off.pte"), folder / "device.pte")
     np.save(folder / "x.npy", inputs(6).numpy())
     with torch.no_grad():
         right = [int(Classifier()(x).argmax()) for x in inputs(6)]

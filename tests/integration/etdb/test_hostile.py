@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import random
+import time
 import zipfile
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from etscope.etdb.commands.registry import COMMANDS
 from etscope.etdb.ui.complete import Completer
 from tests.integration.etdb.test_main import etdb
 from tests.support.artifacts import artifacts
+from tests.support.etdb.server import SECONDS
 from tests.support.etdb.sessions import refused, said, session
 from tests.support.fuzz import fuzzed
 
@@ -85,20 +87,17 @@ def test_the_full_screen_shows_names_as_they_are(tmp_path: Path) -> None:
     async def look() -> str:
         app = DebuggerApp(hostile_session(tmp_path), ["start", "step 3"])
         async with app.run_test(size=(100, 40)) as pilot:
+            end = time.monotonic() + SECONDS
             shown = ""
-            for _ in range(200):  # the commands run in a thread
-                await pilot.pause(0.05)
+            while not (r"[/b]\x1bc" in shown and r"\x1b[31mred" in shown):
+                assert time.monotonic() < end, shown
+                await pilot.pause(0.05)  # the commands run in a thread
                 tree = app.query_one("#modules")
                 labels = "\n".join(str(node.label) for node in tree._tree_nodes.values())
                 shown = str(app.query_one("#source").render()) + labels
-                if r"[/b]\x1bc" in shown and r"\x1b[31mred" in shown:
-                    break
             return shown
 
-    shown = ran(look())
-    assert r"\x1b[31mred" in shown
-    assert r"[/b]\x1bc" in shown
-    assert "\x1b" not in shown
+    assert "\x1b" not in ran(look())
 
 
 def test_lines_of_panes_are_cut_to_their_width() -> None:
@@ -108,16 +107,18 @@ def test_lines_of_panes_are_cut_to_their_width() -> None:
     async def look() -> list[str]:
         app = DebuggerApp(session("cnn_portable"), ["start", "until op:add"])
         async with app.run_test(size=(60, 40)) as pilot:
-            await pilot.pause()
             source = app.query_one("#source")
-            shown = str(source.render()).split("\n")
+            end = time.monotonic() + SECONDS
+            shown: list[str] = []
+            while not any(line.startswith(">") for line in shown):
+                assert time.monotonic() < end, "\n".join(shown)
+                await pilot.pause(0.05)  # the commands run in a thread
+                shown = str(source.render()).split("\n")
             assert len(shown) == source.size.height
             assert max(map(len, shown)) <= source.content_size.width
             return shown
 
-    shown = ran(look())
-    assert any(line.startswith(">") for line in shown)
-    assert any(line.endswith("…") for line in shown)
+    assert any(line.endswith("…") for line in ran(look()))
 
 
 ARGUMENTS = """

@@ -12,8 +12,8 @@ pytest.importorskip("executorch.exir")
 
 from etscope.etdb.targets import reference  # noqa: E402
 from etscope.etdb.targets.reference import Background, ReferenceProgram  # noqa: E402
-from tests.support.etdb.ctrl_c import press  # noqa: E402
-from tests.support.etdb.server import eventually  # noqa: E402
+from tests.support.etdb.ctrl_c import Waited, press  # noqa: E402
+from tests.support.etdb.server import SECONDS, eventually  # noqa: E402
 from tests.support.etdb.sessions import said, session  # noqa: E402
 
 
@@ -28,11 +28,12 @@ def test_ctrl_c_ends_the_wait_and_not_the_work(
         return 7
 
     background = Background(work)
-    timer = threading.Timer(0.5, press)
-    timer.start()
+    over = background._over = Waited()
+    pressing = threading.Thread(target=lambda: over.is_awaited.wait(SECONDS) and press())
+    pressing.start()
     with pytest.raises(KeyboardInterrupt):
         background.result()
-    timer.join()
+    pressing.join()
     assert not background.is_over and Background.is_any_running()
     release.set()
     assert background.result() == 7
@@ -42,11 +43,14 @@ def test_ctrl_c_ends_the_wait_and_not_the_work(
 def test_another_thread_can_end_the_wait() -> None:
     release = threading.Event()
     background = Background(release.wait)
-    timer = threading.Timer(0.3, Background.cancel_waits)
-    timer.start()
+    over = background._over = Waited()
+    cancelling = threading.Thread(
+        target=lambda: over.is_awaited.wait(SECONDS) and Background.cancel_waits()
+    )
+    cancelling.start()
     with pytest.raises(KeyboardInterrupt):
         background.result()
-    timer.join()
+    cancelling.join()
     release.set()
     assert background.result()
 
@@ -77,7 +81,7 @@ def test_print_does_not_wait_for_a_reference_that_is_loaded_ahead() -> None:
     assert "reference: (being loaded" in said(one, "print $")
     assert "loaded" not in said(one, "print $.shape")
     release.set()
-    assert eventually(lambda: not debugger.is_loading, 60)
+    assert eventually(lambda: not debugger.is_loading)
     assert said(one, "print $.shape").endswith("the reference is loaded\n")
     assert "gap: SQNR" in said(one, "print $")
 

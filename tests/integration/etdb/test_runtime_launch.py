@@ -318,7 +318,8 @@ def test_a_program_that_aborts_its_runner(tmp_path: Path, traced: bool) -> None:
         _nothing_left(),
         _at_the_beginning(aborting(tmp_path), 1, traced=traced) as runner,
     ):
-        with pytest.raises(RunnerDied, match="the runtime aborted") as died:
+        where = r"in instruction 0, step \d+: the runtime aborted"
+        with pytest.raises(RunnerDied, match=where) as died:
             runner.go(np.zeros(1, bool))
         assert (died.value.instruction, died.value.exit_code) == (0, 5)
         assert "EValue is not a Tensor" in died.value.log

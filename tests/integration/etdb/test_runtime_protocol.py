@@ -15,7 +15,8 @@ import pytest
 from etscope.errors import EtscopeError, FormatError, UsageError
 from etscope.etdb.protocol.messages import HEADER, Condition, NumberTest, Reader, Tag, Writer
 from etscope.etdb.protocol.runner import Runner
-from tests.support.etdb.scripted_server import ScriptedServer, blob, frame, serving, text
+from tests.support.etdb.scripted_server import ScriptedServer, frame, serving
+from tests.support.etdb.server import blob, text
 from tests.support.etdb.tensors import read_tensor
 from tests.support.fuzz import fuzzed
 

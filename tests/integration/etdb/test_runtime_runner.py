@@ -24,10 +24,6 @@ from etscope.errors import (
 from etscope.etdb.protocol import runner as runner_module
 from etscope.etdb.protocol.launch import SocketChannel
 from etscope.etdb.protocol.messages import (
-    Condition,
-    Core,
-    Difference,
-    NumberTest,
     RunnerDied,
     StopReason,
 )
@@ -57,14 +53,6 @@ def _at(*instructions: int) -> Any:
 
 
 # -- greeting and loading
-
-
-def test_a_greeting() -> None:
-    with serving(ScriptedServer(program=b"the program")) as channel, Runner(channel) as runner:
-        facts = runner.info
-        assert (facts.executorch, facts.architecture) == ("1.5.1", "x86_64")
-        assert facts.program is not None
-        assert (facts.program.name, facts.program.size) == ("a.pte", 11)
 
 
 def test_another_version() -> None:
@@ -108,32 +96,6 @@ def test_the_servers_own_program_is_not_sent_and_must_be_this_one() -> None:
 
 
 # -- running
-
-
-def test_stops_tests_steps_and_the_end() -> None:
-    with running(ScriptedServer()) as runner:
-        stopped = runner.go(_at(2))
-        assert (stopped.why, stopped.step, stopped.instruction) == (StopReason.STOP, 3, 2)
-        assert stopped.ran.tolist() == [0, 1, 2]
-        assert (stopped.test, stopped.value) == (None, None)
-        stopped = runner.go(NOWHERE, [NumberTest(Condition.NAN, _at(1))])
-        assert (stopped.why, stopped.test, stopped.value, stopped.count) == (
-            StopReason.TEST,
-            0,
-            0,
-            6,
-        )
-        stopped = runner.go(NOWHERE, most=4)
-        assert (stopped.why, stopped.step, stopped.ran.tolist()) == (
-            StopReason.MOST_STEPS,
-            9,
-            [1, 2, 3, 0],
-        )
-        stopped = runner.go(NOWHERE)
-        assert (stopped.why, stopped.step, stopped.instruction) == (StopReason.END, 12, 3)
-        assert runner.go_to(2).ran.tolist() == []
-        assert runner.go_to(6).ran.tolist() == [2, 3, 0, 1]
-        assert runner.go_to(99).why == StopReason.END
 
 
 def test_a_long_run_takes_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,19 +223,6 @@ def test_a_second_ctrl_c_ends_the_connection() -> None:
 # -- values
 
 
-def test_descriptions_and_statistics() -> None:
-    with running(ScriptedServer()) as runner:
-        facts = runner.describe(1).tensor
-        assert facts is not None
-        assert (facts.dtype, facts.shape, facts.nbytes) == (np.dtype(np.float32), (2, 3), 24)
-        items = runner.describe(100).items
-        assert items is not None
-        assert [item.scalar for item in items] == [-7, True, None, "relu"]
-        runner.go(_at(1))
-        found = runner.statistics(1)
-        assert (found.elements, found.least, found.greatest, found.mean) == (6, 1, 1, 1)
-
-
 def test_a_tensor_comes_in_pieces_and_in_its_logical_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -315,27 +264,6 @@ def test_a_request_that_no_server_takes_is_not_sent() -> None:
 
 
 # -- cores and ends
-
-
-def test_a_core() -> None:
-    with running(ScriptedServer()) as runner:
-        assert runner.core() == Core(b"e" * 11, b"d" * 30, (Difference(4, 1, None),))
-
-
-@pytest.mark.parametrize("traced", [False, True])
-def test_a_program_that_kills_its_runner(traced: bool) -> None:
-    with running(ScriptedServer(die_at=6)) as runner:
-        runner.begin(traced=traced)
-        with pytest.raises(RunnerDied, match=r"in instruction 1, step 6: the runtime abo") as died:
-            runner.go(NOWHERE)
-        assert (died.value.reason, died.value.step, died.value.instruction) == (
-            "the runtime aborted",
-            6,
-            1,
-        )
-        assert died.value.core == (Core(b"etdump", b"debug") if traced else None)
-        with pytest.raises(DeviceLost, match="killed its runner"):
-            runner.begin()
 
 
 class _Cut(ScriptedServer):

@@ -140,7 +140,7 @@ class Fuzzer:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[s.Server]:
-    with s.serving(CNN.pte, "--max-upload", 1 << 16, "--patience", 5) as one:
+    with s.serving(CNN.pte, "--max-upload", 1 << 16) as one:
         yield one
 
 

@@ -224,8 +224,9 @@ def test_strangers_need_a_token_that_cannot_be_guessed() -> None:
     env = {**os.environ, "ETDB_TOKEN": "0123456789abcdef"}
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("listening on 0.0.0.0:")
+        said = process.stdout.readline()
         process.terminate()
+    assert said.startswith("listening on 0.0.0.0:")
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:

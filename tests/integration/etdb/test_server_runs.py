@@ -72,7 +72,7 @@ def run(wire: s.Wire, kind: int, body: bytes) -> s.Stood:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[s.Server]:
-    with s.serving(CNN.pte, "--patience", 5) as one:
+    with s.serving(CNN.pte) as one:
         yield one
 
 

@@ -72,6 +72,11 @@ class Terminal:
             time.sleep(0.1)
         raise AssertionError(f"no {words} in\n{self.screen()}")
 
+    def wait_for_prompt(self) -> str:
+        """The screen, when nothing was typed at its last prompt: between two, keys are echoed by
+        the terminal itself."""
+        return self.wait(gone=lambda screen: screen.rstrip().endswith("(etdb)"))
+
     def close(self) -> None:
         self._tmux("kill-server")
 
@@ -95,23 +100,30 @@ def test_the_prompt_completes_and_remembers(
     terminal: Callable[..., Terminal], tmp_path: Path
 ) -> None:
     one = terminal(100)
-    one.wait("(etdb)")
+    one.wait_for_prompt()
     one.keys("start", "Enter")
-    one.wait("aten_convolution_default", gone=lambda screen: screen.rstrip().endswith("(etdb)"))
+    one.wait("aten_convolution_default")
+    one.wait_for_prompt()
     one.keys("print aten_max", "Tab")
+    one.wait("print aten_max")
     one.keys("C-c")
+    one.wait_for_prompt()
     one.keys("unt", "Tab")
     one.wait("(etdb) until")
     one.keys(" op:aten._softm", "Tab")
     one.wait("op:aten._softmax.default")
     one.keys("Enter")
     one.wait("aten__softmax_default", "head")
+    one.wait_for_prompt()
     one.keys("print $.shape", "Enter")
     one.wait("[1, 10]")
+    one.wait_for_prompt()
     one.keys("Up", "Enter")
     one.wait(gone=lambda screen: screen.count("[1, 10]") == 2)
+    one.wait_for_prompt()
     one.keys("nope", "Enter")
     one.wait("there is no command 'nope'")
+    one.wait_for_prompt()
     one.keys("quit", "Enter")
     history = tmp_path / "etscope" / "etdb_history"
     until = time.monotonic() + PATIENCE
@@ -122,11 +134,13 @@ def test_the_prompt_completes_and_remembers(
 
 def test_lines_of_numbers_are_wrapped_once(terminal: Callable[..., Terminal]) -> None:
     one = terminal(60)
-    one.wait("(etdb)")
+    one.wait_for_prompt()
     one.keys("start", "Enter")
     one.wait("aten_convolution_default")
+    one.wait_for_prompt()
     one.keys("print/f $[0, 0, 0]", "Enter")
-    screen = one.wait("float32[16]", gone=lambda screen: screen.rstrip().endswith("(etdb)"))
+    one.wait("float32[16]")
+    screen = one.wait_for_prompt()
     rows = re.findall(r"^[\[ ]+-?\d.*", screen.partition("std")[2], re.MULTILINE)
     assert [len(row.split()) for row in rows[-4:]] == [4, 4, 4, 5], screen  # "]" is the fifth
 

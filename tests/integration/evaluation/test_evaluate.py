@@ -22,39 +22,35 @@ from etscope.errors import (  # noqa: E402
     UsageError,
 )
 from etscope.evaluation import Evaluation, evaluate, evaluate_dump  # noqa: E402
-from etscope.export import export  # noqa: E402
 from etscope.run import Call, run  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
-from tests.support.evaluation.models import (  # noqa: E402
-    CLASSES,
-    Classifier,
-    Running,
-    exported,
-    fault_line,
-    inputs,
-)
+from tests.support.evaluation.models import CLASSES, Classifier, fault_line, inputs  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def evaluated(device: Any, dataset: Any, record: Any = None, **options: Any) -> Evaluation:
-    """In this process, which takes less time."""
-    found = record or device
+def files(name: str) -> tuple[Path, Path]:
+    """The program and the record of a model: of `evaluation/models.py`."""
+    made = artifacts("evaluated")
+    return made.extra(f"{name}.pte"), made.extra(f"{name}.etrecord")
+
+
+def evaluated(name: str, dataset: Any, **options: Any) -> Evaluation:
+    """Of a model with "_off", by the record of the one without. In this process, which takes less
+    time."""
+    program, _ = files(name)
+    right = name.removesuffix("_off")
     return evaluate(
-        device.program, dataset, etrecord=found.record, isolate=False,
-        verify=record is None, **options,
-    )  # fmt: skip
+        program, dataset, etrecord=files(right)[1], isolate=False, verify=right == name, **options
+    )
 
 
-RIGHT = (Classifier,)
-FAULTY = (Classifier, 1.5)
+RIGHT, FAULTY = "classifier", "classifier_off"
 
 
 def test_a_right_program_is_fine() -> None:
     told: list[tuple[int, int | None]] = []
-    found = evaluated(
-        exported(*RIGHT), inputs(), top=2, progress=lambda done, of: told.append((done, of))
-    )
+    found = evaluated(RIGHT, inputs(), top=2, progress=lambda done, of: told.append((done, of)))
     assert found.is_fine and found.verdict == "no operator goes wrong in 12 samples"
     assert [operator.row.label for operator in found.operators].count("addmm") == 2
     assert {operator.samples for operator in found.operators} == {12}
@@ -67,7 +63,7 @@ def test_a_right_program_is_fine() -> None:
 def test_a_fault_that_shows_in_some_samples() -> None:
     with torch.no_grad():
         right = [int(Classifier()(x).argmax()) for x in inputs()]
-    found = evaluated(exported(*FAULTY), inputs(), exported(*RIGHT), labels=right, top=2)
+    found = evaluated(FAULTY, inputs(), labels=right, top=2)
     large = [f"#{number}" for number in range(12) if number % 3 == 2]
     assert [sample.name for sample in found.findings] == large
     (clamp,) = found.wrong
@@ -100,7 +96,7 @@ def test_a_fault_that_shows_in_some_samples() -> None:
 
 
 def test_tables() -> None:
-    found = evaluated(exported(*FAULTY), inputs(6), exported(*RIGHT), top=1)
+    found = evaluated(FAULTY, inputs(6), top=1)
     operators = found.operators_table()
     assert operators.values["wrong"] == [2 if op == "clamp" else 0 for op in operators.values["op"]]
     assert found.operators_table("error").values["op"][0] == "clamp"
@@ -113,16 +109,14 @@ def test_tables() -> None:
     assert counts["samples compared"] == 6 and counts["samples with a wrong operator or NaN"] == 2
     with pytest.raises(UsageError, match="sorted by run or error"):
         found.operators_table("size")
-    without = evaluated(exported(*RIGHT), inputs(2))
+    without = evaluated(RIGHT, inputs(2))
     with pytest.raises(MissingDataError, match="classes were not compared"):
         without.flips_table()
 
 
 def test_the_tolerance_is_in_the_metric() -> None:
     for tolerance, fine in ((100.0, True), (1e-3, False)):
-        found = evaluated(
-            exported(*FAULTY), inputs(3), exported(*RIGHT), metric="max_abs", tolerance=tolerance
-        )
+        found = evaluated(FAULTY, inputs(3), metric="max_abs", tolerance=tolerance)
         assert found.is_fine is fine
 
 
@@ -150,7 +144,7 @@ def test_samples_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
             kept.add(one)
             yield (one,)
 
-    found = evaluated(exported(*RIGHT), samples())
+    found = evaluated(RIGHT, samples())
     assert len(found.samples) == 22 and found.is_fine
     assert most <= 5  # of one process, and those that are being read
     del found
@@ -162,42 +156,33 @@ def test_bad_samples_are_named_or_skipped(tmp_path: Path) -> None:
     np.save(tmp_path / "1.npy", inputs()[0].numpy())
     np.save(tmp_path / "2.npy", inputs()[0].numpy()[:, :3])
     (tmp_path / "3.npy").write_bytes(b"nothing")
-    program = exported(*RIGHT)
     with pytest.raises(MismatchError, match=r"sample 2\.npy: .*float32\[1, 3\]"):
-        evaluated(program, tmp_path)
-    found = evaluated(program, tmp_path, keep_going=True)
+        evaluated(RIGHT, tmp_path)
+    found = evaluated(RIGHT, tmp_path, keep_going=True)
     assert [sample.verdict for sample in found.samples] == ["fine", "skipped", "skipped"]
     assert not found.is_fine and not found.findings and len(found.compared) == 1
     assert any("2 samples skipped, which is not a pass" in note for note in found.notes)
     (tmp_path / "1.npy").unlink()
     with pytest.raises(MissingDataError, match="none of 2 samples could be compared"):
-        evaluated(program, tmp_path, keep_going=True)
+        evaluated(RIGHT, tmp_path, keep_going=True)
     # Without a label nothing is said of a sample.
-    skipped = evaluated(program, inputs(3), labels=[0, 1], keep_going=True, samples=3).skipped
+    skipped = evaluated(RIGHT, inputs(3), labels=[0, 1], keep_going=True, samples=3).skipped
     assert [sample.reason for sample in skipped] == ["there is no label for it"]
 
 
-class Picked(torch.nn.Module):  # type: ignore[misc]
-    def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-        return torch.index_select(x, 0, index) * 2
-
-
 def test_a_sample_that_the_runtime_fails_on_is_found_among_others() -> None:
-    from etscope.export import export
-
+    program, record = files("picked")
     x = torch.arange(4.0)
-    made = export(Picked(), (x, torch.tensor([1])))
     samples = [(x, torch.tensor([number])) for number in (0, 99, 2)]
     with pytest.raises(RuntimeFailure, match="sample #0"):
-        evaluate(made.program, samples[1:2], etrecord=made.record)
-    found = evaluate(made.program, samples, etrecord=made.record, keep_going=True)
+        evaluate(program, samples[1:2], etrecord=record)
+    found = evaluate(program, samples, etrecord=record, keep_going=True)
     assert [sample.verdict for sample in found.samples] == ["fine", "skipped", "fine"]
 
 
 def test_what_cannot_be_is_said() -> None:
-    program = exported(*RIGHT)
     with pytest.raises(NumericGapError, match="needs an ETRecord"):
-        evaluate(program.program_bytes(), inputs())
+        evaluate(files(RIGHT)[0].read_bytes(), inputs())
     for options, words in (
         ({"state": "warm"}, "no state 'warm'"),
         ({"samples": 0}, "at least one sample"),
@@ -206,13 +191,13 @@ def test_what_cannot_be_is_said() -> None:
         ({"output": -1, "top": 1}, "counted from 0"),
     ):
         with pytest.raises(UsageError, match=words):
-            evaluated(program, inputs(), **options)
+            evaluated(RIGHT, inputs(), **options)
     with pytest.raises(MissingDataError, match="there is no output 1"):
-        evaluated(program, inputs(), top=1, output=1)
+        evaluated(RIGHT, inputs(), top=1, output=1)
     with pytest.raises(MismatchError, match="not one of 6 classes"):
-        evaluated(program, inputs(2), labels=[0, CLASSES])
+        evaluated(RIGHT, inputs(2), labels=[0, CLASSES])
     with pytest.raises(MismatchError, match="do not belong together"):
-        evaluate(exported(Running).program, inputs(), etrecord=program.record, isolate=False)
+        evaluate(files("running")[0], inputs(), etrecord=files(RIGHT)[1], isolate=False)
 
 
 # -- models that keep state
@@ -222,10 +207,10 @@ SEQUENCE = [torch.full((4,), value) for value in (1.0, 2.0, -0.5, 3.0)]
 
 @pytest.mark.parametrize("state", ["fresh", "sequence"])
 def test_state(state: str) -> None:
-    found = evaluated(exported(Running), SEQUENCE, state=state)
+    found = evaluated("running", SEQUENCE, state=state)
     assert found.is_fine and found.state == state
     assert found.operators[0].total.worst == np.inf
-    faulty = evaluated(exported(Running, 1.01), SEQUENCE, exported(Running), state=state)
+    faulty = evaluated("running_off", SEQUENCE, state=state)
     assert len(faulty.findings) == 4
     # Wrong by itself is the first only: what the state has of it is inherited.
     assert [operator.row.label for operator in faulty.wrong] == ["mul"]
@@ -233,7 +218,7 @@ def test_state(state: str) -> None:
 
 def test_the_state_of_a_sequence_is_the_devices() -> None:
     """Its outputs are those of the samples one after the other, and of each alone else."""
-    model, total = exported(Running), torch.zeros(4)
+    total = torch.zeros(4)
     captured: list[Any] = []
     import etscope.evaluation._evaluate as collector
 
@@ -247,8 +232,8 @@ def test_the_state_of_a_sequence_is_the_devices() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collector.Collector, "add", add)
-        evaluated(model, SEQUENCE, state="sequence")
-        evaluated(model, SEQUENCE, state="fresh")
+        evaluated("running", SEQUENCE, state="sequence")
+        evaluated("running", SEQUENCE, state="fresh")
     for number, x in enumerate(SEQUENCE):
         total = total + x
         for got in captured[number]:
@@ -260,11 +245,12 @@ def test_the_state_of_a_sequence_is_the_devices() -> None:
 # -- a dump
 
 
-def dumped(program: Any, samples: Any, record: Any = None, **options: Any) -> Any:
+def dumped(name: str, samples: Any) -> Any:
     calls = [Call(None, (one,), iterations=1, warmup=0) for one in samples]
+    right = name.removesuffix("_off")
     done = run(
-        program.program, calls, etrecord=(record or program).record, verify=record is None,
-        debug_level="intermediate_outputs", separate=False, isolate=False, **options,
+        files(name)[0], calls, etrecord=files(right)[1], verify=right == name,
+        debug_level="intermediate_outputs", separate=False, isolate=False,
     )  # fmt: skip
     opened = done.inspector()
     opened.trace.__dict__["kept"] = done  # its files
@@ -272,9 +258,9 @@ def dumped(program: Any, samples: Any, record: Any = None, **options: Any) -> An
 
 
 def test_a_dump_of_many_runs() -> None:
-    trace = dumped(exported(*FAULTY), inputs(6), exported(*RIGHT))
+    trace = dumped(FAULTY, inputs(6))
     found = evaluate_dump(trace, inputs(6), top=1)
-    here = evaluated(exported(*FAULTY), inputs(6), exported(*RIGHT), top=1)
+    here = evaluated(FAULTY, inputs(6), top=1)
     assert [s.name for s in found.findings] == [s.name for s in here.findings]
     for one, other in zip(found.operators, here.operators, strict=True):
         assert (one.wrong, one.local, one.total) == (other.wrong, other.local, other.total)
@@ -289,7 +275,7 @@ def test_a_dump_of_many_runs() -> None:
 
 
 def test_other_inputs_than_those_that_ran_are_in_doubt() -> None:
-    trace = dumped(exported(*RIGHT), inputs(3))
+    trace = dumped(RIGHT, inputs(3))
     swapped = inputs(3)[[0, 2, 1]]
     found = evaluate_dump(trace, swapped)
     assert [sample.name for sample in found.findings] == ["#1", "#2"]
@@ -297,7 +283,7 @@ def test_other_inputs_than_those_that_ran_are_in_doubt() -> None:
 
 
 def test_a_dump_of_a_model_with_state() -> None:
-    trace = dumped(exported(Running), SEQUENCE)
+    trace = dumped("running", SEQUENCE)
     found = evaluate_dump(trace, SEQUENCE)
     assert found.is_fine and found.state == "dump"
     one = evaluate_dump(trace, SEQUENCE, run=3)
@@ -309,28 +295,13 @@ def test_a_dump_of_a_model_with_state() -> None:
     assert "state before is not known" in found.samples[2].reason
 
 
-class Places(torch.nn.Module):
-    """A table of positions is added; on the device one number of it is off."""
-
-    def __init__(self, error: float = 0.0) -> None:
-        super().__init__()
-        table = torch.randn(48, 64, generator=torch.Generator().manual_seed(0))
-        table[3, 5] += error
-        self.register_buffer("table", table)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(x * 0.5 + self.table)
-
-
 def test_all_samples_together_tell_what_none_tells_alone() -> None:
     samples = torch.randn(40, 1, 48, 64, generator=torch.Generator().manual_seed(1))
-    right = export(Places(), (samples[0],))
-    device = export(Places(1.6e-4), (samples[0],))
-    sound = evaluated(right, samples)
+    sound = evaluated("places", samples)
     assert sound.is_fine and not sound.deviating
     assert "samples tell a mean error of" in str(sound.notes)
 
-    found = evaluated(device, samples, right)
+    found = evaluated("places_off", samples)
     assert not found.findings and found.is_finding and not found.is_fine
     (add,) = found.deviating
     assert add.row.label == "add" and add.wrong == 0 and add.deviation is not None
@@ -340,8 +311,8 @@ def test_all_samples_together_tell_what_none_tells_alone() -> None:
     table = found.operators_table("error")
     assert table.values["together"][0] == str(add.deviation)
 
-    few = evaluated(device, samples[:5], right)
+    few = evaluated("places_off", samples[:5])
     assert few.is_fine
     assert "3 of 3 values have too few samples to be added up: 8 at least" in str(few.notes)
-    given = evaluated(device, samples, right, tolerance=60.0)
+    given = evaluated("places_off", samples, tolerance=60.0)
     assert given.is_fine and given.operators[1].evidence is None

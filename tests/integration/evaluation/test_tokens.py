@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from etscope.etdb import Session  # noqa: E402
 from etscope.evaluation import TokenEvaluation, evaluate_tokens  # noqa: E402
 from etscope.run import generate  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
-from tests.support.evaluation.language_models import export_pair, planted  # noqa: E402
+from tests.support.evaluation.language_models import planted  # noqa: E402
 
 Captured = pytest.CaptureFixture[str]
 
@@ -134,8 +135,9 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("prompt", [None, 2])
+@pytest.mark.parametrize(
+    ("fault", "prompt"), zip(FAULTS, [None, 2, 2, None], strict=True), ids=FAULTS
+)
 def test_the_first_token_leads_to_the_operator(
     fault: str, prompt: int | None, tmp_path: Path, capsys: Captured
 ) -> None:
@@ -195,8 +197,9 @@ def test_a_decode_call_of_a_sound_program_accuses_nobody(tmp_path: Path, capsys:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pair")
-    export_pair(folder)
+    folder, made = tmp_path_factory.mktemp("pair"), artifacts("decoder_pair")
+    shutil.copy(made.pte, folder / "pair.pte")
+    shutil.copy(made.extra("etrecord.bin"), folder / "pair.etrecord")
     return folder
 
 

@@ -16,7 +16,7 @@ pytest.importorskip("duckdb")
 from etscope.fleet import Dataset, collect, query  # noqa: E402
 from etscope.formats.app_report import read_app_report  # noqa: E402
 from etscope.formats.run_json import keep_app_report  # noqa: E402
-from tests.support.run.llm_app import App, decoder_program  # noqa: E402
+from tests.support.artifacts import artifacts  # noqa: E402
 
 COLUMNS = (
     "app_generations, app_prompt_tokens, app_generated_tokens, app_load_ns, app_first_token_ns, "
@@ -25,18 +25,10 @@ COLUMNS = (
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return decoder_program(tmp_path_factory.mktemp("program"))
-
-
-@pytest.fixture(scope="module")
-def ran(program: Path) -> tuple[bytes, str]:
+def ran() -> tuple[bytes, str]:
     """The dump and the log of a run of the app."""
-    app = App(program)
-    app.generate(9, 6)
-    return app.save_dump(program.with_suffix(".etdump")).read_bytes(), "\n".join(
-        ["hello", *app.log, "bye"]
-    )
+    made = artifacts("app_runs")
+    return made.extra("at_once.etdump").read_bytes(), made.extra("at_once.log").read_text()
 
 
 def rows(dataset: Path, columns: str = COLUMNS) -> list[tuple[Any, ...]]:
@@ -54,7 +46,7 @@ def test_a_log_beside_a_dump(ran: tuple[bytes, str], tmp_path: Path, name: str) 
 
     assert (done.taken, done.bad) == (1, ())
     (found,) = rows(tmp_path / "ds")
-    assert found[:3] == (1, 9, 6)
+    assert found[:3] == (1, 14, 12)
     assert found[4:6] == (report.first_token_ns, report.inference_ns)
     assert found[6:] == pytest.approx((report.prefill_rate, report.decode_rate))
     assert found[5] > rows(tmp_path / "ds", "execute_ns")[0][0] > 0
@@ -72,21 +64,22 @@ def test_what_run_json_keeps(ran: tuple[bytes, str], tmp_path: Path) -> None:
     collect([tmp_path / "runs"], tmp_path / "ds")
 
     with_app, without = rows(tmp_path / "ds")
-    assert with_app[:3] == (1, 9, 6)
+    assert with_app[:3] == (1, 14, 12)
     assert set(without) == {None}
     assert rows(tmp_path / "ds", "device") == [("pixel",), ("pixel",)]
 
 
-def test_a_run_of_etscope_generate_knows_its_calls(program: Path, tmp_path: Path) -> None:
+def test_a_run_of_etscope_generate_knows_its_calls(ran: tuple[bytes, str], tmp_path: Path) -> None:
     """Three generations in one dump, and an app that reports one with the same prompt."""
     from etscope.run import generate
 
+    program = artifacts("app_runs").extra("decoder.pte")
     options: dict[str, Any] = {"max_new_tokens": 5, "profiled_iterations": 3, "iterations": 1}
     with generate(program, tokens=[3, 1, 4], **options) as done:
         done.save(tmp_path / "ran")
-    app = App(program)
-    app.generate(3, 4)
-    (tmp_path / "ran" / "app.log").write_text(app.log[0])
+    log = ran[1].replace('"prompt_tokens":14', '"prompt_tokens":3')
+    log = log.replace('"generated_tokens":12', '"generated_tokens":4')
+    (tmp_path / "ran" / "app.log").write_text(log)
     done_collecting = collect([tmp_path / "ran"], tmp_path / "ds")
     assert (done_collecting.taken, done_collecting.bad) == (1, ())
     assert rows(tmp_path / "ds", "app_generated_tokens, executions") == [(4, 15)]
@@ -116,7 +109,7 @@ def test_a_log_that_is_not_of_the_dump_is_told(ran: tuple[bytes, str], tmp_path:
     (tmp_path / "phone.etdump").write_bytes(ran[0])
     log = tmp_path / "phone.log"
     for content, message in (
-        (ran[1].replace('"generated_tokens":6', '"generated_tokens":60'), "is of another run"),
+        (ran[1].replace('"generated_tokens":12', '"generated_tokens":60'), "is of another run"),
         (ran[1][:-60], "the JSON after PyTorchObserver is damaged"),
     ):
         log.write_text(content)

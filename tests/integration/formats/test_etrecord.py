@@ -120,14 +120,6 @@ def test_records_of_older_releases(release: str) -> None:
     assert inputs is None or inputs[0].shape == (2, 2, 8)
 
 
-def test_outputs_and_inputs_are_arrays() -> None:
-    artifact = artifacts("bundled")
-    record = read_etrecord(artifact.etrecord)
-    outputs = record.reference_outputs()
-    assert outputs is not None and isinstance(outputs["forward"][0][0], np.ndarray)
-    assert all(isinstance(value, np.ndarray) for value in record.representative_inputs())
-
-
 def test_weights_are_arrays_under_their_names() -> None:
     record = read_etrecord(artifacts("cnn_portable").etrecord)
     weights = record.state_dict("exported_program")

@@ -15,7 +15,7 @@ import pytest
 from etscope.errors import FormatError
 from etscope.formats.torch_files import pickle_reader, torch_archive
 from etscope.formats.torch_files.torch_archive import FakeTensor, fake_tensors, read_tensors
-from tests.support.etrecord_files import members_of, old_record, zip_bytes
+from tests.support.etrecord_files import members_of, zip_bytes
 
 DTYPES = [
     *("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "bool"),
@@ -114,13 +114,6 @@ def test_fake_tensors_are_described() -> None:
     assert (content["w"].dtype, content["w"].shape) == ("float16", (2, 5))
     assert len(fake_tensors(data)) == 2
     assert fake_tensors(saved({"w": torch.ones(1)})) == []
-
-
-@pytest.mark.parametrize("release", ["0.4.0", "0.7.0", "1.0.1", "1.2.0"])
-def test_pickles_of_older_releases(release: str) -> None:
-    data = members_of(old_record(release))["reference_outputs"]
-    (case,) = read_tensors(memoryview(data))["forward"]
-    assert case[0].dtype == np.float32 and case[0].shape == (2, 2, 4)
 
 
 def test_deflated_archives_are_read() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,11 @@ def model_stages(model: Any, **options: Any) -> NumericStages:
     return isolated_stages(model, isolate=False, **options)
 
 
+@cache
+def _of_a_baked_in_constant() -> NumericStages:
+    return model_stages(made(AssumesPositive))
+
+
 def _told(found: NumericStages) -> tuple[str | None, int | None]:
     """The step, and the line of its first operator."""
     row = found.first_wrong
@@ -65,11 +71,11 @@ def test_the_worst_of_several_samples_counts() -> None:
     found = model_stages((model, (inputs,)), samples=[(inputs,), (inputs + 1,), (-inputs,)])
     assert found.enters_in == "export"
     assert found.doubts[0] == "of each operator the worst of 3 samples"
-    assert len(found.rows) == len(model_stages((model, (inputs,))).rows)
+    assert len(found.rows) == len(_of_a_baked_in_constant().rows)
 
 
 def test_a_constant_that_the_export_bakes_in_is_of_the_export() -> None:
-    found = model_stages(made(AssumesPositive))
+    found = _of_a_baked_in_constant()
     assert found.enters_in == "export"
     assert found.first_wrong is not None
     assert found.first_wrong.module == "head"

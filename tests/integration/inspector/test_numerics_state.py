@@ -16,54 +16,35 @@ from etscope import Inspector  # noqa: E402
 from etscope.analysis.numerics.rows import Numerics  # noqa: E402
 from etscope.bundled_program import bundle_cases  # noqa: E402
 from etscope.errors import EtscopeWarning, MismatchError, NumericGapError, UsageError  # noqa: E402
-from etscope.export import export  # noqa: E402
 from etscope.run import Call, Run, run  # noqa: E402
-from tests.support.run.stateful import cache_calls, shared_cache_program  # noqa: E402
+from tests.support.artifacts import artifacts  # noqa: E402
+from tests.support.run.stateful import cache_calls  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-
-
-class Sum(torch.nn.Module):
-    """Adds up what comes in; `drift` is what the device may do wrong."""
-
-    def __init__(self, drift: float = 1.0) -> None:
-        super().__init__()
-        self.register_buffer("total", torch.zeros(3))
-        self.drift = drift
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.total.mul_(0.5)
-        self.total.add_(x * self.drift)
-        return self.total.sin() * 2
 
 
 SAMPLES = [torch.full((3,), value) for value in (1.0, 0.25, -2.0)]
 
 
-@cache
-def exported(kind: Any, *arguments: float) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return export(kind(*arguments), (SAMPLES[0],))
+def files(name: str) -> tuple[Path, Path]:
+    """The program and the record of a model of `artifact_recipes/stateful.py`."""
+    made = artifacts("stateful")
+    return made.extra(f"{name}.pte"), made.extra(f"{name}.etrecord")
 
 
 @cache
-def ran(*arguments: float, fresh: bool = False) -> Run:
+def ran(name: str = "sum", *, fresh: bool = False) -> Run:
     """Three runs in a row; or, as test cases, each of them twice after a load of its own."""
-    device = exported(Sum, *arguments)
-    program, calls = device.program, [Call(None, (x,), iterations=1, warmup=0) for x in SAMPLES]
-    given: Any = calls
+    program: Any
+    program, record = files(name)[0], files("sum")[1]
+    given: Any = [Call(None, (x,), iterations=1, warmup=0) for x in SAMPLES]
     if fresh:
         cases = [((x,), (x,)) for x in SAMPLES]
-        program, given = bundle_cases(device.program_bytes(), {"forward": cases}), None
+        program, given = bundle_cases(program.read_bytes(), {"forward": cases}), None
     return run(
-        program, given, etrecord=exported(Sum).record, verify=False, iterations=2, warmup=0,
+        program, given, etrecord=record, verify=False, iterations=2, warmup=0,
         debug_level="intermediate_outputs", separate=False, isolate=False,
     )  # fmt: skip
-
-
-def inspected(*arguments: float, **options: Any) -> Inspector:
-    return ran(*arguments, **options).inspector(verify=True)
 
 
 def perfect(found: Numerics) -> bool:
@@ -72,7 +53,7 @@ def perfect(found: Numerics) -> bool:
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_the_state_comes_from_the_runs_before(number: int) -> None:
-    opened = inspected()
+    opened = ran().inspector(verify=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error", EtscopeWarning)
         found = opened.diagnose_numerics(
@@ -110,7 +91,7 @@ def test_a_run_that_was_not_saved_knows_its_calls() -> None:
 
 
 def test_an_error_in_the_state_is_inherited_by_the_next_run() -> None:
-    opened = inspected(1.01)
+    opened = ran("sum_off").inspector(verify=True)
     found = opened.diagnose_numerics(run=1, inputs=(SAMPLES[1],), previous=[(SAMPLES[0],)])
     assert [row.label for row in found.wrong] == ["mul"]
     decay = found.rows[0]
@@ -177,15 +158,15 @@ def test_inputs_of_a_saved_run_are_read_once(
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def shared() -> Run:
     """A prefill and three decodes that go on with the cache that it wrote."""
-    program = shared_cache_program()
+    program, record = files("shared_cache")
     calls = [
         Call(method, tuple(value.numpy() for value in values), iterations=1, warmup=1)
         for method, values, _ in cache_calls()
     ]
     return run(
-        program, calls, etrecord=program.with_suffix(".etrecord"),
+        program, calls, etrecord=record,
         debug_level="intermediate_outputs",
     )  # fmt: skip
 
@@ -214,9 +195,9 @@ def test_a_method_is_not_blamed_for_what_another_wrote(shared: Run) -> None:
 
 
 def test_a_run_knows_what_it_warmed_up_with() -> None:
-    device = exported(Sum)
+    program, record = files("sum")
     done = run(
-        device.program, (SAMPLES[0],), etrecord=device.record, iterations=2, warmup=2,
+        program, (SAMPLES[0],), etrecord=record, iterations=2, warmup=2,
         debug_level="intermediate_outputs", separate=False, isolate=False,
     )  # fmt: skip
     with warnings.catch_warnings():
@@ -227,21 +208,10 @@ def test_a_run_knows_what_it_warmed_up_with() -> None:
             assert found.is_fine and perfect(found)
 
 
-class Root(torch.nn.Module):
-    """Zero on the right path, and a little below on the device."""
-
-    def __init__(self, off: float = 0.0) -> None:
-        super().__init__()
-        self.off = off
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.sqrt(x * 1.0 - x.abs() - self.off)
-
-
 def test_nan_that_only_the_device_has_is_a_finding_when_no_operator_is_wrong() -> None:
     x = torch.full((3,), 2.0)
     done = run(
-        exported(Root, 1e-3).program, (x,), etrecord=exported(Root).record, verify=False,
+        files("root_off")[0], (x,), etrecord=files("root")[1], verify=False,
         debug_level="intermediate_outputs", separate=False, isolate=False,
         iterations=1, warmup=0,
     )  # fmt: skip

@@ -14,9 +14,14 @@ import pytest
 
 from etscope.analysis.delegates.xnnpack import Pairing, pair
 from etscope.analysis.profile.profile import Row
+from etscope.analysis.profile.trace import Trace
 from etscope.analysis.selector_fields import tensor_fields
 from etscope.errors import EtscopeWarning
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.program.pte import read_pte
 from etscope.formats.program.xnnpack import XnnNode, XnnTensor
+from tests.support.artifacts import artifacts
 from tests.support.xnnpack_models import MODELS
 
 LINE = re.compile(r"# is: (.+)$")
@@ -102,21 +107,14 @@ def test_nothing_of_nothing() -> None:
 
 
 @functools.cache
-def rows_of(name: str, *, quantize: bool = False) -> list[Row]:
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("executorch.exir")
-    from etscope.export import export
-    from etscope.run import run
-
-    make, inputs = MODELS[name]
-    torch.manual_seed(0)
+def rows_of(name: str) -> list[Row]:
+    """The rows of the events inside of calls, of a recorded run."""
+    made = artifacts(f"xnnpack_{name}")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        exported = export(make().eval(), inputs(), backend="xnnpack", quantize=quantize)
         warnings.simplefilter("error", EtscopeWarning)
-        with run(exported.record, inputs(), iterations=2) as ran:
-            (profile,) = ran.trace.profiles()
-            return [row for row in profile.rows if row.kind == "delegated"]
+        record, program = read_etrecord(made.extra("etrecord.bin")), read_pte(made.pte)
+        (profile,) = Trace(read_etdump(made.etdump), record=record, program=program).profiles()
+    return [row for row in profile.rows if row.kind == "delegated"]
 
 
 def planted(row: Row) -> str:
@@ -173,7 +171,7 @@ def lines_of_model(make: type) -> list[str]:
 
 @pytest.mark.parametrize("name", ["linears", "residuals"])
 def test_every_quantised_event_is_at_its_line(name: str) -> None:
-    rows = rows_of(name, quantize=True)
+    rows = rows_of(f"{name}_int8")
     rows = [row for row in rows if row.attribution.nodes and row.attribution.lines]
     kinds = {row.name.partition(" ")[0] for row in rows}
     assert "Fully" in kinds or "Convolution" in kinds

@@ -13,9 +13,7 @@ from etscope.lab.pages import _artifact_cache
 from etscope.lab.pages._artifact_cache import ArtifactCache, ArtifactState, Recipe
 from etscope.lab.store import Store
 from tests.support.artifacts import ROOT, artifacts
-from tests.support.lab_checks import until
-
-DEADLINE = 300.0  # seconds; a loaded machine
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -44,13 +42,8 @@ def put(store: Store, path: Path | None) -> str:
 
 def finished(cache: ArtifactCache, recipe: Recipe) -> ArtifactState:
     """The piece when it is there, or why it is not."""
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
-        made = cache.request(recipe)
-        if made.folder is not None or made.failure is not None:
-            return made
-        time.sleep(0.05)
-    raise AssertionError("it was not made")
+    until(lambda: cache.request(recipe) != ArtifactState())
+    return cache.request(recipe)
 
 
 def left(cache: ArtifactCache) -> list[str]:

@@ -30,8 +30,8 @@ from etscope.lab.worker import worker
 from etscope.run.native import VARIABLE, find_runner
 from tests.support.artifacts import ROOT, artifacts
 from tests.support.lab.small_calibration import BROKEN
-from tests.support.lab_checks import PATIENCE, until
 from tests.support.run.calibration import small_program
+from tests.support.waiting import PATIENCE, until
 
 pytest.importorskip("executorch")
 

@@ -15,9 +15,9 @@ from etscope.cli import main
 from etscope.lab.jobs.records import State
 from etscope.lab.lab import Lab
 from tests.support.artifacts import ROOT, artifacts
-from tests.support.lab_checks import PATIENCE, until
 from tests.support.lab_jobs import claimed, measured
 from tests.support.simulated_device import fault, said, write_lab
+from tests.support.waiting import PATIENCE, until
 
 QUICK = ["--iterations", "3", "--warmup", "1", "--traced-iterations", "3"]
 

@@ -17,9 +17,10 @@ from etscope.lab.jobs.records import Job, State
 from etscope.lab.lab import Lab
 from etscope.lab.worker import worker
 from tests.support.artifacts import ROOT, artifacts
-from tests.support.lab_checks import check_all_done_once, ended, submit, until
+from tests.support.lab_checks import check_all_done_once, ended, submit
 from tests.support.ports import nobody_listens
 from tests.support.simulated_device import fault, said, write_lab
+from tests.support.waiting import until
 
 
 @pytest.fixture

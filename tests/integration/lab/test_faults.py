@@ -20,10 +20,11 @@ from etscope.lab.engine import Engine, EngineOptions
 from etscope.lab.jobs.records import State
 from etscope.lab.lab import Lab
 from tests.support.artifacts import ROOT, artifacts
-from tests.support.lab_checks import PATIENCE, check_all_done_once, submit, until
+from tests.support.lab_checks import check_all_done_once, submit
 from tests.support.ports import free_port
 from tests.support.postgresql import PostgreSql
 from tests.support.simulated_device import fault, said, write_lab
+from tests.support.waiting import PATIENCE, until
 
 _ENGINE = [sys.executable, str(ROOT / "tests/support/lab_engine.py")]
 

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -39,9 +38,10 @@ from etscope.lab.jobs.records import input_path, statistics_of
 from etscope.lab.worker.measure import answer_to, disk_is_full, main
 from etscope.run import run
 from tests.support.artifacts import artifacts
-from tests.support.lab_devices import DEADLINE, device_of, ended
+from tests.support.lab_devices import device_of, ended
 from tests.support.rogue_programs import aborting, endless
 from tests.support.simulated_device import DRIVER
+from tests.support.waiting import PATIENCE, until
 
 HOST: dict[str, Any] = {"name": "host", "driver": "host", "options": {}, "attributes": {}}
 FEW = {"runner": "native", "iterations": 3, "warmup": 1, "traced_iterations": 2}
@@ -410,19 +410,20 @@ def test_a_job_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
         env={**os.environ, "TMPDIR": str(temporary)},
     )
     try:
-        end = time.monotonic() + DEADLINE
         found: list[Any] = []
-        while not found and time.monotonic() < end:
-            children = psutil.Process(measuring.pid).children()
-            with suppress(psutil.NoSuchProcess):  # one of them has just ended
-                found = [one for one in children if "etscope-runner" in one.name()]
-            time.sleep(0.05)
+
+        def runs() -> bool:
+            for child in psutil.Process(measuring.pid).children():
+                with suppress(psutil.NoSuchProcess):  # it has just ended
+                    found.extend([child] if "etscope-runner" in child.name() else [])
+            return bool(found)
+
+        until(runs)
         measuring.send_signal(signal.SIGTERM)
-        assert measuring.wait(DEADLINE) == 128 + signal.SIGTERM
+        assert measuring.wait(PATIENCE) == 128 + signal.SIGTERM
     finally:
         measuring.kill()
         measuring.wait()
-    assert found
     assert ended(found[0].pid)
     assert list(temporary.iterdir()) == []
     assert not (tmp_path / "answer.json").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,9 +16,9 @@ from etscope.lab.lab import Lab
 from etscope.lab.server.app import create_app
 from tests.support.artifacts import artifacts
 from tests.support.lab.pages_lab import HOSTILE, MARKS, ended, latency, measured, running, spec
+from tests.support.waiting import until
 
 RECORD = artifacts("cnn_xnnpack").etrecord
-DEADLINE = 300.0  # seconds; a loaded machine
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +42,8 @@ def done(lab: Lab) -> Job:
 
 def made(client: TestClient, path: str) -> Response:
     """The answer when it is there."""
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
-        answer = client.get(path)
-        if answer.status_code != 202:
-            return answer
-        time.sleep(0.1)
-    raise AssertionError(f"{path} was not made")
+    until(lambda: client.get(path).status_code != 202)
+    return client.get(path)
 
 
 def csrf(text: str) -> str:

@@ -24,8 +24,9 @@ from etscope.lab.store import Store
 from etscope.lab.worker import subprocesses as child
 from etscope.lab.worker import worker
 from tests.support.artifacts import ROOT, artifacts
-from tests.support.lab_checks import submit, until
+from tests.support.lab_checks import submit
 from tests.support.simulated_device import fault, said, write_lab
+from tests.support.waiting import until
 
 
 @pytest.fixture

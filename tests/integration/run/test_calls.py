@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etscope.errors import MismatchError, MissingDataError, UsageError
+from etscope.errors import MismatchError, MissingDataError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.bpte import write_bundled
 from etscope.run import Call, run
@@ -15,7 +15,7 @@ from etscope.run.job import Job, JobCall
 from tests.support.artifacts import artifacts
 from tests.support.native.runner import run_job
 from tests.support.run.ran import case
-from tests.support.run.stateful import cache_calls, counter_bundle, shared_cache_program
+from tests.support.run.stateful import cache_calls
 
 
 @pytest.mark.parametrize("runner", ["python", "native"])
@@ -42,7 +42,7 @@ def test_warm_up_of_each_call_is_taken_out(runner: str) -> None:
 
 @pytest.mark.parametrize("runner", ["python", "native"])
 def test_test_cases_do_not_see_each_others_state(runner: str) -> None:
-    done = run(counter_bundle(), iterations=3, warmup=2, runner=runner)
+    done = run(artifacts("stateful").extra("counter.bpte"), iterations=3, warmup=2, runner=runner)
 
     assert done.verify().passed
     np.testing.assert_array_equal(done.arrays[1][0], [3.0, 3.0])
@@ -54,7 +54,7 @@ def test_calls_of_one_method_share_its_state() -> None:
     x = np.ones(2, np.float32)
     calls = [Call(inputs=(x,), iterations=2, warmup=0), Call(inputs=(x,), iterations=1, warmup=0)]
 
-    done = run(counter_bundle(), calls, trace=False)
+    done = run(artifacts("stateful").extra("counter.bpte"), calls, trace=False)
 
     assert [outputs[0].tolist() for outputs in done.arrays] == [[2, 2], [3, 3]]
 
@@ -67,7 +67,7 @@ def test_methods_that_share_a_cache_see_what_the_other_wrote(runner: str) -> Non
         for method, values, _ in calls
     ]
 
-    done = run(shared_cache_program(), given, runner=runner)
+    done = run(artifacts("stateful").extra("shared_cache.pte"), given, runner=runner)
 
     for outputs, (_, _, expected) in zip(done.arrays, calls, strict=True):
         np.testing.assert_allclose(outputs[0], expected, atol=1e-5)
@@ -76,7 +76,8 @@ def test_methods_that_share_a_cache_see_what_the_other_wrote(runner: str) -> Non
 
 
 def test_a_fresh_call_finds_the_shared_cache_empty(tmp_path: Path) -> None:
-    program, (prefill, decode, *_) = shared_cache_program(), cache_calls()
+    program = artifacts("stateful").extra("shared_cache.pte")
+    prefill, decode, *_ = cache_calls()
     first, later = (tuple(v.numpy() for v in values) for _, values, _ in (prefill, decode))
     calls = [JobCall("decode", later), JobCall("prefill", first)]
     calls += [JobCall("decode", later, fresh=True), JobCall("decode", later)]
@@ -134,29 +135,6 @@ def test_a_record_of_another_program_is_refused_before_anything_runs(tmp_path: P
     forced = run(pte, etrecord=record, verify=False, iterations=1, isolate=False)
 
     assert forced.inspector().event_blocks
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"isolate": False, "timeout": 1.0},
-        {"delegate_filters": "conv.*"},
-        {"debug_buffer_size": 1000},
-        {"traced_iterations": 2},
-        {"trace": False, "separate": False},
-        {"trace": False, "profiling_level": "method"},
-        {"debug_level": "intermediate_outputs", "separate": False, "traced_iterations": 2},
-        {"debug_level": "intermediate_outputs", "delegate_filters": "("},
-        {"debug_level": "program_outputs", "isolate": False},
-        {"threads": 0},
-        {"threads": -1},
-        {"timeout": -1.0},
-        {"seed": "a"},
-    ],
-)
-def test_what_would_do_nothing_is_refused(options: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
-        run(artifacts("cnn_portable").pte, **options)
 
 
 def test_a_tensor_without_elements() -> None:

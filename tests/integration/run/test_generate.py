@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etscope.errors import MissingDataError, UsageError
+from etscope.errors import UsageError
 from etscope.formats.program import pte_schema as pte
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.scalar_type import ScalarType
@@ -151,11 +151,6 @@ def test_what_is_no_tensor_has_the_program_s_value() -> None:
 def test_what_cannot_be_generated(wanted: pte.Value, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         generated(wanted)
-
-
-def test_an_unknown_method() -> None:
-    with pytest.raises(MissingDataError, match="no method 'other'"):
-        generate_inputs(program(tensor(1)), "other", 0)
 
 
 # -- real programs

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from etscope.errors import MismatchError, MissingDataError, MissingFileError, UsageError
+from etscope.errors import MismatchError, MissingFileError, UsageError
 from etscope.formats.program import pte_schema as pte
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.scalar_type import ScalarType
@@ -120,11 +120,6 @@ def test_containers_without_end() -> None:
     endless.append(endless)
     with pytest.raises(UsageError, match="200 levels"):
         taken(three(), endless)
-
-
-def test_an_unknown_method() -> None:
-    with pytest.raises(MissingDataError, match="no method 'other'"):
-        method_inputs(three(), "other", (a, b, c), seed=0)
 
 
 def test_files(tmp_path: Path) -> None:

@@ -67,7 +67,6 @@ def test_calls_of_several_methods_share_one_load_and_one_dump(tmp_path: Path) ->
     first, second = (dump.end - dump.start)[loads].tolist()
     assert result.calls[0].load_ns >= first > 0
     assert result.calls[1].load_ns >= second > 0
-    assert result.calls[2].load_ns < min(first, second)
     names = [dump.strings[name] for name in dump.run_name]
     assert names == ["Default"] * 1 + ["Execute"] * 3 + ["Default"] + ["Execute"] * 4
     indices = dump.run_bundled_input_index.tolist()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from etscope.cli import main
-from etscope.errors import MissingDataError, RuntimeFailure, UsageError
+from etscope.errors import RuntimeFailure, UsageError
 from etscope.formats.program.pte import read_pte
 from etscope.run._runner_host import HERE
 from etscope.run.inputs import generate_inputs
@@ -149,11 +149,6 @@ def test_a_program_that_fails_for_another_reason_is_not_told_as_a_pool(tmp_path:
     with pytest.raises(RuntimeFailure, match="no kernel for aten::convolutiom") as failed:
         smallest_pools(foreign)
     assert not isinstance(failed.value, PoolTooSmall)
-
-
-def test_a_method_that_is_not_there() -> None:
-    with pytest.raises(MissingDataError, match="no method 'backward'"):
-        smallest_pools(artifacts("cnn_portable").pte, method="backward")
 
 
 def test_a_test_case_without_a_bundle() -> None:

@@ -283,9 +283,22 @@ def test_kernels_outside_the_bindings_are_found() -> None:
         {"trace": False, "debug_level": "intermediate_outputs"},
         {"testset_index": 0},
         {"inputs": [Call(), 1]},
+        {"isolate": False, "timeout": 1.0},
+        {"delegate_filters": "conv.*"},
+        {"debug_buffer_size": 1000},
+        {"traced_iterations": 2},
+        {"trace": False, "separate": False},
+        {"trace": False, "profiling_level": "method"},
+        {"debug_level": "intermediate_outputs", "separate": False, "traced_iterations": 2},
+        {"debug_level": "intermediate_outputs", "delegate_filters": "("},
+        {"debug_level": "program_outputs", "isolate": False},
+        {"threads": 0},
+        {"threads": -1},
+        {"timeout": -1.0},
+        {"seed": "a"},
     ],
 )
-def test_arguments_that_make_no_sense(options: dict[str, object]) -> None:
+def test_arguments_that_make_no_sense_or_would_do_nothing(options: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         run(artifacts("cnn_portable").pte, **options)
 

@@ -85,9 +85,30 @@ def watched(page: Any) -> Any:
     return page
 
 
-def laid_out(page: Any) -> None:
-    """Wait for two frames: what follows the sizes of elements has followed them by then."""
-    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+def draw(page: Any) -> None:
+    """Wait until what the page has changed is drawn: a few frames, however long they take."""
+    page.evaluate(
+        """async () => {
+             for (let frame = 0; frame < 3; frame++)
+               await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+           }"""
+    )
+
+
+def find(page: Any, text: str, kind: str) -> None:
+    """Find `text` in a report and go to the first thing of that kind, by keys alone."""
+    box = '[data-testid="finder-box"]'
+    page.keyboard.press("Control+k")
+    page.wait_for_selector(box)
+    page.keyboard.type(text)
+    option = page.wait_for_selector(f'[role="option"][data-kind="{kind}"]')
+    for _ in range(60):
+        if option.get_attribute("aria-selected") == "true":
+            break
+        page.keyboard.press("ArrowDown")
+    assert page.get_attribute(box, "aria-activedescendant") == option.get_attribute("id")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(box, state="detached")
 
 
 def screenshot(page: Any, name: str, still: float = 500) -> None:

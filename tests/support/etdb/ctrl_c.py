@@ -18,6 +18,21 @@ def press() -> None:
     signal.pthread_kill(ident, signal.SIGINT)
 
 
+class Waited(threading.Event):
+    """An event that tells when somebody waits for it a second time, as a loop of waits does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_awaited = threading.Event()
+        self._waits = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._waits += 1
+        if self._waits == 2:
+            self.is_awaited.set()
+        return super().wait(timeout)
+
+
 def is_heard_by(handler: object) -> bool:
     return signal.getsignal(signal.SIGINT) is handler
 

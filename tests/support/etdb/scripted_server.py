@@ -18,19 +18,11 @@ from typing import Any
 import numpy as np
 
 from etscope.etdb.protocol.launch import SocketChannel
+from tests.support.etdb.server import blob, text
 
 NOWHERE = 0xFFFFFFFF
 ERROR = 0xFFFF
 FLOAT = 6
-
-
-def text(value: str) -> bytes:
-    data = value.encode()
-    return struct.pack("<I", len(data)) + data
-
-
-def blob(data: bytes) -> bytes:
-    return struct.pack("<Q", len(data)) + data
 
 
 def frame(kind: int, number: int, body: bytes) -> bytes:

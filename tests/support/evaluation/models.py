@@ -1,15 +1,11 @@
-"""A classifier whose fault on the device shows in some samples only, and a model that remembers."""
+"""Models of which the device computes some samples otherwise, and a model that remembers."""
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
-
-from etscope.export import export
 
 CLASSES = 6
 
@@ -43,6 +39,26 @@ class Running(torch.nn.Module):
         return torch.sin(self.sum) + x
 
 
+class Picked(torch.nn.Module):
+    """Fails with an index that there is not."""
+
+    def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return torch.index_select(x, 0, index) * 2
+
+
+class Places(torch.nn.Module):
+    """A table of positions is added; on the device one number of it is off."""
+
+    def __init__(self, error: float = 0.0) -> None:
+        super().__init__()
+        table = torch.randn(48, 64, generator=torch.Generator().manual_seed(0))
+        table[3, 5] += error
+        self.register_buffer("table", table)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x * 0.5 + self.table)
+
+
 SMALL, LARGE = 0.3, 8.0  # sizes of inputs that the limits do not, and do, touch
 
 
@@ -54,15 +70,7 @@ def inputs(count: int = 12) -> torch.Tensor:
     return made * sizes[:, None, None]
 
 
-@cache
-def exported(kind: type[torch.nn.Module], *arguments: float) -> Any:
-    """A model with its example inputs, exported once."""
-    given = inputs()[0] if kind is Classifier else torch.ones(4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return export(kind(*arguments), (given,))
-
-
 def fault_line() -> int:
+    """The line that the classifier's fault is in."""
     lines = Path(__file__).read_text().splitlines()
     return next(n for n, text in enumerate(lines, 1) if text.endswith("# fault"))

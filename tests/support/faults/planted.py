@@ -1,28 +1,17 @@
-"""Generated models, faults planted into what a device runs of them, and what is found of these."""
+"""Generated models, and faults that are planted into what a device runs of them."""
 
 from __future__ import annotations
 
 import random
-import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from etscope.analysis.numerics.rows import Numerics, NumericsRow
-from etscope.analysis.program.compatibility import instruction_labels
-from etscope.export import Exported, export
-from etscope.formats.program.pte import read_pte
-from etscope.run import Run, run
-from tests.support.faults import blocks
 from tests.support.faults.blocks import IMAGE, SEQUENCE, Block, Embedded, ImageHead, SequenceHead
 
-TAPS: tuple[str, ...] = ()  # of all exports
 WIDTH, SIZE = 8, 8  # both of images and of sequences: what is square can be transposed unseen
 
 
@@ -93,17 +82,6 @@ class Case:
         """The line of Python that the fault is in."""
         return self.kinds[self.fault.block].line(self.fault.name)
 
-    def is_named(self, row: NumericsRow | None) -> bool:
-        """Whether a row names the fault: its line first, in a module of its block. Of a delegate,
-        the line is one of the call's, which may have several blocks."""
-        if row is None:
-            return False
-        module = f"parts.{self.fault.block}"
-        if not row.is_delegate and not f"{row.module}.".startswith(f"{module}."):
-            return False
-        lines = row.lines if row.is_delegate else row.lines[:1]
-        return any(line.file == blocks.__file__ and line.line == self.line for line in lines)
-
 
 def cases(count: int) -> Iterator[Case]:
     """Seeded cases, in which each fault of each block has its turn."""
@@ -125,42 +103,3 @@ def cases(count: int) -> Iterator[Case]:
             places = [chance.randrange(1 if kinds[0] is Embedded else 0, len(kinds))]
             kinds.insert(places[0], kind)
         yield Case(seed, tuple(kinds), Fault(chance.choice(places), name))
-
-
-def diagnosed(case: Case, backend: str = "portable") -> tuple[Numerics, Numerics] | None:
-    """What is found in a run of the model, and in one of the faulty model, with the record of the
-    first. None if it is no fault on the backend: when it leaves another part of the operators to
-    the backend, or when the outputs are the same."""
-    inputs = case.inputs()
-    with warnings.catch_warnings(), ExitStack() as runs:
-        warnings.simplefilter("ignore")
-        right = export(case.model(), inputs, backend=backend, taps=TAPS)
-        wrong = export(case.faulty(), inputs, backend=backend, taps=TAPS)
-        if instructions(right) != instructions(wrong):
-            return None
-        done = [runs.enter_context(_ran(one, inputs)) for one in (right, wrong)]
-        if all(map(partial(np.array_equal, equal_nan=True), done[0].arrays[0], done[1].arrays[0])):
-            return None
-        clean, faulty = (
-            one.inspector(etrecord=right.record, verify=False).diagnose_numerics(inputs=inputs)
-            for one in done
-        )
-        return clean, faulty
-
-
-def instructions(exported: Exported) -> list[tuple[str, ...]]:
-    """The operators of each method, in order."""
-    program = read_pte(bytes(exported.program.buffer))
-    return [instruction_labels(method) for method in program.methods]
-
-
-def _ran(exported: Exported, inputs: tuple[torch.Tensor, ...]) -> Run:
-    return run(
-        exported.program,
-        inputs,
-        debug_level="intermediate_outputs",
-        separate=False,
-        isolate=False,
-        iterations=1,
-        warmup=0,
-    )

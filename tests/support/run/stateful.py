@@ -1,16 +1,8 @@
-"""Programs that remember: how often they were executed, or what they were given."""
+"""Models that remember: how often they were executed, or what they were given."""
 
 from __future__ import annotations
 
-import functools
-import tempfile
-from copy import deepcopy
-from pathlib import Path
-
 import torch
-
-from etscope import generate_etrecord
-from etscope.export import export
 
 
 class Counter(torch.nn.Module):
@@ -23,16 +15,6 @@ class Counter(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.count.add_(1.0)
         return x * self.count
-
-
-@functools.cache
-def counter_bundle() -> bytes:
-    """Two test cases, each as it is after loading: the state of one is not in the other."""
-    from etscope.bundled_program import bundle_cases
-
-    exported = export(Counter(), (torch.ones(2),))
-    cases = [((torch.full((2,), x),), (torch.full((2,), x),)) for x in (1.0, 3.0)]
-    return bundle_cases(exported.program_bytes(), {"forward": cases})
 
 
 class Cache(torch.nn.Module):
@@ -58,20 +40,6 @@ class Cache(torch.nn.Module):
         return self._attend(key)
 
 
-class _Prefill(torch.nn.Module):
-    def __init__(self, model: Cache) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.model.prefill(x)
-
-
-class _Decode(_Prefill):
-    def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
-        return self.model(x, position)
-
-
 Values = tuple[torch.Tensor, ...]
 
 
@@ -84,25 +52,3 @@ def cache_calls() -> list[tuple[str, Values, torch.Tensor]]:
         values = torch.randn(1, 1, 8, generator=generator), torch.tensor([position])
         calls.append(("decode", values, model(*values)))
     return calls
-
-
-@functools.cache
-def shared_cache_program() -> Path:
-    """The two methods as one program, whose plan shares the cache; its record is beside it."""
-    from executorch.exir import ExecutorchBackendConfig, to_edge
-    from executorch.exir.passes import MemoryPlanningPass
-
-    model = Cache()
-    x, position = torch.ones(1, 1, 8), torch.tensor([4])
-    programs = {
-        "prefill": torch.export.export(_Prefill(model), (torch.ones(1, 4, 8),)),
-        "decode": torch.export.export(_Decode(model), (x, position)),
-    }
-    plan = MemoryPlanningPass(share_mutable_buffers=True)
-    edge = to_edge(programs)
-    recorded = deepcopy(edge)
-    made = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=plan))
-    path = Path(tempfile.mkdtemp(prefix="shared-cache-")) / "shared_cache.pte"
-    path.write_bytes(made.buffer)
-    generate_etrecord(str(path.with_suffix(".etrecord")), recorded, made)
-    return path

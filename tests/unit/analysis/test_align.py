@@ -11,17 +11,7 @@ import pytest
 
 from etscope.analysis.comparison.align import align, matched
 from etscope.analysis.profile.profile import MethodProfile, Row
-from etscope.analysis.profile.trace import Trace
-from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.etrecord.reader import read_etrecord
-from tests.support.artifacts import artifacts
-
-
-def profile_of(name: str, *, record: bool = True) -> MethodProfile:
-    files = artifacts(name)
-    return Trace(
-        read_etdump(files.etdump), record=read_etrecord(files.etrecord) if record else None
-    ).profiles()[0]
+from tests.support.analysis.traces import open_trace
 
 
 def renumbered(profile: MethodProfile, rows: Sequence[Row]) -> MethodProfile:
@@ -31,7 +21,7 @@ def renumbered(profile: MethodProfile, rows: Sequence[Row]) -> MethodProfile:
 
 
 def test_the_same_instructions_are_themselves() -> None:
-    profile = profile_of("cnn_portable", record=False)
+    profile = open_trace("cnn_portable", record=False, program=False).profiles()[0]
     found = align(profile, profile)
     assert found.method == "instruction"
     assert {pair.status for pair in found.pairs} == {"same"}
@@ -40,7 +30,7 @@ def test_the_same_instructions_are_themselves() -> None:
 
 @pytest.mark.parametrize("record", [True, False])
 def test_one_that_is_gone_moves_none_of_the_others(record: bool) -> None:
-    before = profile_of("cnn_portable", record=record)
+    before = open_trace("cnn_portable", record=record, program=False).profiles()[0]
     gone = before.rows[3]
     after = renumbered(before, [row for row in before.rows if row is not gone])
     found = align(before, after)
@@ -58,7 +48,7 @@ def test_one_that_is_gone_moves_none_of_the_others(record: bool) -> None:
 
 def test_by_module_position_says_nothing() -> None:
     """Modules in another order: each operator is still found, which names alone cannot do."""
-    before = profile_of("cnn_portable")
+    before = open_trace("cnn_portable", program=False).profiles()[0]
     after = renumbered(before, before.rows[6:] + before.rows[:6])
     found = align(before, after)
     assert {pair.status for pair in found.pairs} == {"same"}
@@ -66,7 +56,7 @@ def test_by_module_position_says_nothing() -> None:
 
 
 def test_a_renamed_module_is_moved() -> None:
-    before = profile_of("cnn_portable")
+    before = open_trace("cnn_portable", program=False).profiles()[0]
 
     def renamed(row: Row) -> Row:
         nodes = tuple(
@@ -87,7 +77,7 @@ def test_a_renamed_module_is_moved() -> None:
 
 
 def test_a_delegates_events_are_aligned_below_its_call() -> None:
-    before = profile_of("cnn_xnnpack")
+    before = open_trace("cnn_xnnpack", program=False).profiles()[0]
     inner = next(row for row in before.rows if row.depth == 1)
     after = replace(before, rows=tuple(row for row in before.rows if row is not inner))
     found = align(before, after)
@@ -98,7 +88,10 @@ def test_a_delegates_events_are_aligned_below_its_call() -> None:
 
 
 def test_other_models_have_little_in_common() -> None:
-    before, after = profile_of("cnn_portable"), profile_of("transformer_portable")
+    before, after = (
+        open_trace("cnn_portable", program=False).profiles()[0],
+        open_trace("transformer_portable", program=False).profiles()[0],
+    )
     found = align(before, after)
     sides = [
         {id(row) for pair in found.pairs for p in (pair, *pair.inner) if (row := getattr(p, side))}

@@ -265,25 +265,3 @@ def test_what_stands_for_several() -> None:
     assert overall([Verdict.CANNOT_TELL, Verdict.REGRESSED]) is Verdict.REGRESSED
     assert overall([Verdict.NO_DIFFERENCE, Verdict.CANNOT_TELL]) is Verdict.CANNOT_TELL
     assert overall([Verdict.IMPROVED, Verdict.NO_DIFFERENCE]) is Verdict.IMPROVED
-
-
-@pytest.mark.parametrize(("factor", "least"), [(1.0, 0), (1.05, 0.5), (1.10, 0.95)])
-def test_false_alarms_and_power(factor: float, least: float) -> None:
-    """300 trials of 60 runs with a drift of each side's own and disturbed runs: false alarms in 1 %
-    at most, and slow-downs are found; benchmarks/diff_power.py has the whole of it."""
-    random = np.random.default_rng(7)
-
-    def dumps() -> np.ndarray:
-        noise = random.normal(0, 0.03, (300, 60))
-        noise += random.normal(0, 0.01, (300, 1)) * np.linspace(0, 1, 60)
-        disturbed = (random.random((300, 60)) < 0.02) * random.exponential(1.0, (300, 60))
-        times: np.ndarray = np.rint(1e6 * np.exp(noise) * (1 + disturbed))
-        return times
-
-    before, after = dumps(), dumps() * factor
-    found = [compare_samples(*pair).verdict for pair in zip(before, after, strict=True)]
-    if factor == 1.0:
-        assert found.count(Verdict.REGRESSED) + found.count(Verdict.IMPROVED) <= 3
-    else:
-        assert found.count(Verdict.IMPROVED) == 0
-        assert found.count(Verdict.REGRESSED) / 300 >= least

@@ -35,6 +35,7 @@ from etscope.formats.program.pte import read_pte
 from etscope.formats.run_json import SavedRun
 from etscope.model.finding import Files, Finding, Place, Quantity, Severity, ranked
 from etscope.units import TimeScale, format_bytes
+from tests.support.analysis.traces import open_trace
 from tests.support.artifacts import artifacts
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
@@ -57,15 +58,6 @@ NAMES = (
     "deconvolution",
     "written_state",
 )
-
-
-def open_trace(name: str) -> Trace:
-    files = artifacts(name)
-    return Trace(
-        read_etdump(files.etdump),
-        record=read_etrecord(files.etrecord),
-        program=read_pte(files.pte),
-    )
 
 
 def found_of(trace: Trace) -> list[tuple[MethodProfile, Finding]]:
@@ -224,6 +216,7 @@ def test_one_event_of_a_coarse_clock_is_one(events: int) -> None:
 
     found = TimeFindings(profile, MS).delegate_rest()
 
+    assert "whole microseconds" in found.sentence
     expected = "its one event" if events == 1 else "each of 2 events"
     assert f"so that {expected} can be up to 1 us too short" in found.sentence
 
@@ -308,28 +301,6 @@ def test_one_run_that_makes_an_average_is_told_with_its_median() -> None:
         profile, lambda r: dataclasses.replace(r, ticks=np.full_like(r.ticks, r.ticks[0]))
     )
     assert TimeFindings(even, MS).outlier() is None
-
-
-def test_a_rest_of_events_in_whole_microseconds_says_what_rounding_explains() -> None:
-    (profile,) = open_trace("cnn_xnnpack").profiles()
-    told_rest = TimeFindings(profile, MS).delegate_rest()
-    coarse = changed(
-        profile,
-        lambda r: (
-            dataclasses.replace(r, ticks=r.ticks // 1000 * 1000) if r.kind == "delegated" else r
-        ),
-    )
-    big = changed(
-        coarse,
-        lambda r: (
-            dataclasses.replace(r, ticks=r.ticks + profile.total) if r.kind == "unaccounted" else r
-        ),
-    )
-    one = TimeFindings(big, MS).delegate_rest()
-    assert "whole microseconds" in one.sentence
-    portable = TimeFindings(open_trace("cnn_portable").profiles()[0], MS)
-    assert portable.delegate_rest() is None
-    assert told_rest is None or told_rest.kind in ("delegate-rest", "coarse-clock")
 
 
 def test_layout_changes_are_those_of_nodes_that_compute_nothing() -> None:

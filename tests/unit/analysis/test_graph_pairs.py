@@ -10,8 +10,8 @@ import pytest
 from etscope.analysis.comparison.graph_pairs import GraphPair, NodePair, pair_graphs
 from etscope.analysis.comparison.programs import Side, diff_programs
 from etscope.analysis.graphs.views import graph_views
-from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
+from tests.support.analysis.traces import side
 from tests.support.artifacts import artifacts
 
 PAIRS = (
@@ -20,14 +20,6 @@ PAIRS = (
     ("cnn_xnnpack", "cnn_xnnpack_int8"),
     ("while_loop", "cond"),
 )
-
-
-def side(name: str, *, with_record: bool, data: bytes | None = None) -> Side:
-    made = artifacts(name)
-    record = None
-    if with_record:
-        record = read_etrecord(made.etrecord)
-    return Side(name, read_pte(made.pte if data is None else data), record)
 
 
 def pairs_of(before: Side, after: Side) -> dict[str, GraphPair]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from etscope.analysis.graphs.flow import edges, own_times, without_delegates
-from etscope.analysis.graphs.views import STATISTICS, GraphView, graph_views, view_keys, view_of
+from etscope.analysis.graphs.node_times import STATISTICS
+from etscope.analysis.graphs.views import GraphView, graph_views, view_keys, view_of
 from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.trace import Trace
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
 from tests.support.analysis.graphs import branching, linked, lowered, profile, row
+from tests.support.analysis.traces import open_trace
 from tests.support.artifacts import artifacts
 
 NS = Scale(TimeScale.NS, TimeScale.NS)
@@ -33,15 +31,9 @@ NAMES = [
 ]
 
 
-def trace_of(name: str) -> Trace:
-    made = artifacts(name)
-    dump: Path = made.etdump_timing or made.etdump
-    return Trace(read_etdump(dump), read_etrecord(made.etrecord), program=read_pte(made.pte))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_keys_are_unique_and_edges_lead_to_them(name: str) -> None:
-    for view in graph_views(trace=trace_of(name)):
+    for view in graph_views(trace=open_trace(name, timing=True)):
         keys = [node.key for node in view.nodes]
         assert len(keys) == len(set(keys))
         for edge in edges(view):
@@ -52,7 +44,9 @@ def test_keys_are_unique_and_edges_lead_to_them(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_instruction_stands_at_its_node_of_the_executed_graph(name: str) -> None:
-    views = [v for v in graph_views(trace=trace_of(name)) if v.key.startswith("executed/")]
+    views = [
+        v for v in graph_views(trace=open_trace(name, timing=True)) if v.key.startswith("executed/")
+    ]
     assert views
     for view in views:
         for each in view.profile.rows:
@@ -70,14 +64,14 @@ def test_each_instruction_stands_at_its_node_of_the_executed_graph(name: str) ->
 
 @pytest.mark.parametrize("name", NAMES)
 def test_boxes_add_up_to_what_instructions_took(name: str) -> None:
-    for view in graph_views(trace=trace_of(name)):
+    for view in graph_views(trace=open_trace(name, timing=True)):
         own = own_times(view, "avg")
         assert min(own.values()) >= 0
         assert sum(own.values()) == pytest.approx(float(view.accounted.mean()))
 
 
 def test_statistics_are_those_of_the_table_of_events() -> None:
-    trace = trace_of("transformer")
+    trace = open_trace("transformer", timing=True)
     (view,) = graph_views(trace=trace, only=["executed/forward"])
     assert view.profile is not None
     table = profile_table(view.profile, NS, sort="run")
@@ -97,7 +91,9 @@ def test_statistics_are_those_of_the_table_of_events() -> None:
 
 
 def test_delegates_open_to_the_operators_inside_and_add_up() -> None:
-    view = next(v for v in graph_views(trace=trace_of("transformer")) if "executed" in v.key)
+    view = next(
+        v for v in graph_views(trace=open_trace("transformer", timing=True)) if "executed" in v.key
+    )
     calls = [node for node in view.nodes if node.opens]
     assert len(calls) == 17
     for call in calls:
@@ -162,10 +158,16 @@ def test_boxes_are_modules_and_weights_stand_where_they_belong() -> None:
 
 
 def test_memory_is_of_the_tensors_given_and_of_the_plan() -> None:
-    view = next(v for v in graph_views(trace=trace_of("cnn_xnnpack")) if v.key == "edge/forward")
+    view = next(
+        v
+        for v in graph_views(trace=open_trace("cnn_xnnpack", timing=True))
+        if v.key == "edge/forward"
+    )
     assert view.memory["aten_convolution_default"] == 4 * 8 * 16 * 16
     executed = next(
-        v for v in graph_views(trace=trace_of("transformer")) if v.key == "executed/forward"
+        v
+        for v in graph_views(trace=open_trace("transformer", timing=True))
+        if v.key == "executed/forward"
     )
     assert max(executed.live.values()) > 0
     assert "output" not in executed.memory
@@ -181,14 +183,6 @@ def test_graphs_without_a_dump_and_of_a_program_alone() -> None:
     views: tuple[GraphView, ...] = graph_views(program=program)
     assert {view.key for view in views} == {"executed/encode", "executed/decode"}
     assert all(not view.times and view.live for view in views)
-
-
-def test_xnnpacks_operators_are_known_from_the_program_alone() -> None:
-    (view,) = graph_views(program=read_pte(artifacts("cnn_xnnpack").pte))
-    (call,) = (node for node in view.nodes if node.opens)
-    ops = [node.node.op for node in view.below[call.key]]
-    assert ops.count("xnnpack.Conv2d") == 6
-    assert ops[-1] == "xnnpack.Softmax"
 
 
 def test_what_is_not_there_is_an_error() -> None:

@@ -10,7 +10,6 @@ import pytest
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.profile_table import grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.trace import Trace
 from etscope.analysis.work.limits import (
     BOUNDS,
     COMPUTE,
@@ -24,12 +23,9 @@ from etscope.analysis.work.limits import (
 from etscope.analysis.work.operation import Traffic, Work, unknown_work
 from etscope.analysis.work.profile_work import ProfileWork
 from etscope.formats.calibration import Peaks
-from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.etrecord.reader import read_etrecord
-from etscope.formats.program.pte import read_pte
 from etscope.formats.run_json import SavedRun
 from etscope.units import TimeScale
-from tests.support.artifacts import artifacts
+from tests.support.analysis.traces import open_trace
 from tests.support.calibrations import KIB, calibration, peaks
 
 NS = Scale(TimeScale.NS, TimeScale.NS)
@@ -50,15 +46,6 @@ def limits_of(rows_and_work: list[tuple[Row, Work]], *all_peaks: Peaks) -> Profi
 
 def work(flops: float, moved: float, dtype: str = "float32") -> Work:
     return Work(flops, Traffic(activations_read=moved)).in_dtype(dtype)
-
-
-def opened(name: str) -> tuple[Trace, MethodProfile]:
-    files = artifacts(name)
-    trace = Trace(
-        read_etdump(files.etdump), read_etrecord(files.etrecord), program=read_pte(files.pte)
-    )
-    (profile,) = trace.profiles()
-    return trace, profile
 
 
 # -- one row, by hand
@@ -245,7 +232,8 @@ def test_notes_say_whose_peaks_they_are_and_what_speaks_against_them() -> None:
     ],
 )
 def test_each_row_of_a_run_has_the_share_of_its_work(name: str, types: set[str]) -> None:
-    trace, profile = opened(name)
+    trace = open_trace(name)
+    (profile,) = trace.profiles()
     limits = profile_limits(trace, profile, calibration=calibration())
     checked, seen = 0, set()
     for one in profile.rows:
@@ -267,14 +255,9 @@ def test_each_row_of_a_run_has_the_share_of_its_work(name: str, types: set[str])
 
 
 def test_a_quantised_program_computes_in_int8_with_and_without_the_program() -> None:
-    files = artifacts("cnn_xnnpack_int8")
     parts = {}
     for given in ("record", "program"):
-        trace = Trace(
-            read_etdump(files.etdump),
-            record=read_etrecord(files.etrecord) if given == "record" else None,
-            program=read_pte(files.pte) if given == "program" else None,
-        )
+        trace = open_trace("cnn_xnnpack_int8", record=given == "record", program=given == "program")
         (profile,) = trace.profiles()
         limits = profile_limits(trace, profile)
         parts[given] = dict(limits.work.total.dtypes)
@@ -285,7 +268,8 @@ def test_a_quantised_program_computes_in_int8_with_and_without_the_program() -> 
 
 
 def test_tables_have_the_share_and_the_bound() -> None:
-    trace, profile = opened("transformer")
+    trace = open_trace("transformer")
+    (profile,) = trace.profiles()
     limits = profile_limits(trace, profile, calibration=calibration())
     table = profile_table(profile, NS, limits=limits, sort="peak")
     rows = list(zip(table.depth or (), table.values["peak"], strict=True))[: min(table.breaks)]

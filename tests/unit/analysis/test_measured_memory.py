@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from etscope.analysis.measured_memory import UNEXPLAINED, measured_report, memory_owners
-from etscope.cli import main
 from etscope.errors import FormatError, MismatchError, MissingDataError
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
@@ -23,6 +22,7 @@ from etscope.formats.run_json import (
     measured_memory,
 )
 from tests.support.artifacts import artifacts
+from tests.support.cli.fixtures import Run
 
 MB = 1_000_000
 START = MemoryPhase(
@@ -94,16 +94,17 @@ def test_the_peak_is_never_below_what_is_resident() -> None:
     assert section.table.values["peak_rss"][-1] == 113 * MB
 
 
-def test_reuse_is_shown_once_beside_the_program(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reuse_is_shown_once_beside_the_program(run: Run, tmp_path: Path) -> None:
     program = artifacts("cnn_portable").pte
     folder = tmp_path / "run"
     folder.mkdir()
-    run = {"schema": "etscope.run/1", "memory": {"peak_rss_bytes": 1, "measured": MEMORY.to_json()}}
-    (folder / RUN_JSON).write_text(json.dumps(run))
-    assert main(["info", "--memory", str(folder), str(program)]) == 0
-    assert capsys.readouterr().out.count("Reuse of planned memory") == 1
+    content = {
+        "schema": "etscope.run/1",
+        "memory": {"peak_rss_bytes": 1, "measured": MEMORY.to_json()},
+    }
+    (folder / RUN_JSON).write_text(json.dumps(content))
+    code, out, _ = run("info", "--memory", folder, program)
+    assert code == 0 and out.count("Reuse of planned memory") == 1
 
 
 def said(memory: MeasuredMemory) -> str:

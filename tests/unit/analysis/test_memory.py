@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 
 from etscope.analysis.memory import MemoryPlan, PlannedValue, debug_buffer_bytes, memory_plan
-from etscope.errors import MissingDataError
 from etscope.formats.etdump.debug_values import TensorRef
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import read_pte
@@ -225,11 +224,6 @@ def test_the_table_marks_what_is_alive_at_the_peak() -> None:
     assert table.notes == ("The peak is reached at instruction 0 (relu).",)
     assert list(table.values["size"]) == [16, 400, 16]
     assert list(table.values["offset"]) == [0, 64, 576]
-
-
-def test_a_method_that_is_not_there() -> None:
-    with pytest.raises(MissingDataError, match="no method 'decode'"):
-        memory_plan(read_pte(artifacts("cnn_portable").pte), "decode")
 
 
 # -- real programs

@@ -42,6 +42,7 @@ from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.pte_schema import KernelCall, ListValue, Value, ValueKind
 from etscope.formats.run_json import DelegateMemory, MeasuredMemory
 from tests.support.artifacts import artifacts
+from tests.support.cli.fixtures import Run
 from tests.support.formats.handmade import integer, method, pte_file, tensor, tensor_list
 
 # Of the models of `artifact_recipes/caches.py`.
@@ -326,11 +327,11 @@ def test_info_shows_owners_and_the_growth(tmp_path: Path) -> None:
     assert last["kv_cache"] == LAYERS * A_LAYER * 4096
 
 
-def test_context_needs_memory_and_a_cache(capsys: pytest.CaptureFixture[str]) -> None:
-    file = str(artifacts("cnn_portable").pte)
-    assert main(["info", "--context", "64", file]) == 2
-    assert main(["info", "--memory", "--context", "64", file]) == 4
-    assert "get_max_context_len" in capsys.readouterr().err
+def test_context_needs_memory_and_a_cache(run: Run) -> None:
+    file = artifacts("cnn_portable").pte
+    assert run("info", "--context", "64", file)[0] == 2
+    code, _, err = run("info", "--memory", "--context", "64", file)
+    assert code == 4 and "get_max_context_len" in err
 
 
 def test_a_ptd_of_another_program_is_an_error() -> None:

@@ -9,13 +9,9 @@ from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
 from etscope.analysis.graphs.node_table import module_tree, node_table
 from etscope.analysis.graphs.node_times import NodeTimes, node_times
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.trace import Trace
-from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.etrecord.reader import read_etrecord
-from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
 from tests.support.analysis.graphs import call, graph, linked, lowered, profile, row
-from tests.support.artifacts import artifacts
+from tests.support.analysis.traces import open_trace
 
 NS = Scale(TimeScale.NS, TimeScale.NS)
 
@@ -143,9 +139,7 @@ BERT = pytest.param("bert_base_xnnpack", marks=pytest.mark.nightly)
 def test_what_stands_at_nodes_is_what_their_instructions_took(
     name: str, with_program: bool
 ) -> None:
-    files = artifacts(name)
-    program = read_pte(files.pte) if with_program else None
-    trace = Trace(read_etdump(files.etdump), read_etrecord(files.etrecord), program=program)
+    trace = open_trace(name, program=with_program)
     profiles = trace.profiles()
     for graph_name in trace.record.graph_names:
         found = linked_graph(trace.record, graph_name, trace.run_nodes)
@@ -165,8 +159,7 @@ def test_what_stands_at_nodes_is_what_their_instructions_took(
 
 
 def test_every_kernel_of_a_portable_program_has_one_node() -> None:
-    files = artifacts("transformer_portable")
-    trace = Trace(read_etdump(files.etdump), read_etrecord(files.etrecord))
+    trace = open_trace("transformer_portable", program=False)
     profiles = trace.profiles()
     assert trace.record is not None
     found = linked_graph(

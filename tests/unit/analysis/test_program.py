@@ -11,9 +11,7 @@ from etscope.analysis.program.program import (
     instructions,
     is_prim,
 )
-from etscope.errors import MissingDataError
 from etscope.formats.etdump.debug_values import TensorRef
-from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import (
     DelegateCall,
@@ -31,6 +29,7 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.model.event_table import Block
 from etscope.model.graph import SourceLine
+from tests.support.analysis.traces import open_trace
 from tests.support.artifacts import artifacts
 from tests.support.formats.handmade import (
     Number,
@@ -75,52 +74,37 @@ def records(
     return instructions(read_pte(data), "forward", delegate_outputs=delegate_outputs).records
 
 
-def split(*args: int, operator: str, values: Sequence[Value]) -> tuple[tuple[int, ...], ...]:
-    (record,) = records(values, [KernelCall(0, args)], operator)
-    return record.inputs, record.outputs
+def place(number: int) -> Value:
+    """A tensor at the `number`-th place of 64 bytes."""
+    return tensor(2, 3, at=(1, 64 * number))
 
 
-T = tensor(2, 3, at=(1, 0))
+T, N = place(0), integer(0)
 
 
 # -- which arguments are results
 
 
-def test_an_out_variant() -> None:
-    values = [T, T, integer(1), T]
-    assert split(0, 1, 2, 3, 3, operator="aten::add.out", values=values) == ((0, 1, 2), (3,))
-
-
-def test_several_results() -> None:
-    values = [T, integer(0), T, T, tensor_list(2, 3)]
-    assert split(0, 1, 2, 3, 4, operator="aten::max.dim_max", values=values) == ((0, 1), (2, 3))
-
-
-def test_a_list_of_results() -> None:
-    values = [T, T, T, tensor_list(1, 2), tensor_list(1, 2)]
-    assert split(0, 3, 4, operator="aten::split_copy.Tensor_out", values=values) == ((0,), (3,))
-
-
-def test_an_empty_list_of_results() -> None:
-    values = [T, tensor_list(), tensor_list()]
-    assert split(0, 1, 2, operator="aten::split_copy.Tensor_out", values=values) == ((0, 1), ())
-
-
-def test_operators_in_place() -> None:
-    values = [T, T]
-    assert split(0, 1, 0, operator="aten::add_.Tensor", values=values) == ((0, 1), (0,))
-    assert split(0, 0, operator="aten::relu_", values=values) == ((0,), (0,))
-    assert split(0, 1, 0, operator="aten::copy_", values=values) == ((1,), (0,))
-
-
-def test_operators_of_the_runtime() -> None:
-    values = [T, integer(0), integer(0)]
-    assert split(0, 1, 2, operator="aten::sym_size.int", values=values) == ((0, 1), (2,))
-    values = [integer(0), integer(1)]
-    assert split(0, 1, 0, operator="executorch_prim::add.Scalar", values=values) == ((0, 1), (0,))
-    values = [T, T, integer(0)]
-    copy = "executorch_prim::et_copy_index.tensor"
-    assert split(0, 1, 2, operator=copy, values=values) == ((1, 2), (0,))
+@pytest.mark.parametrize(
+    ("operator", "args", "values", "inputs", "outputs"),
+    [
+        ("aten::add.out", (0, 1, 2, 3, 3), [T, T, integer(1), T], (0, 1, 2), (3,)),
+        ("aten::max.dim_max", (0, 1, 2, 3, 4), [T, N, T, T, tensor_list(2, 3)], (0, 1), (2, 3)),
+        ("aten::split_copy.Tensor_out", (0, 3, 4), [T, T, T, *[tensor_list(1, 2)] * 2], (0,), (3,)),
+        ("aten::split_copy.Tensor_out", (0, 1, 2), [T, *[tensor_list()] * 2], (0, 1), ()),
+        ("aten::add_.Tensor", (0, 1, 0), [T, T], (0, 1), (0,)),
+        ("aten::relu_", (0, 0), [T, T], (0,), (0,)),
+        ("aten::copy_", (0, 1, 0), [T, T], (1,), (0,)),
+        ("aten::sym_size.int", (0, 1, 2), [T, N, N], (0, 1), (2,)),
+        ("executorch_prim::add.Scalar", (0, 1, 0), [N, integer(1)], (0, 1), (0,)),
+        ("executorch_prim::et_copy_index.tensor", (0, 1, 2), [T, T, N], (1, 2), (0,)),
+    ],
+)
+def test_arguments_and_results(
+    operator: str, args: tuple[int, ...], values: list[Value], inputs: object, outputs: object
+) -> None:
+    (record,) = records(values, [KernelCall(0, args)], operator)
+    assert (record.inputs, record.outputs) == (inputs, outputs)
 
 
 def test_instructions_of_control_flow() -> None:
@@ -133,44 +117,29 @@ def test_instructions_of_control_flow() -> None:
     assert move.bytes_read == move.bytes_written == 0
 
 
-def test_outputs_of_a_delegate_are_what_nothing_wrote() -> None:
-    weight = tensor(3, data_index=1)
-    values = [T, weight, *(tensor(2, 3, at=(1, 64 * i)) for i in range(1, 4))]
-    calls = [KernelCall(0, (0, 2, 2)), DelegateCall(0, (0, 1, 2, 3, 4))]
+WEIGHT = tensor(3, data_index=1)
+UNPLANNED = tensor(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("values", "written", "args", "inputs", "outputs"),
+    [
+        ([T, WEIGHT, place(1), place(2), place(3)], 2, (0, 1, 2, 3, 4), (0, 1, 2), (3, 4)),
+        # Value 1 is a view: nothing writes it either. Outputs have indices in a row.
+        ([T, T, T, place(1), place(2)], 2, (2, 1, 3, 4), (2, 1), (3, 4)),
+        # Value 2 is a view of memory that the kernel wrote.
+        ([T, tensor(6, at=(1, 64)), place(1), place(2)], 1, (2, 3), (2,), (3,)),
+        ([T, UNPLANNED, UNPLANNED, N], 1, (0, 2, 3), (0,), (2, 3)),
+    ],
+)
+def test_outputs_of_a_delegate_are_what_nothing_wrote(
+    values: list[Value], written: int, args: tuple[int, ...], inputs: object, outputs: object
+) -> None:
+    calls = [KernelCall(0, (0, written, written)), DelegateCall(0, args)]
     _, delegate = records(values, calls, "aten::relu.out", inputs=[0])
-    assert (delegate.inputs, delegate.outputs) == ((0, 1, 2), (3, 4))
+    assert (delegate.inputs, delegate.outputs) == (inputs, outputs)
     assert delegate.backend_id == delegate.label == "Backend"
     assert delegate.event == delegate.call == "DELEGATE_CALL"
-
-
-def test_outputs_of_a_delegate_have_indices_in_a_row() -> None:
-    """Value 1 is a view: nothing writes it either."""
-    values = [T, T, T, tensor(2, 3, at=(1, 64)), tensor(2, 3, at=(1, 128))]
-    _, delegate = records(
-        values,
-        [KernelCall(0, (0, 2, 2)), DelegateCall(0, (2, 1, 3, 4))],
-        "aten::relu.out",
-        inputs=[0],
-    )
-    assert (delegate.inputs, delegate.outputs) == ((2, 1), (3, 4))
-
-
-def test_a_view_of_unread_memory_is_an_input_of_a_delegate() -> None:
-    values = [T, tensor(6, at=(1, 64)), tensor(2, 3, at=(1, 64)), tensor(2, 3, at=(1, 128))]
-    _, delegate = records(
-        values,
-        [KernelCall(0, (0, 1, 1)), DelegateCall(0, (2, 3))],
-        "aten::relu.out",
-        inputs=[0],
-    )
-    assert (delegate.inputs, delegate.outputs) == ((2,), (3,))
-
-
-def test_outputs_of_a_delegate_without_planned_memory() -> None:
-    values = [T, tensor(2, 3), tensor(2, 3), integer(0)]
-    calls = [KernelCall(0, (0, 1, 1)), DelegateCall(0, (0, 2, 3))]
-    _, delegate = records(values, calls, "aten::relu.out", inputs=[0])
-    assert (delegate.inputs, delegate.outputs) == ((0,), (2, 3))
 
 
 def test_what_a_record_says_of_a_delegate_decides() -> None:
@@ -247,21 +216,11 @@ def test_the_table_has_a_row_for_each_instruction() -> None:
     assert "XnnpackBackend" in table.values["op"]
 
 
-def test_a_method_that_is_not_there() -> None:
-    with pytest.raises(MissingDataError, match="no method 'decode'"):
-        instructions(read_pte(artifacts("cnn_portable").pte), "decode")
-
-
 # -- against what real runs logged
 
 
 def executed(trace: Trace) -> list[Block]:
     return [block for block in trace.blocks if block.name == "Execute"]
-
-
-def open_trace(name: str) -> Trace:
-    files = artifacts(name)
-    return Trace(read_etdump(files.etdump), program=read_pte(files.pte))
 
 
 def listing(trace: Trace, block: Block) -> tuple[InstructionRecord, ...]:
@@ -274,7 +233,7 @@ def listing(trace: Trace, block: Block) -> tuple[InstructionRecord, ...]:
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_run_logs_the_events_that_the_program_names(name: str) -> None:
-    trace = open_trace(name)
+    trace = open_trace(name, record=False)
     for block in executed(trace):
         listed = listing(trace, block)
         for index, names in Observed.of(block).events.items():
@@ -286,7 +245,7 @@ def test_a_run_logs_the_events_that_the_program_names(name: str) -> None:
 def test_a_run_logs_the_results_that_the_program_names(name: str) -> None:
     """With intermediate outputs recorded, a kernel logs its results and a delegate call all its
     arguments, in order: the rules of the module hold for every operator that ran."""
-    trace = open_trace(name)
+    trace = open_trace(name, record=False)
     compared = 0
     for block in executed(trace):
         listed = listing(trace, block)

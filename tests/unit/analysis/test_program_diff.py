@@ -33,6 +33,7 @@ from etscope.formats.program.pte_schema import (
     Value,
     ValueKind,
 )
+from tests.support.analysis.traces import side
 from tests.support.artifacts import artifacts
 
 PROGRAMS = (
@@ -44,14 +45,6 @@ PROGRAMS = (
     "forward_and_extra",
     "while_loop",
 )
-
-
-def side(name: str, *, with_record: bool = False) -> Side:
-    made = artifacts(name)
-    record = None
-    if with_record:
-        record = read_etrecord(made.etrecord)
-    return Side(f"{name}.pte", read_pte(made.pte), record)
 
 
 def diff(before: str, after: str, *, with_records: bool = False) -> ProgramDiff:

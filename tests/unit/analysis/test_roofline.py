@@ -29,11 +29,8 @@ from etscope.analysis.work.roofline import (
 from etscope.analysis.work.roofline_table import operators_table, roofline_report
 from etscope.errors import UsageError
 from etscope.formats.calibration import Calibration
-from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.etrecord.reader import read_etrecord
-from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
-from tests.support.artifacts import artifacts
+from tests.support.analysis.traces import open_trace
 from tests.support.calibrations import calibration
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
@@ -67,10 +64,7 @@ def drawn(limits: ProfileLimits, **options: Any) -> Roofline:
 
 
 def opened(name: str, given: Calibration | None) -> tuple[Trace, MethodProfile, ProfileLimits]:
-    files = artifacts(name)
-    trace = Trace(
-        read_etdump(files.etdump), read_etrecord(files.etrecord), program=read_pte(files.pte)
-    )
+    trace = open_trace(name)
     (profile,) = trace.profiles()
     limits = profile_limits(trace, profile, TimeScale.NS, given)
     assert limits is not None

@@ -40,10 +40,11 @@ from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.etdump.reader import bytes_by_kind, read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.delegate_data import DelegatePart, delegate_parts
-from etscope.formats.program.ptd import read_ptd, write_ptd
+from etscope.formats.program.ptd import write_ptd
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import KernelCall, ScalarValue, ValueKind
 from tests.support.artifacts import artifacts
+from tests.support.cli.fixtures import Run
 from tests.support.formats.handmade import Number, build, method, pte_file, tensor
 
 NAMES = (
@@ -389,18 +390,6 @@ def test_a_program_and_its_ptd_explain_each_other(name: str) -> None:
     assert "5 weights are in a .ptd file" in alone.notes[0]
 
 
-def test_the_ptd_of_another_program_is_an_error(tmp_path: Path) -> None:
-    program = artifacts("external_portable").pte
-    other = artifacts("external_xnnpack").extra("weights.ptd")
-    with pytest.raises(MismatchError, match="none of its 5 keys is asked for"):
-        size_files([program, other])
-    part = tmp_path / "part.ptd"
-    write_ptd({"first.weight": np.zeros((8, 8), np.float32)}, part)
-    with pytest.raises(MismatchError, match=r"it has no data for 'first\.bias'"):
-        size_files([program, part])
-    assert main(["size", str(program), str(other)]) == 3
-
-
 # -- bundles, records, dumps
 
 
@@ -719,53 +708,45 @@ def test_claims_of_one_place() -> None:
 # -- the command
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(run: Run) -> None:
     made = artifacts("cnn_xnnpack")
     size = made.pte.stat().st_size
-    assert main(["size", str(made.pte), str(made.etdump), "-f", "json"]) == 0
-    reports = json.loads(capsys.readouterr().out)
-    text = json.dumps(reports)
-    assert "etscope.size/1" in text and '"total"' in text
+    code, out, _ = run("size", made.pte, made.etdump, "-f", "json")
+    text = json.dumps(json.loads(out))
+    assert code == 0 and "etscope.size/1" in text and '"total"' in text
     for by in GROUPINGS:
-        assert main(["size", str(made.pte), "-r", str(made.etrecord), "--by", by]) == 0
-        out = capsys.readouterr().out
-        assert f"{size:,} bytes in all." in out
-    assert main(["size", "nowhere.pte"]) == 2
-    assert main(["size", __file__]) == 3
+        code, out, _ = run("size", made.pte, "-r", made.etrecord, "--by", by)
+        assert code == 0 and f"{size:,} bytes in all." in out
+    assert run("size", "nowhere.pte")[0] == 2
+    assert run("size", __file__)[0] == 3
 
 
 @pytest.mark.parametrize("format", ["csv", "tsv"])
-def test_a_table_for_programs_has_a_row_for_each_part(
-    format: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_for_programs_has_a_row_for_each_part(run: Run, format: str) -> None:
     made = artifacts("external_portable")
     files = made.pte, made.extra("weights.ptd")
-    command = ["size", *map(str, files), "-r", str(made.etrecord), "-f", format]
-    assert main(command) == 0
-    delimiter = "," if format == "csv" else "\t"
-    rows = list(csv.DictReader(capsys.readouterr().out.splitlines(), delimiter=delimiter))
+
+    def read(*more: str) -> list[dict[str, str]]:
+        code, out, _ = run("size", *files, "-r", made.etrecord, "-f", format, *more)
+        assert code == 0
+        return list(csv.DictReader(out.splitlines(), delimiter="," if format == "csv" else "\t"))
+
+    rows = read()
     for path in files:
         of_file = [int(row["size"]) for row in rows if row["file"] == str(path)]
         assert sum(of_file) == path.stat().st_size
         assert of_file == sorted(of_file, reverse=True)
     (row,) = (row for row in rows if row["owner"] == "second.weight")
     assert (row["kind"], row["module"], row["saved_by_int8"]) == ("weights", "second", "160")
-    assert main([*command, "--by", "module", "-n", "1"]) == 0
-    groups = list(csv.DictReader(capsys.readouterr().out.splitlines(), delimiter=delimiter))
+    groups = read("--by", "module", "-n", "1")
     assert [row["file"] for row in groups] == [str(path) for path in files]
     assert groups[0].keys() == {"file", "kind", "module", "dtype", "count", "size", "share"}
 
 
-def test_a_folder_is_refused_with_the_names_of_its_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_is_refused_with_the_names_of_its_files(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
-    assert main(["size", str(tmp_path)]) == 3
-    assert "it holds none" in capsys.readouterr().err
+    code, _, err = run("size", tmp_path)
+    assert code == 3 and "it holds none" in err
     shutil.copy(artifacts("cnn_portable").etdump, tmp_path / "run.etdp")
-    assert main(["size", str(tmp_path)]) == 3
-    assert "hint: name files in it: run.etdp\n" in capsys.readouterr().err
-
-
-def test_external_entries_are_all_read() -> None:
-    assert len(read_ptd(artifacts("external_xnnpack").extra("weights.ptd")).entries) == 5
+    code, _, err = run("size", tmp_path)
+    assert code == 3 and "hint: name files in it: run.etdp\n" in err

@@ -287,20 +287,21 @@ def test_rounding_is_not_told_of() -> None:
     assert compare_values(reference, device, axis=1).concentration is None
 
 
-def test_a_fault_in_a_row_is_named_by_its_dimension() -> None:
-    reference = np.random.default_rng(0).standard_normal((1, 128, 96)).astype(np.float32)
+@pytest.mark.parametrize(
+    ("shape", "axis", "where", "factor", "text"),
+    [
+        ((1, 128, 96), 2, (0, 127), 1.002, "index 127 of 128 in dimension 1 has all of the error"),
+        ((1, 64, 5, 5), 1, (0, [60, 3]), 1.1, "channels 3, 60 of 64 have all of the error"),
+    ],
+    ids=["a row by its dimension", "two channels together"],
+)
+def test_a_fault_in_a_part_is_named(
+    shape: tuple[int, ...], axis: int, where: Any, factor: float, text: str
+) -> None:
+    reference = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     device = reference.copy()
-    device[0, 127] *= 1.002
-    part = compare_values(reference, device, axis=2).concentration
-    assert str(part) == "index 127 of 128 in dimension 1 has all of the error"
-
-
-def test_two_channels_are_named_together() -> None:
-    reference = np.random.default_rng(0).standard_normal((1, 64, 5, 5)).astype(np.float32)
-    device = reference.copy()
-    device[0, [60, 3]] *= 1.1
-    part = compare_values(reference, device, axis=1).concentration
-    assert str(part) == "channels 3, 60 of 64 have all of the error"
+    device[where] *= factor
+    assert str(compare_values(reference, device, axis=axis).concentration) == text
 
 
 def test_a_single_nan_is_named_by_its_element() -> None:

@@ -26,13 +26,9 @@ from etscope.analysis.comparison.waterfall import (
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.profile_table import LACKS_PROGRAM
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.trace import Trace
 from etscope.errors import UsageError
-from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.etrecord.reader import read_etrecord
-from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
-from tests.support.artifacts import artifacts
+from tests.support.analysis.traces import open_trace
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
 NAMES = (
@@ -49,13 +45,7 @@ NAMES = (
 
 @cache
 def profile_of(name: str) -> MethodProfile:
-    files = artifacts(name)
-    trace = Trace(
-        read_etdump(files.etdump_timing or files.etdump),
-        record=read_etrecord(files.etrecord),
-        program=read_pte(files.pte),
-    )
-    return trace.profiles()[0]
+    return open_trace(name, timing=True).profiles()[0]
 
 
 def many(profile: MethodProfile, seed: int, factor: float = 1.0) -> MethodProfile:
@@ -199,9 +189,7 @@ def test_the_headline_says_what_changed_by_how_much_and_whether_it_can_be_told()
     expected = 100 * heads["delegate"] / sum(heads.values())
     assert float(share[1]) == pytest.approx(expected, abs=1)
 
-    files = artifacts("cnn_xnnpack")
-    record = read_etrecord(files.etrecord)
-    bare = Trace(read_etdump(files.etdump_timing or files.etdump), record=record).profiles()[0]
+    bare = open_trace("cnn_xnnpack", program=False, timing=True).profiles()[0]
     assert headline(diff_profiles(portable, bare), MS)[-1].endswith("give it too (--program).")
     assert LACKS_PROGRAM not in faster
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from etscope.analysis.matching.run_nodes import program_nodes
-from etscope.analysis.weights import WEIGHTS, by_module, file_parts
+from etscope.analysis.weights import WEIGHTS, file_parts
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from tests.support.artifacts import artifacts
@@ -14,27 +14,6 @@ MODELS = ("cnn_portable", "cnn_xnnpack", "cnn_xnnpack_int8", "attention_xnnpack"
 
 # The number of weights of convolutions, by module.
 CONVOLUTIONS = {"stem.conv": 216, "stages.1.conv": 1152, "stages.2.second.conv": 2304}
-
-
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("with_record", [True, False])
-def test_parts_sum_to_the_file_and_do_not_overlap(model: str, with_record: bool) -> None:
-    made = artifacts(model)
-    program = read_pte(made.pte)
-    record = read_etrecord(made.etrecord) if with_record else None
-    parts = file_parts(program, lambda method: program_nodes(program, method, record))
-    size = made.pte.stat().st_size
-    assert sum(part.size for part in parts) == size
-    weights = [part for part in parts if part.kind == WEIGHTS]
-    assert weights
-    ends = 0
-    for part in weights:
-        assert part.offset is not None and part.offset >= ends
-        assert part.dtype is not None
-        ends = part.offset + part.size
-    if not with_record:
-        assert all(part.module is None for part in parts)
-    assert sum(by_module(parts).table.values["size"]) == size
 
 
 @pytest.mark.parametrize("model", ["cnn_portable", "cnn_xnnpack", "cnn_xnnpack_int8"])

@@ -40,6 +40,7 @@ from etscope.formats.run_json import SavedCall, SavedInputs
 from etscope.model.graph import TensorSpec
 from etscope.units import TimeScale
 from tests.support.analysis import graphs
+from tests.support.analysis.traces import open_trace
 from tests.support.artifacts import artifacts
 
 NS = Scale(TimeScale.NS, TimeScale.NS)
@@ -59,15 +60,6 @@ NAMES = (
     "llama_xnnpack",
     "llama_generate",
 )
-
-
-def opened(name: str, *, record: bool = True, program: bool = True) -> Trace:
-    files = artifacts(name)
-    return Trace(
-        read_etdump(files.etdump),
-        record=read_etrecord(files.etrecord) if record else None,
-        program=read_pte(files.pte) if program else None,
-    )
 
 
 def works(trace: Trace) -> list[tuple[MethodProfile, ProfileWork]]:
@@ -97,7 +89,7 @@ def flops_of(work: ProfileWork, row: Row) -> float | None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("given", ["both", "record", "program"])
 def test_the_flops_of_leaves_add_up_to_those_of_the_method(name: str, given: str) -> None:
-    trace = opened(name, record=given != "program", program=given != "record")
+    trace = open_trace(name, record=given != "program", program=given != "record")
     found = works(trace)
     assert found
     for profile, work in found:
@@ -113,17 +105,17 @@ def test_the_flops_of_leaves_add_up_to_those_of_the_method(name: str, given: str
 )
 def test_program_and_record_count_the_same(name: str) -> None:
     totals = {
-        only(opened(name, record=record, program=program))[1].total.flops
+        only(open_trace(name, record=record, program=program))[1].total.flops
         for record, program in ((True, True), (True, False), (False, True))
     }
     assert len(totals) == 1
-    trace = opened(name)
+    trace = open_trace(name)
     edge = trace.symbols("forward").graph
     assert totals == {sum_of(map(GraphWork(edge).of, edge.nodes)).flops}
 
 
 def test_a_kernel_has_the_work_of_its_node() -> None:
-    trace = opened("cnn_portable")
+    trace = open_trace("cnn_portable")
     profile, work = only(trace)
     edge = trace.symbols("forward").graph
     assert edge is not None
@@ -141,7 +133,7 @@ def test_a_kernel_has_the_work_of_its_node() -> None:
 
 
 def test_a_fused_convolution_has_its_relu_and_no_batch_norm() -> None:
-    trace = opened("cnn_xnnpack")
+    trace = open_trace("cnn_xnnpack")
     profile, work = only(trace)
     edge = trace.symbols("forward").graph
     of_graph = GraphWork(edge)
@@ -158,7 +150,7 @@ def test_a_fused_convolution_has_its_relu_and_no_batch_norm() -> None:
 
 
 def test_the_call_of_a_delegate_has_the_bytes_at_its_border() -> None:
-    profile, work = only(opened("cnn_xnnpack"))
+    profile, work = only(open_trace("cnn_xnnpack"))
     call = work.of([profile.rows[0]])
     assert call.traffic.activations_read == 4 * 3 * 16 * 16
     assert call.traffic.activations_written == 4 * 10
@@ -174,7 +166,7 @@ def test_the_call_of_a_delegate_has_the_bytes_at_its_border() -> None:
 
 
 def test_integers_take_a_quarter_of_the_bytes() -> None:
-    profile, work = only(opened("cnn_xnnpack_int8"))
+    profile, work = only(open_trace("cnn_xnnpack_int8"))
     row = next(row for row in profile.rows if "IGEMM #2" in row.name)
     found = work.of([row])
     elements = 8 * 16 * 16
@@ -185,12 +177,12 @@ def test_integers_take_a_quarter_of_the_bytes() -> None:
 
 def test_nodes_that_several_calls_may_run_count_once() -> None:
     # Without the program nothing tells which of equal calls runs a node.
-    known = only(opened("recurrent_xnnpack"))[1].total.flops
-    assert only(opened("recurrent_xnnpack", program=False))[1].total.flops == known
+    known = only(open_trace("recurrent_xnnpack"))[1].total.flops
+    assert only(open_trace("recurrent_xnnpack", program=False))[1].total.flops == known
 
 
 def test_what_runs_in_a_loop_counts_each_time() -> None:
-    trace = opened("while_loop")
+    trace = open_trace("while_loop")
     profile, work = only(trace)
     rows = [row for row in profile.rows if row.attribution.operator == "aten::tanh.out"]
     assert rows
@@ -203,7 +195,7 @@ def test_what_runs_in_a_loop_counts_each_time() -> None:
 
 
 def test_a_branch_counts_in_the_runs_that_took_it() -> None:
-    profile, work = only(opened("cond"))
+    profile, work = only(open_trace("cond"))
     row = next(row for row in profile.rows if row.attribution.operator == "aten::tanh.out")
     assert 0 < row.ran.mean() < 1
     elements = math.prod(int(size) for size in row.attribution.outputs[0][8:-1].split(", "))
@@ -214,15 +206,15 @@ def test_a_branch_counts_in_the_runs_that_took_it() -> None:
 
 
 def test_logged_values_tell_the_sizes_of_a_run() -> None:
-    _, work = only(opened("dynamic_shape"))  # a batch of five, of eight at most
+    _, work = only(open_trace("dynamic_shape"))  # a batch of five, of eight at most
     assert not work.total.is_bound
-    bound = only(opened("dynamic_shape", record=False))[1].total
+    bound = only(open_trace("dynamic_shape", record=False))[1].total
     assert bound.is_bound
     assert work.total.flops / bound.flops == 5 / 8
 
 
 def test_the_tokens_of_a_call_tell_its_sizes() -> None:
-    trace = opened("llama_generate")
+    trace = open_trace("llama_generate")
     edge = trace.symbols("forward").graph
     found = {profile.phase: (profile, work) for profile, work in works(trace)}
     assert set(found) == {"prefill", "decode"}
@@ -240,7 +232,7 @@ def test_the_tokens_of_a_call_tell_its_sizes() -> None:
 
 @pytest.mark.parametrize("record", [True, False])
 def test_attention_grows_with_the_position_of_the_call(record: bool) -> None:
-    trace = opened("llama_quantized_cache", record=record)
+    trace = open_trace("llama_quantized_cache", record=record)
     (plain,) = (one for one in trace.profiles() if one.method == "forward")
     runs = len(plain.runs)
     calls = RunCalls(plain.runs, ("decode",) * runs, np.arange(runs) + 3, np.ones(runs, np.int64))
@@ -290,7 +282,7 @@ def test_a_dump_may_hold_any_number_as_an_instruction() -> None:
 
 
 def test_without_the_sizes_of_the_run_there_are_no_rates() -> None:
-    profile, work = only(opened("dynamic_shape", record=False))
+    profile, work = only(open_trace("dynamic_shape", record=False))
     table = profile_table(profile, NS, limits=limits_of(work))
     assert "largest" in table.values["work_sizes"]
     assert table.values["flops"][-1] > 0
@@ -365,8 +357,8 @@ def test_operators_of_xnnpack() -> None:
 
 
 def test_events_have_operators_without_a_record() -> None:
-    profile, work = only(opened("cnn_xnnpack", record=False))
-    known, of_record = only(opened("cnn_xnnpack"))
+    profile, work = only(open_trace("cnn_xnnpack", record=False))
+    known, of_record = only(open_trace("cnn_xnnpack"))
     assert [flops_of(work, row) for row in profile.rows] == [
         flops_of(of_record, row) for row in known.rows
     ]
@@ -430,7 +422,7 @@ def test_a_call_has_no_nodes_that_a_kernel_is_known_to_run() -> None:
 
 
 def test_unknown_work_is_told_with_its_share_of_the_time() -> None:
-    profile, work = only(opened("int_outputs"))
+    profile, work = only(open_trace("int_outputs"))
     row = next(row for row in profile.rows if row.attribution.operator == "aten::topk.values")
     assert flops_of(work, row) is None
     assert work.total.unknown == ("aten.topk",)
@@ -440,7 +432,7 @@ def test_unknown_work_is_told_with_its_share_of_the_time() -> None:
 
 
 def test_a_run_of_an_unknown_method_has_no_work() -> None:
-    trace = opened("cnn_portable", record=False, program=False)
+    trace = open_trace("cnn_portable", record=False, program=False)
     assert [profile_work(trace, profile) for profile in trace.profiles()] == [None]
 
 
@@ -448,7 +440,7 @@ def test_a_run_of_an_unknown_method_has_no_work() -> None:
 
 
 def test_rates_are_the_work_in_the_time_of_the_row() -> None:
-    profile, work = only(opened("cnn_portable"))
+    profile, work = only(open_trace("cnn_portable"))
     table = profile_table(profile, NS, limits=limits_of(work))
     checked = 0
     for avg, flops, moved, gflops, gbps, intensity in zip(
@@ -469,7 +461,7 @@ def test_rates_are_the_work_in_the_time_of_the_row() -> None:
 
 @pytest.mark.parametrize("sort", ["flops", "bytes", "intensity", "gflops", "gbps"])
 def test_rows_are_sorted_by_their_work(sort: str) -> None:
-    profile, work = only(opened("cnn_portable"))
+    profile, work = only(open_trace("cnn_portable"))
     table = profile_table(profile, NS, limits=limits_of(work), sort=f"-{sort}")
     values = [value for value in table.values[sort][: min(table.breaks)] if value is not None]
     assert len(values) > 20
@@ -481,7 +473,7 @@ def test_rows_are_sorted_by_their_work(sort: str) -> None:
 
 @pytest.mark.parametrize("by", ["op", "type", "source", "delegate"])
 def test_groups_have_the_sum_of_their_rows(by: str) -> None:
-    profile, work = only(opened("transformer"))
+    profile, work = only(open_trace("transformer"))
     table = grouped_table(profile, NS, by, limits=limits_of(work))
     groups = table.values["flops"][: min(table.breaks)]
     assert sum(value for value in groups if value is not None) == pytest.approx(work.total.flops)
@@ -489,7 +481,7 @@ def test_groups_have_the_sum_of_their_rows(by: str) -> None:
 
 
 def test_modules_have_the_sum_of_what_is_below() -> None:
-    profile, work = only(opened("transformer"))
+    profile, work = only(open_trace("transformer"))
     table = grouped_table(profile, NS, "module", limits=limits_of(work))
     found = dict(zip(table.values["module"], table.values["flops"], strict=True))
     blocks = [found[f"blocks.{number}"] for number in range(3)]
@@ -500,7 +492,7 @@ def test_modules_have_the_sum_of_what_is_below() -> None:
 
 
 def test_rows_that_are_not_shown_have_their_work() -> None:
-    profile, work = only(opened("cnn_xnnpack"))
+    profile, work = only(open_trace("cnn_xnnpack"))
     table = profile_table(profile, NS, limits=limits_of(work), limit=3)
     shown = zip(table.values["kind"], table.depth or (), table.values["flops"], strict=True)
     flops = [value for kind, depth, value in shown if depth == 1 and value is not None]
@@ -510,7 +502,7 @@ def test_rows_that_are_not_shown_have_their_work() -> None:
 
 
 def test_tables_without_work_have_no_columns_of_it() -> None:
-    profile, _ = only(opened("cnn_portable"))
+    profile, _ = only(open_trace("cnn_portable"))
     assert not set(SHOWN) & set(profile_table(profile, NS).names)
     with pytest.raises(UsageError, match="cannot sort by 'watts'"):
         profile_table(profile, NS, sort="watts")
@@ -525,7 +517,7 @@ def test_instructions_of_a_program_have_their_work() -> None:
     assert table.values["flops"][convolution] == 2 * 8 * 16 * 16 * 27
     assert table.values["weight_bytes"][convolution] == 4 * 8 * 27
     found = [value for value in table.values["flops"] if value is not None]
-    assert sum(found) == only(opened("cnn_portable"))[1].total.flops
+    assert sum(found) == only(open_trace("cnn_portable"))[1].total.flops
 
 
 def test_views_that_memory_planning_made_move_nothing() -> None:
@@ -542,7 +534,7 @@ def test_views_that_memory_planning_made_move_nothing() -> None:
 
 
 def test_buffers_that_the_graph_writes_are_state() -> None:
-    trace = opened("rewritten_state")
+    trace = open_trace("rewritten_state")
     edge = trace.symbols("forward").graph
     assert {edge.parameters[name] for name in edge.state} == {"cache"}
     program = only(trace)[1].total.traffic

@@ -11,14 +11,14 @@ import pytest
 
 from etscope import Inspector
 from tests.support.artifacts import artifacts
-from tests.unit.cli.test_inspect import run
+from tests.support.cli.fixtures import Run
 
 NAMES = ("cnn_xnnpack", "transformer", "two_methods", "while_loop")
 
 
-def convert(capsys: pytest.CaptureFixture[str], name: str, target: Path, *more: str) -> None:
+def convert(run: Run, name: str, target: Path) -> None:
     files = artifacts(name)
-    code, out, err = run(capsys, "convert", files.etdump, "-r", files.etrecord, "-o", target, *more)
+    code, out, err = run("convert", files.etdump, "-r", files.etrecord, "-o", target)
     assert (code, out, err) == (0, "", "")
 
 
@@ -38,24 +38,20 @@ def totals(name: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_perfetto_totals_are_ours(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
-) -> None:
+def test_perfetto_totals_are_ours(run: Run, tmp_path: Path, name: str) -> None:
     pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
-    convert(capsys, name, tmp_path / "run.pftrace")
+    convert(run, name, tmp_path / "run.pftrace")
 
     trace = pb2.Trace.FromString((tmp_path / "run.pftrace").read_bytes())
 
     names: dict[int, str] = {}
     open_slices: dict[int, list[tuple[str, int]]] = defaultdict(list)
     found: dict[str, float] = defaultdict(float)
-    annotations: set[str] = set()
     for packet in trace.packet:
         names.update((entry.iid, entry.name) for entry in packet.interned_data.event_names)
         event = packet.track_event
         if event.type == event.TYPE_SLICE_BEGIN:
             open_slices[event.track_uuid].append((names[event.name_iid], packet.timestamp))
-            annotations.update(a.name for a in event.debug_annotations if a.name)
         elif event.type == event.TYPE_SLICE_END:
             slice_name, start = open_slices[event.track_uuid].pop()
             found[slice_name] += packet.timestamp - start
@@ -63,10 +59,8 @@ def test_perfetto_totals_are_ours(
     assert dict(found) == pytest.approx(totals(name))
 
 
-def test_perfetto_slices_tell_handle_module_and_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    convert(capsys, "cnn_portable", tmp_path / "run.pftrace")
+def test_perfetto_slices_tell_handle_module_and_line(run: Run, tmp_path: Path) -> None:
+    convert(run, "cnn_portable", tmp_path / "run.pftrace")
 
     content = (tmp_path / "run.pftrace").read_bytes()
 
@@ -74,10 +68,8 @@ def test_perfetto_slices_tell_handle_module_and_line(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_chrome_totals_are_ours(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
-) -> None:
-    convert(capsys, name, tmp_path / "run.json")
+def test_chrome_totals_are_ours(run: Run, tmp_path: Path, name: str) -> None:
+    convert(run, name, tmp_path / "run.json")
 
     found: dict[str, float] = defaultdict(float)
     for event in json.loads((tmp_path / "run.json").read_text())["traceEvents"]:
@@ -87,12 +79,10 @@ def test_chrome_totals_are_ours(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_tables_hold_every_event(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
-) -> None:
+def test_tables_hold_every_event(run: Run, tmp_path: Path, name: str) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     for suffix in ("csv", "jsonl", "parquet"):
-        convert(capsys, name, tmp_path / f"run.{suffix}")
+        convert(run, name, tmp_path / f"run.{suffix}")
 
     tables = {
         "csv": list(csv.DictReader((tmp_path / "run.csv").open(newline=""))),
@@ -108,19 +98,8 @@ def test_tables_hold_every_event(
         assert dict(found) == pytest.approx(totals(name))
 
 
-def test_speedscope_and_gzip(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    convert(capsys, "cnn_portable", tmp_path / "run.speedscope.json")
-    convert(capsys, "cnn_portable", tmp_path / "run.json.gz")
-
-    profile = json.loads((tmp_path / "run.speedscope.json").read_text())
-    assert profile["profiles"] and profile["shared"]["frames"]
-    assert (tmp_path / "run.json.gz").read_bytes()[:2] == b"\x1f\x8b"
-
-
-def test_an_unknown_suffix_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, _, err = run(
-        capsys, "convert", artifacts("cnn_portable").etdump, "-o", tmp_path / "run.docx"
-    )
+def test_an_unknown_suffix_is_refused(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("convert", artifacts("cnn_portable").etdump, "-o", tmp_path / "run.docx")
 
     assert code == 2
     assert "suffixes are" in err

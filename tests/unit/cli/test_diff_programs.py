@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from etscope.cli import main
 from etscope.formats.program.ptd import read_ptd, write_ptd
 from tests.support.artifacts import artifacts
+from tests.support.cli.fixtures import Run
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = main(["diff", *(str(argument) for argument in arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+@pytest.fixture
+def run(run: Run) -> Run:
+    return partial(run, "diff")
 
 
 @pytest.fixture
@@ -33,52 +33,47 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def test_sentences_come_first_and_those_that_break_an_app_before_the_others(
-    files: dict[str, Path], capsys: pytest.CaptureFixture[str]
+    files: dict[str, Path], run: Run
 ) -> None:
-    code, out, _ = run(capsys, files["cnn_portable"], files["cnn_portable_inserted"])
+    code, out, _ = run(files["cnn_portable"], files["cnn_portable_inserted"])
     assert code == 1
     assert out.startswith("1 kernel is new, which an app has to register: aten::sigmoid.out.\n")
     assert out.index("cnn_portable_inserted.pte is 128 B larger") < out.index("Size by owner")
 
 
-def test_the_same_file_is_identical(
-    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_same_file_is_identical(files: dict[str, Path], tmp_path: Path, run: Run) -> None:
     copy = shutil.copy(files["cnn_portable"], tmp_path / "copy.pte")
-    code, out, _ = run(capsys, files["cnn_portable"], copy)
+    code, out, _ = run(files["cnn_portable"], copy)
     assert (code, out) == (0, "copy.pte is identical to cnn_portable.pte: 43,280 bytes.\n")
 
 
 def test_bytes_that_say_nothing_are_a_difference_all_the_same(
-    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    files: dict[str, Path], tmp_path: Path, run: Run
 ) -> None:
     longer = tmp_path / "longer.pte"
     longer.write_bytes(files["cnn_portable"].read_bytes() + bytes(16))
-    code, out, _ = run(capsys, files["cnn_portable"], longer)
+    code, out, _ = run(files["cnn_portable"], longer)
     assert code == 1
     assert "No difference was found in kernels" in out and "padding +16 B" in out
 
 
-def test_records_among_the_files_or_by_option_give_names(
-    files: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_records_among_the_files_or_by_option_give_names(files: dict[str, Path], run: Run) -> None:
     programs = files["cnn_xnnpack"], files["cnn_xnnpack_int8"]
     records = files["cnn_xnnpack record"], files["cnn_xnnpack_int8 record"]
-    code, out, err = run(capsys, *programs, "-r", records[0], "-r", records[1])
+    code, out, err = run(*programs, "-r", records[0], "-r", records[1])
     assert code == 1 and not err and "head.fc.weight" in out
-    assert run(capsys, records[1], *programs, records[0]) == (code, out, err)
+    assert run(records[1], *programs, records[0]) == (code, out, err)
     # Without one of them there are no modules, and a note says so.
-    _, out, err = run(capsys, *programs, records[1])
+    _, out, err = run(*programs, records[1])
     assert "head.fc" not in out
     assert "note: there is no ETRecord of cnn_xnnpack.pte" in err
 
 
 def test_order_is_that_of_the_files_with_a_record_of_one_only(
-    files: dict[str, Path], capsys: pytest.CaptureFixture[str]
+    files: dict[str, Path], run: Run
 ) -> None:
     """A program with a record stays behind one without."""
     code, out, _ = run(
-        capsys,
         files["cnn_portable"],
         files["cnn_portable_inserted"],
         files["cnn_portable_inserted record"],
@@ -87,24 +82,22 @@ def test_order_is_that_of_the_files_with_a_record_of_one_only(
 
 
 def test_one_record_is_used_where_it_fits_and_refused_where_it_fits_none(
-    files: dict[str, Path], capsys: pytest.CaptureFixture[str]
+    files: dict[str, Path], run: Run
 ) -> None:
     programs = files["cnn_portable"], files["cnn_xnnpack"]
-    code, _, err = run(capsys, *programs, "-r", files["cnn_xnnpack record"])
+    code, _, err = run(*programs, "-r", files["cnn_xnnpack record"])
     assert code == 1 and "note: there is no ETRecord of cnn_portable.pte" in err
-    code, out, err = run(capsys, *programs, "-r", files["cnn_portable_inserted record"])
+    code, out, err = run(*programs, "-r", files["cnn_portable_inserted record"])
     assert (code, out) == (3, "") and "cnn_portable.pte and the ETRecord" in err
     wrong = files["cnn_xnnpack record"]
-    code, out, err = run(capsys, *programs, "-r", wrong, "-r", wrong)
+    code, out, err = run(*programs, "-r", wrong, "-r", wrong)
     assert (code, out) == (3, "") and "cnn_portable.pte and the ETRecord" in err
-    assert run(capsys, *programs, "-r", wrong, "-r", wrong, "--force")[0] == 1
+    assert run(*programs, "-r", wrong, "-r", wrong, "--force")[0] == 1
 
 
-def test_several_programs_are_compared_with_the_first(
-    files: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_programs_are_compared_with_the_first(files: dict[str, Path], run: Run) -> None:
     names = "cnn_portable", "cnn_xnnpack", "cnn_xnnpack_int8"
-    code, out, _ = run(capsys, *(files[name] for name in names), "-f", "json")
+    code, out, _ = run(*(files[name] for name in names), "-f", "json")
     document = json.loads(out)
     assert code == 1 and document["schema"] == "etscope.program_diff/1"
     assert [(one["before"], one["after"]) for one in document["reports"]] == [
@@ -117,13 +110,9 @@ def test_several_programs_are_compared_with_the_first(
         assert file["change"] == sum(owner["change"] for owner in owners)
 
 
-def test_markdown_folds_the_tables(
-    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_markdown_folds_the_tables(files: dict[str, Path], tmp_path: Path, run: Run) -> None:
     comment = tmp_path / "comment.md"
-    code, out, _ = run(
-        capsys, files["cnn_portable"], files["cnn_xnnpack"], "-o", comment, "-n", "5"
-    )
+    code, out, _ = run(files["cnn_portable"], files["cnn_xnnpack"], "-o", comment, "-n", "5")
     assert (code, out) == (1, "")
     text = comment.read_text()
     sentences, *tables = text.split("<details>")
@@ -134,10 +123,8 @@ def test_markdown_folds_the_tables(
         assert table.startswith("<summary>") and "</summary>\n\n| " in table
 
 
-def test_csv_has_the_sentences_and_every_value(
-    files: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, out, _ = run(capsys, files["cnn_portable"], files["cnn_portable_inserted"], "-f", "csv")
+def test_csv_has_the_sentences_and_every_value(files: dict[str, Path], run: Run) -> None:
+    _, out, _ = run(files["cnn_portable"], files["cnn_portable_inserted"], "-f", "csv")
     head, first, *rest = out.splitlines()
     assert head == "before,after,result,section,row,name,value"
     assert ",summary,0,sentence," in first and "aten::sigmoid.out" in first
@@ -146,13 +133,10 @@ def test_csv_has_the_sentences_and_every_value(
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_a_terminal_has_no_line_wider_than_it(
-    files: dict[str, Path],
-    width: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    files: dict[str, Path], width: int, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    _, out, _ = run(capsys, files["cnn_xnnpack"], files["cnn_xnnpack_int8"])
+    _, out, _ = run(files["cnn_xnnpack"], files["cnn_xnnpack_int8"])
     assert max(map(len, out.splitlines())) <= width
 
 
@@ -169,33 +153,19 @@ def test_a_terminal_has_no_line_wider_than_it(
     ],
 )
 def test_what_is_not_comparable_is_refused_with_what_to_give(
-    files: dict[str, Path],
-    arguments: tuple[str, ...],
-    said: str,
-    capsys: pytest.CaptureFixture[str],
+    files: dict[str, Path], arguments: tuple[str, ...], said: str, run: Run
 ) -> None:
-    code, out, err = run(capsys, *(files.get(one, one) for one in arguments))
+    code, out, err = run(*(files.get(one, one) for one in arguments))
     assert (code, out) == (2, "") and said in err and "hint: " in err
 
 
-def test_a_damaged_program_is_named(
-    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cut = tmp_path / "cut.pte"
-    cut.write_bytes(files["cnn_portable"].read_bytes()[:20_000])
-    code, out, err = run(capsys, files["cnn_portable"], cut)
-    assert (code, out) == (3, "") and "cut.pte" in err
-
-
-def test_bundled_programs_are_programs(
-    files: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bundled_programs_are_programs(files: dict[str, Path], run: Run) -> None:
     made = artifacts("bundled")
-    code, out, _ = run(capsys, made.bpte or "", made.pte)
+    code, out, _ = run(made.bpte or "", made.pte)
     assert code == 0 and "is identical to" in out
 
 
-def test_weights_in_ptd_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_in_ptd_files(tmp_path: Path, run: Run) -> None:
     made = artifacts("external_portable")
     before = shutil.copy(made.pte, tmp_path / "before.pte")
     after = shutil.copy(made.pte, tmp_path / "after.pte")
@@ -205,19 +175,19 @@ def test_weights_in_ptd_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     other = tmp_path / "other.ptd"
     other.write_bytes(content)
 
-    code, out, err = run(capsys, before, after)
+    code, out, err = run(before, after)
     assert (code, "identical" in out) == (0, True)
     assert "before.pte, after.pte are in a .ptd file: they are compared by key only" in err
 
-    code, out, err = run(capsys, before, after, "--data", weights)
+    code, out, err = run(before, after, "--data", weights)
     assert (code, err) == (0, "")
-    code, out, err = run(capsys, before, after, "--data", weights, "--data", other)
+    code, out, err = run(before, after, "--data", weights, "--data", other)
     assert code == 1
     assert "Weights: 4 unchanged, 1 changed." in out
 
 
 def test_a_program_may_have_several_ptd_files_in_any_order(
-    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    files: dict[str, Path], tmp_path: Path, run: Run
 ) -> None:
     made, opaque = artifacts("external_portable"), artifacts("external_xnnpack")
     before = shutil.copy(made.pte, tmp_path / "before.pte")
@@ -232,7 +202,7 @@ def test_a_program_may_have_several_ptd_files_in_any_order(
         for paths in ((before, half, rest), (after, given[1]))
     ]
     options = [word for path in given for word in ("--data", path)]
-    code, out, err = run(capsys, before, after, *options, "-f", "json")
+    code, out, err = run(before, after, *options, "-f", "json")
     (report,) = json.loads(out)["reports"]
     total, *owners = report["sections"]["size"]
     assert (code, err) == (1, "")
@@ -241,22 +211,20 @@ def test_a_program_may_have_several_ptd_files_in_any_order(
     assert "weights" not in report["sections"]  # none of them changed
 
 
-def test_ptd_files_that_do_not_belong(
-    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ptd_files_that_do_not_belong(files: dict[str, Path], tmp_path: Path, run: Run) -> None:
     made, opaque = artifacts("external_portable"), artifacts("external_xnnpack")
     before = shutil.copy(made.pte, tmp_path / "before.pte")
-    code, _, err = run(capsys, before, before, "--data", opaque.extra("weights.ptd"))
+    code, _, err = run(before, before, "--data", opaque.extra("weights.ptd"))
     assert (code, "none of its 5 keys is asked for" in err) == (3, True)
     weights = made.extra("weights.ptd")
-    code, _, err = run(capsys, before, files["cnn_portable"], *("--data", weights) * 2)
+    code, _, err = run(before, files["cnn_portable"], *("--data", weights) * 2)
     assert (code, "which .ptd goes with" in err) == (2, True)
     both = files["cnn_portable"], files["cnn_xnnpack"]
-    code, _, err = run(capsys, *both, "--data", weights)
+    code, _, err = run(*both, "--data", weights)
     assert (code, "is not the .ptd of" in err) == (3, True)
     part = tmp_path / "part.ptd"
     write_ptd({"first.weight": read_ptd(weights).tensor("first.weight")}, part)
-    code, _, err = run(capsys, before, before, "--data", part)
+    code, _, err = run(before, before, "--data", part)
     assert (code, "it has no data for 'first.bias'" in err) == (3, True)
-    code, _, err = run(capsys, files["dump"], files["dump"], "--data", weights)
+    code, _, err = run(files["dump"], files["dump"], "--data", weights)
     assert (code, "does not go with times" in err) == (2, True)

@@ -11,28 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from etscope.cli import main
 from etscope.formats.calibration import VARIABLE, keep_calibration, write_calibration
 from tests.support.artifacts import Artifact, artifacts
 from tests.support.calibrations import calibration
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+from tests.support.cli.fixtures import Run
 
 
 def cnn() -> Artifact:
     return artifacts("cnn_portable")
 
 
-def test_a_person_sees_time_module_and_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_person_sees_time_module_and_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.chdir(cnn().etdump.parent)
-    code, out, err = run(capsys, "inspect", cnn().etdump.name, "--etrecord", cnn().etrecord.name)
+    code, out, err = run("inspect", cnn().etdump.name, "--etrecord", cnn().etrecord.name)
 
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -44,14 +36,12 @@ def test_a_person_sees_time_module_and_line(
 
 
 @pytest.mark.parametrize("name", ["cnn_portable", "cnn_xnnpack", "transformer"])
-def test_nothing_is_wider_than_80(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_nothing_is_wider_than_80(run: Run, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     files = artifacts(name)
 
     monkeypatch.chdir(files.etdump.parent)
-    code, out, _ = run(capsys, "inspect", files.etdump.name, "-r", files.etrecord.name)
+    code, out, _ = run("inspect", files.etdump.name, "-r", files.etrecord.name)
 
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
@@ -59,13 +49,13 @@ def test_nothing_is_wider_than_80(
 
 
 def test_what_matters_stands_below_in_words_and_in_json(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(cnn().etdump.parent)
     monkeypatch.setenv("COLUMNS", "80")
     files = (cnn().etdump.name, "-r", cnn().etrecord.name, "-p", cnn().pte.name)
-    _, text, _ = run(capsys, "inspect", *files)
-    _, out, _ = run(capsys, "inspect", *files, "-f", "json")
+    _, text, _ = run("inspect", *files)
+    _, out, _ = run("inspect", *files, "-f", "json")
     document = json.loads(out)
 
     findings = document["findings"]
@@ -76,14 +66,14 @@ def test_what_matters_stands_below_in_words_and_in_json(
         assert " ".join(one["next"].split()) in below
     # A command that was followed does not say it all again, and programs get the same tables.
     for options in (("--by", "op"), ("--select", "op:conv*")):
-        assert "What matters" not in run(capsys, "inspect", *files, *options)[1]
+        assert "What matters" not in run("inspect", *files, *options)[1]
     assert document["schema"] == "etscope.table/1"
 
 
-def test_machines_get_all_columns_of_all_methods(capsys: pytest.CaptureFixture[str]) -> None:
+def test_machines_get_all_columns_of_all_methods(run: Run) -> None:
     files = artifacts("two_methods")
 
-    code, out, _ = run(capsys, "inspect", files.etdump, "-r", files.etrecord, "-f", "json")
+    code, out, _ = run("inspect", files.etdump, "-r", files.etrecord, "-f", "json")
 
     document = json.loads(out)
     assert code == 0
@@ -93,9 +83,9 @@ def test_machines_get_all_columns_of_all_methods(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("format", ["csv", "tsv"])
-def test_columns_of_a_choice_in_order(capsys: pytest.CaptureFixture[str], format: str) -> None:
+def test_columns_of_a_choice_in_order(run: Run, format: str) -> None:
     code, out, _ = run(
-        capsys, "inspect", cnn().etdump, "-f", format, "--columns", "event,avg", "--unit", "us",
+        "inspect", cnn().etdump, "-f", format, "--columns", "event,avg", "--unit", "us",
         "--sort", "run",
     )  # fmt: skip
 
@@ -105,27 +95,16 @@ def test_columns_of_a_choice_in_order(capsys: pytest.CaptureFixture[str], format
     assert rows[1][0] == "convolution.out" and float(rows[1][1]) > 0
 
 
-def test_a_column_may_be_named_by_its_heading(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "inspect", cnn().etdump, "-f", "csv", "--columns", "event,#")
+def test_a_column_may_be_named_by_its_heading(run: Run) -> None:
+    code, out, _ = run("inspect", cnn().etdump, "-f", "csv", "--columns", "event,#")
 
     assert code == 0
     assert out.splitlines()[0] == "event,instruction"
 
 
-@pytest.mark.parametrize("by", ["op", "type", "module", "source", "delegate"])
-def test_roll_ups(capsys: pytest.CaptureFixture[str], by: str) -> None:
-    files = artifacts("cnn_xnnpack")
-
-    code, out, _ = run(capsys, "inspect", files.etdump, "-r", files.etrecord, "--by", by)
-
-    assert code == 0
-    words = " ".join(out.split())  # the title breaks where the times' digits make it too long
-    assert f"by {by}" in words and "Method::execute" in words
-
-
-def test_select_shows_what_matches_and_still_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_select_shows_what_matches_and_still_adds_up(run: Run) -> None:
     code, out, _ = run(
-        capsys, "inspect", cnn().etdump, "-r", cnn().etrecord, "-s", "op:conv* and module:stem",
+        "inspect", cnn().etdump, "-r", cnn().etrecord, "-s", "op:conv* and module:stem",
         "-f", "jsonl",
     )  # fmt: skip
 
@@ -137,31 +116,15 @@ def test_select_shows_what_matches_and_still_adds_up(capsys: pytest.CaptureFixtu
     assert sum(averages[:-1]) == pytest.approx(averages[-1])
 
 
-def test_a_selected_event_of_a_delegate_comes_with_its_call(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    files = artifacts("cnn_xnnpack")
-
-    code, out, _ = run(capsys, "inspect", files.etdump, "-s", "Softmax*", "-f", "jsonl")
-
-    kinds = [json.loads(line)["kind"] for line in out.splitlines()]
-    assert code == 0
-    assert kinds == ["delegate", "delegated", "hidden", "unaccounted", "total"]
-
-
-def test_it_writes_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, out, _ = run(capsys, "inspect", cnn().etdump, "-o", tmp_path / "out.md")
+def test_it_writes_files(run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("inspect", cnn().etdump, "-o", tmp_path / "out.md")
 
     assert (code, out) == (0, "")
     assert (tmp_path / "out.md").read_text().count("|") > 50
 
 
-def test_a_program_alone_gives_operators_sizes_and_memory(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code, out, _ = run(
-        capsys, "inspect", cnn().etdump, "-p", cnn().pte, "-f", "jsonl", "--sort", "run"
-    )
+def test_a_program_alone_gives_operators_sizes_and_memory(run: Run) -> None:
+    code, out, _ = run("inspect", cnn().etdump, "-p", cnn().pte, "-f", "jsonl", "--sort", "run")
 
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0
@@ -180,6 +143,7 @@ def test_a_program_alone_gives_operators_sizes_and_memory(
         ([cnn().etrecord], 3, "not"),
         ([cnn().etdump, "-r", artifacts("transformer").etrecord], 3, "do not belong together"),
         ([cnn().etdump, "-p", artifacts("transformer").pte], 3, "do not belong together"),
+        ([cnn().etdump, "-b", cnn().pte], 3, "the ETDump refers to"),
         ([cnn().etdump, "-s", "op:nothing"], 4, "nothing matches"),
         ([cnn().etdump, "-s", "op:("], 2, "selector"),
         ([cnn().etdump, "-s", "avg>200us"], 4, "hint: a selector is KEY:PATTERN, of name, op"),
@@ -195,66 +159,36 @@ def test_a_program_alone_gives_operators_sizes_and_memory(
     ],
 )
 def test_bad_input_has_a_message_and_a_code(
-    capsys: pytest.CaptureFixture[str], arguments: list[object], code: int, message: str
+    run: Run, arguments: list[object], code: int, message: str
 ) -> None:
-    actual, out, err = run(capsys, "inspect", *arguments)
+    actual, out, err = run("inspect", *arguments)
 
     assert (actual, out) == (code, "")
     assert message in err
     assert "Traceback" not in err
 
 
-def test_force_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(
-        capsys, "inspect", cnn().etdump, "-r", artifacts("transformer").etrecord, "--force"
-    )
+def test_force_goes_on(run: Run) -> None:
+    code, out, _ = run("inspect", cnn().etdump, "-r", artifacts("transformer").etrecord, "--force")
 
     assert code == 0
     assert "convolution.out" in out
 
 
-def test_largest_first_may_be_said(capsys: pytest.CaptureFixture[str]) -> None:
-    plain = run(capsys, "inspect", cnn().etdump, "--sort", "p90", "--format", "csv")
-
-    assert run(capsys, "inspect", cnn().etdump, "--sort", "-p90", "--format", "csv") == plain
-
-
-def test_no_rows_of_what_is_selected_are_no_error(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "inspect", cnn().etdump, "-s", "relu*", "-n", "0", "-f", "csv")
+def test_no_rows_of_what_is_selected_are_no_error(run: Run) -> None:
+    code, out, _ = run("inspect", cnn().etdump, "-s", "relu*", "-n", "0", "-f", "csv")
 
     assert code == 0
     assert "not shown" in out
 
 
-def test_roll_ups_of_several_methods_say_whose_they_are(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_roll_ups_of_several_methods_say_whose_they_are(run: Run) -> None:
     files = artifacts("two_methods")
 
-    _, out, _ = run(
-        capsys, "inspect", files.etdump, "-r", files.etrecord, "--by", "op", "-f", "jsonl"
-    )
+    _, out, _ = run("inspect", files.etdump, "-r", files.etrecord, "--by", "op", "-f", "jsonl")
 
     rows = [json.loads(line) for line in out.splitlines()]
     assert {row["method"] for row in rows} == {"encode", "decode"}
-
-
-def test_a_delegate_stands_for_what_was_selected_inside_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    files = artifacts("cnn_xnnpack")
-
-    code, out, _ = run(capsys, "inspect", files.etdump, "--by", "type", "-s", "Softmax*")
-
-    assert code == 0
-    assert "delegate" in out
-
-
-def test_a_debug_buffer_of_another_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capsys, "inspect", cnn().etdump, "-b", artifacts("cnn_portable").pte)
-
-    assert code == 3
-    assert "the ETDump refers to" in err
 
 
 # -- work
@@ -263,7 +197,7 @@ def test_a_debug_buffer_of_another_run_is_refused(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("width", [80, 140])
 @pytest.mark.parametrize("by", [None, "op", "module"])
 def test_work_is_shown_when_it_is_asked_for(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, by: str | None
+    run: Run, monkeypatch: pytest.MonkeyPatch, width: int, by: str | None
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     files = artifacts("cnn_xnnpack")
@@ -271,7 +205,7 @@ def test_work_is_shown_when_it_is_asked_for(
     options = [] if by is None else ["--by", by]
     files_given = (files.etdump.name, "-r", files.etrecord.name, "-p", files.pte.name)
 
-    code, out, _ = run(capsys, "inspect", *files_given, "--work", *options)
+    code, out, _ = run("inspect", *files_given, "--work", *options)
 
     assert code == 0
     lines = out.splitlines()
@@ -279,47 +213,14 @@ def test_work_is_shown_when_it_is_asked_for(
     head = next(line for line in lines if "GFLOP/s" in line)
     assert width == 80 or all(name in head for name in ("FLOPs", "bytes", "FLOP/B", "GB/s"))
     assert "a multiply-add is two" in out
-    assert "FLOP" not in run(capsys, "inspect", *files_given, *options)[1]
+    assert "FLOP" not in run("inspect", *files_given, *options)[1]
 
 
-def test_programs_get_the_work_of_each_row(capsys: pytest.CaptureFixture[str]) -> None:
-    files = artifacts("cnn_portable")
-    code, out, _ = run(
-        capsys, "inspect", files.etdump, "-r", files.etrecord, "-f", "json", "--sort", "-flops"
-    )
-    rows = json.loads(out)["rows"]
-    assert code == 0
-    assert rows[0]["event"] == "convolution.out" and rows[0]["work_sizes"] == "exact"
-    flops = [row["flops"] for row in rows[:-2]]
-    assert flops == sorted(flops, reverse=True)
-    assert sum(flops) == rows[-1]["flops"]
-    assert rows[0]["bytes"] == rows[0]["weight_bytes"] + rows[0]["activation_bytes"]
-
-
-def test_groups_are_sorted_by_their_work(capsys: pytest.CaptureFixture[str]) -> None:
-    files = artifacts("cnn_portable")
-    code, out, _ = run(
-        capsys, "inspect", files.etdump, "-p", files.pte, "--by", "op", "--sort", "bytes",
-        "-f", "csv", "--columns", "op,bytes",
-    )  # fmt: skip
-    moved = [float(row["bytes"]) for row in csv.DictReader(io.StringIO(out)) if row["bytes"]]
-    assert code == 0 and len(moved) > 5
-    assert moved[:-1] == sorted(moved[:-1], reverse=True)
-
-
-def test_without_record_and_program_work_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_record_and_program_work_is_not_known(run: Run) -> None:
     for options in (["--work"], ["--columns", "event,gflops"], ["--sort", "flops"]):
-        code, out, err = run(capsys, "inspect", cnn().etdump, *options)
+        code, out, err = run("inspect", cnn().etdump, *options)
         assert (code, out) == (4, "")
         assert "the work of what ran is not known" in err and "--etrecord or --program" in err
-
-
-def test_work_does_not_go_with_coverage(capsys: pytest.CaptureFixture[str]) -> None:
-    files = artifacts("cnn_xnnpack")
-    code, _, err = run(
-        capsys, "inspect", files.etdump, "-r", files.etrecord, "--coverage", "--work"
-    )
-    assert code == 2 and "--work does not go with --coverage" in err
 
 
 # -- shares of the peak
@@ -336,31 +237,29 @@ def peaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_work_has_the_share_of_the_peak_and_the_bound(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, peaks: Path, width: int
+    run: Run, monkeypatch: pytest.MonkeyPatch, peaks: Path, width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     files = artifacts("transformer")
     given = [files.etdump, "-r", files.etrecord, "-p", files.pte, "--work"]
-    code, out, _ = run(capsys, "inspect", *given, "--peaks", peaks)
+    code, out, _ = run("inspect", *given, "--peaks", peaks)
     head = next(line for line in out.splitlines() if "GFLOP/s" in line)
     assert code == 0 and "peak" in head and "bound" in head
     assert re.search(r"\d% +memory", out) and re.search(r"\d% +compute", out)
     told = " ".join(out.split())
     assert "Peaks: bench (Test CPU, 2 cores), threads: 1, measured 2026-05-01" in told
     assert "Nothing tells which machine the run was on" in told
-    without = run(capsys, "inspect", *given)[1]
+    without = run("inspect", *given)[1]
     assert "need a calibration of the machine" in " ".join(without.split())
     assert "bound" not in next(line for line in without.splitlines() if "GFLOP/s" in line)
 
 
-def test_rows_are_selected_by_bound_and_numbers(
-    capsys: pytest.CaptureFixture[str], peaks: Path
-) -> None:
+def test_rows_are_selected_by_bound_and_numbers(run: Run, peaks: Path) -> None:
     files = artifacts("transformer")
     words = ["inspect", files.etdump, "-r", files.etrecord, "-p", files.pte, "-f", "json"]
     words += ["--peaks", peaks]
-    everything = json.loads(run(capsys, *words)[1])["rows"]
-    code, out, _ = run(capsys, *words, "-s", "bound:memory and flops>=5000 and share<50%")
+    everything = json.loads(run(*words)[1])["rows"]
+    code, out, _ = run(*words, "-s", "bound:memory and flops>=5000 and share<50%")
     leaves = [row for row in json.loads(out)["rows"] if row["kind"] in ("kernel", "delegated")]
     wanted = [
         row["event"]
@@ -372,15 +271,15 @@ def test_rows_are_selected_by_bound_and_numbers(
     ]
     assert code == 0 and len(wanted) > 5
     assert sorted(row["event"] for row in leaves) == sorted(wanted)
-    by_peak = json.loads(run(capsys, *words, "--by", "op", "--sort", "peak")[1])["rows"][:-2]
+    by_peak = json.loads(run(*words, "--by", "op", "--sort", "peak")[1])["rows"][:-2]
     shares = [row["peak"] for row in by_peak if row["peak"] is not None]
     assert len(shares) > 5 and shares == sorted(shares, reverse=True)
-    bounds = [row["bound"] for row in json.loads(run(capsys, *words, "--by", "bound")[1])["rows"]]
+    bounds = [row["bound"] for row in json.loads(run(*words, "--by", "bound")[1])["rows"]]
     assert {"compute", "memory", "overhead", "Method::execute"} <= set(bounds)
 
 
 def test_the_calibration_of_the_runs_machine_is_found(
-    capsys: pytest.CaptureFixture[str], peaks: Path, tmp_path: Path
+    run: Run, peaks: Path, tmp_path: Path
 ) -> None:
     keep_calibration(calibration())
     files = artifacts("cnn_portable")
@@ -389,7 +288,7 @@ def test_the_calibration_of_the_runs_machine_is_found(
         about = {"conditions": {"cpu": cpu, "cores": 2, "load": 0.1}, "threads": 2}
         (tmp_path / "run.json").write_text(json.dumps(about))
         words = ["inspect", tmp_path / "run.etdp", "-r", files.etrecord]
-        code, out, err = run(capsys, *words, "--by", "bound")
+        code, out, err = run(*words, "--by", "bound")
         assert (code == 0) == found, err
         if found:
             assert "the number of threads is 1 in the calibration and 2" in " ".join(out.split())
@@ -406,21 +305,20 @@ def test_the_calibration_of_the_runs_machine_is_found(
         (["--by", "bound"], 4, "need a calibration of the machine of the run"),
         (["--sort", "peak"], 4, "need a calibration"),
         (["-s", "peak>0.1"], 4, "need a calibration"),
+        (["--work", "--coverage"], 2, "--work does not go with --coverage"),
         (["--work", "--peaks", "/nowhere.json"], 2, "calibration file not found"),
         (["--work", "--peaks", cnn().etrecord], 3, "not a"),
     ],
 )
-def test_bad_limits(
-    capsys: pytest.CaptureFixture[str], peaks: Path, options: list[object], code: int, message: str
-) -> None:
+def test_bad_limits(run: Run, peaks: Path, options: list[object], code: int, message: str) -> None:
     files = artifacts("cnn_portable")
-    actual, out, err = run(capsys, "inspect", files.etdump, "-r", files.etrecord, *options)
+    actual, out, err = run("inspect", files.etdump, "-r", files.etrecord, *options)
     assert (actual, out) == (code, "")
     assert message in err and "Traceback" not in err
 
 
-def test_numbers_are_not_selected_in_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_are_not_selected_in_a_comparison(run: Run) -> None:
     files = artifacts("cnn_portable")
     words = ["diff", files.etdump, files.etdump, "-r", files.etrecord, "-s", "flops>1"]
-    code, _, err = run(capsys, *words)
+    code, _, err = run(*words)
     assert code == 2 and "flops cannot be selected by here" in err

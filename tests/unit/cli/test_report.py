@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from etscope.cli import main
 from tests.support.artifacts import artifacts
+from tests.support.cli.fixtures import Run
 
 
 def data_of(path: Path) -> dict[str, object]:
@@ -20,27 +21,28 @@ def data_of(path: Path) -> dict[str, object]:
     return data
 
 
-def run(*arguments: object) -> int:
-    return main(["report", *map(str, arguments)])
+@pytest.fixture
+def report(run: Run) -> Run:
+    return partial(run, "report")
 
 
-def test_a_report_is_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_is_one_file(report: Run, tmp_path: Path) -> None:
     files = artifacts("cnn_portable")
     out = tmp_path / "r.html"
 
-    code = run(files.etrecord, files.etdump_timing, "-o", out, "--title", "A <title>")
+    said = report(files.etrecord, files.etdump_timing, "-o", out, "--title", "A <title>")
 
-    assert (code, capsys.readouterr().out) == (0, "")
+    assert said[:2] == (0, "")
     assert [file.name for file in tmp_path.iterdir()] == ["r.html"]
     data = data_of(out)
     assert data["title"] == "A <title>"
     assert len(data["runs"]) == 1  # type: ignore[arg-type]
 
 
-def test_two_dumps_are_two_runs(tmp_path: Path) -> None:
+def test_two_dumps_are_two_runs(report: Run, tmp_path: Path) -> None:
     files = artifacts("cnn_portable")
     out = tmp_path / "r.json"
-    code = run(
+    code, _, _ = report(
         files.etdump, files.etdump_timing, "-r", files.etrecord, "-p", files.pte, "-o", out,
         "--no-numerics", "--unit", "us",
     )  # fmt: skip
@@ -50,9 +52,9 @@ def test_two_dumps_are_two_runs(tmp_path: Path) -> None:
     assert "--no-numerics" in runs[0]["numericsNote"]
 
 
-def test_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(artifacts("cnn_portable").pte, "-o", "-") == 0
-    assert capsys.readouterr().out.startswith("<!doctype html>")
+def test_standard_output(report: Run) -> None:
+    code, out, _ = report(artifacts("cnn_portable").pte, "-o", "-")
+    assert code == 0 and out.startswith("<!doctype html>")
 
 
 @pytest.mark.parametrize(
@@ -63,27 +65,23 @@ def test_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--source-unit", "years"], 2, "Invalid value"),
     ],
 )
-def test_wrong_calls(
-    arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*arguments) == code
-    assert words in capsys.readouterr().err
+def test_wrong_calls(report: Run, arguments: list[str], code: int, words: str) -> None:
+    found, _, err = report(*arguments)
+    assert found == code and words in err
 
 
-def test_files_of_two_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_two_exports(report: Run, tmp_path: Path) -> None:
     out = tmp_path / "r.html"
     files = (artifacts("cnn_portable").etdump_timing, artifacts("cnn_xnnpack").etrecord)
-    assert run(*files, "-o", out) == 3
-    assert "do not belong together" in capsys.readouterr().err
+    code, _, err = report(*files, "-o", out)
+    assert code == 3 and "do not belong together" in err
     assert not out.exists()
-    assert run(*files, "-o", out, "--force") == 0
+    assert report(*files, "-o", out, "--force")[0] == 0
     assert "was not checked" in " ".join(data_of(out)["runs"][0]["notes"])  # type: ignore[index]
 
 
-def test_numerics_that_cannot_be_are_an_error_when_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numerics_that_cannot_be_are_an_error_when_asked_for(report: Run, tmp_path: Path) -> None:
     files = artifacts("cnn_portable")
-    code = run(files.etdump_timing, files.etrecord, "--numerics", "-o", tmp_path / "r.html")
-    assert code == 4
-    assert "no logged values" in capsys.readouterr().err
+    given = (files.etdump_timing, files.etrecord, "--numerics")
+    code, _, err = report(*given, "-o", tmp_path / "r.html")
+    assert code == 4 and "no logged values" in err

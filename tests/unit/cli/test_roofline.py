@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from etscope.cli import main
 from etscope.formats.calibration import write_calibration
 from tests.support.artifacts import artifacts
 from tests.support.calibrations import calibration
+from tests.support.cli.fixtures import Run
 
 
 @pytest.fixture
@@ -21,70 +23,63 @@ def peaks(tmp_path: Path) -> str:
     return str(tmp_path / "peaks.json")
 
 
-def arguments(*more: str, record: bool = True, program: bool = True) -> list[str]:
+@pytest.fixture
+def drawn(run: Run) -> Run:
+    """The command on a run with its record and its program."""
     files = artifacts("cnn_portable")
-    given = ["roofline", str(files.etdump)]
-    given += ["-r", str(files.etrecord)] if record else []
-    given += ["-p", str(files.pte)] if program else []
-    return [*given, *more]
+    return partial(run, "roofline", files.etdump, "-r", files.etrecord, "-p", files.pte)
 
 
-def test_a_text_has_operators_places_and_ceilings(
-    peaks: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments("--peaks", peaks, "-n", "3")) == 0
-    out = capsys.readouterr().out
+def operators(said: tuple[int, str, str]) -> list[dict[str, Any]]:
+    code, out, _ = said
+    assert code == 0
+    found: list[dict[str, Any]] = json.loads(out)["reports"][0]["sections"]["operators"]
+    return found
+
+
+def test_a_text_has_operators_places_and_ceilings(peaks: str, drawn: Run) -> None:
+    code, out, _ = drawn("--peaks", peaks, "-n", "3")
+    assert code == 0
     for part in ("roofline", "FLOP/B", "GFLOP/s", "peak", "bound", "Where the time is", "Ceilings"):
         assert part in out
     assert "memory" in out and "compute" in out and "not shown (--limit)" in out
 
 
-def test_json_and_csv_have_the_same_rows(peaks: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments("--peaks", peaks, "-f", "json")) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["schema"] == "etscope.roofline/1"
-    (report,) = told["reports"]
-    assert set(report["sections"]) == {"operators", "places", "ceilings"}
-    assert main(arguments("--peaks", peaks, "-f", "csv")) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    operators = report["sections"]["operators"]
-    assert [row["event"] for row in rows] == [row["event"] for row in operators]
+def test_json_and_csv_have_the_same_rows(peaks: str, drawn: Run) -> None:
+    told = drawn("--peaks", peaks, "-f", "json")
+    document = json.loads(told[1])
+    assert document["schema"] == "etscope.roofline/1"
+    assert set(document["reports"][0]["sections"]) == {"operators", "places", "ceilings"}
+    rows = list(csv.DictReader(io.StringIO(drawn("--peaks", peaks, "-f", "csv")[1])))
+    assert [row["event"] for row in rows] == [row["event"] for row in operators(told)]
     assert sum(float(row["share"]) for row in rows) == pytest.approx(1)
-    assert {row["bound"] for row in operators} >= {"compute", "memory"}
+    assert {row["bound"] for row in operators(told)} >= {"compute", "memory"}
 
 
-def test_groups_and_selectors(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments("--by", "module", "-f", "json")) == 0
-    groups = json.loads(capsys.readouterr().out)["reports"][0]["sections"]["operators"]
-    assert all("module" in row for row in groups)
-    assert main(arguments("-s", "name:conv*", "-f", "json")) == 0
-    kept = json.loads(capsys.readouterr().out)["reports"][0]["sections"]["operators"]
+def test_groups_and_selectors(drawn: Run) -> None:
+    assert all("module" in row for row in operators(drawn("--by", "module", "-f", "json")))
+    kept = operators(drawn("-s", "name:conv*", "-f", "json"))
     assert kept and all("conv" in row["event"] for row in kept)
-    assert main(arguments("-s", "name:nothing*")) == 4
-    assert "nothing matches" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_a_picture_beside_the_table(
-    peaks: str, tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_picture_beside_the_table(peaks: str, tmp_path: Path, suffix: str, drawn: Run) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / f"roofline.{suffix}"
-    assert main(arguments("--peaks", peaks, "--plot", str(path))) == 0
+    code, _, err = drawn("--peaks", peaks, "--plot", path)
+    assert code == 0 and str(path) in err
     assert path.stat().st_size > 5_000
-    assert str(path) in capsys.readouterr().err
 
 
-def test_what_it_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments(record=False, program=False)) == 4
-    assert "the work of what ran is not known" in capsys.readouterr().err
-    assert main(arguments("--source-unit", "cycles")) == 2
-    assert "counts cycles" in capsys.readouterr().err
-    assert main(arguments("--plot", str(tmp_path / "a.pdf"))) == 2
-    assert "no picture format" in capsys.readouterr().err
-    assert main(arguments("--method", "backward")) == 4
-    assert "backward" in capsys.readouterr().err
+def test_what_it_refuses(tmp_path: Path, run: Run, drawn: Run) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text('{"schema": "etscope.run/1"}')
-    assert main(arguments("--peaks", str(broken))) == 3
-    assert "calibration" in capsys.readouterr().err
+    for (code, _, err), wanted, words in (
+        (run("roofline", artifacts("cnn_portable").etdump), 4, "the work of what ran is not known"),
+        (drawn("-s", "name:nothing*"), 4, "nothing matches"),
+        (drawn("--source-unit", "cycles"), 2, "counts cycles"),
+        (drawn("--plot", tmp_path / "a.pdf"), 2, "no picture format"),
+        (drawn("--method", "backward"), 4, "backward"),
+        (drawn("--peaks", broken), 3, "calibration"),
+    ):
+        assert code == wanted and words in err, err

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from etscope.cli import main
 from tests.support.backend_files import (
     ETHOS_U_KERNELS,
     chrome_trace,
@@ -19,6 +18,7 @@ from tests.support.backend_files import (
     run_of,
     webgpu_output,
 )
+from tests.support.cli.fixtures import Run
 
 ETHOS_U = Path(__file__).parents[2] / "corpus" / "ethos_u"
 LAYERS, DEBUG = ETHOS_U / "out_per-layer.csv", ETHOS_U / "debug.json"
@@ -37,18 +37,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("webgpu.txt").write_text(webgpu_output())
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 def ethos_u(*more: object) -> tuple[object, ...]:
     return ("inspect", "run.etdp", "-r", ETHOS_U / "net.etrecord", *more)
 
 
-def test_files_stand_below_the_profile(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, *ethos_u("--with", LAYERS, "--with", DEBUG, "--with", "pmu.txt"))
+def test_files_stand_below_the_profile(run: Run) -> None:
+    code, out, err = run(*ethos_u("--with", LAYERS, "--with", DEBUG, "--with", "pmu.txt"))
     assert (code, err) == (0, "")
     title = out.index("out_per-layer.csv · Vela per-layer estimate · EthosUBackend #1 of forward")
     assert out.index("Method::execute") < title
@@ -60,18 +54,16 @@ def test_files_stand_below_the_profile(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("file", ["host.json", "pmu.txt", LAYERS, DEBUG])
-def test_nothing_is_wider_than_80(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, file: object
-) -> None:
+def test_nothing_is_wider_than_80(run: Run, monkeypatch: pytest.MonkeyPatch, file: object) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    code, out, _ = run(capsys, *ethos_u("--with", file))
+    code, out, _ = run(*ethos_u("--with", file))
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_programs_get_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_get_one_table(run: Run) -> None:
     more = ("--with", LAYERS, "--with", DEBUG, "--with", "host.json")
-    code, out, _ = run(capsys, *ethos_u(*more, "--format", "json"))
+    code, out, _ = run(*ethos_u(*more, "--format", "json"))
     document: dict[str, Any] = json.loads(out)
     assert code == 0
     kinds = [row["file_kind"] for row in document["rows"]]
@@ -95,64 +87,62 @@ def test_programs_get_one_table(capsys: pytest.CaptureFixture[str]) -> None:
     inner = next(one for one in document["rows"] if one["event"] == "inner")
     assert (inner["clock"], inner["value"], inner["unit"]) == ("runtime", 91.5, "us")
 
-    code, out, _ = run(capsys, *ethos_u(*more, "--format", "csv", "--columns", "event,file,value"))
+    code, out, _ = run(*ethos_u(*more, "--format", "csv", "--columns", "event,file,value"))
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["value"] for row in rows if row["event"] == "inner"] == ["91.5"]
     assert len(rows) == len(document["rows"])
 
 
-def test_columns_are_shown_where_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_are_shown_where_they_are(run: Run) -> None:
     more = ("--with", LAYERS, "--columns", "event,avg,npu_cycles")
-    code, out, _ = run(capsys, *ethos_u(*more))
+    code, out, _ = run(*ethos_u(*more))
     assert code == 0
     heads = [line.split() for line in out.splitlines() if line.startswith("event")]
     assert heads == [["event", "avg", "(ms)"], ["event", "NPU", "(cycles)"]]
-    code, _, err = run(capsys, *ethos_u("--with", LAYERS, "--columns", "nothing"))
-    assert (code, "unknown column 'nothing'" in err) == (2, True)
-
-
-def test_a_limit_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, *ethos_u("--with", LAYERS, "-n", "2"))
-    assert (code, "4 more rows are not shown (--limit)." in out) == (0, True)
-
-
-def test_one_may_say_which_call(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, *ethos_u("--with", f"forward:1={LAYERS}"))
-    assert (code, "as --with says" in out) == (0, True)
-    code, _, err = run(capsys, *ethos_u("--with", f"9={LAYERS}"))
-    assert (code, "no delegate call is called '9'" in err) == (2, True)
-
-
-def test_a_name_with_a_sign_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("a=b.csv").write_bytes(LAYERS.read_bytes())
-    code, out, _ = run(capsys, *ethos_u("--with", "a=b.csv"))
-    assert (code, "a=b.csv · Vela" in out) == (0, True)
 
 
 @pytest.mark.parametrize(
-    ("file", "code", "words"),
+    ("given", "code", "words"),
     [
-        ("nowhere.json", 2, "not found"),
-        ("run.etdp", 3, "not a file of a backend's tool"),
-        ("optrace_0.json", 3, "is of QnnBackend, but the delegates of this run are: EthosUBackend"),
+        (("--with", LAYERS, "-n", "2"), 0, "4 more rows are not shown (--limit)."),
+        (("--with", f"forward:1={LAYERS}"), 0, "as --with says"),
+        (("--with", f"9={LAYERS}"), 2, "no delegate call is called '9'"),
+        (("--with", "a=b.csv"), 0, "a=b.csv · Vela"),  # a file with a sign in its name
+        (("--with", LAYERS, "--columns", "nothing"), 2, "unknown column 'nothing'"),
+        (("--with", "nowhere.json"), 2, "not found"),
+        (("--with", "run.etdp"), 3, "not a file of a backend's tool"),
+        (("--with", "optrace_0.json"), 3, "is of QnnBackend, but the delegates of this run are: E"),
     ],
 )
-def test_what_is_wrong_is_said(
-    capsys: pytest.CaptureFixture[str], file: str, code: int, words: str
-) -> None:
-    found, out, err = run(capsys, *ethos_u("--with", file))
-    assert (found, out, words in err) == (code, "", True)
+def test_what_is_said(run: Run, given: tuple[object, ...], code: int, words: str) -> None:
+    Path("a=b.csv").write_bytes(LAYERS.read_bytes())
+    found, out, err = run(*ethos_u(*given))
+    assert (found, words in (err if code else out)) == (code, True)
+    assert not (out if code else err)
 
 
-def test_names_of_the_dump_s_own_events_are_known(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "inspect", "qnn.etdp", "--with", "optrace_0.json")
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("convert", "run.etdp", "-o", "out.csv"), "etscope inspect --with FILE --format csv"),
+        (("report", "run.etdp", "qnn.etdp", "-o", "out.html"), "--with needs one dump"),
+    ],
+)
+def test_where_there_is_no_place_for_a_file(run: Run, command: tuple[str, ...], words: str) -> None:
+    code, _, err = run(*command, "--with", "host.json")
+    assert (code, words in err) == (2, True)
+    assert not Path(command[-1]).exists()
+
+
+def test_names_of_the_dump_s_own_events_are_known(run: Run) -> None:
+    code, out, _ = run("inspect", "qnn.etdp", "--with", "optrace_0.json")
     assert code == 0
     assert "2 of its 2 names are known in this call." in out
     assert "├ q::*InputSlice" in out
 
 
-def test_a_chrome_trace_has_their_tracks(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "convert", "run.etdp", "--with", "host.json", "-o", "out.json")[0] == 0
+def test_a_chrome_trace_has_their_tracks(run: Run) -> None:
+    assert run("convert", "run.etdp", "--with", "host.json", "-o", "out.json")[0] == 0
     events = json.loads(Path("out.json").read_text())["traceEvents"]
     threads = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     inner = [event for event in events if event["name"] == "inner"]
@@ -164,22 +154,16 @@ def test_a_chrome_trace_has_their_tracks(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize("name", ["out.pftrace", "out.speedscope.json"])
-def test_other_traces_have_them_too(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    code, _, err = run(capsys, "convert", "qnn.etdp", "--with", "optrace_0.json", "-o", name)
+def test_other_traces_have_them_too(run: Run, name: str) -> None:
+    code, _, err = run("convert", "qnn.etdp", "--with", "optrace_0.json", "-o", name)
     assert (code, err) == (0, "")
     content = Path(name).read_bytes()
     assert b"q::ConvLayer_s1.opt" in content and b"cycles, not time" in content
 
 
-def test_the_event_table_has_no_files(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capsys, "convert", "run.etdp", "--with", "host.json", "-o", "out.csv")
-    assert (code, "etscope inspect --with FILE --format csv" in err) == (2, True)
-    assert not Path("out.csv").exists()
-
-
-def test_a_report_has_tables_and_tracks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_has_tables_and_tracks(run: Run) -> None:
     more = ("--with", "host.json", "--with", LAYERS, "--with", DEBUG, "-o", "out.json")
-    code, _, _ = run(capsys, "report", "run.etdp", ETHOS_U / "net.etrecord", *more)
+    code, _, _ = run("report", "run.etdp", ETHOS_U / "net.etrecord", *more)
     (found,) = json.loads(Path("out.json").read_text())["runs"]
     assert code == 0
     tables = {s["name"]: s["table"] for s in found["summary"] if "backend_file" in s["name"]}
@@ -202,13 +186,13 @@ def test_a_report_has_tables_and_tracks(capsys: pytest.CaptureFixture[str]) -> N
     assert {fact["name"] for fact in found["files"]} >= {"host.json", "debug.json"}
 
 
-def test_a_report_says_how_many_spans_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_says_how_many_spans_it_leaves_out(run: Run) -> None:
     events = [
         {"ph": "X", "name": f"k{n}", "pid": 1, "tid": 1, "ts": 10**9 + 3 * n, "dur": 1 + n % 2}
         for n in range(30_000)
     ]
     Path("long.json").write_text(json.dumps(events))
-    assert run(capsys, "report", "run.etdp", "--with", "long.json", "-o", "out.json")[0] == 0
+    assert run("report", "run.etdp", "--with", "long.json", "-o", "out.json")[0] == 0
     timeline = json.loads(Path("out.json").read_text())["runs"][0]["timeline"]
     assert timeline["note"] == "10,000 of the shortest spans are left out."
     track = [track["name"] for track in timeline["tracks"]].index(
@@ -218,9 +202,3 @@ def test_a_report_says_how_many_spans_it_leaves_out(capsys: pytest.CaptureFixtur
     assert len(mine) == 20_000
     longest = [timeline["duration"][n] for n in mine]
     assert sum(duration > 0.0015 for duration in longest) == 15_000  # all of those of 2 µs
-
-
-def test_a_report_of_several_dumps_has_no_files(capsys: pytest.CaptureFixture[str]) -> None:
-    more = ("--with", "host.json", "-o", "out.html")
-    code, _, err = run(capsys, "report", "run.etdp", "qnn.etdp", *more)
-    assert (code, "--with needs one dump" in err) == (2, True)

@@ -25,7 +25,6 @@ from tests.support.delegate_dumps import (
     Log,
     coreml,
     dump_of,
-    ethos_u,
     neutron,
     qnn,
     vgf,
@@ -155,19 +154,6 @@ def test_kernels_of_neutron_have_ticks_of_the_npu() -> None:
     dump = rows["profiling dump"]
     assert dump["value"] is None and dump["avg"] is None, "a length of two clocks"
     assert len(timeline(trace(neutron())).tracks) == 1
-
-
-def test_phases_of_ethos_u_are_below_the_call() -> None:
-    profile = profile_of(ethos_u(inputs=3))
-    shown = [(row.name, row.depth, int(row.ticks[0])) for row in profile.rows]
-    assert shown == [
-        ("DELEGATE_CALL", 0, 1_000),
-        ("EthosUBackend::execute()", 1, 930),
-        ("handles.input.memcpy()", 2, 90),
-        ("NPU", 2, 800),
-        ("(rest of EthosUBackend::execute())", 2, 40),
-        ("(rest of the delegate call)", 1, 70),
-    ]
 
 
 def test_statistics_of_vgf_are_no_time() -> None:

@@ -110,18 +110,11 @@ def test_compare_is_the_engine(dataset: Path) -> None:
     assert ask(dataset, "select compare_all(NULL, NULL)") == [(None,)]
 
 
-def test_compare_says_what_is_wrong(dataset: Path) -> None:
+def test_errors_say_what_is_wrong_and_where(dataset: Path) -> None:
     for sql, words in {
         "select compare([1, 2], [3, -4])": "^samples are times: finite and not negative$",
         "select compare([1], [2], confidence := 2)": "^a confidence of 2 is not",
         "select compare_all([[[1]]], [])": "^compare_all takes lists of one length$",
-    }.items():
-        with pytest.raises(UsageError, match=words):
-            ask(dataset, sql)
-
-
-def test_errors_have_their_place(dataset: Path) -> None:
-    for sql, words in {
         "selec 1": 'near "selec"',
         "select opp from events": 'Referenced column "opp"',
         "select * from event": "Did you mean",

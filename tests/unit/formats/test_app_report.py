@@ -22,7 +22,6 @@ from etscope.errors import (
     FormatError,
     MismatchError,
     MissingDataError,
-    MissingFileError,
     UsageError,
 )
 from etscope.formats.app_report import (
@@ -459,11 +458,6 @@ def test_bad_input_is_told(name: str) -> None:
     data, kind, message = BAD[name]
     with pytest.raises(kind, match=message):
         parse_app_reports(data)
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match="app's log"):
-        read_app_report(tmp_path / "none.log")
 
 
 def test_an_error_names_the_file(tmp_path: Path) -> None:

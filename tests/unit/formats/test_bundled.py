@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.errors import FormatError, MissingDataError, MissingFileError, VersionError
+from etscope.errors import FormatError, MissingDataError, VersionError
 from etscope.formats.program.bpte import read_bundled
 from etscope.formats.program.pte import program_fingerprint
 from etscope.formats.program.scalar_type import ScalarType
@@ -123,8 +123,3 @@ def test_a_broken_file_says_what_is_wrong(data: bytes, message: str, tmp_path: P
 def test_another_schema_version() -> None:
     with pytest.raises(VersionError, match="etscope reads BP08"):
         read_bundled(b"\0\0\0\0BP07" + bytes(64))
-
-
-def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError):
-        read_bundled(tmp_path / "none.bpte")

@@ -15,7 +15,7 @@ from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import ETDump, EventKind, TensorRef, read_etdump
 from etscope.formats.etdump.writer import ETDumpWriter, write_etdump
 from etscope.formats.program.scalar_type import ScalarType
-from tests.support.artifacts import ArtifactUnavailable, artifacts
+from tests.support.artifacts import artifacts
 
 PLACES = {"source", "flatbuffer_end", "metadata_offset", "debug_value_offset"}
 
@@ -46,11 +46,7 @@ def assert_same(actual: ETDump, expected: ETDump) -> None:
 
 @pytest.mark.parametrize("name", ["allocations", "bundled", "cnn_xnnpack_int8", "scalar_outputs"])
 def test_what_was_read_is_written_the_same(name: str) -> None:
-    try:
-        path = artifacts(name).etdump
-    except ArtifactUnavailable as unavailable:
-        pytest.skip(str(unavailable))
-    dump = read_etdump(path)
+    dump = read_etdump(artifacts(name).etdump)
 
     assert_same(read_etdump(write_etdump(dump)), dump)
 

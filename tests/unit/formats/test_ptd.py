@@ -108,36 +108,30 @@ def test_the_weights_of_an_export() -> None:
     assert {str(one) for one in opaque.entries.values()} == {""}
 
 
-def test_keys_that_only_xnnpack_asks_for() -> None:
+@pytest.mark.parametrize("backend", ["Xnnpack", "Vulkan"])
+def test_keys_that_only_a_delegate_asks_for(backend: str) -> None:
     made = artifacts("external_xnnpack")
-    program, data = read_pte(made.pte), read_ptd(made.extra("weights.ptd"))
+    files = (made.pte, made.extra("weights.ptd"))
+    if backend == "Vulkan":
+        files = (DELEGATES / "vulkan_external.pte", DELEGATES / "vulkan_external.ptd")
+    program, data = read_pte(files[0]), read_ptd(files[1])
+    who = f"{backend}Backend, delegate 0 of forward"
 
     assert external_keys(program).keys() == data.entries.keys()
-    assert set(external_keys(program).values()) == {"XnnpackBackend, delegate 0 of forward"}
+    assert set(external_keys(program).values()) == {who}
     check_external(program, [data])
-    with pytest.raises(UsageError, match=r"asked for by XnnpackBackend, delegate 0 of forward\)"):
-        open_program(made.pte).check_weights(None)
-    with pytest.raises(MismatchError, match="asked for by XnnpackBackend"):
+    with pytest.raises(UsageError, match=rf"asked for by {who}\)"):
+        open_program(files[0]).check_weights(None)
+    with pytest.raises(MismatchError, match=f"asked for by {backend}Backend"):
         check_external(program, [read_ptd(artifacts("external_portable").extra("weights.ptd"))])
 
 
-def test_keys_that_only_vulkan_asks_for() -> None:
-    program = read_pte(DELEGATES / "vulkan_external.pte")
-    data = read_ptd(DELEGATES / "vulkan_external.ptd")
-
-    assert external_keys(program).keys() == data.entries.keys()
-    assert set(external_keys(program).values()) == {"VulkanBackend, delegate 0 of forward"}
-    check_external(program, [data])
-    with pytest.raises(MismatchError, match="asked for by VulkanBackend"):
-        check_external(program, [read_ptd(artifacts("external_portable").extra("weights.ptd"))])
-    assert external_keys(read_pte(DELEGATES / "vulkan.pte")) == {}
-
-
-@pytest.mark.parametrize("name", ["cnn_xnnpack", "cnn_xnnpack_int8", "cnn_portable"])
-def test_a_program_with_its_weights_asks_for_none(name: str) -> None:
-    program = read_pte(artifacts(name).pte)
-    assert external_keys(program) == {}
-    check_external(program, [])
+def test_a_program_with_its_weights_asks_for_none() -> None:
+    names = ("cnn_xnnpack", "cnn_xnnpack_int8", "cnn_portable")
+    for path in (*(artifacts(name).pte for name in names), DELEGATES / "vulkan.pte"):
+        program = read_pte(path)
+        assert external_keys(program) == {}
+        check_external(program, [])
 
 
 def test_info_of_external_tensors() -> None:

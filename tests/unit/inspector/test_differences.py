@@ -212,11 +212,12 @@ def test_a_profile_without_debug_data_does_not_warn() -> None:
 
 
 def test_a_record_in_the_second_place_is_told_its_name() -> None:
-    files = artifacts("cnn_portable")
-
-    with pytest.raises(UsageError) as caught:
-        Inspector(files.etdump, str(files.etrecord))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="exactly one of etdump_path or etdump_data") as caught:
+        Inspector("run.etdp", "net.etrecord")  # type: ignore[arg-type]
     assert "etrecord=" in str(caught.value.hint)
+    with pytest.raises(UsageError) as caught:
+        Inspector()
+    assert caught.value.hint is None
 
 
 def test_no_reference_outputs_without_a_bundled_case() -> None:
@@ -439,7 +440,6 @@ def test_the_seeds_words_and_paths_work() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {},
         {"etdump_path": "a", "etdump_data": b"b"},
         {"etdump_path": "a", "source_time_scale": "cycles"},
         {"etdump_path": "a", "source_time_scale": "hours"},
@@ -504,6 +504,26 @@ def test_methods_that_nothing_tells_apart_are_not_told_apart(tmp_path: Path) -> 
     assert {trace.method_of(block) for block in trace.blocks[1:]} == {"forward", "extra"}
     for profile in trace.profiles():
         assert {profile.method, *profile.alternatives} == {"forward", "extra"}
+
+
+def test_framework_events_belong_to_no_operator() -> None:
+    files = artifacts("cnn_portable")
+    inspector = Inspector(etdump_path=files.folder / "timing.etdp", etrecord=files.etrecord)
+
+    framework = [
+        event
+        for block in inspector.event_blocks
+        for event in block.events
+        if event.name in ("Method::execute", "Method::init", "Program::load_method")
+    ]
+    assert len(framework) == 3
+    assert [(event.op_types, event.debug_handles) for event in framework] == [([], None)] * 3
+
+
+def test_small_errors_are_not_rounded_away() -> None:
+    results = compare_results([np.zeros(4)], [np.full(4, 0.001)], metrics=["mse"])
+
+    assert results["mse"] == pytest.approx([1e-6])
 
 
 def test_absent_names_are_none_and_not_nan() -> None:

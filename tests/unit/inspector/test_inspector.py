@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from etscope import Inspector
-from etscope.errors import FormatError, MissingDataError, MissingFileError, UsageError
+from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.inspector.inspector_cli import main as inspector_cli
 from tests.support.artifacts import artifacts
@@ -160,15 +160,3 @@ def test_the_seeds_command_line(
     assert "p50 (us)" in out and "native_call_convolution.out" in out
     assert out.count("cosine_similarity") == 4
     assert (tmp_path / "out.tsv").is_file()
-
-
-@pytest.mark.parametrize(
-    ("error", "options"),
-    [
-        (MissingFileError, ["--etdump_path", "/nowhere.etdp"]),
-        (FormatError, ["--etdump_path", __file__]),
-    ],
-)
-def test_the_seeds_command_line_fails(error: type[Exception], options: list[str]) -> None:
-    with pytest.raises(error):
-        inspector_cli(options)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from etscope import Inspector
-from etscope.errors import MissingDataError, UsageError
+from etscope.errors import MissingDataError
 from tests.support.artifacts import artifacts
 
 
@@ -58,9 +58,3 @@ def test_numerics_can_be_demanded(path: Path) -> None:
     with pytest.raises(MissingDataError, match="no logged values"):
         inspector.report(path, numerics=True)
     assert not path.exists()
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    inspector = Inspector(artifacts("cnn_portable").etdump_timing)
-    with pytest.raises(UsageError, match="cannot write"):
-        inspector.report(tmp_path / "none" / "report.html")

@@ -7,24 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from etscope.cli import main
 from etscope.cli.lab.options import parse_span
 from etscope.lab.jobs.spec import spec_of
 from etscope.lab.lab import Lab
+from tests.support.cli.fixtures import Run
 
 
-def test_what_no_job_has_goes_when_it_is_old(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_no_job_has_goes_when_it_is_old(run: Run, tmp_path: Path) -> None:
     with Lab.open(tmp_path / "lab") as lab:
         needed = lab.store.put_stream([b"of a job"], "model.pte")
         forgotten = lab.store.put_stream([b"of nobody"], "other.pte")
         lab.submit(spec_of({"model": f"sha256:{needed.sha256}"}))
 
-        assert main(["lab", "sweep", "--home", str(tmp_path / "lab")]) == 0
-        assert capsys.readouterr().out == "0\n"
-        assert main(["lab", "sweep", "--older-than", "0h", "--home", str(tmp_path / "lab")]) == 0
-        assert capsys.readouterr().out == "1\n"
+        home = "--home", tmp_path / "lab"
+        assert run("lab", "sweep", *home)[:2] == (0, "0\n")
+        assert run("lab", "sweep", "--older-than", "0h", *home)[:2] == (0, "1\n")
 
         assert lab.store.has(needed.sha256)
         assert not lab.store.has(forgotten.sha256)
@@ -37,8 +34,8 @@ def test_spans_of_time(text: str, hours: int | None) -> None:
     assert parse_span(text) == (None if hours is None else timedelta(hours=hours))
 
 
-def test_an_age_that_is_none(tmp_path: Path) -> None:
-    assert main(["lab", "sweep", "--older-than", "soon", "--home", str(tmp_path)]) == 2
+def test_an_age_that_is_none(run: Run, tmp_path: Path) -> None:
+    assert run("lab", "sweep", "--older-than", "soon", "--home", tmp_path)[0] == 2
 
 
 def test_what_a_killed_server_left_goes(tmp_path: Path) -> None:

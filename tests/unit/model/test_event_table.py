@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from etscope.analysis.profile.profile import method_profile
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etdump.writer import ETDumpWriter
@@ -89,5 +88,3 @@ def test_rows_are_the_timed_events_of_the_dump(name: str) -> None:
 def test_an_empty_dump_has_no_rows() -> None:
     table = EventTable(read_etdump(ETDumpWriter().finish()), (), (), (), np.zeros(0, np.int32))
     assert len(table.row) == len(table.parent) == len(table.event) == 0
-    with pytest.raises(LookupError, match="Method::execute"):
-        method_profile(table.blocks, lambda key: None, lambda block: {})  # type: ignore[arg-type, return-value]

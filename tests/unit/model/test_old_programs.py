@@ -70,12 +70,6 @@ def test_their_graphs_are_the_same(name: str, older: Any) -> None:
     assert old == dataclasses.replace(graph, dialect=dialect)
 
 
-def test_the_change_is_one() -> None:
-    argument = {"name": "x", "arg": {"as_tensor": {"name": "y"}}}
-    assert with_nulls(argument)["arg"]["as_int"] is None
-    assert with_nulls({"as_int": 3}) == {"as_expr": None, "as_int": 3}
-
-
 def test_a_record_of_0_1_has_one_sibling_and_two_maps() -> None:
     old = members_of(old_record("0.4.0"))
     kept = ("ETRECORD_V0", "edge_dialect_exported_program", "debug_handle_map", "delegate_map")

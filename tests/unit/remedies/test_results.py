@@ -5,15 +5,18 @@ from __future__ import annotations
 import ast
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import etscope
 from etscope.analysis.comparison.compare_samples import Policy
-from etscope.analysis.comparison.rounds import drawn_order
+from etscope.analysis.comparison.rounds import drawn_orders
 from etscope.analysis.metrics import find_metric
 from etscope.errors import UsageError
 from etscope.model.finding import (
@@ -33,8 +36,9 @@ from etscope.remedies._changes import (
     general_changes,
     setting_with,
 )
-from etscope.remedies._trials import Trial
-from etscope.remedies.results import Limits, Outcome, Remedies, judged
+from etscope.remedies._remedies import Effort, _Search
+from etscope.remedies._trials import Laboratory, Runs, Trial
+from etscope.remedies.results import Limits, Numbers, Outcome, Remedies, in_order, judged
 
 SQNR = find_metric("sqnr")
 LIMITS = Limits(SQNR, exact=60, quantized=20, baseline=138)
@@ -68,7 +72,14 @@ def outcome(found: Trial, setting: Setting = FLOAT) -> Outcome:
             "breaks the numbers",
             "breaks the numbers: 30 dB; faster by 50 %",
         ),
-        (trial(0.5, 30.0), INT8, "faster", "same numbers to 30 dB"),
+        (
+            trial(0.5, 30.0),
+            INT8,
+            "faster, other numbers",
+            "faster by 50 % (49 to 51), other numbers: 30 dB",
+        ),
+        (trial(3.0, 30.0), INT8, "slower", "(193 to 204), other numbers: 30 dB"),
+        (trial(0.5, 61.0), INT8, "faster", "same numbers to 61 dB"),
         (trial(0.5, 10.0), INT8, "breaks the numbers", "breaks the numbers: 10 dB"),
         (trial(0.5, math.nan), INT8, "breaks the numbers", "breaks the numbers: nan dB"),
         (trial(0.5, None), FLOAT, "breaks the numbers", "breaks the numbers: no number"),
@@ -86,7 +97,7 @@ def test_a_verdict(found: Trial, setting: Setting, verdict: str, words: str) -> 
     one = outcome(found, setting)
     assert one.verdict == verdict
     assert words in one.sentence(SQNR)
-    assert one.helps == (verdict == "faster")
+    assert one.is_faster == verdict.startswith("faster")
     assert str(Trial.of_json(found.to_json())) == str(found)  # NaN is not equal to itself
 
 
@@ -107,6 +118,8 @@ def test_an_estimate_stands_beside_what_was_measured() -> None:
         best=None,
         confirmation=None,
         unconfirmed=(),
+        beside=None,
+        own={},
         setting=FLOAT,
         command="",
         python="",
@@ -122,8 +135,151 @@ def test_an_estimate_stands_beside_what_was_measured() -> None:
 def test_as_good_as_a_bad_baseline_is_good_enough() -> None:
     """A baseline that is quantised already has bad numbers: those of a remedy may be as bad."""
     limits = Limits(SQNR, exact=60, quantized=20, baseline=12.0)
-    assert limits.keeps(11.5, quantizes=False)
-    assert not limits.keeps(10.5, quantizes=False)
+    assert limits.numbers(11.5, quantizes=False) is Numbers.SAME
+    assert limits.numbers(10.5, quantizes=False) is Numbers.BROKEN
+
+
+# -- the order of remedies
+
+XNNPACK, INT8_TOO, W4_TOO, ONE_THREAD, TWO_THREADS = (
+    Change(name, {"value": value})
+    for name, value in (
+        ("backend", "xnnpack"),
+        ("quantize", "int8"),
+        ("quantize", "8da4w"),
+        ("threads", "1"),
+        ("threads", "2"),
+    )
+)
+
+
+def faster(*changes: Change, error: float = 130.0) -> Outcome:
+    setting = INT8 if any(one.name == "quantize" for one in changes) else FLOAT
+    return judged(changes, trial(0.1, error), setting, LIMITS, Policy())
+
+
+def test_the_order_is_by_own_times_numbers_and_changes() -> None:
+    """Of those alike, the ones with the model's numbers come first, then those of fewer changes."""
+    found = {
+        faster(ONE_THREAD): 150.0,
+        faster(XNNPACK): 100.0,
+        faster(XNNPACK, TWO_THREADS): 99.0,
+        faster(XNNPACK, INT8_TOO, error=30.0): 98.5,
+        faster(XNNPACK, W4_TOO, error=23.0): 50.0,
+        faster(TWO_THREADS): 140.0,
+    }
+    own = {one.key: time for one, time in found.items()}
+    assert [one.words for one in in_order(found, own, 0.03)] == [
+        "backend xnnpack + quantize 8da4w",
+        "backend xnnpack",
+        "backend xnnpack + threads 2",
+        "backend xnnpack + quantize int8",
+        "threads 2",
+        "threads 1",
+    ]
+    assert in_order([], {}, 0.03) == []
+
+
+class Bench:
+    """A laboratory of given times and numbers, in which the baseline gets slower all the time: the
+    later a trial, the larger its gain looks."""
+
+    metric, method, source = SQNR, "forward", SimpleNamespace(spec="m.py:make")
+
+    def __init__(
+        self, baseline: Setting, times: Mapping[str, float], errors: Mapping[str, float]
+    ) -> None:
+        self.baseline, self.times, self.errors = baseline, times, errors
+        self.state = SimpleNamespace(results={})
+        self.before = 1000.0
+
+    def tried(self, key: str, setting: Setting, report: object) -> Trial:
+        if key not in self.times:
+            return Trial(failure="apply", detail="not on this bench")
+        self.before *= 1.2
+        return Trial(self.errors.get(key, 130.0), 1000, ((self.before, self.times[key]),) * 15)
+
+    def in_common(self, settings: Mapping[str, Setting], report: object) -> Trial:
+        return Trial(rounds=(tuple(self.times[key] for key in settings),) * 15)
+
+    def confirmed(self, key: str, setting: Setting, report: object) -> Trial:
+        return Trial(self.errors.get(key, 130.0), 1000, ((1000.0, self.times[key]),) * 30)
+
+
+TIMES = {
+    "baseline": 1000.0,
+    "pass fuse_sdpa": 44.0,
+    "pass fold_constants": 46.0,
+    "quantize int8": 40.0,
+    "quantize 8da4w": 36.0,
+    "pass fuse_sdpa + quantize 8da4w": 30.0,
+}
+ERRORS = {"quantize int8": 37.0, "quantize 8da4w": 23.2, "pass fuse_sdpa + quantize 8da4w": 23.2}
+BOTH = {"pass fuse_sdpa", "quantize 8da4w"}
+
+
+@pytest.mark.parametrize(
+    ("allow", "quantize", "best", "beside"),
+    [
+        ((), False, {"pass fuse_sdpa"}, BOTH),
+        (("quantize",), False, BOTH, None),
+        ((), "8da8w", BOTH, None),  # precision was given up before
+    ],
+)
+def test_the_best_keeps_the_numbers_unless_others_are_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+    allow: tuple[str, ...],
+    quantize: str | bool,
+    best: set[str],
+    beside: set[str] | None,
+) -> None:
+    names = [("pass", {"name": "fuse_sdpa"}), ("pass", {"name": "fold_constants"})]
+    schemes = [("quantize", {"scheme": scheme}) for scheme in ("int8", "8da4w")]
+    remedies = tuple(Remedy("Do.", name, given) for name, given in (*names, *schemes))
+    explanation = Explanation(Sureness.LIKELY, (), remedies=remedies)
+    planted = Finding("slow", Severity.COST, "It is slow.", explanation=explanation)
+    monkeypatch.setattr(_Search, "_findings", lambda *_: (planted,))
+    bench = Bench(Setting({"backend": "xnnpack", "quantize": quantize}), TIMES, ERRORS)
+    effort = Effort(allow=allow)
+
+    found = _Search(bench, effort, (), None, 0.0).run(keeps=False)  # type: ignore[arg-type]
+
+    assert found.best is not None and found.best is found.outcomes[0]
+    assert set(found.best.words.split(" + ")) == best
+    assert found.table().values["remedy"][0] == found.best.words
+    told = [note for note in found.table().notes if note.startswith("Faster with other numbers")]
+    if beside is None:
+        assert (found.beside, told) == (None, [])
+    else:
+        assert found.beside is not None and set(found.beside.words.split(" + ")) == beside
+        (note,) = told
+        assert "23.2 dB" in note and note.endswith("--allow quantize takes it."), note
+        assert found.command == "etscope export m.py:make --backend xnnpack --pass fuse_sdpa"
+    # By the gain over a baseline that drifts, the last one of the passes would be the better.
+    ratios = {one.words: one.relative for one in found.outcomes if one.comparison is not None}
+    assert ratios["pass fold_constants"] < ratios["pass fuse_sdpa"]
+
+
+def test_rounds_are_common_to_all_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine gets slower with each run: programs meet it alike."""
+    order: list[str] = []
+
+    def time(_: Laboratory, setting: Setting, iterations: int) -> float:
+        order.append(setting.export["quantize"])
+        return 1000.0 * (1 + len(order) / 10)
+
+    monkeypatch.setattr(Laboratory, "_time", time)
+    sides = [Setting({"quantize": scheme}) for scheme in ("int8", "8da4w", "8da8w")]
+    state: Any = None
+    bench = Laboratory(state, {}, sides[0], Runs(rounds=6), SQNR, state, Path())
+
+    times = np.array(bench.rounds(sides, seed=3))
+
+    assert times.shape == (6, 3)
+    rounds = [order[at : at + 3] for at in range(3, len(order), 3)]  # the first choose lengths
+    assert all(len(set(names)) == 3 for names in rounds), rounds
+    assert [names[0] for names in rounds].count("8da4w") == 2
+    assert np.ptp(times, axis=1) == pytest.approx(200)
 
 
 def test_a_command_has_all_options() -> None:
@@ -215,8 +371,12 @@ def test_general_changes() -> None:
     assert not [one for one in general_changes(FLOAT, [], 2) if one.name == "quantize"]
 
 
-def test_each_side_goes_first_in_half_of_the_rounds() -> None:
-    orders = {drawn_order(10, seed) for seed in range(20)}
+def test_each_side_goes_first_equally_often() -> None:
+    def firsts(rounds: int, seed: int, sides: int = 2) -> tuple[int, ...]:
+        return tuple(first for first, *_ in drawn_orders(rounds, seed, sides))
+
+    orders = {firsts(10, seed) for seed in range(20)}
     assert len(orders) > 10
     assert all(sum(order) == 5 for order in orders)
-    assert {sum(drawn_order(11, seed)) for seed in range(20)} == {5, 6}
+    assert {sum(firsts(11, seed)) for seed in range(20)} == {5, 6}
+    assert sorted(firsts(9, 0, 3)) == [0, 0, 0, 1, 1, 1, 2, 2, 2]

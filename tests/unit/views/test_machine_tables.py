@@ -36,29 +36,11 @@ def test_golden(name: str, table: str) -> None:
     check_golden(f"{name}/{table}{TABLE_VIEWS[name].suffix}", text)
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_json_is_strict_and_whole(table: str) -> None:
-    shape = getattr(shapes, table)()
-    document = json.loads(written(shape, "json"), parse_constant=pytest.fail)
-    assert document["schema"] == "etscope.table/1"
-    assert [column["name"] for column in document["columns"]] == list(shape.names)
-    assert len(document["rows"]) == len(shape)
-    assert document["notes"] == list(shape.notes)
-    assert document.get("depth") == (None if shape.depth is None else list(shape.depth))
-    assert document.get("breaks", []) == sorted(shape.breaks)
-
-
 def test_json_and_jsonl_have_no_number_for_what_is_not_finite() -> None:
     table = Table((Column("x", Kind.FLOAT),), {"x": [math.nan, math.inf, -math.inf, None, 0.1]})
     rows = [{"x": None}, {"x": "Infinity"}, {"x": "-Infinity"}, {"x": None}, {"x": 0.1}]
     assert json.loads(written(table, "json"))["rows"] == rows
     assert [json.loads(line) for line in written(table, "jsonl").splitlines()] == rows
-
-
-def test_jsonl_keys_carry_the_unit() -> None:
-    first = json.loads(written(shapes.events(), "jsonl").splitlines()[0])
-    assert first["avg_ms"] == 12.3456
-    assert "avg" not in first
 
 
 @pytest.mark.parametrize(
@@ -125,16 +107,6 @@ def test_large_tables_are_written_whole() -> None:
     assert written(table, "jsonl").splitlines()[-1] == '{"n": 2499}'
     assert len(written(table, "csv").splitlines()) == 2501
     assert len(written(table, "table").splitlines()) == 2502
-
-
-def test_markdown_leaves_no_markup_of_names() -> None:
-    lines = written(shapes.hostile(), "md").splitlines()
-    rows = [line for line in lines if line.startswith("|")]
-    assert len(rows) == 2 + len(shapes.hostile())
-    for row in rows:
-        assert row.replace("\\|", "").count("|") == 4
-        assert "<" not in row.replace("<!-- -->", "")
-        assert "`" not in row.replace("\\`", "")
 
 
 # -- Parquet

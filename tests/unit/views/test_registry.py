@@ -23,22 +23,6 @@ from etscope.views import (
 from tests.support.views import shapes
 
 
-@pytest.mark.parametrize("name", TABLE_VIEWS)
-def test_every_table_view_writes_every_table(name: str, tmp_path: Path) -> None:
-    for make in (shapes.events, shapes.kinds, shapes.hostile, shapes.empty):
-        path = tmp_path / f"table{TABLE_VIEWS[name].suffix}"
-        save_table(make(), path)
-        assert path.stat().st_size or name == "jsonl"
-
-
-@pytest.mark.parametrize("name", TIMELINE_VIEWS)
-def test_every_timeline_view_writes_every_timeline(name: str, tmp_path: Path) -> None:
-    for make in (shapes.timeline, shapes.cycles, shapes.crossing, shapes.no_spans):
-        path = tmp_path / f"trace{TIMELINE_VIEWS[name].suffix}"
-        save_timeline(make(), path)
-        assert path.stat().st_size
-
-
 @pytest.mark.parametrize(
     ("path", "name"),
     [

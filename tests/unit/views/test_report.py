@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 
 import pytest
 
-from etscope.model.report import Report, facts, filled_columns, flat_table, limited, rows
+from etscope.model.report import Report, facts, filled_columns, limited, rows
 from etscope.model.table import Column, Kind, Table
 from etscope.views import TABLE_VIEWS
 from etscope.views.tables.report import write_reports
@@ -56,48 +54,6 @@ def test_golden(format: str) -> None:
     check_golden(
         f"report/two.{format}", written(report(), report("b.etdp"), format=format, width=80)
     )
-
-
-def test_json_holds_every_value_with_units_in_the_keys() -> None:
-    document = json.loads(written(report(), report("b.etdp"), format="json"))
-    assert document["schema"] == "etscope.info/1"
-    first, second = document["reports"]
-    assert (first["file"], second["file"]) == ("a.etdp", "b.etdp")
-    assert first["sections"]["file"] == {
-        "size": 4096,
-        "methods": ["encode", "decode"],
-        "first_ms": 0.125,
-        "slimmed": False,
-        "fingerprint": None,
-    }
-    assert first["sections"]["blocks"][1] == {
-        "block": "Execute \x1b[31m",
-        "runs": 20000,
-        "nothing": None,
-    }
-    assert first["sections"]["empty"] == []
-    assert first["notes"] == ["A note."]
-
-
-def test_flat_formats_have_a_value_a_row() -> None:
-    found = list(csv.DictReader(io.StringIO(written(report(), format="csv"))))
-    assert found[0] == {
-        "file": "a.etdp", "kind": "etdump", "section": "file", "row": "", "name": "size",
-        "value": "4096",
-    }  # fmt: skip
-    assert [(r["row"], r["name"], r["value"]) for r in found if r["section"] == "blocks"][3:5] == [
-        ("1", "block", "Execute \x1b[31m"),
-        ("1", "runs", "20000"),
-    ]
-    assert len(flat_table([report()])) == 5 + 2 * 3
-
-
-def test_people_see_no_unknown_facts_and_no_empty_columns() -> None:
-    text = written(report(), format="table")
-    assert "fingerprint" not in text
-    assert "nothing" not in text
-    assert "\x1b" not in text
-    assert "no" in text.split("slimmed")[1].splitlines()[0]
 
 
 def test_limits_tell_how_much_is_not_shown() -> None:

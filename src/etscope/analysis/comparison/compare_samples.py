@@ -99,6 +99,8 @@ from etscope.model.statistics import (
     two_sided_p,
 )
 
+__all__ = ["Comparison", "Policy", "Verdict", "compare_samples"]
+
 Floats = npt.NDArray[np.float64]
 
 TRIMMED = 0.2  # of the samples, at each end

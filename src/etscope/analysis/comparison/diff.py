@@ -34,6 +34,8 @@ from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeWarning, MismatchError, MissingDataError
 from etscope.model.event_table import EXECUTE
 
+__all__ = ["diff_traces"]
+
 _FORCE = "--force (forced=True) compares them regardless"
 
 _Pairs = list[tuple[MethodProfile, MethodProfile]]

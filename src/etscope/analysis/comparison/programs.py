@@ -59,6 +59,8 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
 
+__all__ = ["Side", "diff_programs"]
+
 _KEYS = 3  # that a fact names
 
 

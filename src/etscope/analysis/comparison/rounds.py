@@ -1,15 +1,18 @@
-"""The order of the two sides of a comparison in rounds, drawn at random."""
+"""The order of the sides of a comparison in rounds, drawn at random."""
 
 from __future__ import annotations
 
 import random
 
 
-def drawn_order(rounds: int, seed: int) -> tuple[int, ...]:
-    """Draw from the seed the side, 0 or 1, that goes first in each round: each side in half of
-    them; of an odd number, one side once more."""
+def drawn_orders(rounds: int, seed: int, sides: int = 2) -> tuple[tuple[int, ...], ...]:
+    """Draw from the seed the order of the sides in each round. Each side goes first equally often;
+    if the rounds cannot be divided so, some of them once more."""
     draw = random.Random(seed)
-    order = [number % 2 for number in range(rounds - rounds % 2)]
-    order += [draw.choice((0, 1))] * (rounds % 2)
-    draw.shuffle(order)
-    return tuple(order)
+    firsts = [number % sides for number in range(rounds - rounds % sides)]
+    firsts += draw.sample(range(sides), rounds % sides)
+    draw.shuffle(firsts)
+    return tuple(
+        (first, *draw.sample([side for side in range(sides) if side != first], sides - 1))
+        for first in firsts
+    )

@@ -25,6 +25,8 @@ from etscope.errors import UsageError
 from etscope.formats.program.scalar_type import as_numpy, scalar_type_of
 from etscope.model.table import Column, Kind, Table
 
+__all__ = ["CaseCheck", "Verification", "compare_outputs"]
+
 # What kernels that add in another order stay within, in float32 and in usual networks.
 RTOL, ATOL = 1e-3, 1e-5
 # Of types whose steps are wider: some ten of them.

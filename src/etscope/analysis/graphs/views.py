@@ -17,7 +17,7 @@ import numpy as np
 from etscope.analysis.graphs.executed import EXECUTED, executed_graph
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
-from etscope.analysis.graphs.node_times import STATISTICS, NodeTime, node_times
+from etscope.analysis.graphs.node_times import NodeTime, node_times
 from etscope.analysis.memory import memory_plan
 from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from etscope.analysis.profile.correlate import method_symbols, record_methods
@@ -30,18 +30,7 @@ from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.scalar_type import scalar_type_of
 from etscope.model.graph import Graph, Node, TensorSpec
 
-__all__ = [
-    "EXECUTED",
-    "STATISTICS",
-    "GraphView",
-    "NodeError",
-    "NodeTime",
-    "ViewNode",
-    "graph_views",
-    "view_keys",
-    "view_of",
-    "with_errors",
-]
+__all__ = ["GraphView", "graph_views"]
 
 
 def given_bytes(node: Node) -> int | None:

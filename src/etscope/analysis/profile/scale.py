@@ -12,6 +12,8 @@ import numpy.typing as npt
 from etscope.model.event_table import Block
 from etscope.units import TimeScale, scale_factor
 
+__all__ = ["Scale"]
+
 # From an event's name and a time on its delegate's clock to a time in the target scale.
 TimeConverter = Callable[[Any, Any], Any]
 

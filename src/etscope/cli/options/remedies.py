@@ -134,7 +134,8 @@ _OPTIONS = (
         "--allow",
         multiple=True,
         type=click.Choice(("quantize",)),
-        help="With --all: try quantisation, too.",
+        help="With --try: take what is faster with other numbers, too; with --all, try "
+        "quantisation.",
     ),
     click.option(
         "--tolerance",

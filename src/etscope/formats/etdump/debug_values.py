@@ -22,6 +22,8 @@ from etscope.formats.bytes.files import BytesLike, PathLike, Source, open_source
 from etscope.formats.bytes.flatbuffer import INT8, INT32, INT64, FlatBuffer, FlatTable
 from etscope.formats.program.scalar_type import ScalarType, scalar_type
 
+__all__ = ["DebugBuffer"]
+
 MAX_DIMENSIONS = 32  # numpy 1's limit; ExecuTorch's own is 16
 
 

@@ -30,6 +30,8 @@ from etscope.formats.program.scalar_type import (
     scalar_type_of,
 )
 
+__all__ = ["read_bundled"]
+
 KIND = "bundled program"
 IDENTIFIER = b"BP08"
 SCHEMA_VERSION = 2  # in the files that are written

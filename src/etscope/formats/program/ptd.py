@@ -43,6 +43,8 @@ from etscope.formats.program.scalar_type import (
 )
 from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
 
+__all__ = ["read_ptd", "write_ptd"]
+
 KIND = "PTD file"
 IDENTIFIER = b"FT01"
 

@@ -60,6 +60,8 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.formats.program.scalar_type import checked_dim_order, dense_view, scalar_type
 
+__all__ = ["read_pte"]
+
 KIND = "ExecuTorch program"
 IDENTIFIER = b"ET12"
 

@@ -44,7 +44,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.comparison.compare_samples import Policy, Verdict, compare_rounds
-from etscope.analysis.comparison.rounds import drawn_order
+from etscope.analysis.comparison.rounds import drawn_orders
 from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
 from etscope.lab.jobs.records import statistics_of
 from etscope.lab.jobs.spec import JobSpec
@@ -182,7 +182,7 @@ def measure_ab(
 def order_of(rounds: int, seed: int) -> tuple[str, ...]:
     """Draw from the seed the side that goes first in each round: each side in half of them; of an
     odd number, one side once more."""
-    return tuple(SIDES[side] for side in drawn_order(rounds, seed))
+    return tuple(SIDES[first] for first, _ in drawn_orders(rounds, seed))
 
 
 def judge(rounds: Sequence[Round], policy: Policy) -> AbResult:

@@ -13,10 +13,10 @@ import numpy as np
 
 from etscope.analysis.graphs.flow import edges
 from etscope.analysis.graphs.node_table import tensor_text
-from etscope.analysis.graphs.node_times import nodes_of_row
+from etscope.analysis.graphs.node_times import STATISTICS, nodes_of_row
 from etscope.analysis.graphs.partition import Partition
 from etscope.analysis.graphs.partition_report import refusal_text
-from etscope.analysis.graphs.views import STATISTICS, GraphView, ViewNode
+from etscope.analysis.graphs.views import GraphView, ViewNode
 from etscope.analysis.metrics import Metric
 from etscope.analysis.profile.profile import Row, with_phase
 from etscope.analysis.profile.scale import Scale

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from etscope.analysis.graphs.views import EXECUTED, ViewNode
+from etscope.analysis.graphs.executed import EXECUTED
+from etscope.analysis.graphs.views import ViewNode
 from etscope.analysis.numerics.rows import WRONG, Numerics, NumericsRow, described
 from etscope.analysis.numerics.value_report import LOCAL, TOTAL, value_sections
 from etscope.analysis.numerics.values import ValueComparison

@@ -16,6 +16,8 @@ from etscope.model.table import Table
 from etscope.views.plots.figures import checked_suffix, new_figure, save_figure, show_figure
 from etscope.views.tables.cells import visible
 
+__all__ = ["save_error_plot", "show_error_plot"]
+
 _DECADES = 100.0  # from here on a linear scale would press the smaller errors to the ground
 _CHARACTERS = 13.8  # of the text below the plot, an inch
 _LARGEST = 1e150  # drawn: an axis needs room below the largest float

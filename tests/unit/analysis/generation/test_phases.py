@@ -14,10 +14,10 @@ from etscope.analysis.generation.phases import phase_table, phase_times
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
-from etscope.cli import main
 from etscope.formats.etdump.reader import read_etdump
 from etscope.units import TimeScale
 from tests.support.analysis.generated_runs import PROMPT, SEEING, generated_run
+from tests.support.cli.fixtures import Run
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
 
@@ -82,21 +82,19 @@ def test_phases_that_are_not_known_have_no_rows(tmp_path: Path) -> None:
 # -- as `etscope inspect` shows them
 
 
-def inspect(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert main(["inspect", *map(str, arguments)]) == 0
-    return capsys.readouterr().out
+def inspect(run: Run, *arguments: object) -> str:
+    code, out, _ = run("inspect", *arguments)
+    assert code == 0
+    return out
 
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_the_phases_come_first(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    width: int,
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.chdir(generated_run(tmp_path, methods=SEEING).parent)
-    lines = inspect(capsys, ".", "-n", 1).splitlines()
+    lines = inspect(run, ".", "-n", 1).splitlines()
     assert lines[0] == "Phases of the calls"
     first_profile = next(n for n, line in enumerate(lines) if line.startswith("vision_encoder · "))
     told = lines[:first_profile]
@@ -105,20 +103,20 @@ def test_the_phases_come_first(
     assert all(len(line) <= width for line in told)
 
 
-def test_json_has_the_same_numbers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_json_has_the_same_numbers(run: Run, tmp_path: Path) -> None:
     path = generated_run(tmp_path)
-    document = json.loads(inspect(capsys, path, "-f", "json", "-n", 1))
+    document = json.loads(inspect(run, path, "-f", "json", "-n", 1))
     for found, row in zip(document["phases"], rows_of(path), strict=True):
         assert found["calls"] == row["calls"]
         assert found["time_ms"] == row["time"]
         assert found["rate_p50_tokens_s"] == row["rate_p50"]
 
 
-def test_only_what_is_chosen_is_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_only_what_is_chosen_is_counted(run: Run, tmp_path: Path) -> None:
     path = generated_run(tmp_path)
 
     def phases(*options: object) -> list[tuple[str, int]]:
-        document = json.loads(inspect(capsys, path, "-f", "json", "-n", 1, *options))
+        document = json.loads(inspect(run, path, "-f", "json", "-n", 1, *options))
         return [(one["phase"], one["calls"]) for one in document["phases"]]
 
     assert phases("--phase", "decode") == [("decode", 80)]
@@ -128,8 +126,8 @@ def test_only_what_is_chosen_is_counted(capsys: pytest.CaptureFixture[str], tmp_
 
 @pytest.mark.parametrize("options", [("--select", "name:op3*"), ("--columns", "event,avg")])
 def test_what_was_asked_for_stands_alone(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, options: tuple[str, str]
+    run: Run, tmp_path: Path, options: tuple[str, str]
 ) -> None:
-    out = inspect(capsys, generated_run(tmp_path), *options)
+    out = inspect(run, generated_run(tmp_path), *options)
     assert "Phases of the calls" not in out
     assert "op3.out" in out

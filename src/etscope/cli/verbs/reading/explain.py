@@ -70,7 +70,8 @@ def command(
     With --try, give a MODEL for DUMP, as for etscope export: it is exported and run with the
     options of an export below, and explained; each remedy that is a change of these options is
     tried alone, those that help together, and the best once more. It ends with the command that
-    exports the model so, and with --keep writes its files.
+    exports the fastest with the model's numbers, and with --keep writes its files. What is faster
+    with other numbers, as quantisation has them, is shown beside it; --allow quantize takes it.
     """
     from etscope.analysis.explain.explain import explain
     from etscope.analysis.explain.explain_table import explanation_table

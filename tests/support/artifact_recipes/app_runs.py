@@ -13,22 +13,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from executorch.exir import to_edge
+from executorch.extension.pybindings.portable_lib import _load_for_executorch
 from torch import nn
+
+from tests.support.artifact_recipes.workbench import Workbench
 
 VOCABULARY, WIDTH, CONTEXT = 2048, 96, 96
 
 
 class Decoder(nn.Module):
-    """Attention over a cache, with logits of the last token."""
+    """Attention over a cache, with logits of the last token. All weights are 0, so that the program
+    is small when it is packed: what is computed takes as long."""
 
     def __init__(self) -> None:
         super().__init__()
-        torch.manual_seed(0)
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
         self.head = nn.Linear(WIDTH, VOCABULARY)
         self.register_buffer("keys", torch.zeros(1, CONTEXT, WIDTH))
         self.register_buffer("values", torch.zeros(1, CONTEXT, WIDTH))
+        for weight in self.parameters():
+            nn.init.zeros_(weight)
 
     def forward(self, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         query, key, value = self.qkv(self.embedding(tokens)).split(WIDTH, -1)
@@ -40,19 +46,15 @@ class Decoder(nn.Module):
         return logits
 
 
-def decoder_program(folder: Path) -> Path:
+def decoder_program() -> bytes:
     """The program, with the methods of constants that runners execute before they begin."""
-    from executorch.exir import to_edge
-
     length = torch.export.Dim("length", min=1, max=CONTEXT - 1)
     example = (torch.zeros(1, 4, dtype=torch.int64), torch.arange(4))
     shapes = {"tokens": {1: length}, "positions": {0: length}}
     model = Decoder().eval().requires_grad_(requires_grad=False)
     exported = torch.export.export(model, example, dynamic_shapes=shapes)
     constants = {"get_max_seq_len": CONTEXT, "use_kv_cache": True}
-    path = folder / "decoder.pte"
-    path.write_bytes(to_edge(exported, constant_methods=constants).to_executorch().buffer)
-    return path
+    return bytes(to_edge(exported, constant_methods=constants).to_executorch().buffer)
 
 
 @dataclass
@@ -64,8 +66,6 @@ class App:
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        from executorch.extension.pybindings.portable_lib import _load_for_executorch
-
         self._load_start = _ms()
         self._module: Any = _load_for_executorch(str(self.program), enable_etdump=True)
         self._module.run_method("get_max_seq_len", ())
@@ -94,10 +94,11 @@ class App:
             self.log.append("PyTorchObserver " + self._json(stats, prompt, further))
         self._sampling = self._execution = 0  # runners are reset after a warm-up
 
-    def save_dump(self, path: Path) -> Path:
-        """Write the dump over all calls."""
-        self._module.write_etdump_result_to_file(str(path))
-        return path
+    def save(self, bench: Workbench, name: str) -> None:
+        """Write the dump over all calls, and the log among lines of others."""
+        self._module.write_etdump_result_to_file(str(bench.folder / f"{name}.etdump"))
+        lines = ["I 00:00:00.000009 executorch:main.cpp:81] …", *self.log]
+        (bench.folder / f"{name}.log").write_text("\n".join(lines) + "\n")
 
     def _execute(self, tokens: list[int], position: int) -> torch.Tensor:
         positions = torch.arange(position, position + len(tokens))
@@ -135,3 +136,22 @@ class App:
 
 def _ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+# Two generations with the prompt in one call are as many calls as one of it token by token.
+PROMPT, FURTHER = 14, 12
+
+
+def app_runs(bench: Workbench) -> None:
+    """The dump and the log of four runs: with the prompt in one call, token by token, after a
+    warm-up that is not told, and of two generations."""
+    path = bench.folder / "decoder.pte"
+    path.write_bytes(decoder_program())
+    for name in ("at_once", "by_token", "warm", "twice"):
+        app = App(path, by_token=name == "by_token")
+        if name == "warm":
+            app.generate(PROMPT, FURTHER, warm_up=True)
+        app.generate(PROMPT, FURTHER)
+        if name == "twice":
+            app.generate(PROMPT // 2, FURTHER // 2)
+        app.save(bench, name)
