@@ -179,14 +179,14 @@ def with_a_cache() -> bytes:
     return pte_file(*made, method([integer(16)], name="get_max_context_len", outputs=[0]))
 
 
-@fuzzed(4000, nightly=40_000)
+@fuzzed(2000, nightly=40_000)
 def test_mutated_programs(seed: int, count: int) -> None:
     names = ("bf16_fp16", "cond", "forward_and_extra", "int_outputs", "two_methods", "while_loop")
     real = [artifacts(name).pte.read_bytes() for name in names]
     attack_files(seed, count, [*real, with_everything(), with_a_cache()], touch_pte)
 
 
-@fuzzed(1500, nightly=40_000)
+@fuzzed(600, nightly=40_000)
 def test_mutated_bundles(seed: int, count: int) -> None:
     floats = {0: Number("b", 6), 1: ints(2, 3), 2: bytes(24), 3: bytes([1, 0])}
     case = [
@@ -202,7 +202,7 @@ def test_mutated_bundles(seed: int, count: int) -> None:
     attack_files(seed, count, [*[small] * 7, real.read_bytes()], touch_bpte)
 
 
-@fuzzed(3000, nightly=40_000)
+@fuzzed(1500, nightly=40_000)
 def test_mutated_external_tensors(seed: int, count: int, tmp_path: Path) -> None:
     made = tmp_path / "made.ptd"
     write_ptd({"a": np.zeros((2, 3), np.float32), "b": np.int8(1), "c": b"opaque"}, made)

@@ -98,7 +98,7 @@ def good_files(folder: Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted(folder.iterdir())]
 
 
-@fuzzed(3000, nightly=40_000)
+@fuzzed(1500, nightly=40_000)
 def test_mutated_files(seed: int, count: int, tmp_path: Path) -> None:
     files = good_files(tmp_path)
     path = tmp_path / "mutated"

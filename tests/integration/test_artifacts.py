@@ -16,11 +16,12 @@ import pytest
 
 from tests.support import artifacts as module
 from tests.support.artifacts import RECIPES, ROOT, VARIED, Artifact, ArtifactUnavailable
+from tests.support.every_artifact import every_artifact
 from tests.support.upstream_oracle import opened_by_upstream
 
 FAST = [name for name in RECIPES if name in VARIED]
 SLOW = sorted(module.SLOW - module.FAMILIES.keys())
-BY_SPEED = [*FAST, *(pytest.param(name, marks=pytest.mark.nightly) for name in SLOW)]
+EACH = [*every_artifact(), *(pytest.param(name, marks=pytest.mark.nightly) for name in SLOW)]
 
 # What upstream's Inspector (1.5.1) cannot open, and why.
 LANGUAGE_MODELS = tuple(name for name in RECIPES if name.endswith("_generate"))
@@ -118,7 +119,7 @@ def test_asking_for_a_cached_artefact_imports_no_torch() -> None:
     assert child.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", BY_SPEED)
+@pytest.mark.parametrize("name", EACH)
 def test_builds_and_says_what_it_ran(name: str) -> None:
     artifact = built(name)
     assert artifact.pte.stat().st_size and artifact.etdump.stat().st_size
@@ -129,7 +130,7 @@ def test_builds_and_says_what_it_ran(name: str) -> None:
     assert executed <= artifact.meta["dump_runs"]
 
 
-@pytest.mark.parametrize("name", BY_SPEED)
+@pytest.mark.parametrize("name", EACH)
 def test_runtime_agrees_with_eager_pytorch(name: str) -> None:
     artifact = built(name)
     if name in (*EXTERNAL, *CACHES, *LANGUAGE_MODELS):
@@ -188,6 +189,7 @@ def test_debug_levels(name: str, tensors: int, outputs: int, upstream: dict[str,
     assert (block["tensors"], block["outputs"]) == (tensors, outputs)
 
 
+@pytest.mark.nightly
 def test_large_is_large() -> None:
     assert built("large").meta["dump_events"] >= 200_000
 

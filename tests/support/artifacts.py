@@ -157,6 +157,7 @@ RECIPES: dict[str, str] = {
     "scalar_outputs": "values",
     "dynamic_shape": "values",
     "deconvolution": "lowering",
+    "large_products": "products",
     "written_state": "lowering",
     "replaced_operators": "lowering",
     "attention_xnnpack": "numerics",

@@ -407,7 +407,6 @@ def test_many_calls_with_one_long_list_are_refused() -> None:
 # -- which format
 
 
-@pytest.mark.nightly
 def test_identify_artefacts() -> None:
     found = artifacts("bundled")
     assert found.etrecord is not None

@@ -232,7 +232,7 @@ def test_more_threads_than_cores(tmp_path: Path) -> None:
 
 def test_one_thread_for_large_operators(tmp_path: Path) -> None:
     saved = {"threads": 1, "conditions": conditions(cpus="0-3", cores=4)}
-    one = only(facts(tmp_path, "bert_rows_xnnpack", saved, runs=5), "threads")
+    one = only(facts(tmp_path, "large_products", saved, runs=5), "threads")
     assert "3 cores could help" in one.sentence
     assert "GFLOP/s" in words(one)
     assert changes(one) == [("threads", {"threads": 4})]
@@ -244,7 +244,7 @@ def test_one_thread_for_large_operators(tmp_path: Path) -> None:
         ("cnn_xnnpack", None),
         ("cnn_xnnpack", {"threads": 1, "conditions": conditions(cpus="0", cores=2)}),
         ("cnn_xnnpack", {"threads": 1, "conditions": conditions()}),  # its operators are small
-        ("bert_rows_xnnpack", {"threads": 2, "conditions": conditions()}),
+        ("large_products", {"threads": 2, "conditions": conditions()}),
         ("cnn_xnnpack", {"threads": 2, "conditions": conditions()}),
         ("cnn_portable", {"threads": 8, "conditions": conditions()}),
     ],
@@ -398,7 +398,7 @@ def test_decode_with_weights_of_four_bits_has_no_smaller_ones(tmp_path: Path) ->
 
 
 def test_products_that_take_the_time_may_be_quantised(tmp_path: Path) -> None:
-    one = only(facts(tmp_path, "bert_rows_xnnpack", runs=5), "float-weights")
+    one = only(facts(tmp_path, "large_products", runs=5), "float-weights")
     assert one.explanation.sureness is Sureness.POSSIBLE
     assert changes(one) == [("quantize", {"scheme": "int8"}), ("quantize", {"scheme": "8da4w"})]
     assert "FLOPs for each byte" in words(one)
@@ -406,11 +406,11 @@ def test_products_that_take_the_time_may_be_quantised(tmp_path: Path) -> None:
 
 def test_what_bounds_products_by_a_calibration(tmp_path: Path) -> None:
     saved = {"threads": 2}
-    found = facts(tmp_path, "bert_rows_xnnpack", saved, calibrated(flops=1e11), runs=5)
+    found = facts(tmp_path, "large_products", saved, calibrated(flops=1e11), runs=5)
     one = only(found, "float-weights")
     assert "by the calibration: they reach" in words(one)
     unreached = calibrated(flops=1e13, bandwidth=1e13)
-    assert none(facts(tmp_path, "bert_rows_xnnpack", None, unreached, runs=5), "float-weights")
+    assert none(facts(tmp_path, "large_products", None, unreached, runs=5), "float-weights")
 
 
 @pytest.mark.parametrize("name", ["cnn_xnnpack", "cnn_xnnpack_int8", "cnn_portable"])
@@ -482,7 +482,7 @@ def test_the_rest_of_delegate_calls_without_what_events_round_off(tmp_path: Path
     one = only(facts(tmp_path, "many_delegates"), "delegate-rest")
     assert "of 2 delegate calls" in one.sentence
     assert "of a call is in none of them" in words(one)
-    assert none(facts(tmp_path, "bert_rows_xnnpack", runs=5), "delegate-rest")
+    assert none(facts(tmp_path, "large_products", runs=5), "delegate-rest")
     assert none(facts(tmp_path, "cnn_portable"), "delegate-rest")
 
 
