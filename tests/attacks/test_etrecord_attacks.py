@@ -64,7 +64,7 @@ def own_record() -> bytes:
     )
 
 
-@fuzzed(200, nightly=4000)
+@fuzzed(300, nightly=4000)
 def test_mutated_records(seed: int, count: int, tmp_path: Path) -> None:
     own = tmp_path / "own.etrecord"
     own.write_bytes(own_record())

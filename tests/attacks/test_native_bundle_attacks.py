@@ -52,7 +52,7 @@ def damaged(rng: random.Random, data: bytes, program: slice) -> bytes:
     return bytes(changed)
 
 
-@fuzzed(120, nightly=5000)
+@fuzzed(200, nightly=5000)
 def test_damaged_tables(seed: int, count: int, tmp_path: Path) -> None:
     data = good_bundle(tmp_path)
     program = (tmp_path / "echo.pte").read_bytes()

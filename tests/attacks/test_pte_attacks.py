@@ -186,7 +186,7 @@ def test_mutated_programs(seed: int, count: int) -> None:
     attack_files(seed, count, [*real, with_everything(), with_a_cache()], touch_pte)
 
 
-@fuzzed(600, nightly=40_000)
+@fuzzed(1500, nightly=40_000)
 def test_mutated_bundles(seed: int, count: int) -> None:
     floats = {0: Number("b", 6), 1: ints(2, 3), 2: bytes(24), 3: bytes([1, 0])}
     case = [
