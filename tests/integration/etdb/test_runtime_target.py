@@ -63,16 +63,6 @@ def test_a_loop_is_foreseen_once_and_then_known() -> None:
         assert numbers(target, "submodule_0/aten_mul_tensor").size
 
 
-def test_the_branch_that_is_not_taken_is_no_stop_afterwards() -> None:
-    with on_runtime("cond") as target:
-        before = [stop.path for stop in target.stops]
-        assert target.go(-1, no_stop) is None
-        after = [stop.path for stop in target.stops]
-        assert "submodule_1/aten_tanh_default" in before
-        assert "submodule_0/aten_mul_tensor" in after
-        assert not any(path and path.startswith("submodule_1/") for path in after)
-
-
 # -- values
 
 
