@@ -18,7 +18,6 @@ from etscope.errors import (
 from etscope.formats.identify import identify
 from etscope.formats.program.pte import program_fingerprint, read_pte
 from etscope.formats.program.pte_schema import (
-    BOXED_LISTS,
     Allocation,
     DelegateCall,
     Frame,
@@ -108,10 +107,6 @@ def test_a_method_is_what_was_written() -> None:
     assert found.buffer_sizes == (0, 512, 64)
     assert program.delegate_blob("decode", 0) == b"blob"
     assert program.header is None
-
-
-def test_boxed_lists_are_those_of_indices() -> None:
-    assert {kind.value for kind in BOXED_LISTS} == {"IntList", "TensorList", "OptionalTensorList"}
 
 
 def test_a_tensors_places_and_sizes() -> None:
@@ -405,18 +400,6 @@ def test_many_calls_with_one_long_list_are_refused() -> None:
 
 
 # -- which format
-
-
-@pytest.mark.nightly
-def test_identify_artefacts() -> None:
-    found = artifacts("bundled")
-    assert found.etrecord is not None
-    assert found.bpte is not None
-    assert identify(found.pte) == "pte"
-    assert identify(found.bpte) == "bpte"
-    assert identify(str(found.etdump)) == "etdump"
-    assert identify(found.etrecord) == "etrecord"
-    assert identify(found.pte.read_bytes()) == "pte"
 
 
 @pytest.mark.parametrize(
