@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from etscope.analysis.comparison.programs import Side
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import read_etdump
@@ -10,10 +12,12 @@ from etscope.formats.program.pte import read_pte
 from tests.support.artifacts import artifacts
 
 
+@lru_cache(32)
 def open_trace(
     name: str, *, record: bool = True, program: bool = True, timing: bool = False
 ) -> Trace:
-    """The trace of a run. timing: of the run without logged values, if there is one."""
+    """The trace of a run, which is not to be changed: tests share it. timing: of the run without
+    logged values, if there is one."""
     made = artifacts(name)
     dump = made.etdump_timing if timing else None
     return Trace(

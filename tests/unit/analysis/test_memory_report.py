@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from etscope.analysis.info.program_info import program_sections
 from etscope.analysis.memory import memory_plan, memory_report
 from etscope.analysis.profile.source_location import common_module, short_lines
 from etscope.analysis.profile.trace import Trace
@@ -97,11 +96,6 @@ def test_values_of_all_methods_are_listed() -> None:
     program = read_pte(artifacts("two_methods").pte)
     planned = sum(len(memory_plan(program, m.name).values) for m in program.methods)
     assert len(values) == planned
-
-
-def test_info_has_the_peak() -> None:
-    names = [s.name for s in program_sections(read_pte(artifacts("cnn_portable").pte))]
-    assert names.index("memory_peak") == names.index("memory") + 1
 
 
 def test_a_program_that_plans_nothing_is_no_empty_answer() -> None:

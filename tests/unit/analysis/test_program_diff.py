@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from dataclasses import replace
-from itertools import permutations
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +72,9 @@ def summary(found: ProgramDiff) -> str:
 
 
 @pytest.mark.parametrize("with_records", [True, False])
-@pytest.mark.parametrize(("before", "after"), list(permutations(PROGRAMS, 2)))
+@pytest.mark.parametrize(
+    ("before", "after"), [pair for one in pairwise(PROGRAMS) for pair in (one, one[::-1])]
+)
 def test_everything_of_both_sides_is_in_the_comparison_once(
     before: str, after: str, with_records: bool
 ) -> None:

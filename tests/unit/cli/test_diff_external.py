@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from functools import partial
 from pathlib import Path
@@ -116,29 +115,6 @@ def test_several_files_are_compared_with_the_first(files: tuple[Path, Path], run
     code, out, _ = run(files[0], files[1], files[0], "-f", "json")
     reports = json.loads(out)["reports"]
     assert (code, [one["result"] for one in reports]) == (1, ["different", "identical"])
-
-
-def test_all_formats(files: tuple[Path, Path], tmp_path: Path, run: Run) -> None:
-    _, out, _ = run(*files, "-f", "csv")
-    rows = list(csv.DictReader(out.splitlines()))
-    assert {"size", "weights", "summary"} == {row["section"] for row in rows}
-    _, out, _ = run(*files, "-f", "md")
-    assert out.count("<details>") == 2
-    _, out, _ = run(*files, "-n", "2", "-f", "table")
-    assert "more rows are not shown (--limit)" in out
-    for format in ("jsonl", "tsv", "parquet"):
-        path = tmp_path / f"out.{format}"
-        assert run(*files, "-o", path) == (1, "", "")
-        assert path.stat().st_size
-
-
-@pytest.mark.parametrize("width", [80, 140])
-def test_a_terminal_has_no_line_wider_than_it(
-    files: tuple[Path, Path], width: int, monkeypatch: pytest.MonkeyPatch, run: Run
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    _, out, _ = run(*files)
-    assert 0 < max(map(len, out.splitlines())) <= width
 
 
 @pytest.mark.parametrize(("left", "said"), [(-40, "cut off"), (60, "the file has 60")])

@@ -53,14 +53,6 @@ def test_files_stand_below_the_profile(run: Run) -> None:
     assert "AXI0_RD_DATA_BEAT_RECEIVED" in out and "beats" in out
 
 
-@pytest.mark.parametrize("file", ["host.json", "pmu.txt", LAYERS, DEBUG])
-def test_nothing_is_wider_than_80(run: Run, monkeypatch: pytest.MonkeyPatch, file: object) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    code, out, _ = run(*ethos_u("--with", file))
-    assert code == 0
-    assert max(map(len, out.splitlines())) <= 80
-
-
 def test_programs_get_one_table(run: Run) -> None:
     more = ("--with", LAYERS, "--with", DEBUG, "--with", "host.json")
     code, out, _ = run(*ethos_u(*more, "--format", "json"))

@@ -208,16 +208,6 @@ def test_more_events_than_are_read_at_once() -> None:
     assert dump.value(80_003) is True
 
 
-def test_a_large_dump_of_the_runtime() -> None:
-    artifact = artifacts("large_20k")
-    dump = read_etdump(artifact.etdump)
-
-    assert dump.num_runs == artifact.meta["dump_runs"]
-    assert dump.num_events == artifact.meta["dump_events"]
-    assert set(np.unique(dump.run_name)) == {0, 1}
-    assert (dump.end > dump.start).mean() > 0.9
-
-
 @pytest.mark.parametrize(
     ("table", "expected"),
     [

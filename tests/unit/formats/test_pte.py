@@ -18,7 +18,6 @@ from etscope.errors import (
 from etscope.formats.identify import identify
 from etscope.formats.program.pte import program_fingerprint, read_pte
 from etscope.formats.program.pte_schema import (
-    BOXED_LISTS,
     Allocation,
     DelegateCall,
     Frame,
@@ -108,10 +107,6 @@ def test_a_method_is_what_was_written() -> None:
     assert found.buffer_sizes == (0, 512, 64)
     assert program.delegate_blob("decode", 0) == b"blob"
     assert program.header is None
-
-
-def test_boxed_lists_are_those_of_indices() -> None:
-    assert {kind.value for kind in BOXED_LISTS} == {"IntList", "TensorList", "OptionalTensorList"}
 
 
 def test_a_tensors_places_and_sizes() -> None:

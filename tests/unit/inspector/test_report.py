@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from etscope import Inspector
-from etscope.errors import MissingDataError
 from tests.support.artifacts import artifacts
 
 
@@ -50,11 +49,3 @@ def test_a_dump_in_memory_has_a_report(path: Path) -> None:
     (run,) = data_of(path)["runs"]
     assert run["files"][0]["bytes"] == len(content)
     assert any("No ETRecord" in note for note in run["notes"])
-
-
-def test_numerics_can_be_demanded(path: Path) -> None:
-    files = artifacts("cnn_portable")
-    inspector = Inspector(files.etdump_timing, etrecord=files.etrecord)
-    with pytest.raises(MissingDataError, match="no logged values"):
-        inspector.report(path, numerics=True)
-    assert not path.exists()
