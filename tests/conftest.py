@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.processes import commands_of
 
 # A shared machine makes any limit of time flaky; the same examples each time make a failure
 # repeatable.
@@ -50,6 +52,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             folder = item.path.relative_to(root).parts[0]
             if folder in _FOLDERS:
                 item.add_marker(getattr(pytest.mark, folder))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the commands of a failed test with all that they said."""
+    report = yield
+    if report.failed and call.excinfo is not None:
+        report.sections += [("Command", told) for told in commands_of(call.excinfo)]
+    return report
 
 
 @pytest.fixture(autouse=True)
