@@ -33,7 +33,7 @@ def commands_of(error: pytest.ExceptionInfo[BaseException]) -> list[str]:
 
 def _told(ended: subprocess.CompletedProcess[object] | subprocess.CalledProcessError) -> str:
     words = ended.args if isinstance(ended, subprocess.CompletedProcess) else ended.cmd
-    line = words if isinstance(words, str) else shlex.join(map(str, words))
+    line = str(words) if isinstance(words, (str, Path)) else shlex.join(map(str, words))
     parts = [f"$ {line}", f"exit code {ended.returncode}"]
     for name, said in (("standard output", ended.stdout), ("standard error", ended.stderr)):
         if said:
