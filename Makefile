@@ -117,3 +117,7 @@ clean:  ## Remove what the targets make, but for .venv and the tests' artefacts
 
 distclean: clean  ## Remove .venv and the tests' artefacts too
 	@rm -rf $(VENV) .artifacts web/node_modules
+
+.PHONY: stress
+stress: $(INSTALLED) $(PAGE)  ## Tests that wait for something, 50 times each on a busy machine (days)
+	@$(BIN)/python -m tests.support.stress

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.fuzz import IS_NIGHT, SEED
+from tests.support.processes import commands_of
 
 # A shared machine makes any limit of time flaky; the same examples each time make a failure
 # repeatable. Those of the night are others each time.
@@ -72,9 +72,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Tell how to repeat a failure of the night."""
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the commands of a failed test with all that they said, and how to repeat the night."""
     report = yield
+    if report.failed and call.excinfo is not None:
+        report.sections += [("Command", told) for told in commands_of(call.excinfo)]
     if report.failed and (IS_NIGHT or item.get_closest_marker("nightly")):
         command = f"ETSCOPE_FUZZ_SEED={SEED} python -m pytest {item.nodeid!r}"
         report.sections.append(("To repeat it", command))

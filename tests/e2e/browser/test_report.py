@@ -72,10 +72,19 @@ def go(page: Any, address: str, tab: str, *, run: int = 0, selection: str = "") 
 
 
 def all_boxes(page: Any, graph: str) -> int:
-    """How many boxes a graph of the first run has."""
+    """How many boxes of a graph of the first run are drawn: not those that hold only weights."""
     found: int = page.evaluate(
-        """key => JSON.parse(document.getElementById('etscope-data').textContent)
-             .runs[0].graphs.find(one => one.key === key).groups.length""",
+        """key => {
+             const graphs = JSON.parse(document.getElementById('etscope-data').textContent)
+               .runs[0].graphs;
+             const {nodes, groups} = graphs.find(one => one.key === key);
+             const drawn = new Set();
+             for (const {kind, weight, group} of nodes) {
+               if (kind === 'get_attr' || (kind === 'placeholder' && weight !== null)) continue;
+               for (let box = group; box !== null; box = groups[box].parent) drawn.add(box);
+             }
+             return drawn.size;
+           }""",
         graph,
     )
     return found

@@ -16,6 +16,7 @@ distributed = pytest.importorskip("distributed")
 from etscope.errors import LabError, UsageError  # noqa: E402
 from etscope.fleet import collect, query  # noqa: E402
 from tests.support.fleet.dumps import saved_run  # noqa: E402
+from tests.support.ports import nobody_listens  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +111,9 @@ def test_a_worker_that_dies(runs: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_no_cluster(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("etscope.fleet._collect._CONNECT_SECONDS", 0.5)
-    with pytest.raises(LabError, match="no Dask scheduler answers"):
-        collect([runs], tmp_path / "ds", scheduler="tcp://127.0.0.1:9")
-    with pytest.raises(UsageError, match="not both"):
-        collect([runs], tmp_path / "ds", scheduler="tcp://127.0.0.1:9", workers=2)
+    with nobody_listens() as port:
+        address = f"tcp://127.0.0.1:{port}"
+        with pytest.raises(LabError, match="no Dask scheduler answers"):
+            collect([runs], tmp_path / "ds", scheduler=address)
+        with pytest.raises(UsageError, match="not both"):
+            collect([runs], tmp_path / "ds", scheduler=address, workers=2)

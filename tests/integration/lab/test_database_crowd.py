@@ -127,6 +127,11 @@ def test_processes_that_do_the_same_work(database_url: str) -> None:
     assert told == Counter([("added", i) for i in ids] + [("done", i) for i in ids])
 
 
+@pytest.mark.parametrize(
+    "database_url",
+    ["sqlite", pytest.param("postgresql", marks=pytest.mark.nightly)],
+    indirect=True,
+)
 def test_processes_that_die_anywhere(database_url: str) -> None:
     """Their leases are over at once: what the dead left, the next one takes up."""
     told, codes = worked(database_url, deaths=12, together=1, lease=-1)
