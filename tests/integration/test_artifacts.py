@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from tests.support import artifacts as module
-from tests.support.artifacts import RECIPES, ROOT, SLOW, Artifact, ArtifactUnavailable
+from tests.support.artifacts import RECIPES, ROOT, VARIED, Artifact, ArtifactUnavailable
 from tests.support.upstream_oracle import opened_by_upstream
 
-FAST = [name for name in RECIPES if name not in SLOW]
-BY_SPEED = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(SLOW))]
+FAST = [name for name in RECIPES if name in VARIED]
+SLOW = sorted(module.SLOW - module.FAMILIES.keys())
+BY_SPEED = [*FAST, *(pytest.param(name, marks=pytest.mark.nightly) for name in SLOW)]
 
 # What upstream's Inspector (1.5.1) cannot open, and why.
 LANGUAGE_MODELS = tuple(name for name in RECIPES if name.endswith("_generate"))

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from etscope.formats.etdump.reader import ETDump, EventKind, TensorRef, read_etdump
-from tests.support.artifacts import RECIPES, SLOW, ArtifactUnavailable, artifacts
+from tests.support.artifacts import VARIED, ArtifactUnavailable, artifacts
 
 pytest.importorskip("executorch.devtools")
 
 from executorch.devtools.etdump.serialize import deserialize_from_etdump_flatcc
 
-NAMES = sorted(set(RECIPES) - SLOW - {"large"})
+NAMES = sorted(VARIED - {"large"})
 _UNSET = -1
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etdump.writer import ETDumpWriter, write_etdump
-from tests.support.artifacts import RECIPES, SLOW, ArtifactUnavailable, artifacts
+from tests.support.artifacts import VARIED, ArtifactUnavailable, artifacts
 
 pytest.importorskip("executorch.devtools")
 torch = pytest.importorskip("torch")
@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 from executorch.devtools import Inspector  # noqa: E402
 from executorch.devtools.etdump.serialize import deserialize_from_etdump_flatcc  # noqa: E402
 
-NAMES = sorted(set(RECIPES) - SLOW - {"large"})
+NAMES = sorted(VARIED - {"large"})
 
 
 @pytest.mark.parametrize("name", NAMES)

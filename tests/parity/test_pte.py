@@ -19,7 +19,7 @@ from etscope.formats.program import pte_schema as ours
 from etscope.formats.program.bpte import read_bundled
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.scalar_type import ScalarType
-from tests.support.artifacts import RECIPES, SLOW, ArtifactUnavailable, artifacts
+from tests.support.artifacts import VARIED, ArtifactUnavailable, artifacts
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
@@ -28,7 +28,7 @@ from executorch.exir import schema as theirs  # noqa: E402
 from executorch.exir._serialize._flatbuffer_program import _program_to_flatbuffer  # noqa: E402
 from executorch.exir._serialize._program import PTEFile, deserialize_pte_binary  # noqa: E402
 
-ARTIFACTS = sorted(set(RECIPES) - SLOW)
+ARTIFACTS = sorted(VARIED)
 EXPORTED = ("stack_traces", "external", "mutable_state", "scalars", "devices")
 
 

@@ -47,6 +47,25 @@ from tests.support import corpus
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# Models of tests.support.explain.cases, seeded and clean, whose runs are explained.
+EXPLAINED = """
+    threshold shifted_windows group_norm threshold_among_int8 double_precision
+    matrix_in_bfloat16 bfloat16_step fused_attention fused_causal_attention norm_in_parts
+    softmax_in_parts GELU_by_erf transposed_weight expanded_weight scales_along_the_last
+    repeated_heads mask_in_each_call positions_in_each_call flipped_rows_in_int8
+    float_block_of_an_MLP portable_step token_by_token many_experts cache_by_condition
+    cache_that_moves float_weights_of_a_step eight_threads MLP residual_CNN mobile_CNN
+    audio_encoder transformer_with_layer_norm causal_transformer vision_transformer decoder_step
+    recurrent_step int8_CNN 8_bits_transformer
+""".split()  # noqa: SIM905
+# Many of one kind, each by the function `make` of the module.
+FAMILIES: dict[str, str] = {
+    **dict.fromkeys((f"explained_{case}" for case in EXPLAINED), "explained"),
+    "explained_graphs": "explained_graphs",
+    "explained_threads": "explained_threads",
+    "bisected": "bisected",
+    "partitioned": "partitioned",
+}
 # name -> the module of tests/artifact_recipes that holds the function of that name
 # (the longest builds first, so that none of them is left alone at the end)
 RECIPES: dict[str, str] = {
@@ -108,10 +127,13 @@ RECIPES: dict[str, str] = {
     "smollm_generate": "language_models",
     "vlm_generate": "language_models",
     "whisper_generate": "language_models",
+    **FAMILIES,
 }
 
 # Minutes or gigabytes: for benchmarks and for tests marked slow.
 SLOW = frozenset({"bert_base_xnnpack", "bert_portable", "bert_rows_xnnpack", "large_2m"})
+# One of each kind, for tests of readers that go over all there is.
+VARIED = frozenset(RECIPES) - FAMILIES.keys() - SLOW
 
 ABANDONED_SECONDS = 3600  # a build still unfinished after this long has been killed
 UNAVAILABLE_EXIT = 75  # the child's exit code for "cannot be made on this machine"
@@ -260,16 +282,17 @@ def source_hash(module: str) -> str:
 
 def _sources(module: str, seen: set[Path]) -> set[Path]:
     path = ROOT / (module.replace(".", "/") + ".py")
-    if path in seen:
+    if path in seen or not path.exists():
         return seen
     seen.add(path)
     native = path.with_suffix(".cpp")
     if native.exists():
         seen.add(native)
     for node in ast.walk(ast.parse(path.read_bytes())):
-        imported = node.module or "" if isinstance(node, ast.ImportFrom) else ""
-        if imported.startswith("tests.") and imported != "tests.support.artifacts":
-            _sources(imported, seen)
+        if isinstance(node, ast.ImportFrom) and node.module != "tests.support.artifacts":
+            for imported in (node.module, *(f"{node.module}.{name.name}" for name in node.names)):
+                if imported and imported.partition(".")[0] in ("tests", "benchmarks"):
+                    _sources(imported, seen)
     return seen
 
 

@@ -15,7 +15,7 @@ from etscope.errors import FormatError
 from etscope.etrecord import parse_etrecord
 from etscope.formats.etrecord.reader import SIBLINGS, read_etrecord
 from etscope.formats.exported_program.safety import check_program
-from tests.support.artifacts import RECIPES, SLOW, artifacts
+from tests.support.artifacts import RECIPES, VARIED, artifacts
 from tests.support.etrecord_files import EDGE, record_bytes
 
 torch = pytest.importorskip("torch")
@@ -25,9 +25,7 @@ pytree = torch.utils._pytree
 X = torch.arange(12.0).reshape(3, 4)
 # torchao's tensors in the exported graph of a model in 8da4w are not known to the check of files.
 UNREAD = ("native_runs", "scale", "quantised_language_models")
-RECORDED = sorted(
-    name for name, module in RECIPES.items() if module not in UNREAD and name not in SLOW
-)
+RECORDED = sorted(name for name in VARIED if RECIPES[name] not in UNREAD)
 
 
 @pytest.mark.parametrize("name", RECORDED)

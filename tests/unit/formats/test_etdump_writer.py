@@ -15,7 +15,7 @@ from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import ETDump, EventKind, TensorRef, read_etdump
 from etscope.formats.etdump.writer import ETDumpWriter, write_etdump
 from etscope.formats.program.scalar_type import ScalarType
-from tests.support.artifacts import RECIPES, SLOW, ArtifactUnavailable, artifacts
+from tests.support.artifacts import VARIED, ArtifactUnavailable, artifacts
 
 PLACES = {"source", "flatbuffer_end", "metadata_offset", "debug_value_offset"}
 
@@ -44,7 +44,7 @@ def assert_same(actual: ETDump, expected: ETDump) -> None:
             assert repr(actual.value(event)) == repr(expected.value(event))
 
 
-@pytest.mark.parametrize("name", sorted(set(RECIPES) - SLOW - {"large"}))
+@pytest.mark.parametrize("name", sorted(VARIED - {"large"}))
 def test_what_was_read_is_written_the_same(name: str) -> None:
     try:
         path = artifacts(name).etdump
