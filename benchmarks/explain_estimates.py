@@ -37,7 +37,8 @@ from etscope.model.finding import Estimate, Remedy
 from etscope.remedies._changes import Change, Setting
 from etscope.run import run
 from tests.support.explain.cases import CLEAN, SEEDED, Made
-from tests.support.explain.scoring import exported, facts_of, is_recorded, record_run
+from tests.support.explain.recording import exported, is_recorded, record_run
+from tests.support.explain.scoring import facts_of
 
 WITHIN = 0.3  # of the measured gain
 NOTHING = 0.02  # of the time: a smaller gain is none

@@ -24,18 +24,16 @@ from tempfile import TemporaryDirectory
 
 from etscope.model.finding import Finding
 from tests.support.explain.cases import CLEAN, SEEDED, Made
+from tests.support.explain.recording import exported, is_recorded, recorded
 from tests.support.explain.scoring import (
     FIRST,
     LEAST,
-    exported,
     facts_of,
     false_findings,
     findings_of,
-    is_recorded,
     large,
     planted_share,
     rank,
-    recorded,
     slowdown,
 )
 

@@ -47,6 +47,17 @@ from tests.support import corpus
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# Models of tests.support.explain.cases, seeded and clean, whose runs are explained.
+EXPLAINED = """
+    threshold shifted_windows group_norm threshold_among_int8 double_precision
+    matrix_in_bfloat16 bfloat16_step fused_attention fused_causal_attention norm_in_parts
+    softmax_in_parts GELU_by_erf transposed_weight expanded_weight scales_along_the_last
+    repeated_heads mask_in_each_call positions_in_each_call flipped_rows_in_int8
+    float_block_of_an_MLP portable_step token_by_token many_experts cache_by_condition
+    cache_that_moves float_weights_of_a_step eight_threads MLP residual_CNN mobile_CNN
+    audio_encoder transformer_with_layer_norm causal_transformer vision_transformer decoder_step
+    recurrent_step int8_CNN 8_bits_transformer
+""".split()  # noqa: SIM905
 # The models of tests/support/faults/small.py.
 SMALL_FAULTS = ("FeedForward", "Convolutions", "Large", "OneLarge", "Embedded", "Attention")
 # Many of one kind, each by the function `make` of the module.
@@ -123,6 +134,11 @@ FAMILIES: dict[str, str] = {
     "llm_operators": "llm_operators",
     "decoder_pair": "decoder_pair",
     **dict.fromkeys(("vulkan_fused", "vulkan_encoder", "qnn_without_map"), "delegate_lines"),
+    **dict.fromkeys((f"explained_{case}" for case in EXPLAINED), "explained"),
+    "explained_graphs": "explained_graphs",
+    "explained_threads": "explained_threads",
+    "bisected": "bisected",
+    "partitioned": "partitioned",
 }
 # name -> the module of tests/artifact_recipes that holds the function of that name
 # (the longest builds first, so that none of them is left alone at the end)

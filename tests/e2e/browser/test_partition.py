@@ -8,17 +8,17 @@ import pytest
 
 from etscope.reporting.report import report_inputs, runs_of_files
 from etscope.views.page import document_of
+from tests.support.artifacts import artifacts
 from tests.support.browser.chromium import screenshot
-from tests.support.export.partitioned import lowered, text_block
 
 REFUSALS = '[data-testid="refusals"] .fact'
 
 
 @pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("partition")
-    made = lowered(folder, {"forward": text_block()}, ["vulkan", "xnnpack"])
-    return document_of(list(report_inputs(runs_of_files([made.record, made.program]))))
+def document() -> dict[str, Any]:
+    made = artifacts("partitioned")
+    files = [made.extra("both.model.etrecord"), made.extra("both.model.pte")]
+    return document_of(list(report_inputs(runs_of_files(files))))
 
 
 def test_details_of_nodes(document: dict[str, Any], page: Any, page_of: Any) -> None:

@@ -6,6 +6,8 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,14 +16,17 @@ import pytest
 import torch
 from torch import nn
 
-from etscope.bisect import bisect
-from etscope.bisect._probe import VALUE
+from etscope.bisect import _bisect, bisect
+from etscope.bisect._bisect import STRATEGIES, PieceSearch, Verdict, piece_text
+from etscope.bisect._probe import VALUE, Answer, Piece
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
 from etscope.export import Source, export
+from etscope.model.graph import Graph, ModuleFrame, Node
 from etscope.search import LOWER, RUN
-from tests.support.bisect.planted import WIDTH, Products, Sorted, Tangent, backend, generated
+from tests.support.artifacts import artifacts
+from tests.support.bisect.planted import PLANTS, WIDTH, Tangent, backend, generated
 
-PLANTS: list[tuple[type[nn.Module], str]] = [(Tangent, VALUE), (Products, LOWER), (Sorted, RUN)]
+KINDS = (VALUE, LOWER, RUN)  # of failures of PLANTS
 
 
 def source(model: Any, inputs: Any) -> Source:
@@ -35,22 +40,72 @@ def quick(model: Any, example: Any, folder: Path, **options: Any) -> Any:
         return bisect(source(model, example), folder, **options)
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """The graph of a model of `generated`, and answers of real pieces of it."""
+
+    planted: str
+    graph: Graph
+    answers: Mapping[str, Answer]
+
+    @classmethod
+    def of(cls, seed: int) -> Recorded:
+        document = json.loads(artifacts("bisected").extra(f"{seed}.json").read_text())
+        nodes = tuple(
+            Node(
+                name,
+                "call_function",
+                op,
+                op,
+                inputs=tuple(inputs),
+                modules=tuple(ModuleFrame(path, path, "Module") for path in modules),
+            )
+            for name, op, inputs, modules in document["nodes"]
+        )
+        answers = {text: Answer.of_json(one) for text, one in document["answers"].items()}
+        return cls(document["planted"], Graph("recorded", nodes), answers)
+
+    def __call__(self, piece: Piece) -> Answer:
+        return self.answers[piece_text(piece)]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("seed", range(12))
+def test_each_strategy_finds_what_is_planted(seed: int, strategy: str) -> None:
+    """By answers of real pieces, which are not lowered and run again."""
+    recorded = Recorded.of(seed)
+    whole = recorded(tuple(range(len(recorded.graph.nodes))))
+    assert whole.kind == KINDS[seed % 3]
+
+    def verdict(piece: Piece) -> Verdict:
+        answer = recorded(piece)
+        return Verdict(answer.like(whole), answer.outputs)
+
+    (piece,) = PieceSearch(recorded.graph, verdict).run(strategy)
+    ops = [recorded.graph.nodes[index].op for index in piece]
+    assert recorded.planted in ops and len(ops) <= 3 < len(recorded.graph.nodes), ops
+    assert recorded(piece).kind == whole.kind
+
+
+REAL = (0, 4, 8)  # one of each plant and strategy; the others are recorded
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [seed if seed in REAL else pytest.param(seed, marks=pytest.mark.nightly) for seed in range(12)],
+)
 def test_the_planted_operator_is_found(seed: int, tmp_path: Path) -> None:
-    plant, kind = PLANTS[seed % 3]
-    strategy = ("bisect", "modules", "linear", "bisect")[seed // 3]
+    plant, kind = PLANTS[seed % 3], KINDS[seed % 3]
+    strategy = (*STRATEGIES, STRATEGIES[0])[seed // 3]
     model, inputs = generated(seed, plant())
 
     found = quick(model, inputs, tmp_path, strategy=strategy)
 
     assert found.whole.kind == kind
-    assert len(found.graph.nodes) > 3
-    for piece, answer in found.found:
-        ops = [found.graph.nodes[index].op for index in piece]
-        assert plant.op in ops
-        assert len(ops) <= 3
-        assert answer.kind == kind
-    assert len(found.found) == 1
+    ((piece, answer),) = found.found
+    assert plant.op in [found.graph.nodes[index].op for index in piece]
+    assert len(piece) <= 3 < len(found.graph.nodes)
+    assert answer.kind == kind
 
 
 # -- what the pieces are tried on
@@ -120,8 +175,11 @@ class Doubled(nn.Module):
 # -- what is kept
 
 
-def test_an_interrupted_bisection_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_bisection_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By recorded answers; the state is that of the model all the same."""
     model, inputs = generated(0, Tangent())
+    monkeypatch.setattr(_bisect, "Probe", lambda *_: Recorded.of(0))
+    monkeypatch.setattr(_bisect, "write_repro", lambda *_: None)
     tried: list[Any] = []
 
     def stop(piece: Any, _: Any) -> None:

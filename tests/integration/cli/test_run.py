@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from etscope.cli import main
 from tests.contract.source_tree import ROOT
 from tests.support.artifacts import artifacts
 from tests.support.run.ran import case, expected
+from tests.support.warm import warm_python
 
 pytest.importorskip("executorch")
 
@@ -193,7 +193,7 @@ def test_profile_from_the_model(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     # A process of its own: torch writes notices to the real stderr, and the command keeps it clean.
     arguments = ["profile", f"{model}:make", "--iterations", "2", "--save", str(folder)]
     done = subprocess.run(
-        [sys.executable, "-m", "etscope", *arguments], capture_output=True, text=True, check=True
+        [warm_python(), "-m", "etscope", *arguments], capture_output=True, text=True, check=True
     )
 
     assert "small.py:6" in done.stdout

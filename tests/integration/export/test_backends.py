@@ -12,6 +12,7 @@ import linecache
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,10 @@ def packages(*names: str) -> pytest.MarkDecorator:
 
 
 COREML = pytest.param("coreml", marks=packages("coremltools"))
+RARE = [
+    pytest.param(one, marks=[pytest.mark.nightly, *marks])
+    for one, *marks in (("vulkan",), ("webgpu",), ("coreml", packages("coremltools")))
+]
 OPENVINO = pytest.param("openvino", marks=packages("openvino", "nncf"))
 TOSA = pytest.param("tosa", marks=packages("tosa_serializer"))
 
@@ -127,7 +132,7 @@ def check_lines(rows: list[Row], lines: Mapping[tuple[str, ...], str]) -> None:
             assert text in line_of(row), row
 
 
-@pytest.mark.parametrize("backend", ["vulkan", "webgpu", "native", COREML, OPENVINO, TOSA])
+@pytest.mark.parametrize("backend", ["native", *RARE, OPENVINO, TOSA])
 def test_a_cnn_has_its_modules_and_lines_inside_of_delegates(backend: str, tmp_path: Path) -> None:
     model = cnn.small_cnn()
     export(model, picture(), backend=backend).save(tmp_path, bundle=False)
@@ -139,6 +144,7 @@ def test_a_cnn_has_its_modules_and_lines_inside_of_delegates(backend: str, tmp_p
     check_lines(rows, CNN_LINES)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("backend", ["vulkan", "native", COREML, OPENVINO, TOSA, "xnnpack,vulkan"])
 def test_a_transformer_has_its_modules_and_lines(backend: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -169,6 +175,11 @@ def tiny() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     return nn.Sequential(nn.Linear(8, 4), nn.ReLU()).eval(), (torch.linspace(-2, 2, 16).view(2, 8),)
 
 
+@cache
+def tiny_on(backend: str) -> Exported:
+    return export(*tiny(), backend=backend)
+
+
 def test_options_reach_the_delegate(tmp_path: Path) -> None:
     options = {"vulkan.force_fp16": "true", "storage_type_override": "buffer"}
     rows, info = saved(export(*tiny(), backend="vulkan,xnnpack", backend_options=options), tmp_path)
@@ -190,6 +201,7 @@ def test_xnnpack_with_a_delegate_for_each_operator(tmp_path: Path) -> None:
     assert calls == [1, 2]
 
 
+@pytest.mark.nightly
 def test_int8_weights_for_vulkan(tmp_path: Path) -> None:
     rows, _ = saved(export(*tiny(), backend="vulkan", quantize=True), tmp_path)
     inside = {row["op"] for row in in_delegates(rows, "VulkanBackend")}
@@ -206,7 +218,7 @@ def test_ranges_that_each_run_finds(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.asarray(outputs[0]), expected.numpy(), atol=0.05)
 
 
-@pytest.mark.parametrize("backend", ["vulkan", COREML, OPENVINO, TOSA])
+@pytest.mark.parametrize("backend", ["vulkan", "native", COREML, OPENVINO, TOSA])
 def test_a_record_of_upstream_shows_the_same_nodes(backend: str, tmp_path: Path) -> None:
     model, inputs = tiny()
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
@@ -225,7 +237,7 @@ def test_a_record_of_upstream_shows_the_same_nodes(backend: str, tmp_path: Path)
     record, pte = str(theirs / "model.etrecord"), str(theirs / "model.pte")
     assert main(["graph", record, "executed", "-p", pte, "-o", str(file)]) == 0
     assert main(["info", record, "-o", str(theirs / "info.json")]) == 0
-    rows, _ = saved(export(model, inputs, backend=backend), ours)
+    rows, _ = saved(tiny_on(backend), ours)
     columns = ("node", "op", "backend", "module", "source", "handle")
     shown = [[row[column] for column in columns] for row in json.loads(file.read_text())["rows"]]
     assert shown == [[row[column] for column in columns] for row in rows]
@@ -290,7 +302,7 @@ def test_openvino_runs(options: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_a_backend_that_is_not_here_says_so(tmp_path: Path) -> None:
-    export(*tiny(), backend="vulkan").save(tmp_path, bundle=False)
+    tiny_on("vulkan").save(tmp_path, bundle=False)
     with pytest.raises(RuntimeFailure, match="VulkanBackend, which this runtime does not have"):
         run(tmp_path / "model.pte", [*tiny()[1]])
 

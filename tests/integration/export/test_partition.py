@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
 from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.devtools import parse_etrecord as parse_upstream
@@ -28,23 +27,62 @@ from etscope.analysis.graphs.borders import Borders
 from etscope.analysis.graphs.partition import Partition, partition
 from etscope.analysis.info.slim import slim_etrecord
 from etscope.cli import main
-from etscope.export import export, keeping_partition
+from etscope.export import Exported, export, keeping_partition
 from etscope.formats.etrecord.reader import PARTITION, read_etrecord
 from etscope.formats.program.pte import read_pte
-from tests.support.export.partitioned import Int8, Lowered, lowered, memory, text_block
+from tests.support.artifacts import artifacts
+from tests.support.export.partitioned import (
+    Int8,
+    Lowered,
+    OracleCall,
+    lowered,
+    memory,
+    text_block,
+)
 
 XNNPACK, VULKAN = "XnnpackBackend", "VulkanBackend"
 
 
+class SineForSum(ExportPass):
+    """A pass before the partitioners: its sine is not in the record's edge program."""
+
+    def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any) -> Any:
+        if op == ops.edge.aten.cumsum.default:
+            op, args = ops.edge.aten.sin.default, args[:1]
+        return super().call_operator(op, args, kwargs, meta)
+
+
 @pytest.fixture(scope="module")
 def xnnpack(tmp_path_factory: pytest.TempPathFactory) -> Lowered:
-    return lowered(tmp_path_factory.mktemp("xnnpack"), {"forward": text_block()}, ["xnnpack"])
+    folder = tmp_path_factory.mktemp("xnnpack")
+    return lowered(folder, {"forward": text_block()}, ["xnnpack"], passes=[SineForSum()])
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Lowered:
-    methods = {"forward": text_block(), "update": memory()}
-    return lowered(tmp_path_factory.mktemp("both"), methods, ["vulkan", "xnnpack"])
+def updating(tmp_path_factory: pytest.TempPathFactory) -> Lowered:
+    return lowered(tmp_path_factory.mktemp("updating"), {"update": memory()}, ["xnnpack"])
+
+
+def recorded(name: str) -> Lowered:
+    """What the artefact has, whose oracle is ExecuTorch's lowered graph, too."""
+    made = artifacts("partitioned")
+    calls = {
+        method: [OracleCall(backend, frozenset(nodes), *size) for backend, nodes, *size in found]
+        for method, found in json.loads(made.extra(f"{name}.calls.json").read_text()).items()
+    }
+    files = ("model.etrecord", "plain.etrecord", "model.pte")
+    return Lowered(*(made.extra(f"{name}.{file}") for file in files), None, calls)
+
+
+@pytest.fixture(scope="module")
+def both() -> Lowered:
+    return recorded("both")
+
+
+@pytest.fixture(scope="module")
+def int8() -> Exported:
+    torch.manual_seed(0)
+    return export(Int8().eval(), (torch.randn(1, 3, 8, 8),), backend="xnnpack", quantize=True)
 
 
 def opened(made: Lowered, method: str = "forward") -> Partition:
@@ -68,7 +106,7 @@ def test_reasons_of_xnnpack(xnnpack: Lowered) -> None:
     why = "unsqueeze_copy only supported on the trailing dimension"
     assert said["aten_unsqueeze_copy_default"] == [(XNNPACK, "told", why)]
     assert said["aten_add_tensor_1"] == [(XNNPACK, "told", "invalid dtype")]
-    for name in ("embedding", "native_layer_norm", "cumsum", "topk"):
+    for name in ("embedding", "native_layer_norm", "topk"):
         assert said[f"aten_{name}_default"] == [(XNNPACK, "unknown", None)]
     assert said["aten_sigmoid_default"] == [(XNNPACK, "not asked", None)]  # in a branch
     assert "aten_linear_default" not in said
@@ -89,6 +127,13 @@ def test_reasons_of_vulkan_then_xnnpack(both: Lowered) -> None:
     assert taken["aten_cumsum_default"] is None
 
 
+class Summed(torch.nn.Module):
+    """No backend takes it, so lowering is quick."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cumsum(x, 0)
+
+
 def test_logs_and_the_screen(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -100,7 +145,8 @@ def test_logs_and_the_screen(
     try:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-        made = lowered(tmp_path, {"forward": memory()}, ["vulkan", "xnnpack"])
+        summed = Summed(), (torch.ones(3),)
+        made = lowered(tmp_path, {"forward": summed}, ["vulkan", "xnnpack"])
         assert [logger.level for logger in loggers] == levels
     finally:
         for logger, level in zip(loggers, before, strict=True):
@@ -111,9 +157,10 @@ def test_logs_and_the_screen(
     assert "[Vulkan Partitioner]" not in told
 
 
-def test_record_round_trip_and_upstream(both: Lowered, tmp_path: Path) -> None:
+def test_record_round_trip_and_upstream(both: Lowered, updating: Lowered, tmp_path: Path) -> None:
+    assert read_etrecord(updating.record).partition == updating.kept.of(["update"])
     record = read_etrecord(both.record)
-    assert record.partition == both.kept.of(["forward", "update"])
+    assert record.partition is not None and record.partition.keys() == {"forward", "update"}
     upstream = parse_upstream(str(both.record))  # ignores the member
     assert set(upstream.edge_dialect_program) == {"forward", "update"}
     assert not upstream.graph_map
@@ -126,16 +173,17 @@ def test_record_round_trip_and_upstream(both: Lowered, tmp_path: Path) -> None:
     assert [call.module for call in partition(slim, "forward").calls]
 
 
-def test_damaged_member_is_a_format_error(both: Lowered, tmp_path: Path) -> None:
-    opened = etscope.parse_etrecord(str(both.record))
-    opened.partition = both.kept.of(["forward"])
-    first = opened.partition["forward"].partitionings[0].refusals[0]
+def test_damaged_member_is_a_format_error(updating: Lowered, tmp_path: Path) -> None:
+    opened = etscope.parse_etrecord(str(updating.record))
+    opened.partition = updating.kept.of(["update"])
+    first = opened.partition["update"].partitionings[0].refusals[0]
+    answer = first.answer
     object.__setattr__(first, "answer", "perhaps")
     path = tmp_path / "damaged.etrecord"
     try:
         opened.save(str(path))
     finally:
-        object.__setattr__(first, "answer", "told")
+        object.__setattr__(first, "answer", answer)
     with pytest.raises(etscope.errors.FormatError, match=r"perhaps") as caught:
         _ = read_etrecord(path).partition
     assert PARTITION in str(caught.value)
@@ -172,32 +220,25 @@ def test_handles_alone_place_the_same_nodes(both: Lowered) -> None:
             assert {node.name for node in call.nodes} == wanted.nodes
 
 
-def test_passes_before_the_partitioners_lose_no_node_in_silence(tmp_path: Path) -> None:
-    class SineForSum(ExportPass):
-        def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any) -> Any:
-            if op == ops.edge.aten.cumsum.default:
-                op, args = ops.edge.aten.sin.default, args[:1]
-            return super().call_operator(op, args, kwargs, meta)
-
-    made = lowered(tmp_path, {"forward": text_block()}, ["xnnpack"], passes=[SineForSum()])
-    found = opened(made)
-    assert found.lost == 1  # the sine, which the record's edge program does not have
-    assert len(found.calls) == len(made.calls["forward"])
+def test_passes_before_the_partitioners_lose_no_node_in_silence(xnnpack: Lowered) -> None:
+    found = opened(xnnpack)
+    assert found.lost == 1  # the sine
+    assert len(found.calls) == len(xnnpack.calls["forward"])
 
 
 # -- borders
 
 
-@pytest.mark.parametrize("backend", ["vulkan", "xnnpack"])
-def test_state_crosses_only_if_the_delegate_does_not_own_it(tmp_path: Path, backend: str) -> None:
-    made = lowered(tmp_path, {"forward": memory()}, [backend])
-    found = opened(made)
-    borders = Borders(found)
-    kinds = {one.kind for one in borders.crossings}
-    assert ("state" in kinds) == (backend == "xnnpack")
-    for call, wanted in zip(found.calls, made.calls["forward"], strict=True):
-        assert sum(one.bytes or 0 for one in borders.entering(call)) == wanted.bytes_in
-        assert sum(one.bytes or 0 for one in borders.leaving(call)) == wanted.bytes_out
+def test_state_crosses_only_if_the_delegate_does_not_own_it(
+    both: Lowered, updating: Lowered
+) -> None:
+    for made, crosses in ((both, False), (updating, True)):  # Vulkan is the first of both
+        found = opened(made, "update")
+        borders = Borders(found)
+        assert ("state" in {one.kind for one in borders.crossings}) == crosses
+        for call, wanted in zip(found.calls, made.calls["update"], strict=True):
+            assert sum(one.bytes or 0 for one in borders.entering(call)) == wanted.bytes_in
+            assert sum(one.bytes or 0 for one in borders.leaving(call)) == wanted.bytes_out
 
 
 class IntoBranches(Partitioner):
@@ -257,10 +298,8 @@ def test_delegates_in_branches(tmp_path: Path) -> None:
     assert numbers == [False, True, True]
 
 
-def test_pairs_at_borders_of_an_int8_model(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    made = export(Int8().eval(), (torch.randn(1, 3, 8, 8),), backend="xnnpack", quantize=True)
-    _, record, _ = made.save(tmp_path)
+def test_pairs_at_borders_of_an_int8_model(int8: Exported, tmp_path: Path) -> None:
+    _, record, _ = int8.save(tmp_path)
     found = partition(read_etrecord(record), "forward")
     borders = Borders(found)
     assert [one.kind for one in borders.nodes] == ["dequantize", "quantize", "dequantize"]
@@ -270,18 +309,8 @@ def test_pairs_at_borders_of_an_int8_model(tmp_path: Path) -> None:
     assert not any("weight" in name or "scale" in name for name in names)
 
 
-class Turned(torch.nn.Module):
-    """A permute between operators that Vulkan takes, and one that no delegate is near."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(torch.relu(x).permute(1, 0))
-        return torch.cumsum(torch.cumsum(y, 0).permute(1, 0), 1)
-
-
-def test_permute_of_the_runtime_between_delegates(tmp_path: Path) -> None:
-    vulkan = VulkanPartitioner(operator_blocklist=[ops.edge.aten.permute_copy.default])
-    made = lowered(tmp_path, {"forward": (Turned(), (torch.randn(2, 3),))}, [vulkan])
-    found = opened(made)
+def test_permute_of_the_runtime_between_delegates() -> None:
+    found = opened(recorded("turned"))
     first, second = found.calls
     (one,) = Borders(found).nodes
     assert (one.place.node.name, one.kind, one.call) == (
@@ -293,14 +322,12 @@ def test_permute_of_the_runtime_between_delegates(tmp_path: Path) -> None:
     assert answers(found)["aten_permute_copy_default"] == [(VULKAN, "told", "op is in blocklist")]
 
 
-def test_conversions_of_the_runtime(tmp_path: Path) -> None:
+def test_conversions_of_the_runtime(int8: Exported, tmp_path: Path) -> None:
     """Of a quantised model for a backend that computes in float, nearly all stays outside."""
     import executorch.kernels.quantized  # noqa: F401  the runtime's operators
 
-    torch.manual_seed(0)
-    made = export(Int8().eval(), (torch.randn(1, 3, 8, 8),), backend="xnnpack", quantize=True)
     with torch.no_grad():
-        model = made.record.exported_program.module()
+        model = int8.record.exported_program.module()
     floats = XnnpackPartitioner(config_precisions=ConfigPrecisionType.FP32)
     again = lowered(tmp_path, {"forward": (model, (torch.randn(1, 3, 8, 8),))}, [floats])
     found = opened(again)
@@ -315,8 +342,7 @@ def test_conversions_of_the_runtime(tmp_path: Path) -> None:
 
 
 def test_program_without_delegates(tmp_path: Path) -> None:
-    made = export(Int8().eval(), (torch.randn(1, 3, 8, 8),))
-    _, record, _ = made.save(tmp_path)
+    _, record, _ = export(torch.nn.ReLU(), (torch.ones(2),)).save(tmp_path)
     found = partition(read_etrecord(record), "forward")
     assert (found.calls, found.partitionings, Borders(found).crossings) == ((), (), ())
 

@@ -87,7 +87,6 @@ def test_the_arguments_it_ends_with_do_what_it_says(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-b", "portable"], "has no quantizer"),
         (["--plot", "plot.gif"], "no picture format"),
         (["--select", "op:("], "nothing after op"),
     ],

@@ -45,6 +45,9 @@ class Sorted(nn.Module):
         return torch.sort(x, 1)[0]
 
 
+PLANTS: tuple[type[Any], ...] = (Tangent, Products, Sorted)
+
+
 class Residual(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

@@ -45,7 +45,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Seeded:
-    """One inefficiency: what is planted into an architecture, of which kind (of `KINDS`).
+    """One inefficiency: what is planted into an architecture, of which kind (of `scoring.KINDS`).
 
     parts: what is planted. dtype, export, run: of the seeded model; clean: the options of the
     export of the clean one, which is else like `shared`. is_everywhere: the whole model is slow.
@@ -201,43 +201,4 @@ CLEAN: dict[str, Clean] = {
     "int8 mobile CNN": Clean(a.mobile, export=INT8),
     "8 bits, transformer": Clean(a.transformer, export=FLOAT8),
     "4 bits, MLP": Clean(a.mlp, export=NIBBLES),
-}
-
-# The rules that are right about each kind.
-KINDS: dict[str, frozenset[str]] = {
-    kind: frozenset(rules.split())
-    for kind, rules in {
-        "island": "outside-delegates",
-        "island in int8": "outside-delegates float-among-quantized",
-        "part in another type": "untaken-types outside-delegates",
-        "type": "untaken-types not-delegated",
-        "safe softmax": "lost-fusion",
-        "in parts": "lost-fusion",
-        "weight prepared": "layout-conversions runtime-constants needless-copies outside-delegates",
-        "layout": "layout-conversions",
-        "copies": "needless-copies layout-conversions runtime-constants",
-        "constant": "runtime-constants",
-        "cancelling": "cancelling-quantization",
-        "float in int8": "float-among-quantized float-weights",
-        "nothing delegated": "not-delegated",
-        "tiny": "small-operators unrolled-loops",
-        "cache": "whole-caches rewritten-buffers outside-delegates",
-        "memory": "memory-bound float-weights",
-        "threads": "threads",
-    }.items()
-}
-
-_LAYER_NORM = "XNNPACK has no layer norm: the time of the kernels and at their borders is measured"
-_REINPLACE = "true: with the pass reinplace the step takes 0.68 of its time (171 to 116 us)"
-
-# Findings that are true of any model, with the reason.
-ALLOWED_ANYWHERE: dict[str, str] = {
-    "float-weights": "XNNPACK has these operators in int8: a possibility, listed last",
-    "first-run": "it is measured, and a fact; its share is of the first run, not of all runs",
-}
-
-# Findings of clean models that are true all the same: by model and rule, with the reason.
-ALLOWED: dict[str, dict[str, str]] = {
-    "transformer with layer norm": {"outside-delegates": _LAYER_NORM},
-    "decoder step": {"rewritten-buffers": _REINPLACE},
 }

@@ -1,4 +1,4 @@
-"""Models with a part that does not bear int8, and one with parts that cannot be in float alone."""
+"""A model with a part that does not bear int8."""
 
 from __future__ import annotations
 
@@ -27,19 +27,6 @@ class Planted(nn.Module):
         return self.head(torch.relu(x).mean((2, 3)))
 
 
-class Neighbours(nn.Module):
-    """XNNPACK (ExecuTorch 1.5.1) takes no 1d convolution in int8 next to one in float."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv1d(2, 4, 3)
-        self.second = nn.Conv1d(4, 4, 3)
-        self.third = nn.Conv1d(4, 4, 3)
-
-    def forward(self, x: Any) -> Any:
-        return self.third(torch.relu(self.second(torch.relu(self.first(x)))))
-
-
 def sample(seed: int) -> tuple[torch.Tensor, ...]:
     return (torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(seed)),)
 
@@ -47,8 +34,3 @@ def sample(seed: int) -> tuple[torch.Tensor, ...]:
 def planted() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     torch.manual_seed(0)
     return Planted(), sample(0)
-
-
-def neighbours() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    torch.manual_seed(0)
-    return Neighbours(), (torch.randn(1, 2, 16),)
