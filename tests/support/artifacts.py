@@ -60,86 +60,43 @@ EXPLAINED = """
 """.split()  # noqa: SIM905
 # The models of tests/support/faults/small.py.
 SMALL_FAULTS = ("FeedForward", "Convolutions", "Large", "OneLarge", "Embedded", "Attention")
-# Many of one kind, each by the function `make` of the module.
+# Many of one kind, by the function `make` of the module; or with files of their own.
 FAMILIES: dict[str, str] = {
     **dict.fromkeys((f"fault_portable_{number}" for number in range(48)), "planted_faults"),
     **dict.fromkeys((f"fault_xnnpack_{number}" for number in range(12)), "planted_faults"),
     **dict.fromkeys((f"fault_taps_{number}" for number in range(12)), "planted_faults"),
     **dict.fromkeys((f"fault_kinds_{part}" for part in (*range(6), "inside")), "fault_kinds"),
-    **dict.fromkeys(
-        (
-            f"fault_small_{model}_{backend}"
-            for model in SMALL_FAULTS
-            for backend in ("portable", "xnnpack")
-        ),
-        "small_faults",
-    ),
-    **dict.fromkeys(
-        ("fault_int8", "fault_int8_calls", "fault_int8_dynamic", "fault_8da4w", "fault_fp16"),
-        "quantised_faults",
-    ),
-    "one_channel": "one_channel",
-    **dict.fromkeys(
-        (
-            "net_portable",
-            "net_xnnpack",
-            "net_int8",
-            "net_gelu_portable",
-            "net_gelu_xnnpack",
-            "net_twice",
-            "net_scan",
-            "net_layers_int8",
-        ),
-        "net_faults",
-    ),
-    **dict.fromkeys(
-        (
-            "values_convolutions_qnn_8",
-            "values_convolutions_qnn",
-            "values_attention_qnn_16",
-            "values_sequences_qnn_8",
-            "values_mobile_qnn_8",
-            "values_convolutions_coreml",
-            "values_attention_coreml",
-            "values_mobile_coreml",
-            "values_sequences_coreml",
-            "values_kept_qnn_8",
-            "values_vulkan",
-            "values_vulkan_halves",
-        ),
-        "delegate_values",
-    ),
-    **dict.fromkeys(
-        ("groups_32", "groups_of_rows", "groups_of_torchao", "groups_between_steps"),
-        "weights_by_group",
-    ),
-    **dict.fromkeys(
-        (
-            "xnnpack_convolutions",
-            "xnnpack_linears",
-            "xnnpack_linears_int8",
-            "xnnpack_attention",
-            "xnnpack_residuals",
-            "xnnpack_residuals_int8",
-            "xnnpack_elementwise",
-            "xnnpack_shapes",
-            "xnnpack_sound",
-        ),
-        "xnnpack_events",
-    ),
-    "app_runs": "app_runs",
-    "evaluated": "evaluated",
-    "stateful": "stateful",
-    "quantization_cost": "quantization_cost",
-    "llm_operators": "llm_operators",
-    "decoder_pair": "decoder_pair",
+    **dict.fromkeys((f"fault_small_{name}_portable" for name in SMALL_FAULTS), "small_faults"),
+    **dict.fromkeys((f"fault_small_{name}_xnnpack" for name in SMALL_FAULTS), "small_faults"),
+    **dict.fromkeys((
+        "fault_int8", "fault_int8_calls", "fault_int8_dynamic", "fault_8da4w", "fault_fp16",
+    ), "quantised_faults"),
+    **dict.fromkeys((
+        "net_portable", "net_xnnpack", "net_int8", "net_gelu_portable", "net_gelu_xnnpack",
+        "net_twice", "net_layers_int8",
+    ), "net_faults"),
+    **dict.fromkeys((
+        "values_convolutions_qnn_8", "values_convolutions_qnn", "values_attention_qnn_16",
+        "values_sequences_qnn_8", "values_mobile_qnn_8", "values_convolutions_coreml",
+        "values_attention_coreml", "values_mobile_coreml", "values_sequences_coreml",
+        "values_kept_qnn_8", "values_vulkan", "values_vulkan_halves",
+    ), "delegate_values"),
+    **dict.fromkeys((
+        "groups_32", "groups_of_rows", "groups_of_torchao", "groups_between_steps",
+    ), "weights_by_group"),
+    **dict.fromkeys((
+        "xnnpack_convolutions", "xnnpack_linears", "xnnpack_linears_int8", "xnnpack_attention",
+        "xnnpack_residuals", "xnnpack_residuals_int8", "xnnpack_elementwise", "xnnpack_shapes",
+        "xnnpack_sound",
+    ), "xnnpack_events"),
     **dict.fromkeys(("vulkan_fused", "vulkan_encoder", "qnn_without_map"), "delegate_lines"),
     **dict.fromkeys((f"explained_{case}" for case in EXPLAINED), "explained"),
-    "explained_graphs": "explained_graphs",
-    "explained_threads": "explained_threads",
-    "bisected": "bisected",
-    "partitioned": "partitioned",
-}
+    **{name: name for name in (
+        "one_channel", "app_runs", "evaluated", "stateful", "quantization_cost", "llm_operators",
+        "decoder_pair", "net_scan", "explained_graphs", "explained_threads", "bisected",
+        "partitioned",
+    )},
+}  # fmt: skip
 # name -> the module of tests/artifact_recipes that holds the function of that name
 # (the longest builds first, so that none of them is left alone at the end)
 RECIPES: dict[str, str] = {

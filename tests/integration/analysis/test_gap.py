@@ -23,15 +23,11 @@ def reference(name: str, graph: str, method: str = "forward") -> tuple[Any, Refe
     return trace, reference_of(trace, method, graph, inputs_of(name, method))
 
 
-@pytest.mark.parametrize("graph", [ATEN, EDGE])
-@pytest.mark.parametrize(
-    "name", ["cnn_portable", "channels_last", "many_delegates", "while_loop", "cond"]
-)
-def test_a_right_program_has_small_gaps(name: str, graph: str) -> None:
-    trace, found = reference(name, graph)
+def test_a_table_has_a_row_for_each_pair() -> None:
+    """Gaps of right programs are measured in test_numerics.py."""
+    trace, found = reference("cnn_portable", ATEN)
     gap = numeric_gap(trace, "forward", found, ["mse", "max_abs"])
     assert gap.rows and gap.coverage.pairs
-    assert all(row.metrics["mse"] is not None and row.metrics["mse"] < 1e-8 for row in gap.rows)
     table = gap.table()
     assert len(table) == len(gap.rows)
     assert {"instruction", "node", "op", "mse", "max_abs", "source", "handles"} <= set(table.names)

@@ -145,6 +145,8 @@ def make(bench: Workbench, name: str) -> None:
         keep(bench, model, "border", inner=False)
         keep(bench, model, "sound")
         bench.notes["logged"] = [name for name, _ in model.logged]
+        if name == "values_convolutions_qnn_8":
+            keep_as_upstream_has_them(bench, model)
         if name.startswith("values_vulkan"):
             faulty(bench, model, "aten_relu_default", by_half)
             return
@@ -163,8 +165,6 @@ def make(bench: Workbench, name: str) -> None:
         if name in ("values_convolutions_qnn", "values_convolutions_coreml"):
             for change in (renamed, of_another_type, cut):
                 keep(bench, model, change.__name__, change=change)
-        if name == "values_convolutions_qnn_8":
-            keep_as_upstream_has_them(bench, model)
         if name == "values_convolutions_qnn":
             with_map_of_other(model, lowered("values_sequences_qnn_8"))
             model.record.save(str(bench.folder / "strange.etrecord"))

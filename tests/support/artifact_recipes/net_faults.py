@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._higher_order_ops.scan import scan
 
 from etscope.export import export
 from tests.support.artifact_recipes.fault_runs import keep_faults, keep_run
@@ -49,25 +48,6 @@ class Twice(torch.nn.Module):
         return torch.sin(x) + torch.tanh(x)
 
 
-class Scan(torch.nn.Module):
-    """What goes from step to step is copied, and the copies are of no node; `decay` is what the
-    device may do wrong."""
-
-    def __init__(self, decay: float = 0.9) -> None:
-        super().__init__()
-        torch.manual_seed(3)
-        self.linear = torch.nn.Linear(4, 4)
-        self.decay = decay
-
-    def forward(self, xs: torch.Tensor) -> torch.Tensor:
-        def step(carry: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            carry = torch.tanh(torch.mul(carry, self.decay) + x)
-            return carry, torch.mul(carry, 2.0)
-
-        _, ys = scan(step, torch.mul(xs[0], 0.0), xs)
-        return torch.mul(self.linear(ys), 3.0)
-
-
 def layers() -> torch.nn.Module:
     """Linear layers to quantise."""
     torch.manual_seed(0)
@@ -103,9 +83,6 @@ CASES = {
     "net_gelu_portable": Case(Gelu),
     "net_gelu_xnnpack": Case(Gelu, options=XNNPACK),
     "net_twice": Case(Twice),
-    "net_scan": Case(
-        Scan, {"decay": {"decay": 0.5}}, inputs=(torch.randn(5, 4, generator=seeded()),)
-    ),
     "net_layers_int8": Case(layers, options=INT8, inputs=(torch.randn(4, 16, generator=seeded()),)),
 }
 

@@ -15,7 +15,7 @@ from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from tests.support.artifacts import artifacts
 
 
-def opened(name: str, run: str = "right") -> Inspector:
+def opened(name: str, run: str = "right", *, verify: bool = False) -> Inspector:
     """A run of an artefact with the record of the right model. Nobody noted its inputs."""
     made = artifacts(name)
     with warnings.catch_warnings():
@@ -25,7 +25,7 @@ def opened(name: str, run: str = "right") -> Inspector:
             etrecord=made.etrecord,
             debug_buffer_path=made.extra(f"{run}.bin"),
             program=made.extra(f"{run}.pte"),
-            verify=False,
+            verify=verify,
         )
 
 
