@@ -49,11 +49,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Models of tests.support.explain.cases, seeded and clean, whose runs are explained.
 EXPLAINED = """
-    threshold shifted_windows group_norm threshold_among_int8 double_precision
+    threshold shifted_windows threshold_among_int8 double_precision
     matrix_in_bfloat16 bfloat16_step fused_attention fused_causal_attention norm_in_parts
     softmax_in_parts GELU_by_erf transposed_weight expanded_weight scales_along_the_last
     repeated_heads mask_in_each_call positions_in_each_call flipped_rows_in_int8
-    float_block_of_an_MLP portable_step token_by_token many_experts cache_by_condition
+    float_block_of_an_MLP portable_step many_experts cache_by_condition
     cache_that_moves float_weights_of_a_step eight_threads MLP residual_CNN mobile_CNN
     audio_encoder transformer_with_layer_norm causal_transformer vision_transformer decoder_step
     recurrent_step int8_CNN 8_bits_transformer
