@@ -34,11 +34,6 @@ def explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explained:
     return call
 
 
-def fastest(model: str) -> float:
-    document = json.loads(artifacts("explained_threads").extra(f"{model}.None.json").read_text())
-    return float(min(document["latencies"][0]["samples_ns"]))
-
-
 def test_linear_layers_on_portable_kernels(explained: Explained) -> None:
     found = explained("portable", None)
     one = found["not-delegated"]
