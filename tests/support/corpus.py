@@ -78,7 +78,7 @@ def unpack(name: str, folder: Path) -> None:
 
 
 # The folder of the checkout that a recipe ran in, which need not be this one.
-_CHECKOUT = re.compile(rb'(?:/[^/\s"\\]+)+?(?=/(?:tests/support|\.venv)/)')
+_CHECKOUT = re.compile(rb'(?:/[^/\s"\\]+)+?(?=/(?:tests/support|src/etscope|\.venv)/)')
 _IN_ARCHIVE = re.compile(re.escape(ROOT_IN_ARCHIVE))
 
 
