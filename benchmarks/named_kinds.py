@@ -321,7 +321,7 @@ def main(
 
 
 def diagnosed(program: Any, record: Any, inputs: tuple[torch.Tensor, ...]) -> Numerics:
-    """What is found in a run of a program, with the record of the one without fault."""
+    """Diagnose a run of a program with the record of the one without fault."""
     with run(
         program,
         inputs,

@@ -75,7 +75,7 @@ KINDS = {
 # Inside of a delegate's call.
 INSIDE = {
     "missing": ("left out", "up.bias left out in linear"),
-    "times": ("argument scale", "up.weight times 1.5 in linear"),
+    "times": ("argument scale", "down.bias times 3 in linear"),
     "rounded": ("rounded argument", "rounded to float16"),
 }
 

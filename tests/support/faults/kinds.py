@@ -212,7 +212,7 @@ FAULTS |= {
 # Inside of a delegate's call: the parameter of a feed-forward layer, and what is done to it.
 INSIDE: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {
     "missing": ("up.bias", torch.zeros_like),
-    "times": ("up.weight", lambda one: one * 1.5),
+    "times": ("down.bias", lambda one: one * 3),
     "rounded": ("down.weight", lambda one: one.half().float()),
     "random": ("up.weight", at_random(8)),
 }
