@@ -112,7 +112,8 @@ class GraphsTab:
             return
         for _ in range(_TRIES):
             self.page.locator(self._shape(box)).first.dispatch_event("dblclick")
-            if _comes(lambda: self.page.wait_for_selector(inside, state="attached", timeout=600)):
+            # Long: a second double click would close a box that opens slowly.
+            if _comes(lambda: self.page.wait_for_selector(inside, state="attached", timeout=9000)):
                 return
         raise AssertionError(f"the box {box} does not open")
 
