@@ -202,6 +202,7 @@ def _fake_build(monkeypatch: pytest.MonkeyPatch, cache: Path, builds: list[str])
         (folder / "meta.json").write_text(json.dumps({"runs": []}))
 
     monkeypatch.setenv("ETSCOPE_ARTIFACTS", str(cache))
+    monkeypatch.setenv("ETSCOPE_CORPUS", "off")
     monkeypatch.setattr(module, "_run_recipe", run)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +99,13 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> None:
             path.touch()
         return trials[key]
 
+    def again(laboratory: Laboratory, settings: Sequence[Setting], *_: Any) -> Any:
+        """Of the baseline and the best; or of those that are the best, which are alike."""
+        return rounds(0.2 if settings[0] == laboratory.baseline else 1.0)
+
     trace = Trace(dump=read_etdump(artifacts("cnn_portable").etdump_timing))
     monkeypatch.setattr(Laboratory, "_attempt", attempt)
-    monkeypatch.setattr(Laboratory, "rounds", lambda *_: rounds(0.2))
+    monkeypatch.setattr(Laboratory, "rounds", again)
     monkeypatch.setattr(Laboratory, "recorded", lambda *_: trace)
 
 
