@@ -16,7 +16,6 @@ from tests.support.costs import PROPERTY
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "tests" / "DURATIONS.md"
-SHARE = 40.0  # seconds that a file may take on 2 cores
 KINDS = ("exports", "artefacts", "processes", "browser", "docs", "rest")
 # All of a file is of the kind of its folder.
 FOLDERS = {"tests/e2e/browser": "browser", "tests/e2e/docs": "docs"}
@@ -28,8 +27,7 @@ HEAD = """\
 Seconds of the tests of each file in `make test-all` (two workers on 2 cores: one waits for half of
 the sum), and what they went into: exports in the test's process, making or unpacking artefacts,
 waiting for processes; all of the browser and docs tests. `make durations` after `make test-all`
-writes this page anew. A file has {share:.0f} s; those that may have more are in
-`tests/contract/test_durations.py`.
+writes this page anew. A file should take at most 40 s.
 """
 
 
@@ -89,7 +87,7 @@ def table(found: dict[str, File]) -> str:
     for path, one in [("all", every), *rows]:
         cells = [f"{one.seconds[kind]:.0f}" if one.seconds[kind] >= 0.5 else "" for kind in KINDS]
         lines.append(f"| {path} | {one.tests} | {one.total:.0f} | {' | '.join(cells)} |")
-    return f"{HEAD.format(share=SHARE)}\n{chr(10).join(lines)}\n"
+    return f"{HEAD}\n{chr(10).join(lines)}\n"
 
 
 def main(arguments: list[str]) -> None:
