@@ -36,7 +36,7 @@ WITH_RECORD = (
     "cond",
     "record_variants",
     "empty_blocks",
-    "wide",
+    pytest.param("wide", marks=pytest.mark.nightly),  # its export takes minutes
 )
 WITHOUT_RECORD = (
     *("cnn_portable", "cnn_xnnpack", "bundled", "cond"),
