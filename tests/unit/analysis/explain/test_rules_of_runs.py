@@ -306,10 +306,10 @@ def slowed(found: Facts, factors: Any, only_longest: bool = False) -> Facts:
 
 
 def test_kernels_with_next_to_nothing_to_do(tmp_path: Path) -> None:
-    found = facts(tmp_path, "recurrent_xnnpack", None, calibrated(dispatch=2000.0))
+    found = facts(tmp_path, "recurrent_xnnpack", None, calibrated(dispatch=8000.0))
     one = only(found, "small-operators")
     assert "kernels have so little to do" in one.sentence
-    assert "a kernel takes 2 us by the calibration" in words(one)
+    assert "a kernel takes 8 us by the calibration" in words(one)
     assert "a loop, which export writes out" in words(one)
     assert one.explanation.sites
     assert one.explanation.low <= one.quantity.value <= one.explanation.high
