@@ -247,13 +247,17 @@ def is_packed(name: str) -> bool:
 
 def _unpacked(name: str) -> Path | None:
     """The finished folder, from the archive in git; None if git has none of these sources."""
-    sources = source_hash(RECIPES[name])
-    entry = corpus.packed(name, sources, versions())
+    entry = corpus.packed(name, source_hash(RECIPES[name]), versions())
     if entry is None:
         return None
     folder = Path(tempfile.mkdtemp(prefix=f"building-{name}-", dir=cache_folder()))
     corpus.unpack(name, folder)
-    return _finished(folder, cache_folder() / f"{name}-{entry['versions']}-{sources}")
+    return _finished(folder, _place(name, entry["versions"]))
+
+
+def _place(name: str, of_versions: str) -> Path:
+    """The folder of a finished artefact, of its sources as they are."""
+    return cache_folder() / f"{name}-{of_versions}-{source_hash(RECIPES[name])}"
 
 
 def _finished(folder: Path, final: Path) -> Path:
@@ -292,7 +296,7 @@ def _cached(name: str) -> Path | None:
     """The finished folder. Without torch, one that another environment has built will do."""
     installed = versions()
     if installed is not None:
-        folder = cache_folder() / f"{name}-{installed}-{source_hash(RECIPES[name])}"
+        folder = _place(name, installed)
         return folder if folder.is_dir() else None
     found = sorted(cache_folder().glob(f"{name}-*-{source_hash(RECIPES[name])}"))
     return found[-1] if found else None
@@ -350,9 +354,7 @@ def _build(name: str) -> Path:
     try:
         _run_recipe(name, folder)
         _note_seconds(folder / "meta.json", time.perf_counter() - started)
-        return _finished(
-            folder, cache_folder() / f"{name}-{installed}-{source_hash(RECIPES[name])}"
-        )
+        return _finished(folder, _place(name, installed))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
