@@ -16,7 +16,7 @@ WEB := $(addprefix web/,package.json package-lock.json page.html vite.config.ts 
 .DEFAULT_GOAL := help
 CPP := $(shell find native/src tests/support/native -name '*.cpp' -o -name '*.h')
 
-.PHONY: help install demo native web test test-all test-nightly test-backends durations corpus coverage \
+.PHONY: help install demo native web test test-all test-nightly test-backends stress durations corpus coverage \
 	bench docs lint format tidy check clean distclean
 
 help:  ## This list
@@ -59,6 +59,9 @@ test-nightly: $(INSTALLED) $(PAGE)  ## The long and the large too, in random ord
 	  $(PARALLEL) -p randomly --junitxml $(JUNIT) --durations=40 $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.support.make_corpus --check
 	@$(MAKE) test-backends
+
+stress: $(INSTALLED) $(PAGE)  ## Tests that wait for something, 50 times each on a busy machine (days)
+	@$(BIN)/python -m tests.support.stress
 
 durations:  ## Write tests/DURATIONS.md from the last `make test-all`
 	@$(BIN)/python -m tests.support.durations $(JUNIT)
@@ -117,7 +120,3 @@ clean:  ## Remove what the targets make, but for .venv and the tests' artefacts
 
 distclean: clean  ## Remove .venv and the tests' artefacts too
 	@rm -rf $(VENV) .artifacts web/node_modules
-
-.PHONY: stress
-stress: $(INSTALLED) $(PAGE)  ## Tests that wait for something, 50 times each on a busy machine (days)
-	@$(BIN)/python -m tests.support.stress
