@@ -59,6 +59,7 @@ test-nightly: $(INSTALLED) $(PAGE)  ## The long and the large too, in random ord
 	  $(PARALLEL) -p randomly --junitxml $(JUNIT) --durations=40 $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.support.make_corpus --check
 	@$(MAKE) test-backends
+	@bash .ci/package --all
 
 stress: $(INSTALLED) $(PAGE)  ## Tests that wait for something, 50 times each on a busy machine (days)
 	@$(BIN)/python -m tests.support.stress
