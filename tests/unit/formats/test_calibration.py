@@ -84,15 +84,12 @@ def test_a_file_holds_the_whole_calibration(tmp_path: Path) -> None:
     assert read_calibration(path) == replace(CALIBRATION, path=str(path))
 
 
-def test_the_peak_of_a_dtype_is_its_best_product() -> None:
+def test_peaks_are_those_of_the_nearest_threads_and_the_best_product() -> None:
     one = CALIBRATION.peaks(1)
     assert (one.peak_flops("float32"), one.peak_flops("int8")) == (90e9, 200e9)
     assert one.peak_flops("float16") is None
     assert one.dtypes == ("float32", "int8")
     assert (one.dispatch_ns, one.delegate_call_ns) == (200.0, 1500.0)
-
-
-def test_peaks_are_of_the_nearest_number_of_threads() -> None:
     assert [CALIBRATION.peaks(threads).threads for threads in (1, 2, 8, None)] == [1, 2, 2, 2]
 
 
@@ -124,8 +121,6 @@ def test_levels_of_memory_follow_the_caches() -> None:
     ]
     assert Peaks(1).memory_levels(()) == ()
 
-
-def test_a_smaller_level_of_memory_is_not_slower() -> None:
     memory = tuple(MemoryPoint(size, about(rate)) for size, rate in ((16 * KIB, 1e9), (MIB, 3e9)))
     levels = Peaks(1, memory=memory).memory_levels((Cache(1, 32 * KIB, 1, 1), Cache(2, MIB, 1, 1)))
     assert [(level.name, level.bytes_per_s) for level in levels] == [
@@ -202,12 +197,7 @@ def damaged(*path: Any, value: Any) -> bytes:
         (("peaks", 0, "dispatch_ns"), 7, "peaks[0].dispatch_ns", "expected an object, found 7"),
         (("conditions", "after", "load"), "much", "conditions.after.load", "expected a number"),
         (("marks",), [1], "marks[0]", "expected text"),
-        (
-            ("peaks", 0, "dispatch_ns", "high"),
-            math.inf,
-            "peaks[0].dispatch_ns.high",
-            "found inf",
-        ),
+        (("peaks", 0, "dispatch_ns", "high"), math.inf, "peaks[0].dispatch_ns.high", "found inf"),
     ],
 )
 def test_a_damaged_member_is_named(
@@ -241,20 +231,15 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 def test_caches_are_read_from_sys() -> None:
     files = {}
     for core in range(2):
-        for index, (level, kind, size, shared) in enumerate(
-            (
-                ("1", "Data", "32K", str(core)),
-                ("1", "Instruction", "48K", str(core)),
-                ("2", "Unified", "512K", str(core)),
-                ("3", "Unified", "32M", "0-1"),
-                ("4", "Unified", "many", "0-1"),
-            )
-        ):
+        caches = (
+            *(f"1 Data 32K {core}", f"1 Instruction 48K {core}", f"2 Unified 512K {core}"),
+            *("3 Unified 32M 0-1", "4 Unified many 0-1"),
+        )
+        for index, texts in enumerate(caches):
             folder = f"/sys/devices/system/cpu/cpu{core}/cache/index{index}"
-            files[f"{folder}/level"] = f"{level}\n"
-            files[f"{folder}/type"] = f"{kind}\n"
-            files[f"{folder}/size"] = f"{size}\n"
-            files[f"{folder}/shared_cpu_list"] = f"{shared}\n"
+            names = ("level", "type", "size", "shared_cpu_list")
+            for name, text in zip(names, texts.split(), strict=True):
+                files[f"{folder}/{name}"] = f"{text}\n"
     assert caches_of(files) == CALIBRATION.device.caches
     assert caches_of({}) == ()
 
@@ -292,11 +277,13 @@ def test_the_calibration_that_fits_a_run_is_found(cache: Path) -> None:
         CALIBRATION, runner="python", measured_at=CALIBRATION.measured_at + timedelta(days=1)
     )
     phone = replace(CALIBRATION, device=CalibratedDevice(cpu="Arm 0x41 0xd4d", cores=8))
-    for one in (CALIBRATION, python, phone):
+    for one in (replace(CALIBRATION, marks=("replaced",)), CALIBRATION, python, phone):
         assert keep_calibration(one).parent == cache
+    assert len(list(cache.iterdir())) == 3
     (cache / "broken.json").write_text("{")
     native = find_calibration(run())
-    assert native is not None and native.runner == "native"
+    assert native is not None
+    assert (native.runner, native.marks) == ("native", CALIBRATION.marks)
     assert native.path == str(cache / "board-AMD-EPYC-2-cores-native-1.5.1.json")
     other = find_calibration(run(runner="python"))
     assert other is not None and other.runner == "python"
@@ -310,14 +297,6 @@ def test_the_calibration_that_fits_a_run_is_found(cache: Path) -> None:
     for name in ("board", "other"):
         mine = find_calibration(run(device=name))
         assert mine is not None and mine.device.name == name
-
-
-def test_a_calibration_replaces_the_one_before(cache: Path) -> None:
-    keep_calibration(CALIBRATION)
-    keep_calibration(replace(CALIBRATION, marks=()))
-    found = find_calibration(run())
-    assert found is not None and found.marks == ()
-    assert len(list(cache.iterdir())) == 1
 
 
 def test_the_calibration_of_this_machine_is_found(cache: Path) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from etscope.errors import FormatError, MissingFileError
@@ -15,10 +14,6 @@ from etscope.formats.program.scalar_type import ScalarType
 from tests.support.artifacts import artifacts
 
 GIB = 1 << 30
-
-
-def strides_of(array: npt.NDArray[Any]) -> tuple[int, ...]:
-    return tuple(step // array.itemsize for step in array.strides)
 
 
 def test_a_tensor_is_a_view_that_cannot_be_written(tmp_path: Path) -> None:
@@ -60,10 +55,10 @@ def test_bfloat16_values() -> None:
 def test_strides_are_honoured() -> None:
     channels_last = np.arange(24, dtype=np.int16).reshape(1, 4, 3, 2).transpose(0, 3, 1, 2)
     transposed = np.arange(6.0).reshape(2, 3).T
-    for array, stored in ((channels_last, channels_last.base), (transposed, transposed.base)):
-        kind = ScalarType.SHORT if array.dtype == np.int16 else ScalarType.DOUBLE
-        ref = TensorRef(kind, array.shape, strides_of(array), 0)
-        tensor = DebugBuffer.open(stored.tobytes()).tensor(ref)
+    for kind, array in ((ScalarType.SHORT, channels_last), (ScalarType.DOUBLE, transposed)):
+        strides = tuple(step // array.itemsize for step in array.strides)
+        stored: Any = array.base
+        tensor = DebugBuffer.open(stored.tobytes()).tensor(TensorRef(kind, array.shape, strides, 0))
         assert np.array_equal(tensor, array)
         assert tensor.strides == array.strides
 
@@ -76,12 +71,7 @@ def test_strides_that_are_absent_or_of_no_use() -> None:
     assert one.tolist() == [[3, 4, 5]]
     expanded = buffer.tensor(TensorRef(ScalarType.CHAR, (3, 2), (0, 1), 0))
     assert expanded.tolist() == [[0, 1]] * 3
-
-
-def test_small_and_empty_tensors() -> None:
-    buffer = DebugBuffer.open(b"\x07")
-
-    assert buffer.tensor(TensorRef(ScalarType.BYTE, (), (), 0)).tolist() == 7
+    assert buffer.tensor(TensorRef(ScalarType.BYTE, (), (), 5)).tolist() == 5
     empty = buffer.tensor(TensorRef(ScalarType.FLOAT, (0, 3), (3, 1), -1))
     assert (empty.shape, empty.dtype, empty.flags.writeable) == ((0, 3), np.float32, False)
 
@@ -129,8 +119,6 @@ def test_files_that_are_no_buffer(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="directory"):
         DebugBuffer.open(tmp_path)
 
-
-def test_a_buffer_without_bytes_has_no_tensor(tmp_path: Path) -> None:
     (tmp_path / "empty.bin").touch()
     for source in (b"", tmp_path / "empty.bin"):
         buffer = DebugBuffer.open(source)
@@ -151,7 +139,7 @@ def test_one_tensor_of_a_large_buffer(tmp_path: Path) -> None:
     assert tensor.tolist() == [[1.5], [0], [0], [0]]
 
 
-@pytest.mark.parametrize("name", ["cnn_portable", "channels_last", "int_outputs", "transformer"])
+@pytest.mark.parametrize("name", ["channels_last", "int_outputs"])
 def test_the_programs_outputs(name: str) -> None:
     """What the runtime returned, in order, is what it logged as output."""
     artifact = artifacts(name)

@@ -31,13 +31,7 @@ def dump() -> ETDump:
     """Two runs with an event of every kind."""
     events = [
         profile(
-            "conv",
-            chain=0,
-            instruction=3,
-            delegate_int=-1,
-            metadata=b"",
-            start=10,
-            end=ULONG_MAX,
+            "conv", chain=0, instruction=3, delegate_int=-1, metadata=b"", start=10, end=ULONG_MAX
         ),
         profile(delegate_str="conv #1", chain=0, instruction=3, metadata=b"\xff\x00", start=11),
         allocation(allocator=2, size=2**40),
@@ -54,7 +48,7 @@ def dump() -> ETDump:
     )
 
 
-def test_runs(dump: ETDump) -> None:
+def test_runs_and_columns(dump: ETDump) -> None:
     assert dump.version == 9
     assert dump.num_runs == 2
     assert [dump.run_name_of(r) for r in (0, 1)] == ["Default", "Execute"]
@@ -62,8 +56,6 @@ def test_runs(dump: ETDump) -> None:
     assert dump.run_first_event.tolist() == [0, 1, 6]
     assert dump.run_allocators == ((), ("method", "temp"))
 
-
-def test_columns(dump: ETDump) -> None:
     assert dump.num_events == 6
     assert dump.run.tolist() == [0, 1, 1, 1, 1, 1]
     assert dump.kind.tolist() == [0, 0, 0, 1, 2, 2]
@@ -87,26 +79,15 @@ def test_columns(dump: ETDump) -> None:
 
 
 def test_column_types(dump: ETDump) -> None:
-    expected = {
-        "run_name": np.int32,
-        "run_bundled_input_index": np.int32,
-        "run_first_event": np.int64,
-        "run": np.int32,
-        "kind": np.uint8,
-        "name": np.int32,
-        "chain_index": np.int64,
-        "instruction_id": np.int32,
-        "delegate_id_int": np.int32,
-        "delegate_id_str": np.int32,
-        "start": np.uint64,
-        "end": np.uint64,
-        "metadata_offset": np.int64,
-        "metadata_length": np.int64,
-        "allocator_id": np.int32,
-        "allocation_size": np.uint64,
-        "is_output": np.bool_,
-        "debug_value_offset": np.int64,
+    names = {
+        np.bool_: "is_output",
+        np.uint8: "kind",
+        np.int32: "run run_name run_bundled_input_index name instruction_id allocator_id "
+        "delegate_id_int delegate_id_str",
+        np.int64: "run_first_event chain_index metadata_offset metadata_length debug_value_offset",
+        np.uint64: "start end allocation_size",
     }
+    expected = {name: dtype for dtype, some in names.items() for name in some.split()}
     for source in (dump, read_etdump(etdump()), read_etdump(etdump(run("Empty")))):
         assert {name: getattr(source, name).dtype for name in expected} == expected
         assert not any(getattr(source, name).flags.writeable for name in expected)
@@ -124,15 +105,6 @@ def test_what_is_left_out_has_its_default() -> None:
     assert dump.metadata(0) == b""
     with pytest.raises(MissingDataError, match="event 1 holds no debug value"):
         dump.value(1)
-
-
-def test_an_empty_string_is_not_an_absent_one() -> None:
-    dump = read_etdump(etdump(run("", [profile("", delegate_str=""), profile("x")])))
-
-    assert dump.strings == ("", "x")
-    assert dump.run_name.tolist() == [0]
-    assert dump.name.tolist() == [0, 1]
-    assert dump.delegate_id_str.tolist() == [0, -1]
 
 
 def test_a_dump_without_runs_or_events() -> None:
@@ -170,13 +142,18 @@ def test_texts_are_told_apart_by_their_content() -> None:
     assert dump.name.tolist() == [0, 1, 0, 0, 2]
     assert dump.run_name.tolist() == [0]
 
-
-def test_many_distinct_names_of_many_lengths() -> None:
     names = [f"op_{i}" * (1 + i % 23) for i in range(1000)] * 2
     dump = read_etdump(etdump(run("Execute", [profile(name) for name in names])))
 
     assert [dump.strings[i] for i in dump.name] == names
     assert len(dump.strings) == 1001
+
+    dump = read_etdump(etdump(run("", [profile("", delegate_str=""), profile("x")])))
+
+    assert dump.strings == ("", "x")
+    assert dump.run_name.tolist() == [0]
+    assert dump.name.tolist() == [0, 1]
+    assert dump.delegate_id_str.tolist() == [0, -1]
 
 
 def test_long_strings_used_often() -> None:
@@ -219,6 +196,7 @@ def test_more_events_than_are_read_at_once() -> None:
         (value(ValueType.BOOL, 6, {}), False),
         (value(ValueType.FLOAT, 4, {0: ("f", 0.1)}), float(np.float32(0.1))),
         (value(ValueType.FLOAT, 4, {0: ("f", -math.inf)}), -math.inf),
+        (value(ValueType.DOUBLE, 5, {0: ("d", math.nan)}), math.nan),
         (value(ValueType.DOUBLE, 5, {0: ("d", math.pi)}), math.pi),
         (value(ValueType.DOUBLE, 5, {0: ("d", 5e-324)}), 5e-324),
         (
@@ -228,10 +206,7 @@ def test_more_events_than_are_read_at_once() -> None:
         (value(ValueType.TENSOR, 1, {}), TensorRef(ScalarType.BYTE, (), (), 0)),
         (
             value(ValueType.TENSOR_LIST, 2, {0: [tensor(15, [0], [1], -1), tensor(4, [], [], 8)]}),
-            (
-                TensorRef(ScalarType.BFLOAT16, (0,), (1,), -1),
-                TensorRef(ScalarType.LONG, (), (), 8),
-            ),
+            (TensorRef(ScalarType.BFLOAT16, (0,), (1,), -1), TensorRef(ScalarType.LONG, (), (), 8)),
         ),
         (value(ValueType.TENSOR_LIST, 2, {}), ()),
     ],
@@ -239,14 +214,7 @@ def test_more_events_than_are_read_at_once() -> None:
 def test_values(table: dict, expected: object) -> None:
     dump = read_etdump(etdump(run("Execute", [profile(), debug(table)])))
 
-    assert dump.value(1) == expected
-    assert type(dump.value(1)) is type(expected)
-
-
-def test_a_value_that_is_not_a_number() -> None:
-    dump = read_etdump(etdump(run(events=[debug(value(4, 5, {0: ("d", math.nan)}))])))
-
-    assert math.isnan(dump.value(0))
+    assert repr(dump.value(1)) == repr(expected)  # NaN is not equal to itself
 
 
 @pytest.mark.parametrize(
@@ -273,7 +241,10 @@ def test_a_broken_value_is_an_error_when_it_is_asked_for(table: dict, message: s
     [
         (b"\0", "not an ETDump"),
         (etdump()[:11], "not an ETDump"),
-        (flatbuffer({}, b"ET12", size_prefixed=False), "this is an ExecuTorch program"),
+        (
+            flatbuffer({}, b"ET12", size_prefixed=False),
+            r"ExecuTorch program.*\n.*etscope info shows",
+        ),
         (b"PK\x03\x04" + bytes(100), "zip"),
         (etdump(run("Execute", [profile("conv")]))[:-20], "cut off: it should have"),
         (etdump(run("a", [{}])), "not exactly one of profile, allocation and debug"),
@@ -283,13 +254,6 @@ def test_a_broken_value_is_an_error_when_it_is_asked_for(table: dict, message: s
 def test_what_is_no_etdump(data: bytes, message: str) -> None:
     with pytest.raises(FormatError, match=message):
         read_etdump(data)
-
-
-def test_a_file_of_another_kind_is_not_called_damaged() -> None:
-    with pytest.raises(FormatError) as caught:
-        read_etdump(flatbuffer({}, b"FT01", size_prefixed=False))
-    assert "this is external tensors of a program" in caught.value.message
-    assert caught.value.hint is not None and "etscope info shows" in caught.value.hint
 
 
 def test_errors_name_the_file_and_the_place(tmp_path: Path) -> None:
