@@ -48,24 +48,18 @@ def test_the_inspector_collects_records_and_passes_over_others() -> None:
     assert found["schema"] == SCHEMA
 
 
+def with_statistics(**blob: Any) -> bytes:
+    return record(segments=[{"statistics_info": {"available": True, **blob}}])
+
+
 @pytest.mark.parametrize(
     ("metadata", "error"),
     [
         (record(schema_version=2), VersionError),
         (record()[:-1], FormatError),
         (record(segments=3), FormatError),
-        (
-            record(segments=[{"statistics_info": {"available": True, "encoding": "hex"}}]),
-            FormatError,
-        ),
-        (
-            record(
-                segments=[
-                    {"statistics_info": {"available": True, "encoding": "base64", "data": "%"}}
-                ]
-            ),
-            FormatError,
-        ),
+        (with_statistics(encoding="hex"), FormatError),
+        (with_statistics(encoding="base64", data="%"), FormatError),
     ],
 )
 def test_a_broken_record_is_an_error(metadata: bytes, error: type[Exception]) -> None:
