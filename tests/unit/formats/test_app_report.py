@@ -17,13 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.errors import (
-    EtscopeError,
-    FormatError,
-    MismatchError,
-    MissingDataError,
-    UsageError,
-)
+from etscope.errors import EtscopeError, FormatError, MismatchError, MissingDataError, UsageError
 from etscope.formats.app_report import (
     AppReport,
     check_tokens,
@@ -62,15 +56,15 @@ def line(**changes: Any) -> str:
     return "PyTorchObserver " + json.dumps(stats(**changes), separators=(",", ":"))
 
 
-OLD = dict.fromkeys(
-    (
-        "prefill_token_per_sec",
-        "decode_token_per_sec",
-        "model_execution_start_ms",
-        "model_execution_end_ms",
-        "aggregate_model_execution_time_ms",
-    )
-)
+RATES = ("prefill_token_per_sec", "decode_token_per_sec")
+EXECUTION = ("model_execution_start_ms", "model_execution_end_ms")
+OLD = dict.fromkeys((*RATES, *EXECUTION, "aggregate_model_execution_time_ms"))
+LATER = {  # another generation of the same runner
+    "inference_start_ms": START + 5000,
+    "prompt_eval_end_ms": START + 5100,
+    "first_token_ms": START + 5100,
+    "inference_end_ms": START + 6100,
+}
 
 
 def the_report(data: bytes | str) -> AppReport:
@@ -127,22 +121,17 @@ def test_powershell_writes_utf_16(encoding: str) -> None:
     assert the_report(data).generated_tokens == 54
 
 
-def test_bytes_that_are_no_text_are_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / "app.log"
+def test_files_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "app.log"  # bytes that are no text are passed over
     path.write_bytes(b"\x00\xff\xfe\x80" * 3000 + b"\n" + line().encode())
     assert read_app_report(path).generated_tokens == 54
-
-
-def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_text("x\n" + line()[:-9])
+    with pytest.raises(FormatError, match=r"app\.log.*line 2"):
+        read_app_report(path)
     given = io.TextIOWrapper(io.BufferedReader(io.BytesIO(line().encode())))  # type: ignore[arg-type]
     monkeypatch.setattr("sys.stdin", given)
     assert read_app_report("-").prompt_tokens == 14
     assert not given.buffer.closed
-
-
-def test_older_versions_tell_less() -> None:
-    (one,) = the_report(line(**OLD)).generations
-    assert (one.prefill_ns, one.sampling_ns, one.execution_ns) == (164 * MS, 19 * MS, None)
 
 
 def test_a_runner_that_loaded_before_has_no_time_of_loading() -> None:
@@ -167,15 +156,8 @@ def test_gpu_memory() -> None:
 
 
 def test_each_line_is_a_generation_and_rates_are_of_all() -> None:
-    second = {
-        "inference_start_ms": START + 5000,
-        "prompt_eval_end_ms": START + 5100,
-        "first_token_ms": START + 5100,
-        "inference_end_ms": START + 6100,
-        "prompt_tokens": 6,
-        "generated_tokens": 20,
-    }
-    report = the_report(f"{line(**OLD)}\nother\n{line(**second, **OLD)}\n")
+    second = line(**LATER, prompt_tokens=6, generated_tokens=20, **OLD)
+    report = the_report(f"{line(**OLD)}\nother\n{second}\n")
 
     assert [one.generated_tokens for one in report.generations] == [54, 20]
     assert report.prefill_rate == pytest.approx(20 / 0.264)
@@ -185,20 +167,14 @@ def test_each_line_is_a_generation_and_rates_are_of_all() -> None:
 
 
 def test_sums_of_a_runner_that_was_not_reset_are_taken_apart() -> None:
-    later = {
-        "inference_start_ms": START + 5000,
-        "prompt_eval_end_ms": START + 5100,
-        "first_token_ms": START + 5100,
-        "inference_end_ms": START + 6100,
-    }
     added = line(
-        **later, aggregate_sampling_time_ms=19 + 15, aggregate_model_execution_time_ms=1100 + 1000
+        **LATER, aggregate_sampling_time_ms=19 + 15, aggregate_model_execution_time_ms=1100 + 1000
     )
     first, second = the_report(f"{line()}\n{added}\n").generations
     assert (first.sampling_ns, first.execution_ns) == (19 * MS, 1100 * MS)
     assert (second.sampling_ns, second.execution_ns) == (15 * MS, 1000 * MS)
 
-    reset = line(**later, aggregate_sampling_time_ms=15, aggregate_model_execution_time_ms=1000)
+    reset = line(**LATER, aggregate_sampling_time_ms=15, aggregate_model_execution_time_ms=1000)
     assert the_report(f"{line()}\n{reset}\n").generations[1] == second
 
 
@@ -228,11 +204,9 @@ def in_logcat(words: str) -> str:
 
 def test_a_log_without_the_line_has_it_in_words() -> None:
     report = the_report(in_logcat(WORDS))
-    (one,) = the_report(line(**OLD)).generations
+    (one,) = the_report(line(**OLD)).generations  # an older version's line tells less, too
+    assert (one.prefill_ns, one.sampling_ns, one.execution_ns) == (164 * MS, 19 * MS, None)
     assert report == AppReport("runner's log", (one,))
-
-
-def test_the_line_goes_before_the_words() -> None:
     assert the_report(f"{line()}\n{in_logcat(WORDS)}") == the_report(line())
 
 
@@ -254,43 +228,31 @@ def test_words_of_a_stamp_that_was_not_taken() -> None:
         parse_app_reports(in_logcat(WORDS.replace("1.189000", "-1.189000")))
 
 
-def test_what_is_kept_is_read_back() -> None:
-    for report in (the_report(line()), the_report(json.dumps(android())), the_report(xctest())):
-        assert parse_app_report(json.loads(json.dumps(report.to_json()))) == report
-
-
 # -- JSON of benchmarks.
 
 
 def android(status: int = 0, rate: float = 31.5) -> list[dict[str, Any]]:
-    def metric(name: str, value: float) -> dict[str, Any]:
-        return {
-            "benchmarkModel": {
-                "name": "llama",
-                "backend": "xnnpack+custom",
-                "quantization": "8da4w",
-            },
+    model = {"name": "llama", "backend": "xnnpack+custom", "quantization": "8da4w"}
+    device = {"device": "samsung", "arch": "SM-S918B", "os": "Android 15", "totalMem": 0}
+    metrics = [
+        ("avg_inference_latency(ms)", 21.25),
+        ("model_load_time(ms)", 800.0),
+        ("load_status", 0.0),
+        ("ram_pss_usage(mb)", 1024.5),
+        ("load_status", float(status)),
+        ("llm_model_load_time(ms)", 912.345678),
+        ("generate_time(ms)", 4321.5),
+        ("token_per_sec", rate),
+    ]
+    return [
+        {
+            "benchmarkModel": model,
             "metric": name,
             "actualValue": value,
             "targetValue": 0.0,
-            "deviceInfo": {
-                "device": "samsung",
-                "arch": "SM-S918B",
-                "os": "Android 15",
-                "totalMem": 0,
-                "availMem": 0,
-            },
+            "deviceInfo": dict(device),
         }
-
-    return [
-        metric("avg_inference_latency(ms)", 21.25),
-        metric("model_load_time(ms)", 800.0),
-        metric("load_status", 0.0),
-        metric("ram_pss_usage(mb)", 1024.5),
-        metric("load_status", float(status)),
-        metric("llm_model_load_time(ms)", 912.345678),
-        metric("generate_time(ms)", 4321.5),
-        metric("token_per_sec", rate),
+        for name, value in metrics
     ]
 
 
@@ -340,11 +302,8 @@ def xctest() -> str:
 def test_the_benchmark_of_android() -> None:
     report = the_report(json.dumps(android()))
 
-    assert (report.model, report.backend, report.quantization) == (
-        "llama",
-        "xnnpack+custom",
-        "8da4w",
-    )
+    model = (report.model, report.backend, report.quantization)
+    assert model == ("llama", "xnnpack+custom", "8da4w")
     assert (report.device, report.os) == ("samsung SM-S918B", "Android 15")
     (one,) = report.generations
     assert (one.load_ns, one.inference_ns) == (912_345_678, 4_321_500_000)
@@ -353,9 +312,7 @@ def test_the_benchmark_of_android() -> None:
     assert report.metrics["avg_inference_latency(ms)"] == 21.25
     assert report.token_counts is None
 
-
-def test_the_benchmark_of_a_model_that_generates_nothing() -> None:
-    report = the_report(json.dumps(android()[:4]))
+    report = the_report(json.dumps(android()[:4]))  # of a model that generates nothing
     assert report.generations == ()
     assert report.metrics["ram_pss_usage(mb)"] == 1024.5
 
@@ -370,8 +327,7 @@ def test_the_benchmark_of_ios() -> None:
     assert (report.decode_rate, report.overall_rate) == (None, 45.125)  # of the whole generation
     assert report.metrics["peak_generate_mem_usage(mb)"] == 2.0
 
-
-def test_the_benchmark_of_ios_prints_the_runners_lines_too() -> None:
+    # It prints the runner's lines too.
     report = the_report(f"{line()}\n{xctest()}")
     assert report.generated_tokens == 54
     assert (report.device, report.metrics["token_per_sec"]) == ("iPhone 15.4", 45.125)
@@ -460,27 +416,15 @@ def test_bad_input_is_told(name: str) -> None:
         parse_app_reports(data)
 
 
-def test_an_error_names_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "app.log"
-    path.write_text("x\n" + line()[:-9])
-    with pytest.raises(FormatError, match=r"app\.log.*line 2"):
-        read_app_report(path)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "generated", "message"),
-    [(13, None, "14 prompt tokens, the run 13"), (14, 54 + 2, "54 generated tokens, the run 56")],
-)
-def test_a_log_of_another_run(prompt: int, generated: int | None, message: str) -> None:
-    with pytest.raises(MismatchError, match=message):
-        check_tokens(the_report(line()), prompt, generated)
-
-
-def test_a_log_of_this_run() -> None:
+def test_whether_a_log_is_of_this_run() -> None:
     report = the_report(line())
     check_tokens(report, 14, 55)  # the first token is not counted
     check_tokens(report, 14, 54)  # by some runners it is
     check_tokens(report, None, None)
+    with pytest.raises(MismatchError, match="14 prompt tokens, the run 13"):
+        check_tokens(report, 13, None)
+    with pytest.raises(MismatchError, match="54 generated tokens, the run 56"):
+        check_tokens(report, 14, 54 + 2)
     with pytest.raises(FormatError, match="inference_ns of the app's report is below 0"):
         parse_app_report({"source": "x", "generations": [{"inference_ns": -1}]})
 
@@ -488,13 +432,11 @@ def test_a_log_of_this_run() -> None:
 def test_mutated_logs_are_read_or_refused() -> None:
     """Never an error of Python's own, and never a time below 0."""
     random = np.random.default_rng(0)
-    sources = [
-        line(),
-        in_logcat(WORDS),
-        json.dumps(android()),
-        json.dumps(database("A", android())),
-        xctest(),
-    ]
+    results = json.dumps(android()), json.dumps(database("A", android()))
+    sources = [line(), in_logcat(WORDS), *results, xctest()]
+    for source in sources:
+        report = the_report(source)
+        assert parse_app_report(json.loads(json.dumps(report.to_json()))) == report
     outcomes = set()
     for number in range(1200):
         data = bytearray(sources[number % len(sources)].encode())
