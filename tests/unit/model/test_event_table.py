@@ -21,14 +21,13 @@ def nested(device_clock: bool = False) -> EventTable:
     for start in (100, 200):
         writer.create_event_block("Execute")
         inside = 9_000 if device_clock else start + 12
-        writer.log_profiling(
-            "native_call_add.out", start + 1, start + 8, chain_index=0, instruction_id=0
-        )
-        writer.log_profiling("OPERATOR_CALL", start, start + 9, chain_index=0, instruction_id=0)
-        writer.log_profiling_delegate("conv", inside, inside + 5, chain_index=0, instruction_id=1)
-        writer.log_profiling(
-            "DELEGATE_CALL", start + 10, start + 20, chain_index=0, instruction_id=1
-        )
+        writer.set_chain_debug_handle(0, 0)
+        writer.log_profiling("native_call_add.out", start + 1, start + 8)
+        writer.log_profiling("OPERATOR_CALL", start, start + 9)
+        writer.set_chain_debug_handle(0, 1)
+        writer.log_profiling_delegate("conv", inside, inside + 5)
+        writer.log_profiling("DELEGATE_CALL", start + 10, start + 20)
+        writer.set_chain_debug_handle(-1, 0)
         writer.log_profiling("Method::execute", start - 1, start + 21)
     return Trace(read_etdump(writer.finish())).events
 

@@ -16,11 +16,8 @@ from tests.support.artifacts import artifacts
 
 def blocks(name: str = "cnn_xnnpack") -> list[EventBlock]:
     files = artifacts(name)
-    return Inspector(
-        etdump_path=files.etdump,
-        etrecord=files.etrecord,
-        debug_buffer_path=files.debug_buffer,
-    ).event_blocks
+    given = {"etrecord": files.etrecord, "debug_buffer_path": files.debug_buffer}
+    return Inspector(etdump_path=files.etdump, **given).event_blocks
 
 
 @pytest.mark.parametrize(
@@ -47,14 +44,8 @@ def test_the_same_files_give_equal_blocks() -> None:
 
 
 def test_an_event_differs_from_one_with_other_tensors() -> None:
-    events = [
-        Event("e", debug_data=[np.zeros(2)]),
-        Event("e", debug_data=[np.zeros(3)]),
-        Event("e", debug_data=[np.zeros(2, np.float32)]),
-        Event("e", debug_data=[np.ones(2)]),
-        Event("e", debug_data=[np.full(2, math.nan)]),
-        Event("e", debug_data=[]),
-    ]
+    tensors = (np.zeros(2), np.zeros(3), np.zeros(2, np.float32), np.ones(2), np.full(2, math.nan))
+    events = [Event("e"), *(Event("e", debug_data=[one]) for one in tensors)]
 
     for position, event in enumerate(events):
         assert [other == event for other in events] == [i == position for i in range(len(events))]

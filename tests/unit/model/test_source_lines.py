@@ -25,6 +25,7 @@ def test_frames_are_outermost_first() -> None:
             "/models/a dir/block.py", 34, "<genexpr>", "q, k, v = (part for part in self.qkv(x))"
         ),
     )
+    assert str(source_lines(TRACE)[-1]) == "/models/a dir/block.py:34"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,3 @@ def test_what_python_writes_now() -> None:
         (frame.filename, frame.lineno, frame.name) for frame in stack
     ]
     assert lines[-1].text == "stack = traceback.extract_stack()"
-
-
-def test_a_line_says_where_it_is() -> None:
-    assert str(source_lines(TRACE)[-1]) == "/models/a dir/block.py:34"
