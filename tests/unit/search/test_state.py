@@ -76,20 +76,10 @@ def test_answers_to_another_question_are_refused(
     assert re.search(words, raised.value.message)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "[]",
-        '{"version": 1}',
-        json.dumps({**WHOLE, "version": 2}),
-        json.dumps({**WHOLE, "given": 3}),
-        json.dumps({**WHOLE, "answers": []}),
-        json.dumps({**WHOLE, "answers": {"0": "many"}}),
-        json.dumps({**WHOLE, "answers": {"0": []}}),
-    ],
-)
-def test_a_damaged_state(tmp_path: Path, content: str) -> None:
-    (tmp_path / STATE_FILE).write_text(content)
-    with pytest.raises(FormatError, match=r"state\.json"):
-        opened(tmp_path)
+def test_a_damaged_state(tmp_path: Path) -> None:
+    answers: list[Any] = [[], {"0": "many"}, {"0": []}]
+    damaged = [{"version": 2}, {"given": 3}, *({"answers": one} for one in answers)]
+    for content in ("", "[]", '{"version": 1}', *(json.dumps({**WHOLE, **one}) for one in damaged)):
+        (tmp_path / STATE_FILE).write_text(content)
+        with pytest.raises(FormatError, match=r"state\.json"):
+            opened(tmp_path)

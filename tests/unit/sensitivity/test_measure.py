@@ -13,13 +13,7 @@ from etscope.analysis.metrics import find_metric
 from etscope.errors import FormatError, MissingFileError
 from etscope.search import RUN, Isolation, reaches
 from etscope.sensitivity import _sensitivity as _measure
-from etscope.sensitivity._sensitivity import (
-    References,
-    measured,
-    open_variants,
-    timed,
-    variant_key,
-)
+from etscope.sensitivity._sensitivity import References, measured, open_variants, timed, variant_key
 from etscope.sensitivity.results import Variant, gain
 
 SQNR, MSE = find_metric("sqnr"), find_metric("mse")
@@ -72,21 +66,12 @@ def test_a_run_that_fails_is_an_answer(program: Path) -> None:
     assert found.failure == RUN and found.detail and found.error is None
 
 
-@pytest.mark.parametrize(
-    ("metric", "number", "base", "expected"),
-    [
-        (SQNR, 30.0, 20.0, 10.0),
-        (MSE, 1.0, 3.0, 2.0),
-        (SQNR, math.nan, 20.0, None),
-        (SQNR, math.inf, math.inf, 0.0),
-        (SQNR, 20.0, -math.inf, math.inf),
-        (SQNR, None, 20.0, None),
-    ],
-)
-def test_a_gain_is_for_the_better(
-    metric: Any, number: float | None, base: float, expected: float | None
-) -> None:
-    assert gain(metric, number, base) == expected
+def test_a_gain_is_for_the_better() -> None:
+    assert gain(SQNR, 30.0, 20.0) == 10.0
+    assert gain(MSE, 1.0, 3.0) == 2.0
+    assert gain(SQNR, math.nan, 20.0) is gain(SQNR, None, 20.0) is None
+    assert gain(SQNR, math.inf, math.inf) == 0.0
+    assert gain(SQNR, 20.0, -math.inf) == math.inf
 
 
 def test_rounds_are_interleaved(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,14 +38,9 @@ class Model:
     def search(self, tolerance: float) -> GroupSearch:
         count = len(self.alone)
         keys = [frozenset([index]) for index in range(count)] + [*map(frozenset, self.pairs)]
+        base, known = self.ask(frozenset()), {key: self.ask(key) for key in keys}
         return GroupSearch(
-            SQNR,
-            tolerance,
-            self.ask(frozenset()),
-            count,
-            {key: self.ask(key) for key in keys},
-            self.ask,
-            lambda key: float(min(key)),
+            SQNR, tolerance, base, count, known, self.ask, lambda key: float(min(key))
         )
 
     def smallest(self, tolerance: float) -> int | None:
@@ -77,8 +72,10 @@ def test_what_is_found_is_enough_and_small(seed: int) -> None:
                 assert error is not None and error < tolerance
 
 
-def test_int8_that_is_good_enough_needs_nothing() -> None:
+def test_what_needs_nothing_and_what_cannot_be_reached() -> None:
     assert Model([1e-5, 1e-5], {}).search(20).run() == frozenset()
+    model = Model([0.1, 0.1], {(0, 1): 0.1})
+    assert model.search(200).run() is None
 
 
 def test_of_equal_sets_the_cheapest_is_taken() -> None:
@@ -93,11 +90,6 @@ def test_what_works_with_all_only_is_found() -> None:
         frozenset(one) for size in (1, 2) for one in itertools.combinations(range(3), size)
     }
     assert model.search(40).run() == frozenset({0, 1, 2})
-
-
-def test_what_cannot_be_reached_is_none() -> None:
-    model = Model([0.1, 0.1], {(0, 1): 0.1})
-    assert model.search(200).run() is None
 
 
 def test_no_more_is_tried_than_needed() -> None:
