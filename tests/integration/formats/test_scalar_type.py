@@ -27,7 +27,6 @@ from etscope.formats.program.scalar_type import (
 
 def test_types_against_torch() -> None:
     torch = pytest.importorskip("torch")
-
     for kind in ScalarType:
         dtype = getattr(torch, kind.torch_name)
         assert dtype.itemsize == kind.itemsize == kind.numpy_dtype.itemsize
@@ -41,9 +40,7 @@ def test_numbers_against_executorchs_schema() -> None:
         pytest.skip("executorch is not installed")
     folder = Path(executorch.submodule_search_locations[0])
     schema = (folder / "exir/_serialize/scalar_type.fbs").read_text()
-
     numbers = re.findall(r"^ *(\w+) = (\d+),", schema, re.MULTILINE)
-
     # The runtime writes and runs complex types, which the schema leaves out.
     complex_types = {"COMPLEX64": 9, "COMPLEX128": 10}
     known = {name: int(number) for name, number in numbers} | complex_types
@@ -134,7 +131,6 @@ GRID = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
 )
 def test_a_dense_array_keeps_its_strides(array: Any) -> None:
     kind, kept, stored = tensor_storage(array)
-
     assert kind is ScalarType.INT
     assert np.array_equal(kept, array)
     assert kept.strides == array.strides
@@ -147,7 +143,6 @@ def test_a_dense_array_keeps_its_strides(array: Any) -> None:
 )
 def test_any_other_array_becomes_contiguous(array: Any) -> None:
     _, kept, stored = tensor_storage(array)
-
     assert kept.flags.c_contiguous
     assert np.array_equal(kept, array)
     assert stored.tobytes() == array.astype("<i4").tobytes()

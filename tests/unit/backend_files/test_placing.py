@@ -134,16 +134,13 @@ def test_a_trace_on_another_clock_begins_with_the_call(tmp_path: Path) -> None:
 
 def test_names_tell_which_call(tmp_path: Path) -> None:
     trace = trace_of(run_of([("conv_1", "relu_2"), ("conv_7", "relu_8")]))
-    found = placed(
-        trace, tmp_path, (None, optrace(("conv_7", "relu_8"))), (None, qhas(("conv_1", "relu_2")))
-    )
+    second, first = optrace(("conv_7", "relu_8")), qhas(("conv_1", "relu_2"))
+    found = placed(trace, tmp_path, (None, second), (None, first))
     assert instructions(found) == [[1], [0]]
     assert found[0].reason == "2 of its 2 names of nodes are of this call"
-
-
-def test_order_tells_where_names_do_not(tmp_path: Path) -> None:
-    trace = trace_of(run_of([(), ()]))
-    found = placed(trace, tmp_path, (None, optrace(("a",))), (None, optrace(("b",))))
+    # Where names do not tell, the order does.
+    unnamed = trace_of(run_of([(), ()]))
+    found = placed(unnamed, tmp_path, (None, optrace(("a",))), (None, optrace(("b",))))
     assert instructions(found) == [[0], [1]]
     assert found[1].reason == "number 2 of 2 files of its kind"
 
@@ -285,7 +282,8 @@ def test_estimates_are_marked_in_each_row(tmp_path: Path) -> None:
 
 def test_files_have_tracks_below_the_runtime(tmp_path: Path) -> None:
     trace = trace_of(run_of(runs=2))
-    files = placed(trace, tmp_path, (None, json.dumps(chrome_trace())), ("0", optrace()))
+    given = ((None, json.dumps(chrome_trace())), ("0", optrace()))
+    files = placed(trace, tmp_path, *given)
     before = timeline(trace)
     found = with_files(before, files, TimeScale.NS)
     added = found.tracks[len(before.tracks) :]
@@ -300,13 +298,8 @@ def test_files_have_tracks_below_the_runtime(tmp_path: Path) -> None:
     inner = next(i for i in range(len(found)) if found.names[found.name_id[i]] == "inner")
     assert found.args[found.args_id[inner]] == {"m": 8}
     assert np.array_equal(found.start[: len(before)], before.start)
+    cycles = placed(trace, tmp_path, *given, source="cycles")
+    drawn = [spans.title for spans in file_spans(cycles, TimeScale.CYCLES)]
+    assert drawn == ["file1 · QNN optrace"]  # no microseconds among cycles
     lanes = nest_spans(found)  # what all trace formats write
     assert len(lanes.event_span) == 2 * len(found)
-
-
-def test_microseconds_are_not_drawn_among_cycles(tmp_path: Path) -> None:
-    trace = trace_of(run_of())
-    files = placed(
-        trace, tmp_path, (None, json.dumps(chrome_trace())), ("0", optrace()), source="cycles"
-    )
-    assert [spans.title for spans in file_spans(files, TimeScale.CYCLES)] == ["file1 · QNN optrace"]

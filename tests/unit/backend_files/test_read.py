@@ -100,12 +100,8 @@ def test_an_optrace_counts_each_operation_once_in_cycles(tmp_path: Path) -> None
         ("relu_2", cycles, "cycles"),
         ("VTCM read (largest sample)", 65_536, "bytes"),
     ]
-    assert nodes[0].extra == {
-        "dominant_path": 3_204,
-        "units": ["HMX", "HVX"],
-        "dma": 1,
-        "dma_wait": None,
-    }
+    units = ["HMX", "HVX"]
+    assert nodes[0].extra == {"dominant_path": 3_204, "units": units, "dma": 1, "dma_wait": None}
     below = [row for row in file.rows if row.depth][: len(OPERATIONS)]
     assert {row.name: row.value for row in below} == {kind: n for kind, _, _, n in OPERATIONS}
     assert sum(row.value or 0 for row in below) == cycles
@@ -124,11 +120,10 @@ def test_qhas_has_units_and_tells_what_is_computed(tmp_path: Path) -> None:
     assert found["HMX 256"] == (6_408, "cycles")
     assert found["conv_1"] == (3_504, "cycles")
     rows = {row.name: row for row in file.rows}
-    assert rows["inf_per_s"].basis is Basis.DERIVED
-    assert rows["conv_1"].basis is Basis.MEASURED
-    assert rows["conv_1"].extra["dram_read"] == 67_584
-    assert rows["conv_1"].extra["cycles_share"] == 0.5
-    assert rows["conv_1"].nodes == ("conv_1",)
+    conv = rows["conv_1"]
+    assert (rows["inf_per_s"].basis, conv.basis) == (Basis.DERIVED, Basis.MEASURED)
+    assert (conv.extra["dram_read"], conv.extra["cycles_share"]) == (67_584, 0.5)
+    assert conv.nodes == ("conv_1",)
 
 
 # -- Ethos-U: real files of Vela and of Arm's backend

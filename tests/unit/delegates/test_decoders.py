@@ -64,11 +64,8 @@ def logging(*events: tuple[Any, int, int]) -> Log:
 
 def cells(*logs: Log) -> dict[str, dict[str, Any]]:
     """The rows of the table by the name of the event."""
-    table = profile_table(profile_of(*logs), MS, sort="run")
-    rows = [
-        dict(zip(table.values, row, strict=True))
-        for row in zip(*table.values.values(), strict=True)
-    ]
+    values = profile_table(profile_of(*logs), MS, sort="run").values
+    rows = (dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
     return {row["event"]: row for row in rows}
 
 
@@ -134,12 +131,8 @@ def test_estimates_of_coreml_are_marked_and_not_added() -> None:
 
 
 def test_a_number_is_the_mean_of_the_runs_that_logged_it() -> None:
-    other = qnn([("pool_3", 40)])  # another pattern of the same method
-    opened = Trace(read_etdump(dump_of(qnn(), other, qnn())))
-    (profile,) = opened.profiles()
-    table = profile_table(profile, MS, sort="run")
-    numbers = dict(zip(table.values["event"], table.values["value"], strict=True))
-    assert (numbers["conv_1"], numbers["pool_3"]) == (700, 40)
+    rows = cells(qnn(), qnn([("pool_3", 40)]), qnn())  # another pattern of the same method
+    assert (rows["conv_1"]["value"], rows["pool_3"]["value"]) == (700, 40)
 
 
 def test_columns_of_backends_select_rows() -> None:
@@ -193,11 +186,9 @@ def test_broken_metadata_keeps_the_row(broken: bytes) -> None:
 
 
 def test_qnn_is_on_no_timeline() -> None:
-    drawn = timeline(trace(qnn()))
-    assert set(drawn.names) == {"DELEGATE_CALL", "Method::execute"}
+    assert set(timeline(trace(qnn())).names) == {"DELEGATE_CALL", "Method::execute"}
     rows = event_rows(trace(qnn()), MS)
-    by_name = dict(zip(rows.values["event"], range(len(rows)), strict=True))
-    number = by_name["RPC (execute) time (us)"]
+    number = list(rows.values["event"]).index("RPC (execute) time (us)")
     assert (rows.values["value"][number], rows.values["unit"][number]) == (18_000, "us")
     assert np.isnan(rows.values["elapsed"][number])
 

@@ -75,7 +75,6 @@ def the_report(data: bytes | str) -> AppReport:
 def test_times_are_those_between_the_stamps() -> None:
     report = the_report(f"I 00:00:00.001 executorch:main.cpp:81] hello\n{line()}\n")
     (one,) = report.generations
-
     assert (one.prompt_tokens, one.generated_tokens) == (14, 54)
     assert one.load_ns == 2277 * MS
     assert one.inference_ns == 1189 * MS
@@ -109,16 +108,15 @@ def test_the_line_is_found_in_every_kind_of_log(name: str, end: str) -> None:
     text = LOGCAT[name].format("--------- beginning of main")
     text += "\n" + LOGCAT[name].format("PyTorchObserver is a word here") + "\n"
     text += LOGCAT[name].format(line()) + "\n" + LOGCAT[name].format("bye") + "\n"
-
     report = the_report(text.replace("\n", end))
     assert report == the_report(line())
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
-def test_powershell_writes_utf_16(encoding: str) -> None:
-    data = f"Grüße\n{line()}\n".encode(encoding)
-    data = b"\xff\xfe" + data if encoding == "utf-16-le" else data
-    assert the_report(data).generated_tokens == 54
+def test_powershell_writes_utf_16() -> None:
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-le"):
+        data = f"Grüße\n{line()}\n".encode(encoding)
+        data = b"\xff\xfe" + data if encoding == "utf-16-le" else data
+        assert the_report(data).generated_tokens == 54
 
 
 def test_files_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,31 +132,28 @@ def test_files_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not given.buffer.closed
 
 
-def test_a_runner_that_loaded_before_has_no_time_of_loading() -> None:
-    """The multimodal runner: both stamps are 0."""
+def test_what_is_not_known() -> None:
+    # A runner that loaded before, as the multimodal one: both stamps are 0.
     report = the_report(line(model_load_start_ms=0, model_load_end_ms=0, **OLD))
     assert report.load_ns is None
     assert report.generations[0].inference_ns == 1189 * MS
+    # `aggregate_sampling_time_ms` was not initialised before November 2025.
+    for garbage in (8433599048, -94384762104):
+        (one,) = the_report(line(**OLD, aggregate_sampling_time_ms=garbage)).generations
+        assert (one.sampling_ns, one.inference_ns) == (None, 1189 * MS)
 
 
 def test_gpu_memory() -> None:
-    memory = {
-        "gpu_total_bytes": 25 << 30,
-        "gpu_free_before_load_bytes": 24 << 30,
-        "gpu_free_after_load_bytes": 20 << 30,
-        "gpu_free_after_generate_bytes": 19 << 30,
-        "gpu_peak_usage_mb": 5120.5,
-    }
-    (one,) = the_report(line(**memory)).generations
-    assert one.gpu_total_bytes == 25 << 30
-    assert one.gpu_free_after_generate_bytes == 19 << 30
+    names = ("total", "free_before_load", "free_after_load", "free_after_generate")
+    memory = {f"gpu_{name}_bytes": (25 - at) << 30 for at, name in enumerate(names)}
+    (one,) = the_report(line(**memory, gpu_peak_usage_mb=5120.5)).generations
+    assert {name: getattr(one, name) for name in memory} == memory
     assert one.gpu_peak_bytes == int(5120.5 * 2**20)
 
 
 def test_each_line_is_a_generation_and_rates_are_of_all() -> None:
     second = line(**LATER, prompt_tokens=6, generated_tokens=20, **OLD)
     report = the_report(f"{line(**OLD)}\nother\n{second}\n")
-
     assert [one.generated_tokens for one in report.generations] == [54, 20]
     assert report.prefill_rate == pytest.approx(20 / 0.264)
     assert report.decode_rate == pytest.approx(74 / 2.025)
@@ -173,17 +168,8 @@ def test_sums_of_a_runner_that_was_not_reset_are_taken_apart() -> None:
     first, second = the_report(f"{line()}\n{added}\n").generations
     assert (first.sampling_ns, first.execution_ns) == (19 * MS, 1100 * MS)
     assert (second.sampling_ns, second.execution_ns) == (15 * MS, 1000 * MS)
-
     reset = line(**LATER, aggregate_sampling_time_ms=15, aggregate_model_execution_time_ms=1000)
     assert the_report(f"{line()}\n{reset}\n").generations[1] == second
-
-
-@pytest.mark.parametrize("garbage", [8433599048, -94384762104])
-def test_a_sum_that_began_with_garbage_is_not_known(garbage: int) -> None:
-    """`aggregate_sampling_time_ms` was not initialised before November 2025."""
-    (one,) = the_report(line(**OLD, aggregate_sampling_time_ms=garbage)).generations
-    assert one.sampling_ns is None
-    assert one.inference_ns == 1189 * MS
 
 
 WORDS = """\
@@ -319,14 +305,12 @@ def test_the_benchmark_of_android() -> None:
 
 def test_the_benchmark_of_ios() -> None:
     report = the_report(xctest())
-
     assert (report.model, report.backend, report.quantization) == ("llm", "xnnpack+custom", "fp32")
     assert (report.device, report.os) == ("iPhone 15.4", "iOS 17.2.1")
     (one,) = report.generations
     assert one.inference_ns == 1_050 * MS
     assert (report.decode_rate, report.overall_rate) == (None, 45.125)  # of the whole generation
     assert report.metrics["peak_generate_mem_usage(mb)"] == 2.0
-
     # It prints the runner's lines too.
     report = the_report(f"{line()}\n{xctest()}")
     assert report.generated_tokens == 54
@@ -337,7 +321,6 @@ def test_the_benchmark_database() -> None:
     report = the_report(json.dumps(database("ANDROID_APP", android())))
     assert (report.model, report.device, report.os) == ("llama", "samsung", "Android 15")
     assert report.decode_rate == 31.5
-
     results = android()[-2:]
     for one in results:
         one["deviceInfo"] = {"device": "iPhone 15.4", "os": "iOS 17.2.1"}
@@ -351,7 +334,6 @@ def test_results_of_several_devices_are_several_reports(tmp_path: Path) -> None:
         one["deviceInfo"] = {**one["deviceInfo"], "device": "google", "arch": "Pixel 9"}
     path = tmp_path / "results.json"
     path.write_text(json.dumps(android() + others))
-
     reports = parse_app_reports(path.read_bytes())
     assert [report.device for report in reports] == ["samsung SM-S918B", "google Pixel 9"]
     with pytest.raises(UsageError, match=r"has the results of 2 runs.*Pixel 9"):

@@ -95,7 +95,6 @@ def test_column_types(dump: ETDump) -> None:
 
 def test_what_is_left_out_has_its_default() -> None:
     dump = read_etdump(etdump(run(), run("no events", []), run(events=[profile(), debug()])))
-
     assert dump.run_name.tolist() == [-1, 0, -1]
     assert dump.run_name_of(0) == ""
     assert dump.run_first_event.tolist() == [0, 0, 0, 2]
@@ -159,7 +158,6 @@ def test_texts_are_told_apart_by_their_content() -> None:
 def test_long_strings_used_often() -> None:
     name = "x" * 50_000  # the uses together are far longer than the file
     dump = read_etdump(etdump(run("Execute", [profile(name) for _ in range(100)])))
-
     assert dump.strings == ("Execute", name)
     assert dump.name.tolist() == [1] * 100
 
@@ -213,7 +211,6 @@ def test_more_events_than_are_read_at_once() -> None:
 )
 def test_values(table: dict, expected: object) -> None:
     dump = read_etdump(etdump(run("Execute", [profile(), debug(table)])))
-
     assert repr(dump.value(1)) == repr(expected)  # NaN is not equal to itself
 
 
@@ -231,7 +228,6 @@ def test_values(table: dict, expected: object) -> None:
 )
 def test_a_broken_value_is_an_error_when_it_is_asked_for(table: dict, message: str) -> None:
     dump = read_etdump(etdump(run("Execute", [profile("fine"), debug(table)])))
-
     with pytest.raises(FormatError, match=message):
         dump.value(1)
 
@@ -259,16 +255,13 @@ def test_what_is_no_etdump(data: bytes, message: str) -> None:
 def test_errors_name_the_file_and_the_place(tmp_path: Path) -> None:
     path = tmp_path / "broken.etdp"
     path.write_bytes(etdump(run("Execute", [{0: ("I", 2**31)}])))
-
     with pytest.raises(FormatError, match=r"broken\.etdp at offset") as caught:
         read_etdump(path)
-
     assert caught.value.offset is not None
     assert "damaged" in (caught.value.hint or "")
 
 
 def test_the_dump_that_executorch_breaks_itself() -> None:
     malformed = artifacts("bf16_fp16").extra("malformed.etdp")
-
     with pytest.raises(FormatError, match=r"ExecuTorch wrote it broken.*native runner"):
         read_etdump(malformed)

@@ -89,7 +89,7 @@ def inner(data: bytes | memoryview, depth: int = 1) -> dict[str, object]:
     return content
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+@pytest.mark.parametrize("depth", [0, 1, 3])
 @pytest.mark.parametrize("size", [MIN_PAYLOAD, 10_000, 10_001, 10_002])
 def test_payloads_become_marks_that_know_their_size(depth: int, size: int) -> None:
     data = memoryview(lowered(b"\xff" * size, b"\x00" * 50_000, depth=depth))

@@ -179,9 +179,7 @@ def test_unique_rows(count: int, width: int, kinds: int) -> None:
     rng = np.random.default_rng(0)
     pool = rng.integers(0, 256, (max(kinds, 1), width), dtype=np.uint8)
     rows = pool[rng.integers(0, max(kinds, 1), count)]
-
     one, same = unique_rows(rows)
-
     assert np.array_equal(rows[one[same]], rows)
     assert len({rows[i].tobytes() for i in one}) == len(one) == len({row.tobytes() for row in rows})
 
@@ -215,7 +213,6 @@ def test_numbers_at_any_place() -> None:
 @pytest.mark.parametrize("position", [3, -1, 61, 64, 2**40, -(2**40)])
 def test_numbers_outside_of_the_buffer(position: int) -> None:
     buffer = FlatBufferColumns(memoryview(bytes(100)), 4, 64)
-
     with pytest.raises(FormatError, match="outside of the file's data"):
         buffer.gather(np.array([8, position], np.int64), np.dtype("<u4"))
 
@@ -226,9 +223,7 @@ def test_tables_larger_than_what_is_fetched_at_once() -> None:
     table = np.array([8], "<i4").tobytes() + bytes(range(4, 100)) + bytes(1896)
     data = bytes(8) + vtable + table[:1996] + b"\x07\0\0\0"
     buffer = FlatBufferColumns(memoryview(data), 8, len(data))
-
     tables = buffer.tables(np.array([16, 16], np.int64), 2)
-
     assert tables.scalar(0, "<u4").tolist() == [7, 7]
     assert tables.scalar(1, "<u2").tolist() == [0x0504] * 2
     with pytest.raises(FormatError, match="field 0 of a table lies outside it"):

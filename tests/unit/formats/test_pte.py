@@ -85,28 +85,19 @@ def test_a_method_is_what_was_written() -> None:
         ListValue(ValueKind.OPTIONAL_TENSOR_LIST, (-1, 0)),
         tensor(4, at=(2, 0), dynamism=ShapeDynamism.DYNAMIC_BOUND),
     ]
-    instructions = [
-        KernelCall(0, (0, 1, 11, 11)),
-        DelegateCall(0, (0, 11)),
-        MoveCall(0, 11),
-        JumpFalseCall(2, 5),
-        FreeCall(0),
-    ]
-    program = read_pte(
-        pte_file(
-            method(
-                values,
-                instructions,
-                name="decode",
-                inputs=[0],
-                outputs=[11],
-                operators=["aten::add.out"],
-                delegates=[("Backend", 0, 0)],
-                buffer_sizes=[0, 512, 64],
-            ),
-            more={3: [{0: b"blob"}]},
-        )
+    calls = [KernelCall(0, (0, 1, 11, 11)), DelegateCall(0, (0, 11))]
+    instructions = [*calls, MoveCall(0, 11), JumpFalseCall(2, 5), FreeCall(0)]
+    made = method(
+        values,
+        instructions,
+        name="decode",
+        inputs=[0],
+        outputs=[11],
+        operators=["aten::add.out"],
+        delegates=[("Backend", 0, 0)],
+        buffer_sizes=[0, 512, 64],
     )
+    program = read_pte(pte_file(made, more={3: [{0: b"blob"}]}))
     found = program.method("decode")
     assert found.values == tuple(values)
     assert found.instructions == tuple(instructions)
@@ -233,13 +224,9 @@ def test_what_is_not_there() -> None:
 
 
 def test_named_data_and_delegates_in_segments() -> None:
-    program = read_pte(
-        pte_file(
-            method([], delegates=[("Backend", 1, 1)]),
-            segments=[b"weights", b"graph"],
-            more={7: [{0: "key", 1: Number("I", 0)}]},
-        )
-    )
+    named = {7: [{0: "key", 1: Number("I", 0)}]}
+    made = method([], delegates=[("Backend", 1, 1)])
+    program = read_pte(pte_file(made, segments=[b"weights", b"graph"], more=named))
     [entry] = program.named_data
     assert (entry.key, program.blob(entry.blob)) == ("key", b"weights")
     assert program.delegate_blob("forward", 0) == b"graph"

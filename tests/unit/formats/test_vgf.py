@@ -30,9 +30,7 @@ def record(**changes: Any) -> bytes:
 
 def test_a_record_is_what_upstream_makes_of_it() -> None:
     upstream = pytest.importorskip("executorch.devtools.inspector.vgf_neural_statistics")
-
     ours = parse_vgf_neural_statistics_metadata(record())
-
     assert ours == upstream.parse_vgf_neural_statistics_metadata(record())
     assert ours["segments"][0]["statistics_info"]["raw_data"] == b"abc"
 
@@ -42,9 +40,7 @@ def test_the_inspector_collects_records_and_passes_over_others() -> None:
     writer.create_event_block("Execute")
     for metadata in (b"\xffnot json", record(), b""):
         writer.log_profiling_delegate("phase", 0, 1, metadata=metadata)
-
     (found,) = Inspector(etdump_data=writer.finish()).get_vgf_neural_statistics()
-
     assert found["schema"] == SCHEMA
 
 

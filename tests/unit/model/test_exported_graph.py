@@ -168,23 +168,11 @@ def test_weights_have_their_qualified_names() -> None:
     assert graph.inputs == ("p_w", "b_r", "c_t", "x")
     names = {"p_w": "layer.weight", "b_r": "layer.running", "c_t": "lifted_0"}
     assert graph.parameters == names
-
-
-def test_inputs_that_are_constants() -> None:
-    content = program(node("relu"))
-    module = content["graph_module"]
     module["graph"]["inputs"].append({"as_int": 3})
     module["signature"]["input_specs"].append(
         {"constant_input": {"name": "times", "value": {"as_int": 3}}}
     )
-    assert graph_from_program_json(content, "g").inputs == ("x", "times")
-
-
-def test_unions_with_all_their_keys() -> None:
-    relu = node("relu")
-    relu["inputs"][0]["arg"] = {"as_none": None, "as_tensor": {"name": "x"}, "as_int": None}
-    relu["outputs"] = [{"as_tensor": {"name": "relu"}, "as_tensors": None}]
-    assert calls(graph_of(relu))[0].inputs == ("x",)
+    assert graph_from_program_json(content, "g").inputs == ("p_w", "b_r", "c_t", "x", "times")
 
 
 def test_branches_of_control_flow() -> None:
@@ -298,40 +286,33 @@ def test_missing_parts(path: str) -> None:
     assert caught.value.member == "the graph"
 
 
-def changed_node(**fields: Any) -> dict[str, Any]:
-    return {**node("relu"), **fields}
-
-
 @pytest.mark.parametrize(
     "broken",
     [
-        changed_node(target=3),
-        changed_node(inputs={}),
-        changed_node(outputs=[{"as_tensor": {"name": ["a"]}}]),
-        changed_node(inputs=[{"name": "self", "arg": {"as_tensor": {"name": "later"}}}]),
-        changed_node(inputs=[{"name": "self", "arg": {"as_soup": 1}}]),
-        changed_node(metadata={"debug_handle": "seven"}),
-        changed_node(metadata={"debug_handle": 7}),
-        changed_node(metadata={"nn_module_stack": "only one part"}),
-        changed_node(metadata={"stack_trace": ["a"]}),
-        changed_node(metadata={"torch_fn": 7}),
+        {"target": 3},
+        {"inputs": {}},
+        {"outputs": [{"as_tensor": {"name": ["a"]}}]},
+        {"inputs": [{"name": "self", "arg": {"as_tensor": {"name": "later"}}}]},
+        {"inputs": [{"name": "self", "arg": {"as_soup": 1}}]},
+        *({"metadata": {"debug_handle": handle}} for handle in ("seven", 7)),
+        {"metadata": {"nn_module_stack": "only one part"}},
+        *({"metadata": {"stack_trace": ["a"]}}, {"metadata": {"torch_fn": 7}}),
         {**delegate_call(), "inputs": [{"name": "l", "arg": {"as_string": "{"}}]},
-        delegate_call(original_module={}),
-        delegate_call(backend_id=None),
+        *(delegate_call(original_module={}), delegate_call(backend_id=None)),
         delegate_call(compile_specs=[{"key": "k", "value": "not base64!"}]),
     ],
-    ids=lambda value: str(sorted(value))[:0],
+    ids=lambda broken: " ".join(broken)[:20],
 )
 def test_broken_nodes(broken: dict[str, Any]) -> None:
     with pytest.raises(FormatError):
-        graph_of(broken)
+        graph_of({**node("relu"), **broken})
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '[{"name": "a"}]', "[" * 100_000])
-def test_broken_origins_are_noticed_when_they_are_looked_at(text: str) -> None:
-    (call,) = calls(graph_of(node("relu", from_node=text)))
-    with pytest.raises(FormatError):
-        list(call.origins)
+def test_broken_origins_are_noticed_when_they_are_looked_at() -> None:
+    for text in ("{", "[1]", '[{"name": "a"}]', "[" * 100_000):
+        (call,) = calls(graph_of(node("relu", from_node=text)))
+        with pytest.raises(FormatError):
+            list(call.origins)
 
 
 @pytest.mark.parametrize("version", [{"major": 1, "minor": 0}, {"major": 5}, 1, None])
