@@ -2,17 +2,25 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from etscope.errors import FormatError, MissingDataError
 from etscope.formats.etdump.debug_values import ValueType
-from etscope.formats.etdump.reader import ETDump, EventKind, TensorRef, read_etdump
+from etscope.formats.etdump.reader import (
+    ETDump,
+    EventKind,
+    TensorRef,
+    logged_values,
+    read_etdump,
+)
 from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.formats.program.scalar_type import ScalarType
 from tests.support.artifacts import artifacts
 from tests.support.etdump_by_hand import (
+    Table,
     allocation,
     debug,
     etdump,
@@ -265,3 +273,80 @@ def test_the_dump_that_executorch_breaks_itself() -> None:
     malformed = artifacts("bf16_fp16").extra("malformed.etdp")
     with pytest.raises(FormatError, match=r"ExecuTorch wrote it broken.*native runner"):
         read_etdump(malformed)
+
+
+# -- the columns of logged values, against the values one by one and against broken ones
+
+
+@pytest.mark.parametrize(
+    "name", ["cnn_portable", "int_outputs", "channels_last", "transformer", "scalar_outputs"]
+)
+def test_they_are_what_the_values_are_one_by_one(name: str) -> None:
+    files = artifacts(name)
+    dump = read_etdump(files.etdump)
+    rows = np.flatnonzero(dump.debug_value_offset >= 0)
+    one_by_one = [dump.value(int(row)) for row in rows]
+    tensors = [
+        ref
+        for value in one_by_one
+        for ref in (value if isinstance(value, tuple) else (value,))
+        if isinstance(ref, TensorRef)
+    ]
+
+    found = logged_values(dump)
+
+    sizes = [ref.scalar_type.nbytes(math.prod(ref.sizes)) for ref in tensors]
+    assert len(found.kind) == len(one_by_one)
+    assert sorted(found.offset.tolist()) == sorted(ref.offset for ref in tensors)
+    assert sorted(found.nbytes.tolist()) == sorted(sizes)
+    for kind in ScalarType:
+        mine = [s for s, ref in zip(sizes, tensors, strict=True) if ref.scalar_type is kind]
+        assert int(found.nbytes[found.scalar_type == kind].sum()) == sum(mine)
+    assert found.buffer_size == max(r.offset + s for r, s in zip(tensors, sizes, strict=True))
+    assert found.buffer_size <= files.debug_buffer.stat().st_size
+
+
+def test_every_kind_of_value() -> None:
+    writer = ETDumpWriter()
+    writer.create_event_block("Execute")
+    tensors = [np.zeros(4, np.uint8), np.zeros((0, 5), np.float64)]
+    for given in (None, True, 3, 2.5, np.zeros((2, 3), np.int16), tensors):
+        writer.log_evalue(given)
+
+    found = logged_values(read_etdump(writer.finish()))
+
+    assert [ValueType(kind).name for kind in found.kind] == [
+        "NULL", "BOOL", "INT", "DOUBLE", "TENSOR", "TENSOR_LIST",
+    ]  # fmt: skip
+    assert found.nbytes.tolist() == [12, 4, 0]
+    found = logged_values(read_etdump(artifacts("large_20k").etdump))
+    assert (len(found.kind), len(found.nbytes), found.buffer_size) == (0, 0, 0)
+
+
+FLOAT = 6
+TENSOR, TENSOR_LIST = 5, 6
+
+
+def found_of(logged: Table) -> Any:
+    return logged_values(read_etdump(etdump(run("Execute", [debug(logged)]))))
+
+
+@pytest.mark.parametrize(
+    ("logged", "message"),
+    [
+        (value(TENSOR, 1, tensor(FLOAT, [2, -1], [], 0)), "negative size"),
+        (value(TENSOR, 1, tensor(FLOAT, [2**40, 2**40], [], 0)), "any memory"),
+        (value(TENSOR, 1, tensor(FLOAT, [1] * 33, [], 0)), "33 sizes"),
+        (value(TENSOR, 1, tensor(99, [1], [], 0)), "unknown scalar type 99"),
+        (value(TENSOR), "TENSOR or TENSOR_LIST is empty"),
+        (value(TENSOR_LIST), "TENSOR or TENSOR_LIST is empty"),
+    ],
+)
+def test_broken_values_are_refused(logged: Table, message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        found_of(logged)
+
+
+def test_an_empty_tensor_may_have_a_huge_size_beside_its_zero() -> None:
+    found = found_of(value(TENSOR, 1, tensor(FLOAT, [2**62, 0, 2**62], [], -1)))
+    assert (found.nbytes.tolist(), found.buffer_size) == ([0], 0)
