@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -18,6 +19,7 @@ from etscope.formats.calibration import (
     Calibration,
     Estimate,
     GemmPoint,
+    MemoryLevel,
     MemoryPoint,
     Peaks,
     caches_of,
@@ -103,27 +105,24 @@ def test_bandwidth_lies_on_a_line_between_the_measured_sizes() -> None:
     assert Peaks(2).bandwidth(1000) is None
 
 
+def rates(levels: Iterable[MemoryLevel]) -> list[tuple[str, float]]:
+    return [(level.name, level.bytes_per_s) for level in levels]
+
+
 def test_levels_of_memory_follow_the_caches() -> None:
     levels = CALIBRATION.memory_levels(2)
-    sizes = {level.name: level.up_to_bytes for level in levels}
-    assert sizes == {"L1": 64 * KIB, "L2": MIB, "L3": 32 * MIB, "memory": None}
-    rates = [level.bytes_per_s for level in levels]
-    assert rates == pytest.approx([1.8 * rate for rate in (80e9, 60e9, 40e9, 10e9)])
+    assert [level.up_to_bytes for level in levels] == [64 * KIB, MIB, 32 * MIB, None]
+    names, found = zip(*rates(levels), strict=True)
+    assert names == ("L1", "L2", "L3", "memory")
+    assert found == pytest.approx([1.8 * rate for rate in (80e9, 60e9, 40e9, 10e9)])
     assert CALIBRATION.memory_levels(1)[0].up_to_bytes == 32 * KIB
     without = replace(CALIBRATION, device=CalibratedDevice())
-    assert [(level.name, level.bytes_per_s) for level in without.memory_levels(1)] == [
-        ("cache", 80e9),
-        ("memory", 10e9),
-    ]
+    assert rates(without.memory_levels(1)) == [("cache", 80e9), ("memory", 10e9)]
     assert Peaks(1).memory_levels(()) == ()
-
+    # A smaller level is not slower.
     memory = tuple(MemoryPoint(size, about(rate)) for size, rate in ((16 * KIB, 1e9), (MIB, 3e9)))
     levels = Peaks(1, memory=memory).memory_levels((Cache(1, 32 * KIB, 1, 1), Cache(2, MIB, 1, 1)))
-    assert [(level.name, level.bytes_per_s) for level in levels] == [
-        ("L1", 3e9),
-        ("L2", 3e9),
-        ("memory", 3e9),
-    ]
+    assert rates(levels) == [("L1", 3e9), ("L2", 3e9), ("memory", 3e9)]
 
 
 def test_another_machine_is_told() -> None:

@@ -16,8 +16,9 @@ from tests.support.artifacts import artifacts
 
 def blocks(name: str = "cnn_xnnpack") -> list[EventBlock]:
     files = artifacts(name)
-    given = {"etrecord": files.etrecord, "debug_buffer_path": files.debug_buffer}
-    return Inspector(etdump_path=files.etdump, **given).event_blocks
+    return Inspector(
+        etdump_path=files.etdump, etrecord=files.etrecord, debug_buffer_path=files.debug_buffer
+    ).event_blocks
 
 
 @pytest.mark.parametrize(
