@@ -78,9 +78,11 @@ def test_what_a_trace_cannot_tell_is_counted(tmp_path: Path) -> None:
         {"ph": "b", "ts": 8, "id": 1, **thread},
         {"ph": "B", "name": "back", "ts": 9, "pid": 1, "tid": 3},
         {"ph": "E", "ts": 3, "pid": 1, "tid": 3},
+        {"ph": "X", "name": "of another process", "ts": 0, "dur": 1, "pid": 2, "tid": 4},
     ]
     file = read(tmp_path, json.dumps(events))
-    assert values(file) == {"x": (5.0, "us")}
+    assert values(file) == {"x": (5.0, "us"), "of another process": (1.0, "us")}
+    assert {row.group for row in file.rows} == {"process 1 / thread 1", "process 2 / thread 4"}
     assert file.notes == (
         "Events left out: 1 of phase E without a B, 2 that end before they begin, 1 of phase X "
         "without a duration, 1 without a time, 1 of phase b, 1 of phase B without an E.",

@@ -258,7 +258,7 @@ _NAMES = st.sampled_from(
 _EVENTS = st.lists(st.tuples(_NAMES, st.integers(0, 3_000), st.integers(0, 2_000)), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(_EVENTS, min_size=1, max_size=2))
 def test_times_add_up_and_other_numbers_are_none(runs: list[list[tuple[str, int, int]]]) -> None:
     opened = trace(

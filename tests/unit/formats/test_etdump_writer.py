@@ -76,6 +76,7 @@ def test_scalars(writer: ETDumpWriter) -> None:
     read = [dump.value(event) for event in range(len(values))]
     assert read == values
     assert [type(value) for value in read[:2]] == [bool, bool]
+    assert_same(read_etdump(write_etdump(dump)), dump)
 
 
 def test_tensors_go_to_the_debug_buffer(writer: ETDumpWriter, tmp_path: Path) -> None:
@@ -110,6 +111,7 @@ def test_allocations(writer: ETDumpWriter) -> None:
     assert dump.run_allocators == (("method",), ("method", "temp"))
     assert dump.allocator_id.tolist() == [1, 2]
     assert dump.allocation_size.tolist() == [2**40, 16]
+    assert_same(read_etdump(write_etdump(dump)), dump)
     with pytest.raises(UsageError, match="no allocator has the id 3"):
         writer.track_allocation(3, 1)
 
