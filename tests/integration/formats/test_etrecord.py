@@ -149,15 +149,13 @@ def test_errors_name_file_and_member(tmp_path: Path) -> None:
     assert caught.value.path == str(path) and caught.value.member == "debug_handle_map"
 
 
+HANDLES = (b"[]", b'{"forward": [1]}', b'{"forward": {"0": "7"}}', b'{"forward": {"0": [true]}}')
+
+
 @pytest.mark.parametrize(
     ("member", "data"),
     [
-        ("debug_handle_map", b"[]"),
-        ("debug_handle_map", b'{"forward": [1]}'),
-        ("debug_handle_map", b'{"forward": {"0": "7"}}'),
-        ("debug_handle_map", b'{"forward": {"0": [true]}}'),
-        ("debug_handle_map", b"{"),
-        ("debug_handle_map", b"\xff"),
+        *(("debug_handle_map", data) for data in (*HANDLES, b"{", b"\xff")),
         ("delegate_map", b'{"forward": {"0": {"name": 3, "delegate_map": {}}}}'),
         ("delegate_map", b'{"forward": {"0": {"name": "B", "delegate_map": {"1": {}}}}}'),
         ("instruction_id_to_num_outs_map", b'{"forward": {"0": [1]}}'),
@@ -171,8 +169,7 @@ def test_errors_name_file_and_member(tmp_path: Path) -> None:
 def test_broken_members_are_format_errors(member: str, data: bytes) -> None:
     record = read_etrecord(record_bytes(**{member: data}))
     with pytest.raises(FormatError):
-        for name in ("debug_handle_map", "delegate_map", "instruction_id_to_num_outs_map"):
-            getattr(record, name)
+        _ = record.debug_handle_map, record.delegate_map, record.instruction_id_to_num_outs_map
         _ = record.export_graph_id, record.fingerprints, record.cuts
         record.reference_outputs(), record.representative_inputs()
 

@@ -90,12 +90,9 @@ def test_several_rows() -> None:
         predictions("s", scores, scores, 1, (1,))
     with pytest.raises(MismatchError, match="not one of 2 classes"):
         predictions("s", scores, scores, 1, (1, 2))
-
-
-@pytest.mark.parametrize("output", [np.zeros(()), np.zeros((3, 1)), np.zeros(3, bool)])
-def test_what_has_no_scores(output: Any) -> None:
-    with pytest.raises(MissingDataError, match="no scores"):
-        predictions("s", output, output, 1, None)
+    for output in (np.zeros(()), np.zeros((3, 1)), np.zeros(3, bool)):
+        with pytest.raises(MissingDataError, match="no scores"):
+            predictions("s", output, output, 1, None)
     with pytest.raises(MismatchError, match="shape"):
         predictions("s", np.zeros((1, 2)), np.zeros((1, 3)), 1, None)
 

@@ -119,20 +119,6 @@ def test_a_vtable_outside_of_the_buffer(way: int, words: str) -> None:
         root_of(bytes(data))
 
 
-def test_a_buffer_cut_off_anywhere() -> None:
-    data = build({0: "text", 1: {0: Number("i", 4)}})
-
-    def read_all(data: bytes) -> None:
-        root = root_of(data)
-        root.string(0)
-        root.table(1).integer(0, INT32)
-
-    read_all(data)
-    for size in range(1, len(data)):
-        with pytest.raises(FormatError):
-            read_all(data[:size])
-
-
 def levels(width: int, depth: int) -> bytes:
     """A table with a vector of `width` offsets, all to the next such table, `depth` tables deep."""
     data = bytearray(8)

@@ -316,13 +316,6 @@ def test_a_broken_file_says_what_is_wrong(data: bytes, message: str, tmp_path: P
     assert str(path) in str(caught.value)
 
 
-def test_many_calls_with_one_long_list_are_refused() -> None:
-    values = [tensor(1, at=(1, 0)), tensor_list(*[0] * 3000)]
-    calls = [KernelCall(0, (1, 1, 1, 1))] * 3000
-    with pytest.raises(FormatError, match="too many times"):
-        read_pte(pte_file(method(values, calls, operators=["aten::cat.out"])))
-
-
 # -- which format
 
 

@@ -31,9 +31,7 @@ def test_frames_are_outermost_first() -> None:
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        (None, ()),
-        ("", ()),
-        ("no frames here", ()),
+        *((None, ()), ("", ()), ("no frames here", ())),
         ('File "a.py", line 1, in f', (SourceLine("a.py", 1, "f"),)),
         ('  File "a.py", line 1\n    f()', (SourceLine("a.py", 1, "", "f()"),)),
         ('File "a.py", line 1, in f\n    a(\n        b,\n    )',
