@@ -10,10 +10,8 @@ from etscope.model.exported_graph import Namespace, from_target
 
 WANTED = st.lists(
     st.one_of(
-        st.sampled_from(
-            ["relu", "relu_1", "relu_01", "relu_1_1", "add", "max", "input", "torch", "inf", "_"]
-        ),
-        st.sampled_from(["aten.add.Tensor", "1x", "", "a b", "_0", "__0", "x_", "é", "class"]),
+        st.sampled_from(["relu", "relu_1", "relu_01", "relu_1_1", "add", "max", "input", "torch"]),
+        st.sampled_from(["inf", "_", "aten.add.Tensor", "1x", "", "a b", "_0", "__0", "x_", "é"]),
         st.from_regex(r"[a-b_]{0,3}(_[0-9]{1,2})?", fullmatch=True),
     ),
     max_size=25,
@@ -24,9 +22,8 @@ WANTED = st.lists(
 def test_names_are_those_that_fx_gives(wanted: list[str]) -> None:
     fx = pytest.importorskip("torch.fx.graph")
     theirs, ours = fx._Namespace(), Namespace()
-    assert [ours.create(name) for name in wanted] == [
-        theirs.create_name(name, None) for name in wanted
-    ]
+    expected = [theirs.create_name(name, None) for name in wanted]
+    assert [ours.create(name) for name in wanted] == expected
 
 
 def test_reserved_names_are_not_given() -> None:
@@ -35,9 +32,7 @@ def test_reserved_names_are_not_given() -> None:
     assert [namespace.create("x"), namespace.create("x")] == ["x_1", "x_2"]
 
 
-@pytest.mark.parametrize(
-    "target", ["aten.add.Tensor", "_operator.mul", "__add__", "camelCase", "ABC", "x", "a__b"]
-)
-def test_targets_become_names_as_in_fx(target: str) -> None:
-    torch_fx = pytest.importorskip("torch.fx")
-    assert from_target(target) == torch_fx.Graph()._target_to_str(target)
+def test_targets_become_names_as_in_fx() -> None:
+    graph = pytest.importorskip("torch.fx").Graph()
+    for target in ("aten.add.Tensor", "_operator.mul", "__add__", "camelCase", "ABC", "x", "a__b"):
+        assert from_target(target) == graph._target_to_str(target)

@@ -72,12 +72,8 @@ def test_a_trace_on_the_same_clock_lies_where_it_happened(tmp_path: Path) -> Non
     trace = trace_of(run_of(runs=3))
     (found,) = placed(trace, tmp_path, (None, json.dumps(chrome_trace(runs=3))))
     assert found.on_runtime_clock
-    assert {row.row.name: row.row.events for row in found.rows} == {
-        "gemm": 3,
-        "inner": 3,
-        "sync": 3,
-        "memory used": 3,
-    }
+    counts = {row.row.name: row.row.events for row in found.rows}
+    assert counts == dict.fromkeys(("gemm", "inner", "sync", "memory used"), 3)
     assert found.notes == ("3 of the file's 12 spans lie in no delegate call: not shown.",)
     (spans,) = file_spans([found], TimeScale.NS)
     assert spans.note is None
@@ -100,7 +96,10 @@ def test_the_unit_of_the_dump_counts(tmp_path: Path) -> None:
 
 
 def test_events_of_several_calls_are_told_by_time(tmp_path: Path) -> None:
-    trace = trace_of(run_of([(), ()]))
+    trace = trace_of(run_of([(), ()], runs=3))
+    calls = delegate_calls(trace)
+    assert [(call.instruction, len(call.run)) for call in calls] == [(0, 3), (1, 3)]
+    assert all((np.diff(call.start) > 0).all() for call in calls)
     later = chrome_trace(begin_us=10_202.0)
     found = placed(trace, tmp_path, (None, json.dumps([*chrome_trace(), *later])))
     assert instructions(found) == [[0], [1]]
@@ -135,16 +134,13 @@ def test_a_trace_on_another_clock_begins_with_the_call(tmp_path: Path) -> None:
 
 def test_names_tell_which_call(tmp_path: Path) -> None:
     trace = trace_of(run_of([("conv_1", "relu_2"), ("conv_7", "relu_8")]))
-    found = placed(
-        trace, tmp_path, (None, optrace(("conv_7", "relu_8"))), (None, qhas(("conv_1", "relu_2")))
-    )
+    second, first = optrace(("conv_7", "relu_8")), qhas(("conv_1", "relu_2"))
+    found = placed(trace, tmp_path, (None, second), (None, first))
     assert instructions(found) == [[1], [0]]
     assert found[0].reason == "2 of its 2 names of nodes are of this call"
-
-
-def test_order_tells_where_names_do_not(tmp_path: Path) -> None:
-    trace = trace_of(run_of([(), ()]))
-    found = placed(trace, tmp_path, (None, optrace(("a",))), (None, optrace(("b",))))
+    # Where names do not tell, the order does.
+    unnamed = trace_of(run_of([(), ()]))
+    found = placed(unnamed, tmp_path, (None, optrace(("a",))), (None, optrace(("b",))))
     assert instructions(found) == [[0], [1]]
     assert found[1].reason == "number 2 of 2 files of its kind"
 
@@ -159,22 +155,16 @@ def test_what_cannot_be_told_has_to_be_said(tmp_path: Path) -> None:
     assert found.reason == "as --with says"
 
 
-@pytest.mark.parametrize("name", ["5", "QnnBackend", ""])
-def test_a_call_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=r"no delegate call is called .*\n.*0 \(delegate #0\)"):
-        placed(trace_of(run_of()), tmp_path, (name, optrace()))
-
-
-@pytest.mark.parametrize("name", ["forward:1", "1", "#1", "EthosUBackend"])
-def test_a_call_has_several_names(tmp_path: Path, name: str) -> None:
-    (found,) = placed(ethos_u(), tmp_path, (name, LAYERS))
-    assert instructions([found]) == [[1]]
-
-
-def test_a_file_of_another_backend_is_refused(tmp_path: Path) -> None:
+def test_a_call_has_several_names(tmp_path: Path) -> None:
+    trace = ethos_u()
+    for name in ("forward:1", "1", "#1", "EthosUBackend"):
+        assert instructions(placed(trace, tmp_path, (name, LAYERS))) == [[1]]
     for call in (None, "1"):
         with pytest.raises(MismatchError, match=r"is of QnnBackend, but .* are: EthosUBackend"):
-            placed(ethos_u(), tmp_path, (call, optrace()))
+            placed(trace, tmp_path, (call, optrace()))
+    for name in ("5", "QnnBackend", ""):
+        with pytest.raises(UsageError, match=r"no delegate call is called .*\n.*0 \(delegate #0\)"):
+            placed(trace_of(run_of()), tmp_path, (name, optrace()))
 
 
 def test_counters_are_of_all_calls_together(tmp_path: Path) -> None:
@@ -229,15 +219,13 @@ def test_arm_s_map_leads_from_vela_to_lines_and_modules(tmp_path: Path) -> None:
     assert debug.notes == ("10 of its 10 names are known in this call.",)
 
 
-def test_names_without_a_map_are_not_shown_as_matched(tmp_path: Path) -> None:
+def test_a_map_of_another_source_or_none_joins_nothing(tmp_path: Path) -> None:
     (layers,) = placed(ethos_u(), tmp_path, (None, LAYERS))
     assert all(not row.nodes and row.module is None for row in layers.rows)
     (note,) = layers.notes
     assert note.startswith("None of its 6 names is known in this call")
     assert "debug.json" in note
 
-
-def test_a_map_of_another_source_joins_nothing(tmp_path: Path) -> None:
     document = json.loads(DEBUG.read_text())
     for event in document:
         stack = event["torch_info"]["stack_trace"]
@@ -250,18 +238,16 @@ def test_a_map_of_another_source_joins_nothing(tmp_path: Path) -> None:
 def test_without_a_record_lines_are_those_of_the_map(tmp_path: Path) -> None:
     trace = trace_of(run_of(kernels=ETHOS_U_KERNELS))
     layers, _ = placed(trace, tmp_path, (None, LAYERS), (None, DEBUG))
-    rows = {row.row.name: row for row in layers.rows}
-    assert rows["tosa_rescale_default_1"].module == "second"
-    assert Path(rows["tosa_rescale_default_1"].lines[0].file).name == "make.py"
-    assert rows["tosa_rescale_default_1"].handles == []
+    second = next(row for row in layers.rows if row.row.name == "tosa_rescale_default_1")
+    assert (second.module, second.handles) == ("second", [])
+    assert Path(second.lines[0].file).name == "make.py"
 
 
 def test_a_delegate_s_own_map_leads_from_qnn_s_names_to_nodes(tmp_path: Path) -> None:
     """As the record of a QNN program has one (backends/qualcomm/qnn_preprocess.py)."""
     record = tmp_path / "qnn.etrecord"
-    own = {
-        "forward": {"1": {"name": "QnnBackend", "delegate_map": {"conv_1": [8], "conv_2": [10]}}}
-    }
+    call = {"name": "QnnBackend", "delegate_map": {"conv_1": [8], "conv_2": [10]}}
+    own = {"forward": {"1": call}}
     with zipfile.ZipFile(ETHOS_U / "net.etrecord") as old, zipfile.ZipFile(record, "w") as new:
         for member in old.infolist():
             is_map = member.filename == "delegate_map"
@@ -296,7 +282,8 @@ def test_estimates_are_marked_in_each_row(tmp_path: Path) -> None:
 
 def test_files_have_tracks_below_the_runtime(tmp_path: Path) -> None:
     trace = trace_of(run_of(runs=2))
-    files = placed(trace, tmp_path, (None, json.dumps(chrome_trace())), ("0", optrace()))
+    given = ((None, json.dumps(chrome_trace())), ("0", optrace()))
+    files = placed(trace, tmp_path, *given)
     before = timeline(trace)
     found = with_files(before, files, TimeScale.NS)
     added = found.tracks[len(before.tracks) :]
@@ -311,19 +298,8 @@ def test_files_have_tracks_below_the_runtime(tmp_path: Path) -> None:
     inner = next(i for i in range(len(found)) if found.names[found.name_id[i]] == "inner")
     assert found.args[found.args_id[inner]] == {"m": 8}
     assert np.array_equal(found.start[: len(before)], before.start)
+    cycles = placed(trace, tmp_path, *given, source="cycles")
+    drawn = [spans.title for spans in file_spans(cycles, TimeScale.CYCLES)]
+    assert drawn == ["file1 · QNN optrace"]  # no microseconds among cycles
     lanes = nest_spans(found)  # what all trace formats write
     assert len(lanes.event_span) == 2 * len(found)
-
-
-def test_microseconds_are_not_drawn_among_cycles(tmp_path: Path) -> None:
-    trace = trace_of(run_of())
-    files = placed(
-        trace, tmp_path, (None, json.dumps(chrome_trace())), ("0", optrace()), source="cycles"
-    )
-    assert [spans.title for spans in file_spans(files, TimeScale.CYCLES)] == ["file1 · QNN optrace"]
-
-
-def test_calls_are_found_in_their_order() -> None:
-    calls = delegate_calls(trace_of(run_of([(), ()], runs=3)))
-    assert [(call.instruction, len(call.run)) for call in calls] == [(0, 3), (1, 3)]
-    assert all((np.diff(call.start) > 0).all() for call in calls)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,16 +23,19 @@ from etscope.errors import UsageError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.units import TimeScale
+from etscope.views.tables import terminal
 from tests.support.delegate_dumps import (
     Log,
     coreml,
     dump_of,
+    ethos_u,
     neutron,
     qnn,
     vgf,
     vgf_statistics,
     vulkan,
 )
+from tests.support.docs.pages import BAR
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
 DURATIONS = ("avg", "p50", "p90", "p10", "min", "max", "std", "first")
@@ -45,23 +50,29 @@ def profile_of(*logs: Log) -> MethodProfile:
     return found
 
 
+def logging(*events: tuple[Any, int, int]) -> Log:
+    """What logs these names with their starts and ends."""
+
+    def log(writer: ETDumpWriter, instruction: int) -> None:
+        for name, start, end in events:
+            writer.log_profiling_delegate(
+                name, start, end, chain_index=0, instruction_id=instruction
+            )
+
+    return log
+
+
 def cells(*logs: Log) -> dict[str, dict[str, Any]]:
     """The rows of the table by the name of the event."""
-    table = profile_table(profile_of(*logs), MS, sort="run")
-    rows = [
-        dict(zip(table.values, row, strict=True))
-        for row in zip(*table.values.values(), strict=True)
-    ]
+    values = profile_table(profile_of(*logs), MS, sort="run").values
+    rows = (dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
     return {row["event"]: row for row in rows}
 
 
 def test_numbers_of_qnn_have_their_units_and_are_no_times() -> None:
     rows = cells(qnn())
-    assert (rows["RPC (execute) time"]["value"], rows["RPC (execute) time"]["unit"]) == (
-        18_000,
-        "us",
-    )
-    assert (rows["conv_1"]["value"], rows["conv_1"]["unit"]) == (700, "cycles")
+    for event, value, unit in (("RPC (execute) time", 18_000, "us"), ("conv_1", 700, "cycles")):
+        assert (rows[event]["value"], rows[event]["unit"]) == (value, unit)
     assert rows["Number of HVX threads used"]["unit"] == "count"
     assert rows["DSP:before_context_created"]["unit"] == "bytes"
     for name, row in rows.items():
@@ -82,17 +93,12 @@ def test_cycles_of_nodes_are_parts_of_the_accelerator() -> None:
 
 def test_cycles_of_qnn_become_microseconds_by_the_accelerator() -> None:
     def with_time(us: int) -> Log:
-        def log(writer: ETDumpWriter, instruction: int) -> None:
-            place = {"chain_index": 0, "instruction_id": instruction}
-            for name, number in (
-                ("Accelerator (execute) time (us)", us),
-                ("Accelerator (execute) time (cycles)", 900),
-                ("conv:OpId_7 (cycles)", 300),
-                ("pad (cycles)", 600),
-            ):
-                writer.log_profiling_delegate(name, 0, number, **place)
-
-        return log
+        return logging(
+            ("Accelerator (execute) time (us)", 0, us),
+            ("Accelerator (execute) time (cycles)", 0, 900),
+            ("conv:OpId_7 (cycles)", 0, 300),
+            ("pad (cycles)", 0, 600),
+        )
 
     rows = cells(with_time(450), with_time(150))  # a third of a microsecond a cycle, in both runs
     assert rows["conv"]["derived"] == pytest.approx(100)
@@ -125,19 +131,14 @@ def test_estimates_of_coreml_are_marked_and_not_added() -> None:
 
 
 def test_a_number_is_the_mean_of_the_runs_that_logged_it() -> None:
-    other = qnn([("pool_3", 40)])  # another pattern of the same method
-    opened = Trace(read_etdump(dump_of(qnn(), other, qnn())))
-    (profile,) = opened.profiles()
-    table = profile_table(profile, MS, sort="run")
-    numbers = dict(zip(table.values["event"], table.values["value"], strict=True))
-    assert (numbers["conv_1"], numbers["pool_3"]) == (700, 40)
+    rows = cells(qnn(), qnn([("pool_3", 40)]), qnn())  # another pattern of the same method
+    assert (rows["conv_1"]["value"], rows["pool_3"]["value"]) == (700, 40)
 
 
 def test_columns_of_backends_select_rows() -> None:
     table = profile_table(profile_of(coreml()), MS, keep=row_filter("compute_unit:gpu"))
-    assert [name for name in table.values["event"] if name.endswith(("_1", "_2", "_0"))] == [
-        "linear_2"
-    ]
+    kept = [name for name in table.values["event"] if name.endswith(("_1", "_2", "_0"))]
+    assert kept == ["linear_2"]
     table = profile_table(profile_of(vulkan()), MS, keep=row_filter("kernel_name:relu*"))
     kept = list(table.values["event"])
     assert "aten.relu.default (relu_float) #1" in kept and "ETVK_EXECUTE" in kept
@@ -146,11 +147,8 @@ def test_columns_of_backends_select_rows() -> None:
 
 def test_kernels_of_neutron_have_ticks_of_the_npu() -> None:
     rows = cells(neutron(at=2**32 - 300))  # its counter wraps in the first kernel
-    assert (rows["kernel 0 (function 12)"]["value"], rows["kernel 1 (function 7)"]["value"]) == (
-        400,
-        250,
-    )
-    assert rows["kernel 1 (function 7)"]["unit"] == "ticks"
+    for kernel, ticks in (("kernel 0 (function 12)", 400), ("kernel 1 (function 7)", 250)):
+        assert (rows[kernel]["value"], rows[kernel]["unit"]) == (ticks, "ticks")
     dump = rows["profiling dump"]
     assert dump["value"] is None and dump["avg"] is None, "a length of two clocks"
     assert len(timeline(trace(neutron())).tracks) == 1
@@ -169,16 +167,10 @@ def test_statistics_of_vgf_are_no_time() -> None:
 
 
 def test_a_clock_of_a_delegate_that_runs_backwards_is_told() -> None:
-    def log(start: int, end: int) -> Log:
-        def write(writer: ETDumpWriter, instruction: int) -> None:
-            writer.log_profiling_delegate(
-                '{"dispatch_id": 0}', start, end, chain_index=0, instruction_id=instruction
-            )
-
-        return write
-
-    rows = cells(log(2**40, 2**39), log(2**40, 2**40 + 8), log(2**40, 2**39))
-    row = rows["dispatch #0"] if "dispatch #0" in rows else rows['{"dispatch_id": 0}']
+    backwards, forwards = (
+        logging(('{"dispatch_id": 0}', 2**40, end)) for end in (2**39, 2**40 + 8)
+    )
+    row = cells(backwards, forwards, backwards)['{"dispatch_id": 0}']
     assert row["problem"] == "ends before it starts in 2 runs"
     assert row["calls"] == pytest.approx(1 / 3)
     assert row["min"] == pytest.approx(8e-6)
@@ -194,11 +186,9 @@ def test_broken_metadata_keeps_the_row(broken: bytes) -> None:
 
 
 def test_qnn_is_on_no_timeline() -> None:
-    drawn = timeline(trace(qnn()))
-    assert set(drawn.names) == {"DELEGATE_CALL", "Method::execute"}
+    assert set(timeline(trace(qnn())).names) == {"DELEGATE_CALL", "Method::execute"}
     rows = event_rows(trace(qnn()), MS)
-    by_name = dict(zip(rows.values["event"], range(len(rows)), strict=True))
-    number = by_name["RPC (execute) time (us)"]
+    number = list(rows.values["event"]).index("RPC (execute) time (us)")
     assert (rows.values["value"][number], rows.values["unit"][number]) == (18_000, "us")
     assert np.isnan(rows.values["elapsed"][number])
 
@@ -216,21 +206,19 @@ def test_phases_of_vulkan_are_nested_and_add_up() -> None:
     assert dispatch.name == "aten.convolution.default (conv2d_float) #0"
     assert dispatch.own_clock and dispatch.ticks.tolist() == [5_000, 5_000]
     assert dispatch.depth == 3, "inside of what the host waits for"
+    lanes = timeline(trace(vulkan())).tracks
+    assert len(lanes) == 3 and "own clock" in {lane.note for lane in lanes}
 
 
 def test_dispatches_without_json_are_known_by_their_kernel() -> None:
     """As docs/source/backends/vulkan/tutorials/etvk-profiling-tutorial.md shows them."""
 
-    def log(writer: ETDumpWriter, instruction: int) -> None:
-        place = {"chain_index": 0, "instruction_id": instruction}
-        for name, start, end in (
-            ("ETVK_COMPUTE_GRAPH_EXECUTE", 1_100, 1_900),
-            ("conv2d_clamp_half_163", 2_081_488_974_948_084, 2_081_488_975_294_248),
-            ("view_half_172", 2_081_488_975_688_876, 2_081_488_975_695_324),
-            ("ETVK_EXECUTE", 1_050, 1_950),
-        ):
-            writer.log_profiling_delegate(name, start, end, **place)
-
+    log = logging(
+        ("ETVK_COMPUTE_GRAPH_EXECUTE", 1_100, 1_900),
+        ("conv2d_clamp_half_163", 2_081_488_974_948_084, 2_081_488_975_294_248),
+        ("view_half_172", 2_081_488_975_688_876, 2_081_488_975_695_324),
+        ("ETVK_EXECUTE", 1_050, 1_950),
+    )
     rows = [row for row in profile_of(log).rows if row.own_clock]
     assert [(row.name, row.depth) for row in rows] == [
         ("conv2d_clamp_half #163", 3),
@@ -239,31 +227,15 @@ def test_dispatches_without_json_are_known_by_their_kernel() -> None:
     assert rows[0].meaning.columns == {"kernel_name": "conv2d_clamp_half"}
 
 
-def test_dispatches_have_a_lane_of_their_own_clock() -> None:
-    drawn = timeline(trace(vulkan()))
-    notes = {track.name: track.note for track in drawn.tracks}
-    assert len(drawn.tracks) == 3
-    assert "own clock" in {track.note for track in drawn.tracks}, notes
-
-
 @pytest.mark.parametrize(
     "name",
     [
-        "{",
-        '{"dispatch_id"',
-        json.dumps({"dispatch_id": 0}),
+        *("{", '{"dispatch_id"', '{"dispatch_id": 0}', "[1]", "[" * 100_000),
         json.dumps({"dispatch_id": 0, "operator": 3, "kernel_name": None}),
-        json.dumps([1]),
-        "[" * 100_000,
     ],
 )
 def test_broken_names_keep_their_rows(name: str) -> None:
-    def log(writer: ETDumpWriter, instruction: int) -> None:
-        place = {"chain_index": 0, "instruction_id": instruction}
-        writer.log_profiling_delegate(name, 5, 9, **place)
-        writer.log_profiling_delegate("ETVK_EXECUTE", 1_100, 1_900, **place)
-
-    profile = profile_of(log)
+    profile = profile_of(logging((name, 5, 9), ("ETVK_EXECUTE", 1_100, 1_900)))
     assert sum(row.kind == "delegated" for row in profile.rows) == 2
     assert int(profile.total[0]) == sum(
         int(leaf.ticks[0]) for call in profile.instructions for leaf in call.leaves
@@ -271,14 +243,8 @@ def test_broken_names_keep_their_rows(name: str) -> None:
 
 
 def test_events_of_one_name_that_hold_one_another_stay() -> None:
-    def log(writer: ETDumpWriter, instruction: int) -> None:
-        place = {"chain_index": 0, "instruction_id": instruction}
-        for name, start, end in (
-            ("b", 1_100, 1_200), ("a", 1_050, 1_300), ("a", 1_500, 1_600), ("b", 1_450, 1_700),
-        ):  # fmt: skip
-            writer.log_profiling_delegate(name, start, end, **place)
-
-    profile = profile_of(log)
+    pairs = [("b", 1_100, 1_200), ("a", 1_050, 1_300), ("a", 1_500, 1_600), ("b", 1_450, 1_700)]
+    profile = profile_of(logging(*pairs))
     assert {row.name for row in profile.rows if row.kind == "delegated"} == {"a", "b"}
 
 
@@ -295,15 +261,9 @@ _EVENTS = st.lists(st.tuples(_NAMES, st.integers(0, 3_000), st.integers(0, 2_000
 @settings(max_examples=150, deadline=None)
 @given(st.lists(_EVENTS, min_size=1, max_size=2))
 def test_times_add_up_and_other_numbers_are_none(runs: list[list[tuple[str, int, int]]]) -> None:
-    def log(events: list[tuple[str, int, int]]) -> Log:
-        def write(writer: ETDumpWriter, instruction: int) -> None:
-            place = {"chain_index": 0, "instruction_id": instruction}
-            for name, start, length in events:
-                writer.log_profiling_delegate(name, start, start + length, **place)
-
-        return write
-
-    opened = trace(*map(log, runs))
+    opened = trace(
+        *(logging(*((name, at, at + length) for name, at, length in events)) for events in runs)
+    )
     drawn = timeline(opened)
     for profile in opened.profiles():
         leaves = [leaf for call in profile.instructions for leaf in call.leaves]
@@ -335,3 +295,34 @@ def test_a_decoder_of_a_package_is_taken_and_checked(monkeypatch: pytest.MonkeyP
     assert [one.name for one in decoded("Other", call)] == ["conv"]
     with pytest.raises(UsageError, match="decoder of Short returns 0 meanings of 1 events"):
         decoded("Short", call)
+
+
+# -- docs/delegates.md
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "delegates.md"
+STATISTICS = vgf_statistics(debug_database=b"abc", statistics_memory=b"x" * 64)
+TABLES: dict[str, tuple[Log, str]] = {
+    "qnn": (qnn(), "event avg value unit derived share"),
+    "vulkan": (vulkan(), "event avg share kernel_name"),
+    "coreml": (coreml(), "event avg value unit share compute_unit"),
+    "neutron": (neutron(), "event avg value unit share"),
+    "ethos_u": (ethos_u(), "event avg share"),
+    "vgf": (vgf(STATISTICS), "event avg share segments statistics_memory_bytes"),
+}
+
+
+@pytest.mark.parametrize("backend", TABLES)
+def test_the_page_shows_what_is_printed(backend: str) -> None:
+    assert shown(*TABLES[backend]) in PAGE.read_text()
+
+
+def shown(log: Log, columns: str) -> str:
+    """The rows of a call as the page has them."""
+    (profile,) = Trace(read_etdump(dump_of(log))).profiles()
+    table = profile_table(profile, Scale(TimeScale.NS, TimeScale.US), sort="run")
+    out = io.StringIO()
+    terminal.write(table.select(columns.split()), out, color=False, width=100)
+    lines = [BAR.sub("", line.rstrip()) for line in out.getvalue().splitlines()]
+    first = next(n for n, line in enumerate(lines) if line.startswith("─"))
+    last = next(n for n, line in enumerate(lines) if n > first and line.startswith("─"))
+    return "\n".join(line.rstrip() for line in lines[1:last])

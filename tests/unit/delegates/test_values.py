@@ -42,12 +42,14 @@ def forms(backend: str, nodes: Graph, *values: InnerValue) -> list[Form | str]:
 
 CUBE = (1, 8, 8, 8)
 FLOAT = "float32"
+CONV = node("conv", "aten.convolution.default", CUBE)
+CUBE_OF_CONV = value("conv", (FLOAT, CUBE), (FLOAT, CUBE))
 
 
 def test_a_cube_is_permuted_by_the_rule_of_qnns_pass() -> None:
     """Shapes do not tell: convolutions and what is connected with them have the channels last."""
     nodes = graph(
-        node("conv", "aten.convolution.default", CUBE),
+        CONV,
         node("relu", "aten.relu.default", CUBE, "conv"),
         node("view", "aten.view_copy.default", CUBE, "relu"),
         node("exp", "aten.exp.default", CUBE, "view"),
@@ -64,41 +66,28 @@ def test_a_cube_is_permuted_by_the_rule_of_qnns_pass() -> None:
 def test_other_values_of_the_call_decide_for_a_cube(
     logged: tuple[int, ...], order: tuple[int, ...] | None
 ) -> None:
-    nodes = graph(
-        node("conv", "aten.convolution.default", CUBE),
-        node("next", "aten.convolution.default", (1, 8, 4, 4), "conv"),
-    )
-    cube = value("conv", (FLOAT, CUBE), (FLOAT, CUBE))
-    found = forms(QNN, nodes, cube, value("next", (FLOAT, logged), (FLOAT, (1, 8, 4, 4))))
+    nodes = graph(CONV, node("next", "aten.convolution.default", (1, 8, 4, 4), "conv"))
+    following = value("next", (FLOAT, logged), (FLOAT, (1, 8, 4, 4)))
+    found = forms(QNN, nodes, CUBE_OF_CONV, following)
     assert [one.order for one in found if isinstance(one, Form)] == [order, order]
 
 
 def test_values_that_contradict_each_other_leave_a_cube_out() -> None:
     shape = (1, 8, 4, 4)
-    nodes = graph(
-        node("conv", "aten.convolution.default", CUBE),
-        node("one", "aten.convolution.default", shape, "conv"),
-        node("other", "aten.relu.default", shape, "one"),
-    )
-    found = forms(
-        QNN,
-        nodes,
-        value("conv", (FLOAT, CUBE), (FLOAT, CUBE)),
-        value("one", (FLOAT, (1, 4, 4, 8)), (FLOAT, shape)),
-        value("other", (FLOAT, shape), (FLOAT, shape)),
-    )
+    one = node("one", "aten.convolution.default", shape, "conv")
+    nodes = graph(CONV, one, node("other", "aten.relu.default", shape, "one"))
+    last = value("one", (FLOAT, (1, 4, 4, 8)), (FLOAT, shape))
+    other = value("other", (FLOAT, shape), (FLOAT, shape))
+    found = forms(QNN, nodes, CUBE_OF_CONV, last, other)
     assert isinstance(found[0], str) and "contradict" in found[0]
 
 
-@pytest.mark.parametrize("keepdim", ["True", "False"])
-def test_a_reduction_without_its_dimensions_has_no_order(keepdim: str) -> None:
-    nodes = graph(
-        node("conv", "aten.convolution.default", CUBE),
-        node("mean", "aten.mean.dim", (4, 4, 4), "conv", dim="[1]", keepdim=keepdim),
-    )
-    (found,) = forms(QNN, nodes, value("mean", (FLOAT, (4, 4, 4)), (FLOAT, (4, 4, 4))))
-    assert isinstance(found, Form)
-    assert found.order == ((0, 2, 1) if keepdim == "True" else None)
+def test_a_reduction_without_its_dimensions_has_no_order() -> None:
+    for keepdim, order in (("True", (0, 2, 1)), ("False", None)):
+        mean = node("mean", "aten.mean.dim", (4, 4, 4), "conv", dim="[1]", keepdim=keepdim)
+        logged = value("mean", (FLOAT, (4, 4, 4)), (FLOAT, (4, 4, 4)))
+        (found,) = forms(QNN, graph(CONV, mean), logged)
+        assert isinstance(found, Form) and found.order == order
 
 
 def test_codes_become_numbers() -> None:
@@ -109,6 +98,9 @@ def test_codes_become_numbers() -> None:
     codes = np.arange(24, dtype=np.uint8).reshape(1, 3, 4, 2)
     expected = (codes.astype(np.float32) - 3) * 0.5
     np.testing.assert_array_equal(form.of(codes), expected.transpose(0, 3, 1, 2))
+    logged = value("conv", (FLOAT, (1, 3, 4, 2)), (FLOAT, (1, 2, 3, 4)))
+    (found,) = forms("SomeBackend", nodes, logged)  # no order is guessed for others
+    assert isinstance(found, str)
 
 
 @pytest.mark.parametrize(
@@ -131,14 +123,6 @@ def test_types_that_qnn_does_not_tell(
     assert isinstance(found, str) and reason in found
 
 
-@pytest.mark.parametrize("backend", [QNN, COREML, "SomeBackend"])
-def test_another_number_of_elements_is_never_reshaped(backend: str) -> None:
-    nodes = graph(node("add", "aten.add.Tensor", (2, 3)))
-    for shape in ((3, 2), (6,), (2, 4), (), (2, 3, 2)):
-        (found,) = forms(backend, nodes, value("add", (FLOAT, shape), (FLOAT, (2, 3))))
-        assert isinstance(found, str) and "in the reference" in found
-
-
 def test_dimensions_of_one_and_int32_of_core_ml() -> None:
     nodes = graph(node("argmax", "aten.argmax.default", (1, 8)))
     (form,) = forms(COREML, nodes, value("argmax", ("int32", (8,)), ("int64", (1, 8))))
@@ -147,20 +131,13 @@ def test_dimensions_of_one_and_int32_of_core_ml() -> None:
     assert (brought.shape, brought.dtype.name) == ((1, 8), "int64")
 
 
-def test_no_order_is_guessed_for_other_backends() -> None:
-    nodes = graph(node("conv", "aten.convolution.default", (1, 2, 3, 4)))
-    logged = value("conv", (FLOAT, (1, 3, 4, 2)), (FLOAT, (1, 2, 3, 4)))
-    (found,) = forms("SomeBackend", nodes, logged)
-    assert isinstance(found, str)
+SHAPES = st.lists(st.integers(0, 5), max_size=5).map(tuple)
+LOGGED = ["uint8", "int8", "uint16", "int32", "float32", "float16", "quint4x2", "bits16"]
 
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.lists(st.integers(0, 5), max_size=5).map(tuple),
-    st.lists(st.integers(0, 5), max_size=5).map(tuple),
-    st.sampled_from(
-        ["uint8", "int8", "uint16", "int32", "float32", "float16", "quint4x2", "bits16"]
-    ),
+    *(SHAPES, SHAPES, st.sampled_from(LOGGED)),
     st.sampled_from(["float32", "float16", "bfloat16", "int64", "bool"]),
     st.sampled_from([None, BYTES, Codes(1e-3, 0, -128, 127), Codes(1e-4, 9, 0, 65535)]),
     st.sampled_from([QNN, COREML, None]),
@@ -181,6 +158,14 @@ def test_any_value_has_a_form_that_fits_or_a_reason(
         assert brought.shape == expected and brought.dtype.name == wanted
     else:
         assert found
+
+
+def test_another_shape_is_never_reshaped() -> None:
+    nodes = graph(node("add", "aten.add.Tensor", (2, 3)))
+    for shape in ((3, 2), (6,), (2, 4), (), (2, 3, 2)):
+        for backend in (QNN, COREML, "SomeBackend"):
+            (found,) = forms(backend, nodes, value("add", (FLOAT, shape), (FLOAT, (2, 3))))
+            assert isinstance(found, str) and "in the reference" in found
 
 
 # -- Core ML's map
@@ -205,11 +190,8 @@ def test_the_nodes_of_core_mls_operators(
     for name in logged:
         certain, possible = LoggedHandles(handles, logged).of(name)
         assert (sorted(certain), possible) == (expected[name], [])
-
-
-def test_an_operator_that_may_be_the_inner_part_of_a_node_is_not_sure() -> None:
-    handles = {"a": [5, 6], "b": [6]}  # the last operator of 6 has a type that is not logged
-    assert LoggedHandles(handles, ["a"]).of("a") == ([5], [6])
+    # The last operator of 6 has a type that is not logged: it may be the inner part of the node.
+    assert LoggedHandles({"a": [5, 6], "b": [6]}, ["a"]).of("a") == ([5], [6])
 
 
 def test_float16_shows_in_the_numbers() -> None:

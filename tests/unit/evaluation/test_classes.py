@@ -22,22 +22,18 @@ def one(reference: Any, device: Any, top: int = 2, label: int | None = None) -> 
     return found
 
 
-def test_the_same_class() -> None:
+def test_classes_and_their_margins() -> None:
     found = one([0.0, 3.0, 1.0], [0.0, 2.5, 1.0], label=1)
     assert (found.reference, found.device, found.flipped, found.in_top) == (1, 1, False, True)
     assert (found.reference_margin, found.device_margin) == (2.0, 1.5)
     assert found.right and found.reference_right and found.right_top
 
-
-def test_another_class_and_its_margins() -> None:
     found = one([0.0, 3.0, 2.75], [0.0, 2.0, 4.0], label=1)
     assert (found.reference, found.device, found.flipped, found.in_top) == (1, 2, True, True)
     assert (found.reference_margin, found.device_margin) == (0.25, 2.0)
     assert not found.right and found.right_top and found.reference_right
     assert not one([9.0, 3.0, 2.0], [0.0, 2.0, 4.0]).in_top
 
-
-def test_of_equal_scores_the_first_counts() -> None:
     found = one([1.0, 1.0, 0.0], [1.0, 1.0, 0.0])
     assert (found.reference, found.device, found.reference_margin) == (0, 0, 0.0)
     assert one([math.inf, math.inf], [math.inf, 0.0]).reference_margin == 0.0
@@ -94,12 +90,9 @@ def test_several_rows() -> None:
         predictions("s", scores, scores, 1, (1,))
     with pytest.raises(MismatchError, match="not one of 2 classes"):
         predictions("s", scores, scores, 1, (1, 2))
-
-
-@pytest.mark.parametrize("output", [np.zeros(()), np.zeros((3, 1)), np.zeros(3, bool)])
-def test_what_has_no_scores(output: Any) -> None:
-    with pytest.raises(MissingDataError, match="no scores"):
-        predictions("s", output, output, 1, None)
+    for output in (np.zeros(()), np.zeros((3, 1)), np.zeros(3, bool)):
+        with pytest.raises(MissingDataError, match="no scores"):
+            predictions("s", output, output, 1, None)
     with pytest.raises(MismatchError, match="shape"):
         predictions("s", np.zeros((1, 2)), np.zeros((1, 3)), 1, None)
 

@@ -53,16 +53,15 @@ def test_tokens_of_files(tmp_path: Path) -> None:
 
 def test_files_without_tokens(tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", a=np.zeros(1, int), b=np.zeros(1, int))
-    with pytest.raises(FormatError, match="none of its 2 arrays is called tokens"):
-        read_tokens(tmp_path / "two.npz")
     (tmp_path / "cut.npz").write_bytes((tmp_path / "two.npz").read_bytes()[:60])
-    with pytest.raises(FormatError, match="not a file of numpy"):
-        read_tokens(tmp_path / "cut.npz")
     np.save(tmp_path / "floats.npy", np.zeros(3))
-    with pytest.raises(UsageError, match="whole numbers, not float64"):
-        read_tokens(tmp_path / "floats.npy")
-    with pytest.raises(MissingFileError):
-        read_tokens(tmp_path / "none.tokens")
     (tmp_path / "words.txt").write_text("call me Ishmael")
-    with pytest.raises(UsageError, match="'call' is no token id"):
-        read_tokens(tmp_path / "words.txt")
+    for name, error, message in (
+        ("two.npz", FormatError, "none of its 2 arrays is called tokens"),
+        ("cut.npz", FormatError, "not a file of numpy"),
+        ("floats.npy", UsageError, "whole numbers, not float64"),
+        ("none.tokens", MissingFileError, "none.tokens"),
+        ("words.txt", UsageError, "'call' is no token id"),
+    ):
+        with pytest.raises(error, match=message):
+            read_tokens(tmp_path / name)

@@ -17,13 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.errors import (
-    EtscopeError,
-    FormatError,
-    MismatchError,
-    MissingDataError,
-    UsageError,
-)
+from etscope.errors import EtscopeError, FormatError, MismatchError, MissingDataError, UsageError
 from etscope.formats.app_report import (
     AppReport,
     check_tokens,
@@ -62,15 +56,15 @@ def line(**changes: Any) -> str:
     return "PyTorchObserver " + json.dumps(stats(**changes), separators=(",", ":"))
 
 
-OLD = dict.fromkeys(
-    (
-        "prefill_token_per_sec",
-        "decode_token_per_sec",
-        "model_execution_start_ms",
-        "model_execution_end_ms",
-        "aggregate_model_execution_time_ms",
-    )
-)
+RATES = ("prefill_token_per_sec", "decode_token_per_sec")
+EXECUTION = ("model_execution_start_ms", "model_execution_end_ms")
+OLD = dict.fromkeys((*RATES, *EXECUTION, "aggregate_model_execution_time_ms"))
+LATER = {  # another generation of the same runner
+    "inference_start_ms": START + 5000,
+    "prompt_eval_end_ms": START + 5100,
+    "first_token_ms": START + 5100,
+    "inference_end_ms": START + 6100,
+}
 
 
 def the_report(data: bytes | str) -> AppReport:
@@ -81,7 +75,6 @@ def the_report(data: bytes | str) -> AppReport:
 def test_times_are_those_between_the_stamps() -> None:
     report = the_report(f"I 00:00:00.001 executorch:main.cpp:81] hello\n{line()}\n")
     (one,) = report.generations
-
     assert (one.prompt_tokens, one.generated_tokens) == (14, 54)
     assert one.load_ns == 2277 * MS
     assert one.inference_ns == 1189 * MS
@@ -115,68 +108,52 @@ def test_the_line_is_found_in_every_kind_of_log(name: str, end: str) -> None:
     text = LOGCAT[name].format("--------- beginning of main")
     text += "\n" + LOGCAT[name].format("PyTorchObserver is a word here") + "\n"
     text += LOGCAT[name].format(line()) + "\n" + LOGCAT[name].format("bye") + "\n"
-
     report = the_report(text.replace("\n", end))
     assert report == the_report(line())
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
-def test_powershell_writes_utf_16(encoding: str) -> None:
-    data = f"Grüße\n{line()}\n".encode(encoding)
-    data = b"\xff\xfe" + data if encoding == "utf-16-le" else data
-    assert the_report(data).generated_tokens == 54
+def test_powershell_writes_utf_16() -> None:
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-le"):
+        data = f"Grüße\n{line()}\n".encode(encoding)
+        data = b"\xff\xfe" + data if encoding == "utf-16-le" else data
+        assert the_report(data).generated_tokens == 54
 
 
-def test_bytes_that_are_no_text_are_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / "app.log"
+def test_files_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "app.log"  # bytes that are no text are passed over
     path.write_bytes(b"\x00\xff\xfe\x80" * 3000 + b"\n" + line().encode())
     assert read_app_report(path).generated_tokens == 54
-
-
-def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_text("x\n" + line()[:-9])
+    with pytest.raises(FormatError, match=r"app\.log.*line 2"):
+        read_app_report(path)
     given = io.TextIOWrapper(io.BufferedReader(io.BytesIO(line().encode())))  # type: ignore[arg-type]
     monkeypatch.setattr("sys.stdin", given)
     assert read_app_report("-").prompt_tokens == 14
     assert not given.buffer.closed
 
 
-def test_older_versions_tell_less() -> None:
-    (one,) = the_report(line(**OLD)).generations
-    assert (one.prefill_ns, one.sampling_ns, one.execution_ns) == (164 * MS, 19 * MS, None)
-
-
-def test_a_runner_that_loaded_before_has_no_time_of_loading() -> None:
-    """The multimodal runner: both stamps are 0."""
+def test_what_is_not_known() -> None:
+    # A runner that loaded before, as the multimodal one: both stamps are 0.
     report = the_report(line(model_load_start_ms=0, model_load_end_ms=0, **OLD))
     assert report.load_ns is None
     assert report.generations[0].inference_ns == 1189 * MS
+    # `aggregate_sampling_time_ms` was not initialised before November 2025.
+    for garbage in (8433599048, -94384762104):
+        (one,) = the_report(line(**OLD, aggregate_sampling_time_ms=garbage)).generations
+        assert (one.sampling_ns, one.inference_ns) == (None, 1189 * MS)
 
 
 def test_gpu_memory() -> None:
-    memory = {
-        "gpu_total_bytes": 25 << 30,
-        "gpu_free_before_load_bytes": 24 << 30,
-        "gpu_free_after_load_bytes": 20 << 30,
-        "gpu_free_after_generate_bytes": 19 << 30,
-        "gpu_peak_usage_mb": 5120.5,
-    }
-    (one,) = the_report(line(**memory)).generations
-    assert one.gpu_total_bytes == 25 << 30
-    assert one.gpu_free_after_generate_bytes == 19 << 30
+    names = ("total", "free_before_load", "free_after_load", "free_after_generate")
+    memory = {f"gpu_{name}_bytes": (25 - at) << 30 for at, name in enumerate(names)}
+    (one,) = the_report(line(**memory, gpu_peak_usage_mb=5120.5)).generations
+    assert {name: getattr(one, name) for name in memory} == memory
     assert one.gpu_peak_bytes == int(5120.5 * 2**20)
 
 
 def test_each_line_is_a_generation_and_rates_are_of_all() -> None:
-    second = {
-        "inference_start_ms": START + 5000,
-        "prompt_eval_end_ms": START + 5100,
-        "first_token_ms": START + 5100,
-        "inference_end_ms": START + 6100,
-        "prompt_tokens": 6,
-        "generated_tokens": 20,
-    }
-    report = the_report(f"{line(**OLD)}\nother\n{line(**second, **OLD)}\n")
-
+    second = line(**LATER, prompt_tokens=6, generated_tokens=20, **OLD)
+    report = the_report(f"{line(**OLD)}\nother\n{second}\n")
     assert [one.generated_tokens for one in report.generations] == [54, 20]
     assert report.prefill_rate == pytest.approx(20 / 0.264)
     assert report.decode_rate == pytest.approx(74 / 2.025)
@@ -185,29 +162,14 @@ def test_each_line_is_a_generation_and_rates_are_of_all() -> None:
 
 
 def test_sums_of_a_runner_that_was_not_reset_are_taken_apart() -> None:
-    later = {
-        "inference_start_ms": START + 5000,
-        "prompt_eval_end_ms": START + 5100,
-        "first_token_ms": START + 5100,
-        "inference_end_ms": START + 6100,
-    }
     added = line(
-        **later, aggregate_sampling_time_ms=19 + 15, aggregate_model_execution_time_ms=1100 + 1000
+        **LATER, aggregate_sampling_time_ms=19 + 15, aggregate_model_execution_time_ms=1100 + 1000
     )
     first, second = the_report(f"{line()}\n{added}\n").generations
     assert (first.sampling_ns, first.execution_ns) == (19 * MS, 1100 * MS)
     assert (second.sampling_ns, second.execution_ns) == (15 * MS, 1000 * MS)
-
-    reset = line(**later, aggregate_sampling_time_ms=15, aggregate_model_execution_time_ms=1000)
+    reset = line(**LATER, aggregate_sampling_time_ms=15, aggregate_model_execution_time_ms=1000)
     assert the_report(f"{line()}\n{reset}\n").generations[1] == second
-
-
-@pytest.mark.parametrize("garbage", [8433599048, -94384762104])
-def test_a_sum_that_began_with_garbage_is_not_known(garbage: int) -> None:
-    """`aggregate_sampling_time_ms` was not initialised before November 2025."""
-    (one,) = the_report(line(**OLD, aggregate_sampling_time_ms=garbage)).generations
-    assert one.sampling_ns is None
-    assert one.inference_ns == 1189 * MS
 
 
 WORDS = """\
@@ -228,11 +190,9 @@ def in_logcat(words: str) -> str:
 
 def test_a_log_without_the_line_has_it_in_words() -> None:
     report = the_report(in_logcat(WORDS))
-    (one,) = the_report(line(**OLD)).generations
+    (one,) = the_report(line(**OLD)).generations  # an older version's line tells less, too
+    assert (one.prefill_ns, one.sampling_ns, one.execution_ns) == (164 * MS, 19 * MS, None)
     assert report == AppReport("runner's log", (one,))
-
-
-def test_the_line_goes_before_the_words() -> None:
     assert the_report(f"{line()}\n{in_logcat(WORDS)}") == the_report(line())
 
 
@@ -254,43 +214,31 @@ def test_words_of_a_stamp_that_was_not_taken() -> None:
         parse_app_reports(in_logcat(WORDS.replace("1.189000", "-1.189000")))
 
 
-def test_what_is_kept_is_read_back() -> None:
-    for report in (the_report(line()), the_report(json.dumps(android())), the_report(xctest())):
-        assert parse_app_report(json.loads(json.dumps(report.to_json()))) == report
-
-
 # -- JSON of benchmarks.
 
 
 def android(status: int = 0, rate: float = 31.5) -> list[dict[str, Any]]:
-    def metric(name: str, value: float) -> dict[str, Any]:
-        return {
-            "benchmarkModel": {
-                "name": "llama",
-                "backend": "xnnpack+custom",
-                "quantization": "8da4w",
-            },
+    model = {"name": "llama", "backend": "xnnpack+custom", "quantization": "8da4w"}
+    device = {"device": "samsung", "arch": "SM-S918B", "os": "Android 15", "totalMem": 0}
+    metrics = [
+        ("avg_inference_latency(ms)", 21.25),
+        ("model_load_time(ms)", 800.0),
+        ("load_status", 0.0),
+        ("ram_pss_usage(mb)", 1024.5),
+        ("load_status", float(status)),
+        ("llm_model_load_time(ms)", 912.345678),
+        ("generate_time(ms)", 4321.5),
+        ("token_per_sec", rate),
+    ]
+    return [
+        {
+            "benchmarkModel": model,
             "metric": name,
             "actualValue": value,
             "targetValue": 0.0,
-            "deviceInfo": {
-                "device": "samsung",
-                "arch": "SM-S918B",
-                "os": "Android 15",
-                "totalMem": 0,
-                "availMem": 0,
-            },
+            "deviceInfo": dict(device),
         }
-
-    return [
-        metric("avg_inference_latency(ms)", 21.25),
-        metric("model_load_time(ms)", 800.0),
-        metric("load_status", 0.0),
-        metric("ram_pss_usage(mb)", 1024.5),
-        metric("load_status", float(status)),
-        metric("llm_model_load_time(ms)", 912.345678),
-        metric("generate_time(ms)", 4321.5),
-        metric("token_per_sec", rate),
+        for name, value in metrics
     ]
 
 
@@ -340,11 +288,8 @@ def xctest() -> str:
 def test_the_benchmark_of_android() -> None:
     report = the_report(json.dumps(android()))
 
-    assert (report.model, report.backend, report.quantization) == (
-        "llama",
-        "xnnpack+custom",
-        "8da4w",
-    )
+    model = (report.model, report.backend, report.quantization)
+    assert model == ("llama", "xnnpack+custom", "8da4w")
     assert (report.device, report.os) == ("samsung SM-S918B", "Android 15")
     (one,) = report.generations
     assert (one.load_ns, one.inference_ns) == (912_345_678, 4_321_500_000)
@@ -353,25 +298,20 @@ def test_the_benchmark_of_android() -> None:
     assert report.metrics["avg_inference_latency(ms)"] == 21.25
     assert report.token_counts is None
 
-
-def test_the_benchmark_of_a_model_that_generates_nothing() -> None:
-    report = the_report(json.dumps(android()[:4]))
+    report = the_report(json.dumps(android()[:4]))  # of a model that generates nothing
     assert report.generations == ()
     assert report.metrics["ram_pss_usage(mb)"] == 1024.5
 
 
 def test_the_benchmark_of_ios() -> None:
     report = the_report(xctest())
-
     assert (report.model, report.backend, report.quantization) == ("llm", "xnnpack+custom", "fp32")
     assert (report.device, report.os) == ("iPhone 15.4", "iOS 17.2.1")
     (one,) = report.generations
     assert one.inference_ns == 1_050 * MS
     assert (report.decode_rate, report.overall_rate) == (None, 45.125)  # of the whole generation
     assert report.metrics["peak_generate_mem_usage(mb)"] == 2.0
-
-
-def test_the_benchmark_of_ios_prints_the_runners_lines_too() -> None:
+    # It prints the runner's lines too.
     report = the_report(f"{line()}\n{xctest()}")
     assert report.generated_tokens == 54
     assert (report.device, report.metrics["token_per_sec"]) == ("iPhone 15.4", 45.125)
@@ -381,7 +321,6 @@ def test_the_benchmark_database() -> None:
     report = the_report(json.dumps(database("ANDROID_APP", android())))
     assert (report.model, report.device, report.os) == ("llama", "samsung", "Android 15")
     assert report.decode_rate == 31.5
-
     results = android()[-2:]
     for one in results:
         one["deviceInfo"] = {"device": "iPhone 15.4", "os": "iOS 17.2.1"}
@@ -395,7 +334,6 @@ def test_results_of_several_devices_are_several_reports(tmp_path: Path) -> None:
         one["deviceInfo"] = {**one["deviceInfo"], "device": "google", "arch": "Pixel 9"}
     path = tmp_path / "results.json"
     path.write_text(json.dumps(android() + others))
-
     reports = parse_app_reports(path.read_bytes())
     assert [report.device for report in reports] == ["samsung SM-S918B", "google Pixel 9"]
     with pytest.raises(UsageError, match=r"has the results of 2 runs.*Pixel 9"):
@@ -460,27 +398,15 @@ def test_bad_input_is_told(name: str) -> None:
         parse_app_reports(data)
 
 
-def test_an_error_names_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "app.log"
-    path.write_text("x\n" + line()[:-9])
-    with pytest.raises(FormatError, match=r"app\.log.*line 2"):
-        read_app_report(path)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "generated", "message"),
-    [(13, None, "14 prompt tokens, the run 13"), (14, 54 + 2, "54 generated tokens, the run 56")],
-)
-def test_a_log_of_another_run(prompt: int, generated: int | None, message: str) -> None:
-    with pytest.raises(MismatchError, match=message):
-        check_tokens(the_report(line()), prompt, generated)
-
-
-def test_a_log_of_this_run() -> None:
+def test_whether_a_log_is_of_this_run() -> None:
     report = the_report(line())
     check_tokens(report, 14, 55)  # the first token is not counted
     check_tokens(report, 14, 54)  # by some runners it is
     check_tokens(report, None, None)
+    with pytest.raises(MismatchError, match="14 prompt tokens, the run 13"):
+        check_tokens(report, 13, None)
+    with pytest.raises(MismatchError, match="54 generated tokens, the run 56"):
+        check_tokens(report, 14, 54 + 2)
     with pytest.raises(FormatError, match="inference_ns of the app's report is below 0"):
         parse_app_report({"source": "x", "generations": [{"inference_ns": -1}]})
 
@@ -488,13 +414,11 @@ def test_a_log_of_this_run() -> None:
 def test_mutated_logs_are_read_or_refused() -> None:
     """Never an error of Python's own, and never a time below 0."""
     random = np.random.default_rng(0)
-    sources = [
-        line(),
-        in_logcat(WORDS),
-        json.dumps(android()),
-        json.dumps(database("A", android())),
-        xctest(),
-    ]
+    results = json.dumps(android()), json.dumps(database("A", android()))
+    sources = [line(), in_logcat(WORDS), *results, xctest()]
+    for source in sources:
+        report = the_report(source)
+        assert parse_app_report(json.loads(json.dumps(report.to_json()))) == report
     outcomes = set()
     for number in range(1200):
         data = bytearray(sources[number % len(sources)].encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -18,6 +19,7 @@ from etscope.formats.calibration import (
     Calibration,
     Estimate,
     GemmPoint,
+    MemoryLevel,
     MemoryPoint,
     Peaks,
     caches_of,
@@ -84,15 +86,12 @@ def test_a_file_holds_the_whole_calibration(tmp_path: Path) -> None:
     assert read_calibration(path) == replace(CALIBRATION, path=str(path))
 
 
-def test_the_peak_of_a_dtype_is_its_best_product() -> None:
+def test_peaks_are_those_of_the_nearest_threads_and_the_best_product() -> None:
     one = CALIBRATION.peaks(1)
     assert (one.peak_flops("float32"), one.peak_flops("int8")) == (90e9, 200e9)
     assert one.peak_flops("float16") is None
     assert one.dtypes == ("float32", "int8")
     assert (one.dispatch_ns, one.delegate_call_ns) == (200.0, 1500.0)
-
-
-def test_peaks_are_of_the_nearest_number_of_threads() -> None:
     assert [CALIBRATION.peaks(threads).threads for threads in (1, 2, 8, None)] == [1, 2, 2, 2]
 
 
@@ -106,57 +105,43 @@ def test_bandwidth_lies_on_a_line_between_the_measured_sizes() -> None:
     assert Peaks(2).bandwidth(1000) is None
 
 
+def rates(levels: Iterable[MemoryLevel]) -> list[tuple[str, float]]:
+    return [(level.name, level.bytes_per_s) for level in levels]
+
+
 def test_levels_of_memory_follow_the_caches() -> None:
     levels = CALIBRATION.memory_levels(2)
-    assert [(level.name, level.up_to_bytes) for level in levels] == [
-        ("L1", 64 * KIB),
-        ("L2", MIB),
-        ("L3", 32 * MIB),
-        ("memory", None),
-    ]
-    rates = [level.bytes_per_s for level in levels]
-    assert rates == pytest.approx([1.8 * rate for rate in (80e9, 60e9, 40e9, 10e9)])
+    assert [level.up_to_bytes for level in levels] == [64 * KIB, MIB, 32 * MIB, None]
+    names, found = zip(*rates(levels), strict=True)
+    assert names == ("L1", "L2", "L3", "memory")
+    assert found == pytest.approx([1.8 * rate for rate in (80e9, 60e9, 40e9, 10e9)])
     assert CALIBRATION.memory_levels(1)[0].up_to_bytes == 32 * KIB
     without = replace(CALIBRATION, device=CalibratedDevice())
-    assert [(level.name, level.bytes_per_s) for level in without.memory_levels(1)] == [
-        ("cache", 80e9),
-        ("memory", 10e9),
-    ]
+    assert rates(without.memory_levels(1)) == [("cache", 80e9), ("memory", 10e9)]
     assert Peaks(1).memory_levels(()) == ()
-
-
-def test_a_smaller_level_of_memory_is_not_slower() -> None:
+    # A smaller level is not slower.
     memory = tuple(MemoryPoint(size, about(rate)) for size, rate in ((16 * KIB, 1e9), (MIB, 3e9)))
     levels = Peaks(1, memory=memory).memory_levels((Cache(1, 32 * KIB, 1, 1), Cache(2, MIB, 1, 1)))
-    assert [(level.name, level.bytes_per_s) for level in levels] == [
-        ("L1", 3e9),
-        ("L2", 3e9),
-        ("memory", 3e9),
-    ]
+    assert rates(levels) == [("L1", 3e9), ("L2", 3e9), ("memory", 3e9)]
 
 
-@pytest.mark.parametrize(
-    ("ran", "words"),
-    [
+def test_another_machine_is_told() -> None:
+    cpu, cores = ("CPU", "AMD EPYC", "Cortex-A55"), ("number of cores", 2, 4)
+    for ran, differences in (
         ({}, ()),
         ({"conditions": None}, ()),
-        ({"threads": 4}, ("the number of threads is 2 in the calibration and 4 in the run",)),
-        (
-            {"conditions": {"cpu": "Cortex-A55", "cores": 4}, "runner": "python"},
-            (
-                "the CPU is AMD EPYC in the calibration and Cortex-A55 in the run",
-                "the number of cores is 2 in the calibration and 4 in the run",
-                "the runner is native in the calibration and python in the run",
-            ),
-        ),
-        (
-            {"conditions": None, "environment": {"device": {"cpu": "sa8775"}}},
-            ("the CPU is AMD EPYC in the calibration and sa8775 in the run",),
-        ),
-    ],
-)
-def test_another_machine_is_told(ran: dict[str, Any], words: tuple[str, ...]) -> None:
-    assert CALIBRATION.mismatch_with(run(**ran)) == words
+        ({"threads": 4}, (("number of threads", 2, 4),)),
+        ({"conditions": {"cpu": "Cortex-A55", "cores": 4}}, (cpu, cores)),
+        ({"runner": "python"}, (("runner", "native", "python"),)),
+        ({"conditions": None, "environment": {"device": {"cpu": "Cortex-A55"}}}, (cpu,)),
+    ):
+        assert CALIBRATION.mismatch_with(run(**ran)) == tuple(
+            f"the {what} is {mine} in the calibration and {theirs} in the run"
+            for what, mine, theirs in differences
+        )
+
+
+GEMM = ("peaks", 0, "gemm", 0)
 
 
 def damaged(*path: Any, value: Any) -> bytes:
@@ -187,27 +172,12 @@ def damaged(*path: Any, value: Any) -> bytes:
         (("peaks", 0, "gemm", 2, "dtype"), "int3", "peaks[0].gemm[2].dtype", "one of float32"),
         (("peaks", 0, "gemm", 2, "m"), True, "peaks[0].gemm[2].m", "a whole number above 0"),
         (("peaks", 1, "memory", 0), 16384, "peaks[1].memory[0]", "expected an object"),
-        (
-            ("peaks", 0, "gemm", 0, "flop_per_s", "median"),
-            0,
-            "peaks[0].gemm[0].flop_per_s.median",
-            "a number above 0",
-        ),
-        (
-            ("peaks", 0, "gemm", 0, "flop_per_s", "high"),
-            1,
-            "peaks[0].gemm[0].flop_per_s",
-            "a median between low and high",
-        ),
+        ((*GEMM, "flop_per_s", "median"), 0, "peaks[0].gemm[0].flop_per_s.median", "above 0"),
+        ((*GEMM, "flop_per_s", "high"), 1, "peaks[0].gemm[0].flop_per_s", "between low and high"),
         (("peaks", 0, "dispatch_ns"), 7, "peaks[0].dispatch_ns", "expected an object, found 7"),
         (("conditions", "after", "load"), "much", "conditions.after.load", "expected a number"),
         (("marks",), [1], "marks[0]", "expected text"),
-        (
-            ("peaks", 0, "dispatch_ns", "high"),
-            math.inf,
-            "peaks[0].dispatch_ns.high",
-            "found inf",
-        ),
+        (("peaks", 0, "dispatch_ns", "high"), math.inf, "peaks[0].dispatch_ns.high", "found inf"),
     ],
 )
 def test_a_damaged_member_is_named(
@@ -241,20 +211,15 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 def test_caches_are_read_from_sys() -> None:
     files = {}
     for core in range(2):
-        for index, (level, kind, size, shared) in enumerate(
-            (
-                ("1", "Data", "32K", str(core)),
-                ("1", "Instruction", "48K", str(core)),
-                ("2", "Unified", "512K", str(core)),
-                ("3", "Unified", "32M", "0-1"),
-                ("4", "Unified", "many", "0-1"),
-            )
-        ):
+        caches = (
+            *(f"1 Data 32K {core}", f"1 Instruction 48K {core}", f"2 Unified 512K {core}"),
+            *("3 Unified 32M 0-1", "4 Unified many 0-1"),
+        )
+        for index, texts in enumerate(caches):
             folder = f"/sys/devices/system/cpu/cpu{core}/cache/index{index}"
-            files[f"{folder}/level"] = f"{level}\n"
-            files[f"{folder}/type"] = f"{kind}\n"
-            files[f"{folder}/size"] = f"{size}\n"
-            files[f"{folder}/shared_cpu_list"] = f"{shared}\n"
+            names = ("level", "type", "size", "shared_cpu_list")
+            for name, text in zip(names, texts.split(), strict=True):
+                files[f"{folder}/{name}"] = f"{text}\n"
     assert caches_of(files) == CALIBRATION.device.caches
     assert caches_of({}) == ()
 
@@ -292,11 +257,13 @@ def test_the_calibration_that_fits_a_run_is_found(cache: Path) -> None:
         CALIBRATION, runner="python", measured_at=CALIBRATION.measured_at + timedelta(days=1)
     )
     phone = replace(CALIBRATION, device=CalibratedDevice(cpu="Arm 0x41 0xd4d", cores=8))
-    for one in (CALIBRATION, python, phone):
+    for one in (replace(CALIBRATION, marks=("replaced",)), CALIBRATION, python, phone):
         assert keep_calibration(one).parent == cache
+    assert len(list(cache.iterdir())) == 3
     (cache / "broken.json").write_text("{")
     native = find_calibration(run())
-    assert native is not None and native.runner == "native"
+    assert native is not None
+    assert (native.runner, native.marks) == ("native", CALIBRATION.marks)
     assert native.path == str(cache / "board-AMD-EPYC-2-cores-native-1.5.1.json")
     other = find_calibration(run(runner="python"))
     assert other is not None and other.runner == "python"
@@ -310,14 +277,6 @@ def test_the_calibration_that_fits_a_run_is_found(cache: Path) -> None:
     for name in ("board", "other"):
         mine = find_calibration(run(device=name))
         assert mine is not None and mine.device.name == name
-
-
-def test_a_calibration_replaces_the_one_before(cache: Path) -> None:
-    keep_calibration(CALIBRATION)
-    keep_calibration(replace(CALIBRATION, marks=()))
-    found = find_calibration(run())
-    assert found is not None and found.marks == ()
-    assert len(list(cache.iterdir())) == 1
 
 
 def test_the_calibration_of_this_machine_is_found(cache: Path) -> None:

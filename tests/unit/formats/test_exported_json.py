@@ -24,34 +24,23 @@ from etscope.formats.exported_program.exported_json import (
 )
 
 
-@pytest.mark.parametrize(
-    ("value", "content"),
-    [
-        ({"as_int": 0}, ("as_int", 0)),
-        ({"as_none": []}, ("as_none", [])),
-        ({"as_none": None, "as_int": 3, "as_string": None}, ("as_int", 3)),
-        ({"as_none": None, "as_int": None}, ("as_none", None)),
-    ],
-)
-def test_unions_of_new_and_old_writers(value: object, content: object) -> None:
-    assert union(value) == content
+def test_unions_of_new_and_old_writers() -> None:
+    assert union({"as_int": 0}) == ("as_int", 0)
+    assert union({"as_none": []}) == ("as_none", [])
+    assert union({"as_none": None, "as_int": 3, "as_string": None}) == ("as_int", 3)
+    assert union({"as_none": None, "as_int": None}) == ("as_none", None)
+    for value in ({"as_int": 1, "as_bool": True}, [], None, "as_int"):
+        with pytest.raises(FormatError):
+            union(value)
 
 
-@pytest.mark.parametrize("value", [{"as_int": 1, "as_bool": True}, [], None, "as_int"])
-def test_what_is_no_union(value: object) -> None:
-    with pytest.raises(FormatError):
-        union(value)
-
-
-def test_booleans_are_no_numbers() -> None:
+def test_numbers_and_types() -> None:
+    assert parse_json(b"[Infinity, -Infinity]") == [float("inf"), float("-inf")]
     with pytest.raises(FormatError, match="a size must be a whole number, found True"):
         integer(True, "a size")
-
-
-@pytest.mark.parametrize("number", [-1, len(DTYPES), 1.0, "7"])
-def test_unknown_types(number: object) -> None:
-    with pytest.raises(FormatError):
-        enum_name(DTYPES, number, "dtype")
+    for number in (-1, len(DTYPES), 1.0, "7"):
+        with pytest.raises(FormatError):
+            enum_name(DTYPES, number, "dtype")
 
 
 def test_types_are_those_of_the_serializer() -> None:
@@ -64,10 +53,6 @@ def test_types_are_those_of_the_serializer() -> None:
         assert str(layout) == f"torch.{exported_json.LAYOUTS[number]}"
     for number, form in serde._SERIALIZE_TO_TORCH_MEMORY_FORMAT.items():
         assert str(form) == f"torch.{exported_json.MEMORY_FORMATS[number]}"
-
-
-def test_infinity_is_a_number() -> None:
-    assert parse_json(b"[Infinity, -Infinity]") == [float("inf"), float("-inf")]
 
 
 def test_json_of_too_many_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +89,7 @@ def inner(data: bytes | memoryview, depth: int = 1) -> dict[str, object]:
     return content
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+@pytest.mark.parametrize("depth", [0, 1, 3])
 @pytest.mark.parametrize("size", [MIN_PAYLOAD, 10_000, 10_001, 10_002])
 def test_payloads_become_marks_that_know_their_size(depth: int, size: int) -> None:
     data = memoryview(lowered(b"\xff" * size, b"\x00" * 50_000, depth=depth))
@@ -116,15 +101,13 @@ def test_payloads_become_marks_that_know_their_size(depth: int, size: int) -> No
     assert content["backend_id"] == "B"
 
 
-def test_short_payloads_and_compile_specs_stay() -> None:
+def test_what_is_short_or_not_base64_stays() -> None:
     data = memoryview(lowered(b"blob", b"", spec=b"\x01" * 20_000))
     assert find_payloads(data) == []
     content = inner(without_payloads(data))
     assert payload_size(content["processed_bytes"]) == 4
     assert payload_size(content["original_state_dict"]) == 0
 
-
-def test_long_text_that_is_not_base64_stays() -> None:
     data = memoryview(json.dumps({"processed_bytes": "", "stack": "a b" * 5000}).encode())
     assert bytes(without_payloads(data)) == bytes(data)
 
@@ -144,6 +127,9 @@ def test_cut_payloads_can_be_marked_again() -> None:
     assert [size for _, size in cuts] == [30_000, 6_000]
     assert bytes(with_marks(memoryview(cut), cuts)) == bytes(without_payloads(data))
 
+    assert payload_size("@payload:12@") == 12
+    assert payload_size("@payload:" + "9" * 40 + "@") < 100
+
 
 @pytest.mark.parametrize("cuts", [[(0, 1)], [(10**9, 1)], [(5, 1)], [(21, -1)], [(21, 5), (21, 5)]])
 def test_cuts_that_are_not_there(cuts: list[tuple[int, int]]) -> None:
@@ -151,8 +137,3 @@ def test_cuts_that_are_not_there(cuts: list[tuple[int, int]]) -> None:
     assert with_marks(data, [(21, 5)]) != data
     with pytest.raises(FormatError, match="no payload was cut out"):
         with_marks(data, cuts)
-
-
-def test_a_mark_in_a_file_is_only_a_size() -> None:
-    assert payload_size("@payload:12@") == 12
-    assert payload_size("@payload:" + "9" * 40 + "@") < 100

@@ -50,6 +50,10 @@ def test_tokens_and_positions() -> None:
     found = inputs_of_calls(known, ran, (), lambda method: ())
     assert made(found) == [[[[5]], [3]], [[[2]], [4]], [[[5, 2]], [3, 4]]]
 
+    known = generation({"forward": ("tokens", "given 1"), "other": ("colour",)})
+    ran = calls(("forward", 0, 1), ("other", 0, 1), ("unnoted", 0, 1))
+    assert list(inputs_of_calls(known, ran, (), lambda method: ())) == [None, None, None]
+
 
 def test_a_fixed_length_is_filled_up_in_the_type_of_the_program() -> None:
     known = generation({"chunk": ("tokens", "positions")})
@@ -72,12 +76,8 @@ def test_outputs_of_the_call_before_and_of_an_encoder() -> None:
         }
     )
     ran = calls(
-        ("token_embedding", 0, 1),
-        ("text_decoder", 0, 1),
-        ("vision_encoder", -1, 0),
-        ("text_decoder", 1, 2),
-        ("token_embedding", 3, 1),
-        ("text_decoder", 3, 1),
+        *(("token_embedding", 0, 1), ("text_decoder", 0, 1), ("vision_encoder", -1, 0)),
+        *(("text_decoder", 1, 2), ("token_embedding", 3, 1), ("text_decoder", 3, 1)),
     )
     assert made(inputs_of_calls(known, ran, (image,), lambda method: ())) == [
         [[[7]]],
@@ -90,13 +90,4 @@ def test_outputs_of_the_call_before_and_of_an_encoder() -> None:
     speech = generation({"encoder": ("given 0",), "decoder": ("tokens", "output 0 of encoder")})
     ran = calls(("encoder", -1, 0), ("decoder", 3, 1), ("decoder", 4, 1))
     found = made(inputs_of_calls(speech, ran, (image,), lambda method: ()))
-    assert found[1:] == [
-        [[[5]], OutputOf(0, "encoder", 0)],
-        [[[2]], OutputOf(0, "encoder", 0)],
-    ]
-
-
-def test_what_is_not_known_is_none() -> None:
-    known = generation({"forward": ("tokens", "given 1"), "other": ("colour",)})
-    ran = calls(("forward", 0, 1), ("other", 0, 1), ("unnoted", 0, 1))
-    assert list(inputs_of_calls(known, ran, (), lambda method: ())) == [None, None, None]
+    assert found[1:] == [[[[5]], OutputOf(0, "encoder", 0)], [[[2]], OutputOf(0, "encoder", 0)]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from tests.support.etrecord_files import OLD_RELEASES, node, old_record, program
 
 CODE = "__import__('os').system('true')"
 EVIL_SIZE = {"as_expr": {"expr_str": CODE, "hint": None}}
+EVIL_NAME, EVIL_KEY = f"x={CODE}", f'a"+{CODE}+"'
 
 
 def check(content: dict[str, Any], *siblings: bytes, strict: bool = False) -> None:
@@ -25,9 +26,7 @@ def check(content: dict[str, Any], *siblings: bytes, strict: bool = False) -> No
     check_program(data, [memoryview(sibling) for sibling in siblings], strict=strict)
 
 
-@pytest.mark.parametrize(
-    "name", ["cnn_xnnpack_lowered", "dynamic_shape", "cond", "while_loop", "transformer"]
-)
+@pytest.mark.parametrize("name", ["cnn_xnnpack_lowered", "dynamic_shape", "cond", "while_loop"])
 def test_real_programs_pass(name: str) -> None:
     check_record(read_etrecord(artifacts(name).etrecord))
 
@@ -64,104 +63,58 @@ def evil_size() -> dict[str, Any]:
     return program(node("relu"), relu=tensor(EVIL_SIZE))
 
 
-def evil_stride() -> dict[str, Any]:
-    return program(node("relu"), relu={**tensor(1), "strides": [EVIL_SIZE]})
+def graph_of(content: dict[str, Any]) -> dict[str, Any]:
+    graph: dict[str, Any] = content["graph_module"]["graph"]
+    return graph
 
 
-def evil_sym_value() -> dict[str, Any]:
+def evil_programs() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Programs with code in each place where torch takes text for Python, or puts it into some."""
+    yield "size", evil_size()
+    yield "stride", program(node("relu"), relu={**tensor(1), "strides": [EVIL_SIZE]})
+    number = {"as_expr": {"expr_str": 1, "hint": None}}
+    yield "number", program(node("relu"), relu=tensor(number))
     content = program(node("relu"))
-    content["graph_module"]["graph"]["sym_bool_values"]["b"] = EVIL_SIZE
-    return content
-
-
-def evil_range() -> dict[str, Any]:
-    return {**program(node("relu")), "range_constraints": {CODE: {"min_val": 1, "max_val": 2}}}
-
-
-def evil_number() -> dict[str, Any]:
-    return program(node("relu"), relu=tensor({"as_expr": {"expr_str": 1, "hint": None}}))
-
-
-def evil_input() -> dict[str, Any]:
-    content = program(node("relu"))
-    content["graph_module"]["graph"]["inputs"] = [{"as_tensor": {"name": f"x={CODE}"}}]
-    return content
-
-
-def evil_sym_input() -> dict[str, Any]:
-    content = program(node("relu"))
-    content["graph_module"]["graph"]["inputs"] = [{"as_sym_int": {"as_name": f"x={CODE}"}}]
-    return content
-
-
-def evil_target() -> dict[str, Any]:
-    return program(node("relu", f"x():\n  pass\n{CODE}\ndef f"))
-
-
-def evil_operator() -> dict[str, Any]:
+    graph_of(content)["sym_bool_values"]["b"] = EVIL_SIZE
+    yield "sym value", content
+    limits = {CODE: {"min_val": 1, "max_val": 2}}
+    yield "range", {**program(node("relu")), "range_constraints": limits}
+    for kind, given in (("as_tensor", {"name": EVIL_NAME}), ("as_sym_int", {"as_name": EVIL_NAME})):
+        content = program(node("relu"))
+        graph_of(content)["inputs"] = [{kind: given}]
+        yield f"input {kind}", content
+    yield "target", program(node("relu", f"x():\n  pass\n{CODE}\ndef f"))
     relu = node("relu")
     relu["inputs"] = [{"name": "", "arg": {"as_operator": f"torch.{CODE}"}}]
-    return program(relu)
-
-
-def evil_graph_name() -> dict[str, Any]:
+    yield "operator", program(relu)
     content = branch(program(node("relu")))
-    call = content["graph_module"]["graph"]["nodes"][0]
-    call["inputs"][0]["arg"]["as_graph"]["name"] = f'a"+{CODE}+"'
-    return content
-
-
-def evil_module_name() -> dict[str, Any]:
+    graph_of(content)["nodes"][0]["inputs"][0]["arg"]["as_graph"]["name"] = EVIL_KEY
+    yield "graph name", content
     content = lowered(program(node("relu")))
-    content["graph_module"]["graph"]["nodes"][0]["inputs"][0]["name"] = f'a"+{CODE}+"'
-    return content
-
-
-def evil_weight_name() -> dict[str, Any]:
+    graph_of(content)["nodes"][0]["inputs"][0]["name"] = EVIL_KEY
+    yield "module name", content
     content = program(node("relu"))
-    spec = {"parameter": {"arg": {"name": "p"}, "parameter_name": f'a"+{CODE}+"'}}
+    spec = {"parameter": {"arg": {"name": "p"}, "parameter_name": EVIL_KEY}}
     content["graph_module"]["signature"]["input_specs"] = [spec]
-    return content
-
-
-def evil_keyword() -> dict[str, Any]:
+    yield "weight name", content
     children = [{"type": "builtins.tuple"}, {"context": json.dumps([f"a={CODE}"])}]
-    spec = json.dumps([1, {"type": "builtins.tuple", "children_spec": children}])
+    tree = json.dumps([1, {"type": "builtins.tuple", "children_spec": children}])
     content = program(node("relu"))
-    content["graph_module"]["module_call_graph"] = [{"fqn": "", "signature": {"in_spec": spec}}]
-    return content
+    content["graph_module"]["module_call_graph"] = [{"fqn": "", "signature": {"in_spec": tree}}]
+    yield "keyword", content
 
 
-EVIL = [
-    evil_size, evil_stride, evil_sym_value, evil_range, evil_number, evil_input, evil_sym_input,
-    evil_target, evil_operator, evil_graph_name, evil_module_name, evil_weight_name, evil_keyword,
-]  # fmt: skip
+EVIL = dict(evil_programs())
+NOT_IN_BRANCHES = ("range", "weight name", "keyword")  # a branch is only a graph
 
 
-@pytest.mark.parametrize("make", EVIL)
-def test_code_in_a_program(make: Callable[[], dict[str, Any]]) -> None:
-    with pytest.raises(FormatError):
-        check(make())
-
-
-def deeper(inner: dict[str, Any]) -> dict[str, Any]:
-    return lowered(branch(lowered(inner)))
-
-
-NOT_IN_BRANCHES = (evil_range, evil_weight_name, evil_keyword)  # a branch is only a graph
-
-
-@pytest.mark.parametrize(
-    ("make", "wrap"),
-    [(make, wrap) for make in EVIL for wrap in (lowered, deeper)]
-    + [(make, branch) for make in EVIL if make not in NOT_IN_BRANCHES],
-)
-def test_code_in_programs_within_programs(
-    make: Callable[[], dict[str, Any]], wrap: Callable[[dict[str, Any]], dict[str, Any]]
-) -> None:
-    check(wrap(program(node("relu"))))
-    with pytest.raises(FormatError):
-        check(wrap(make()))
+@pytest.mark.parametrize("name", EVIL)
+def test_code_in_programs_and_in_programs_within_programs(name: str) -> None:
+    wraps = [lambda inner: inner, lowered, lambda inner: lowered(branch(lowered(inner)))]
+    for wrap in wraps if name in NOT_IN_BRANCHES else [*wraps, branch]:
+        check(wrap(program(node("relu"))))
+        with pytest.raises(FormatError):
+            check(wrap(EVIL[name]))
 
 
 def test_an_escaped_key_is_the_same_key() -> None:
@@ -180,15 +133,9 @@ def test_an_escaped_key_is_the_same_key() -> None:
 def fake_tensor_file(expression: str, padding: int = 0) -> bytes:
     """A torch.save file of a tensor without data, of a symbolic size."""
     size = {"as_expr": {"expr_str": expression, "hint": None}}
-    description = json.dumps(tensor(size)) + " " * padding
-    text = description.encode()
-    pickle = (
-        b"\x80\x02cexecutorch.exir.serde.export_serialize\n_reconstruct_fake_tensor\n("
-        + b"B"
-        + len(text).to_bytes(4, "little")
-        + text
-        + b"\x89tR."
-    )
+    text = (json.dumps(tensor(size)) + " " * padding).encode()
+    head = b"\x80\x02cexecutorch.exir.serde.export_serialize\n_reconstruct_fake_tensor\n("
+    pickle = head + b"B" + len(text).to_bytes(4, "little") + text + b"\x89tR."
     return zip_bytes({"archive/data.pkl": pickle})
 
 

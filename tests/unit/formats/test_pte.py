@@ -2,19 +2,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from etscope.errors import (
-    FormatError,
-    MissingDataError,
-    UsageError,
-    VersionError,
-)
+from etscope.errors import FormatError, MissingDataError, UsageError, VersionError
 from etscope.formats.identify import identify
 from etscope.formats.program.pte import program_fingerprint, read_pte
 from etscope.formats.program.pte_schema import (
@@ -34,6 +29,7 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.formats.program.scalar_type import ScalarType
 from tests.support.artifacts import artifacts
+from tests.support.etrecord_files import zip_bytes
 from tests.support.formats.handmade import (
     Number,
     Raw,
@@ -49,13 +45,26 @@ from tests.support.formats.handmade import (
 WEIGHT = np.arange(6, dtype=np.float32)
 
 
-def with_weight(**more: Any) -> bytes:
+def with_constant(*sizes: int, data: bytes, offsets: Sequence[int] = (0, 0), **more: Any) -> bytes:
     """A program with one constant in a segment, behind the placeholder number 0."""
     return pte_file(
-        method([tensor(2, 3, data_index=1, **more)]),
-        segments=[bytes(16) + WEIGHT.tobytes()],
-        more={5: {0: Number("I", 0), 1: Number("Q", [0, 16])}},
+        method([tensor(*sizes, data_index=1, **more)]),
+        segments=[data],
+        more={5: {0: Number("I", 0), 1: Number("Q", offsets)}},
     )
+
+
+def with_weight(**more: Any) -> bytes:
+    return with_constant(2, 3, data=bytes(16) + WEIGHT.tobytes(), offsets=[0, 16], **more)
+
+
+def with_value(content: dict[int, Any] | None) -> bytes:
+    """A program of one tensor, of which the file says this."""
+    return pte_file({**method([]), 2: [{0: Number("B", 5), 1: content}]})
+
+
+def segment(offset: int, size: int) -> dict[int, Any]:
+    return {0: Number("Q", offset), 1: Number("Q", size)}
 
 
 # -- what a file says
@@ -76,28 +85,19 @@ def test_a_method_is_what_was_written() -> None:
         ListValue(ValueKind.OPTIONAL_TENSOR_LIST, (-1, 0)),
         tensor(4, at=(2, 0), dynamism=ShapeDynamism.DYNAMIC_BOUND),
     ]
-    instructions = [
-        KernelCall(0, (0, 1, 11, 11)),
-        DelegateCall(0, (0, 11)),
-        MoveCall(0, 11),
-        JumpFalseCall(2, 5),
-        FreeCall(0),
-    ]
-    program = read_pte(
-        pte_file(
-            method(
-                values,
-                instructions,
-                name="decode",
-                inputs=[0],
-                outputs=[11],
-                operators=["aten::add.out"],
-                delegates=[("Backend", 0, 0)],
-                buffer_sizes=[0, 512, 64],
-            ),
-            more={3: [{0: b"blob"}]},
-        )
+    calls = [KernelCall(0, (0, 1, 11, 11)), DelegateCall(0, (0, 11))]
+    instructions = [*calls, MoveCall(0, 11), JumpFalseCall(2, 5), FreeCall(0)]
+    made = method(
+        values,
+        instructions,
+        name="decode",
+        inputs=[0],
+        outputs=[11],
+        operators=["aten::add.out"],
+        delegates=[("Backend", 0, 0)],
+        buffer_sizes=[0, 512, 64],
     )
+    program = read_pte(pte_file(made, more={3: [{0: b"blob"}]}))
     found = program.method("decode")
     assert found.values == tuple(values)
     assert found.instructions == tuple(instructions)
@@ -130,21 +130,13 @@ def test_a_tensors_places_and_sizes() -> None:
     assert not tensor(3, external=True).has_data
 
 
-def test_offsets_of_more_than_32_bits() -> None:
+def test_large_offsets_and_unknown_devices() -> None:
     place = {0: Number("I", 1), 1: Number("I", 5), 2: Number("I", 3)}
-    value = {0: Number("b", 6), 2: ints(2), 3: bytes([0]), 6: place}
-    program = read_pte(pte_file({**method([]), 2: [{0: Number("B", 5), 1: value}]}))
-    (found,) = program.methods[0].values
+    extra = {3: Number("b", 9), 4: Number("b", 2)}
+    value = {0: Number("b", 6), 2: ints(2), 3: bytes([0]), 6: place, 9: extra}
+    (found,) = read_pte(with_value(value)).methods[0].values
     assert isinstance(found, TensorValue)
     assert found.allocation == Allocation(1, (3 << 32) + 5)
-
-
-def test_an_unknown_device_has_a_name() -> None:
-    extra = {3: Number("b", 9), 4: Number("b", 2)}
-    value = {0: Number("b", 6), 2: ints(2), 3: bytes([0]), 9: extra}
-    program = read_pte(pte_file({**method([]), 2: [{0: Number("B", 5), 1: value}]}))
-    (found,) = program.methods[0].values
-    assert isinstance(found, TensorValue)
     assert found.device == "device9:2"
 
 
@@ -153,15 +145,9 @@ def test_stack_traces() -> None:
         {0: "model.py", 1: Number("i", 12), 2: "forward", 3: "return self.fc(x)"},
         {0: "fc.py", 1: Number("i", 3), 2: "forward", 3: "return x + 1"},
     ]
-    program = read_pte(
-        pte_file(
-            method(
-                [integer(1)],
-                [MoveCall(0, 0), MoveCall(0, 0)],
-                stacktrace=[{0: frames}, {0: []}],
-            )
-        )
-    )
+    moves = [MoveCall(0, 0), MoveCall(0, 0)]
+    made = method([integer(1)], moves, stacktrace=[{0: frames}, {0: []}])
+    program = read_pte(pte_file(made))
     assert program.stack_traces("forward") == (
         (
             Frame("model.py", 12, "forward", "return self.fc(x)"),
@@ -170,13 +156,6 @@ def test_stack_traces() -> None:
         (),
     )
     assert read_pte(with_weight()).stack_traces("forward") == ()
-
-
-def test_a_method_that_is_not_there() -> None:
-    program = read_pte(pte_file(method([], name="encode"), method([], name="decode")))
-    with pytest.raises(MissingDataError, match="no method 'forward'") as caught:
-        program.method("forward")
-    assert "encode, decode" in str(caught.value)
 
 
 # -- data
@@ -189,53 +168,49 @@ def test_a_constant_is_a_view_of_the_file() -> None:
     assert np.shares_memory(view, np.frombuffer(data, np.uint8))
     with pytest.raises(ValueError, match="read-only"):
         view[0, 0] = 1
+    turned = read_pte(with_weight(dim_order=(1, 0))).constant("forward", 0)
+    np.testing.assert_array_equal(turned, WEIGHT.reshape(3, 2).T)
+    assert turned.strides == (4, 8)
 
 
-def test_a_constant_in_another_order_of_dimensions() -> None:
-    view = read_pte(with_weight(dim_order=(1, 0))).constant("forward", 0)
-    np.testing.assert_array_equal(view, WEIGHT.reshape(3, 2).T)
-    assert view.strides == (4, 8)
-
-
-def test_a_constant_inside_the_tables_of_an_old_file() -> None:
-    data = pte_file(
-        method([tensor(2, 3, data_index=1)]), more={2: [{0: b""}, {0: WEIGHT.tobytes()}]}
-    )
-    program = read_pte(data)
-    assert program.header is None
-    np.testing.assert_array_equal(program.constant("forward", 0), WEIGHT.reshape(2, 3))
-
-
-def test_the_initial_state_of_a_mutable_tensor() -> None:
-    data = pte_file(
+def test_constants_in_the_tables_of_old_files_and_initial_states() -> None:
+    blobs = [{0: b""}, {0: WEIGHT.tobytes()}]
+    old = read_pte(pte_file(method([tensor(2, 3, data_index=1)]), more={2: blobs}))
+    assert old.header is None
+    mutable = pte_file(
         method([tensor(2, 3, data_index=1, at=(1, 0))]),
         segments=[b"", WEIGHT.tobytes()],
         more={6: [{0: Number("I", 1), 1: Number("Q", [0, 0])}]},
     )
-    np.testing.assert_array_equal(read_pte(data).constant("forward", 0), WEIGHT.reshape(2, 3))
+    for program in (old, read_pte(mutable)):
+        np.testing.assert_array_equal(program.constant("forward", 0), WEIGHT.reshape(2, 3))
 
 
-def test_types_without_a_numpy_type() -> None:
-    data = pte_file(
-        method([tensor(2, data_index=1, scalar_type=ScalarType.BFLOAT16)]),
-        segments=[b"\x80\x3f\x00\x40"],
-        more={5: {0: Number("I", 0), 1: Number("Q", [0, 0])}},
-    )
+def test_types_without_a_numpy_type_and_packed_ones() -> None:
+    data = with_constant(2, data=b"\x80\x3f\x00\x40", scalar_type=ScalarType.BFLOAT16)
     view = read_pte(data).constant("forward", 0)
     assert view.dtype.name == "bfloat16"
     assert view.astype(np.float32).tolist() == [1.0, 2.0]
+    packed = with_constant(3, data=b"\x21\x03", scalar_type=ScalarType.QUINT4X2)
+    assert read_pte(packed).constant("forward", 0).tolist() == [0x21, 0x03]  # its bytes
 
 
-def test_packed_types_are_their_bytes() -> None:
-    data = pte_file(
-        method([tensor(3, data_index=1, scalar_type=ScalarType.QUINT4X2)]),
-        segments=[b"\x21\x03"],
-        more={5: {0: Number("I", 0), 1: Number("Q", [0, 0])}},
-    )
-    assert read_pte(data).constant("forward", 0).tolist() == [0x21, 0x03]
+def test_a_constant_outside_of_its_segment() -> None:
+    """Refused before anything of its size is allocated."""
+    for data, message in (
+        (with_constant(2, 3, data=WEIGHT.tobytes(), offsets=[0, 1000]), "needs 24 bytes"),
+        (with_constant(2, 3, data=WEIGHT.tobytes(), offsets=[0]), "no tensor data 1"),
+        (with_constant(*[2**31 - 1] * 4, data=b"few"), "needs 85,070,591,"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            read_pte(data).constant("forward", 0)
 
 
-def test_no_data_to_give() -> None:
+def test_what_is_not_there() -> None:
+    program = read_pte(pte_file(method([], name="encode"), method([], name="decode")))
+    with pytest.raises(MissingDataError, match="no method 'forward'") as caught:
+        program.method("forward")
+    assert "encode, decode" in str(caught.value)
     program = read_pte(pte_file(method([tensor(2, at=(1, 0)), integer(3)])))
     with pytest.raises(MissingDataError, match="when the program runs"):
         program.constant("forward", 0)
@@ -244,16 +219,14 @@ def test_no_data_to_give() -> None:
             program.constant("forward", value)
     with pytest.raises(UsageError, match="has 0 delegates"):
         program.delegate_blob("forward", 0)
+    with pytest.raises(VersionError, match="etscope reads ET12"):
+        read_pte(b"\0\0\0\0ET11" + bytes(64))
 
 
 def test_named_data_and_delegates_in_segments() -> None:
-    program = read_pte(
-        pte_file(
-            method([], delegates=[("Backend", 1, 1)]),
-            segments=[b"weights", b"graph"],
-            more={7: [{0: "key", 1: Number("I", 0)}]},
-        )
-    )
+    named = {7: [{0: "key", 1: Number("I", 0)}]}
+    made = method([], delegates=[("Backend", 1, 1)])
+    program = read_pte(pte_file(made, segments=[b"weights", b"graph"], more=named))
     [entry] = program.named_data
     assert (entry.key, program.blob(entry.blob)) == ("key", b"weights")
     assert program.delegate_blob("forward", 0) == b"graph"
@@ -282,8 +255,9 @@ def test_the_fingerprint_is_of_all_bytes(tmp_path: Path) -> None:
 # -- what is wrong with a file
 
 
-def header(length: int = 32, program: int = 0, base: int = 0, size: int = 0) -> bytes:
-    return struct.pack("<4sIQQQ", b"eh00", length, program, base, size)
+def with_header(length: int, program: int = 0, base: int = 0, size: int = 0) -> bytes:
+    header = struct.pack("<4sIQQQ", b"eh00", length, program, base, size)
+    return pte_file(method([]), segments=[b"data"], header=header)
 
 
 @pytest.mark.parametrize(
@@ -301,50 +275,27 @@ def header(length: int = 32, program: int = 0, base: int = 0, size: int = 0) -> 
         (b"nonsense" * 8, "6e 6f 6e 73 65 6e 73 65, match no known format"),
         (b"\xff\xff\xff\xffET12" + bytes(40), "points to byte"),
         (build({0: Number("I", 0)}, b"ET12"), "without methods"),
-        (pte_file(method([]), segments=[b"data"], header=header(8)), "8 bytes is too short"),
-        (
-            pte_file(method([]), segments=[b"data"], header=header(32, 10**6)),
-            "tables end at byte 1,000,000",
-        ),
-        (
-            pte_file(method([]), segments=[b"data"], header=header(32, 64, 2**60, 2**60)),
-            "segments end at byte",
-        ),
+        (with_header(8), "8 bytes is too short"),
+        (with_header(32, 10**6), "tables end at byte 1,000,000"),
+        (with_header(32, 64, 2**60, 2**60), "segments end at byte"),
         (with_weight()[:-1], "its segments end at byte"),
-        (
-            pte_file(method([]), more={4: [{0: Number("Q", 0), 1: Number("Q", 5)}]}),
-            "no extended header to locate it",
-        ),
-        (
-            pte_file(
-                method([]), segments=[b"x"], more={4: [{0: Number("Q", 9), 1: Number("Q", 9)}]}
-            ),
-            "segment 0 is bytes",
-        ),
+        (pte_file(method([]), more={4: [segment(0, 5)]}), "no extended header to locate it"),
+        (pte_file(method([]), segments=[b"x"], more={4: [segment(9, 9)]}), "segment 0 is bytes"),
         (pte_file(method([]), more={7: [{1: Number("I", 3)}]}), "there is no segment 3"),
         (pte_file(method([]), more={5: {1: Number("Q", [0])}}), "there is no segment 0"),
         (pte_file({**method([]), 2: [{0: Number("B", 12), 1: {}}]}), "unknown kind of value 12"),
-        (pte_file({**method([]), 2: [{0: Number("B", 5)}]}), "a kind but no content"),
+        (with_value(None), "a kind but no content"),
         (pte_file(method([tensor(*[1] * 33)])), "a tensor has 33 dimensions"),
         (pte_file(method([tensor(-1)])), r"has the negative size \[-1\]"),
         (pte_file(method([tensor(2, dim_order=(0, 1))])), "is not an order of 1 dimensions"),
         (pte_file(method([tensor(2, 2, dim_order=(0, 0))])), "is not an order of 2 dimensions"),
-        (
-            pte_file({**method([]), 2: [{0: Number("B", 5), 1: {0: Number("b", 99)}}]}),
-            "unknown scalar type 99",
-        ),
-        (
-            pte_file({**method([]), 2: [{0: Number("B", 5), 1: {8: Number("b", 3)}}]}),
-            "unknown shape dynamism 3",
-        ),
+        (with_value({0: Number("b", 99)}), "unknown scalar type 99"),
+        (with_value({8: Number("b", 3)}), "unknown shape dynamism 3"),
         (pte_file(method([tensor_list(1)])), "a list names value 1, and there are 1"),
         (pte_file(method([tensor_list(-1)])), "a list names value -1"),
         (pte_file(method([integer(0)], inputs=[1])), "an index names value 1"),
         (pte_file(method([], [KernelCall(0, ())])), "names operator 0, and there are 0"),
-        (
-            pte_file(method([], [KernelCall(0, (0,))], operators=["aten::add"])),
-            "an index names value 0",
-        ),
+        (pte_file(method([], [KernelCall(0, (0,))], operators=["a::b"])), "an index names value 0"),
         (pte_file(method([], [DelegateCall(0, ())])), "names delegate 0, and there are 0"),
         (pte_file(method([integer(0)], [MoveCall(0, 7)])), "names value 7"),
         (pte_file(method([integer(0)], [JumpFalseCall(0, 2)])), "a jump goes to instruction 2"),
@@ -365,68 +316,24 @@ def test_a_broken_file_says_what_is_wrong(data: bytes, message: str, tmp_path: P
     assert str(path) in str(caught.value)
 
 
-def test_another_schema_version() -> None:
-    with pytest.raises(VersionError, match="etscope reads ET12"):
-        read_pte(b"\0\0\0\0ET11" + bytes(64))
-
-
-def test_a_constant_outside_of_its_segment() -> None:
-    for offsets, message in (([0, 1000], "needs 24 bytes"), ([0], "no tensor data 1")):
-        data = pte_file(
-            method([tensor(2, 3, data_index=1)]),
-            segments=[WEIGHT.tobytes()],
-            more={5: {0: Number("I", 0), 1: Number("Q", offsets)}},
-        )
-        with pytest.raises(FormatError, match=message):
-            read_pte(data).constant("forward", 0)
-
-
-def test_enormous_sizes_are_refused_before_anything_is_allocated() -> None:
-    sizes = (2**31 - 1,) * 4
-    data = pte_file(
-        method([tensor(*sizes, data_index=1)]),
-        segments=[b"few"],
-        more={5: {0: Number("I", 0), 1: Number("Q", [0, 0])}},
-    )
-    with pytest.raises(FormatError, match="needs 85,070,591,"):
-        read_pte(data).constant("forward", 0)
-
-
-def test_many_calls_with_one_long_list_are_refused() -> None:
-    values = [tensor(1, at=(1, 0)), tensor_list(*[0] * 3000)]
-    calls = [KernelCall(0, (1, 1, 1, 1))] * 3000
-    with pytest.raises(FormatError, match="too many times"):
-        read_pte(pte_file(method(values, calls, operators=["aten::cat.out"])))
-
-
 # -- which format
 
 
 def test_identify_artefacts() -> None:
     found = artifacts("bundled")
-    assert found.etrecord is not None
-    assert found.bpte is not None
-    assert identify(found.pte) == "pte"
-    assert identify(found.bpte) == "bpte"
-    assert identify(str(found.etdump)) == "etdump"
-    assert identify(found.etrecord) == "etrecord"
-    assert identify(found.pte.read_bytes()) == "pte"
+    for kind in ("pte", "bpte", "etdump", "etrecord"):
+        path = getattr(found, kind)
+        assert identify(path) == identify(str(path)) == identify(path.read_bytes()) == kind
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("model.pt", "archive of torch.save"),
-        ("other.zip", "without the member ETRECORD_V0"),
-        ("cut.zip", "damaged"),
-    ],
-)
-def test_identify_says_what_else_a_file_is(name: str, message: str, tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
-        archive.writestr("model/data.pkl", b"")
-    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
-        archive.writestr("readme", b"hello")
-    (tmp_path / "cut.zip").write_bytes((tmp_path / "other.zip").read_bytes()[:40])
-    with pytest.raises(FormatError, match=message) as caught:
-        identify(tmp_path / name)
-    assert str(tmp_path / name) in str(caught.value)
+def test_identify_says_what_else_a_file_is(tmp_path: Path) -> None:
+    other = zip_bytes({"readme": b"hello"})
+    for data, message in (
+        (zip_bytes({"model/data.pkl": b""}), "archive of torch.save"),
+        (other, "without the member ETRECORD_V0"),
+        (other[:40], "damaged"),
+    ):
+        (tmp_path / "file").write_bytes(data)
+        with pytest.raises(FormatError, match=message) as caught:
+            identify(tmp_path / "file")
+        assert str(tmp_path / "file") in str(caught.value)

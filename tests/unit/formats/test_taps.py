@@ -25,17 +25,16 @@ def test_it_comes_back_as_it_was() -> None:
     assert [tap.name for tap in TAPS["forward"].taps] == ["conv", "topk[1]"]
 
 
-@pytest.mark.parametrize("key", ["node", "op", "value", "output"])
-def test_what_must_be_there(key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(key, value) for key in ("node", "op", "value", "output") for value in (..., None, [1], 1.5)]
+    + [("output", "1")],
+)
+def test_what_is_missing_or_of_another_type(key: str, value: object) -> None:
     content = taps_to_json(TAPS)
-    del content["methods"]["forward"]["taps"][0][key]
-    with pytest.raises(FormatError), reading("ETRecord", None):
-        taps_from_json(content)
-
-
-@pytest.mark.parametrize("value", ["1", None, [1], 1.5])
-def test_a_position_is_a_number(value: object) -> None:
-    content = taps_to_json(TAPS)
-    content["methods"]["forward"]["taps"][1]["output"] = value
+    tap = content["methods"]["forward"]["taps"][0]
+    tap[key] = value
+    if value is ...:
+        del tap[key]
     with pytest.raises(FormatError), reading("ETRecord", None):
         taps_from_json(content)

@@ -30,9 +30,7 @@ def record(**changes: Any) -> bytes:
 
 def test_a_record_is_what_upstream_makes_of_it() -> None:
     upstream = pytest.importorskip("executorch.devtools.inspector.vgf_neural_statistics")
-
     ours = parse_vgf_neural_statistics_metadata(record())
-
     assert ours == upstream.parse_vgf_neural_statistics_metadata(record())
     assert ours["segments"][0]["statistics_info"]["raw_data"] == b"abc"
 
@@ -42,10 +40,12 @@ def test_the_inspector_collects_records_and_passes_over_others() -> None:
     writer.create_event_block("Execute")
     for metadata in (b"\xffnot json", record(), b""):
         writer.log_profiling_delegate("phase", 0, 1, metadata=metadata)
-
     (found,) = Inspector(etdump_data=writer.finish()).get_vgf_neural_statistics()
-
     assert found["schema"] == SCHEMA
+
+
+def with_statistics(**blob: Any) -> bytes:
+    return record(segments=[{"statistics_info": {"available": True, **blob}}])
 
 
 @pytest.mark.parametrize(
@@ -54,18 +54,8 @@ def test_the_inspector_collects_records_and_passes_over_others() -> None:
         (record(schema_version=2), VersionError),
         (record()[:-1], FormatError),
         (record(segments=3), FormatError),
-        (
-            record(segments=[{"statistics_info": {"available": True, "encoding": "hex"}}]),
-            FormatError,
-        ),
-        (
-            record(
-                segments=[
-                    {"statistics_info": {"available": True, "encoding": "base64", "data": "%"}}
-                ]
-            ),
-            FormatError,
-        ),
+        (with_statistics(encoding="hex"), FormatError),
+        (with_statistics(encoding="base64", data="%"), FormatError),
     ],
 )
 def test_a_broken_record_is_an_error(metadata: bytes, error: type[Exception]) -> None:

@@ -28,14 +28,21 @@ def test_operators_in_order(data: bytes) -> None:
     assert nodes[0] == XnnNode("StaticTranspose", None)
     assert nodes[1] == XnnNode("Conv2d", 1, clamped=True)
     assert [node.debug_handle for node in nodes[2:5]] == [4, 7, 10]
+    # The same without a header.
+    offset, size = (int.from_bytes(data[at : at + 4], "little") for at in (10, 14))
+    assert read_xnnpack(memoryview(data)[offset : offset + size]) == nodes
 
 
-def test_a_conversion_says_which_way_it_goes() -> None:
+def test_conversions_and_types_of_what_is_quantised() -> None:
     program = read_pte(str(artifacts("cnn_xnnpack_int8").pte))
     nodes = read_xnnpack(program.delegate_blob("forward", 0))
     ways = [node.quantizes for node in nodes if node.kind == "Convert"]
     assert ways == [True, False, True, False]
     assert not any(node.quantizes for node in nodes if node.kind != "Convert")
+    (dtypes,) = {tuple(v.dtype for v in n.inputs) for n in nodes if n.kind == "Conv2d"}
+    assert dtypes == ("int8", "int8", "int32")
+    first = next(node for node in nodes if node.kind == "Convert")
+    assert [first.inputs[0].dtype, first.outputs[0].dtype] == ["float32", "int8"]
 
 
 def test_types_and_shapes_of_what_operators_read_and_write(data: bytes) -> None:
@@ -54,29 +61,12 @@ def test_types_and_shapes_of_what_operators_read_and_write(data: bytes) -> None:
     assert weight == [after[-1], before[-1]] and bias == [after[-1]]
 
 
-def test_quantised_tensors_have_the_type_that_xnnpack_computes_with() -> None:
-    program = read_pte(str(artifacts("cnn_xnnpack_int8").pte))
-    nodes = read_xnnpack(program.delegate_blob("forward", 0))
-    (dtypes,) = {tuple(v.dtype for v in n.inputs) for n in nodes if n.kind == "Conv2d"}
-    assert dtypes == ("int8", "int8", "int32")
-    first = next(node for node in nodes if node.kind == "Convert")
-    assert [first.inputs[0].dtype, first.outputs[0].dtype] == ["float32", "int8"]
-
-
-def test_the_same_without_a_header(data: bytes) -> None:
-    offset, size = (int.from_bytes(data[at : at + 4], "little") for at in (10, 14))
-    assert read_xnnpack(memoryview(data)[offset : offset + size]) == read_xnnpack(memoryview(data))
-
-
 def test_other_data_is_not_xnnpack(data: bytes) -> None:
     assert is_xnnpack(memoryview(data))
     for other in (b"", b"XH00", bytes(100), b"1234VK00" + bytes(90)):
         assert not is_xnnpack(memoryview(other))
         with pytest.raises(FormatError):
             read_xnnpack(memoryview(other))
-
-
-def test_operators_that_are_said_to_lie_elsewhere(data: bytes) -> None:
     for at in (10, 14):
         broken = bytearray(data)
         broken[at : at + 4] = b"\xff\xff\xff\x7f"

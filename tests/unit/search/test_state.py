@@ -58,38 +58,23 @@ def test_an_earlier_state_is_not_lost(tmp_path: Path) -> None:
         opened(tmp_path, resume=False)
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
+def test_answers_to_another_question_are_refused(tmp_path: Path) -> None:
+    opened(tmp_path, resume=False).save()
+    for given, words in (
         ({**GIVEN, "model": "3d4c"}, "another model: 1f2e, and now it is 3d4c"),
         ({**GIVEN, "limit": 0.5}, r"another limit: none, and now it is 0\.5"),
         ({**GIVEN, "seed": "x" * 100}, "another seed: none, and now it is x{60}$"),
         ({"limit": None}, "another model: 1f2e, and now it is none"),
-    ],
-)
-def test_answers_to_another_question_are_refused(
-    tmp_path: Path, given: dict[str, object], words: str
-) -> None:
-    opened(tmp_path, resume=False).save()
-    with pytest.raises(MismatchError) as raised:
-        opened(tmp_path, given)
-    assert re.search(words, raised.value.message)
+    ):
+        with pytest.raises(MismatchError) as raised:
+            opened(tmp_path, given)
+        assert re.search(words, raised.value.message)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "[]",
-        '{"version": 1}',
-        json.dumps({**WHOLE, "version": 2}),
-        json.dumps({**WHOLE, "given": 3}),
-        json.dumps({**WHOLE, "answers": []}),
-        json.dumps({**WHOLE, "answers": {"0": "many"}}),
-        json.dumps({**WHOLE, "answers": {"0": []}}),
-    ],
-)
-def test_a_damaged_state(tmp_path: Path, content: str) -> None:
-    (tmp_path / STATE_FILE).write_text(content)
-    with pytest.raises(FormatError, match=r"state\.json"):
-        opened(tmp_path)
+def test_a_damaged_state(tmp_path: Path) -> None:
+    answers: list[Any] = [[], {"0": "many"}, {"0": []}]
+    damaged = [{"version": 2}, {"given": 3}, *({"answers": one} for one in answers)]
+    for content in ("", "[]", '{"version": 1}', *(json.dumps({**WHOLE, **one}) for one in damaged)):
+        (tmp_path / STATE_FILE).write_text(content)
+        with pytest.raises(FormatError, match=r"state\.json"):
+            opened(tmp_path)

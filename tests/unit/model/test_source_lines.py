@@ -25,14 +25,13 @@ def test_frames_are_outermost_first() -> None:
             "/models/a dir/block.py", 34, "<genexpr>", "q, k, v = (part for part in self.qkv(x))"
         ),
     )
+    assert str(source_lines(TRACE)[-1]) == "/models/a dir/block.py:34"
 
 
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        (None, ()),
-        ("", ()),
-        ("no frames here", ()),
+        *((None, ()), ("", ()), ("no frames here", ())),
         ('File "a.py", line 1, in f', (SourceLine("a.py", 1, "f"),)),
         ('  File "a.py", line 1\n    f()', (SourceLine("a.py", 1, "", "f()"),)),
         ('File "a.py", line 1, in f\n    a(\n        b,\n    )',
@@ -54,7 +53,3 @@ def test_what_python_writes_now() -> None:
         (frame.filename, frame.lineno, frame.name) for frame in stack
     ]
     assert lines[-1].text == "stack = traceback.extract_stack()"
-
-
-def test_a_line_says_where_it_is() -> None:
-    assert str(source_lines(TRACE)[-1]) == "/models/a dir/block.py:34"
