@@ -24,7 +24,7 @@ from etscope.analysis.profile.source_location import (  # noqa: E402
 )
 from etscope.analysis.profile.trace import Trace  # noqa: E402
 from etscope.etdb import Session  # noqa: E402
-from etscope.export import Exported, export  # noqa: E402
+from etscope.export import export  # noqa: E402
 from etscope.formats.etdump.reader import read_etdump  # noqa: E402
 from etscope.formats.etrecord.reader import read_etrecord  # noqa: E402
 from etscope.formats.program.pte import read_pte  # noqa: E402
@@ -43,13 +43,6 @@ def symbols_of(model: nn.Module, folder: Path, *, backend: str = "portable") -> 
 
 NIGHTLY = pytest.mark.nightly
 FILES = ("model.etrecord", "ran/run.etdp", "model.pte")
-
-
-def profiled(exported: Exported, inputs: torch.Tensor, folder: Path) -> Trace:
-    exported.save(folder)
-    record, dump, program = (folder / name for name in FILES)
-    run(program, (inputs,)).save(dump.parent)
-    return Trace(read_etdump(dump), record=read_etrecord(record), program=read_pte(program))
 
 
 def text_of(line: SourceLine) -> str:
@@ -111,8 +104,12 @@ def test_a_view_and_a_write_back_are_shown_where_their_value_was_computed(
     exported = export(
         Stateful(), (inputs,), backend=backend, dynamic_shapes={"x": {0: rows}}, strict=True
     )
-    (profile,) = profiled(exported, inputs, tmp_path).profiles()
+    exported.save(tmp_path)
     record, dump, program = (tmp_path / name for name in FILES)
+    run(program, (inputs,)).save(dump.parent)
+    (profile,) = Trace(
+        read_etdump(dump), record=read_etrecord(record), program=read_pte(program)
+    ).profiles()
 
     added = {stem(row.name): row.attribution for row in profile.rows if row.kind == "kernel"}
     (line,) = added["copy"].lines
@@ -183,21 +180,12 @@ def test_the_line_of_mine_that_calls_a_library(monkeypatch: pytest.MonkeyPatch) 
     assert grouped_table(profile, scale, "source").values["source"][0] == f"{mine}:{call}"
 
 
-class Called(nn.Module):
-    def __init__(self, layers: nn.Module) -> None:
-        super().__init__()
-        self.layers = layers
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers(x)
-
-
 def test_operators_that_torch_itself_calls_are_told() -> None:
     """A torch.nn.Sequential alone has no line of its user."""
-    layers = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
-    for model, are_told in ((layers, True), (Called(layers), False)):
-        made = export(model, (torch.ones(2, 8),))
-        done = run(made.program, etrecord=made.record, iterations=2, isolate=False)
-        scale = Scale(TimeScale.NS, TimeScale.MS)
-        notes = profile_table(done.trace.profiles()[0], scale).notes
+    made = export(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), (torch.ones(2, 8),))
+    alone = run(made.program, etrecord=made.record, iterations=2, isolate=False)
+    cnn = artifacts("cnn_portable")  # with some that it calls
+    called = Trace(read_etdump(cnn.etdump_timing), record=read_etrecord(cnn.etrecord))
+    for trace, are_told in ((alone.trace, True), (called, False)):
+        notes = profile_table(trace.profiles()[0], Scale(TimeScale.NS, TimeScale.MS)).notes
         assert any("torch itself calls them" in note for note in notes) is are_told
