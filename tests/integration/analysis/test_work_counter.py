@@ -84,6 +84,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "convolutions": (Convolutions, (torch.randn(2, 8, 12, 12),)),
     "products": (Products, (torch.randn(3, 4, 6), torch.randn(3, 6, 4))),
 }
+DAILY = ("transformer", "convolutions", "products")
 
 
 def graph_of(program: Any) -> Graph:
@@ -109,7 +110,7 @@ def counter_of(module: nn.Module, *inputs: torch.Tensor) -> int:
     return int(counter.get_total_flops())
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*DAILY, pytest.param("llama", marks=pytest.mark.nightly)])
 def test_flops_are_those_of_torch(name: str) -> None:
     make, inputs = CASES[name]
     torch.manual_seed(0)

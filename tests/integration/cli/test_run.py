@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from etscope import Inspector
-from tests.contract.source_tree import ROOT
 from tests.support.artifacts import artifacts
 from tests.support.cli.fixtures import Run
 from tests.support.run.ran import case, expected
@@ -179,8 +178,8 @@ def test_profile_from_the_model(run: Run, tmp_path: Path) -> None:
     assert "small.py:6" in table
 
 
-def test_profile_can_verify(run: Run) -> None:
-    model = f"{ROOT / 'examples/keyword_spotter.py'}:KeywordSpotter"
+def test_profile_can_verify(run: Run, tmp_path: Path) -> None:
+    model = model_file(tmp_path / "small.py", "x", "torch.tanh(x) + 1", "torch.ones(4, 8)")
     words = ("--iterations", 1, "--show", "verification", "--format", "json")
     code, out, _ = run("profile", model, *words)
     assert code == 0
