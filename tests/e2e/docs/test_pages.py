@@ -31,10 +31,12 @@ QUICK = {
     "upstream-scripts.md",
 }
 RUN = [
-    pytest.param(page, id=page.name, marks=() if page.name in QUICK else pytest.mark.nightly)
+    pytest.param(page, True, id=page.name, marks=() if page.name in QUICK else pytest.mark.nightly)
     for page in PAGES
     if page.name not in QUIET
 ]
+# What a page tells to start is forked; that of the first page really begins, at night.
+RUN.append(pytest.param(PAGES[0], False, id="real commands", marks=pytest.mark.nightly))
 
 
 def run_page(
@@ -68,12 +70,11 @@ def lay_out(name: str, folder: Path) -> None:
             shutil.copyfile(source, folder / target)
 
 
-@pytest.mark.parametrize("page", RUN)
-def test_what_a_page_shows_works(page: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "forked"), RUN)
+def test_what_a_page_shows_works(page: Path, forked: bool, tmp_path: Path) -> None:
     for number, name in enumerate(wanted_artifacts(page)):
         lay_out(name, tmp_path if number == 0 else tmp_path / name)
-    # What a page tells to start is forked, but for the first page: its commands are real ones.
-    done = run_page(page, tmp_path, sys.executable if page.name == "README.md" else warm_python())
+    done = run_page(page, tmp_path, warm_python() if forked else sys.executable)
     assert done.returncode == 0, done.stderr[-3000:]
 
 

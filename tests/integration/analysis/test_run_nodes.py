@@ -1,4 +1,5 @@
-"""The node that each instruction runs, against what lowering put into the delegates."""
+"""The node that each instruction runs, against what lowering put into the delegates: at night, for
+the exports; tests/unit/analysis/test_linked_graph.py has the rules, and recorded runs."""
 
 from __future__ import annotations
 
@@ -22,6 +23,9 @@ def encoder() -> nn.Module:
     """Three blocks of attention, each decomposed into parts with one debug handle."""
     layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
     return nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+
+
+pytestmark = pytest.mark.nightly
 
 
 class Causal(nn.Module):
@@ -71,11 +75,7 @@ def lowered(model: nn.Module, shape: tuple[int, ...], folder: Path) -> list[set[
 
 @pytest.mark.parametrize(
     ("model", "shape", "least"),
-    [
-        (Causal, (1, 6, 16), 1.0),
-        pytest.param(encoder, (1, 10, 32), 1.0, marks=pytest.mark.nightly),
-        pytest.param(Recurrent, (4, 1, 8), 0.8, marks=pytest.mark.nightly),
-    ],
+    [(encoder, (1, 10, 32), 1.0), (Causal, (1, 6, 16), 1.0), (Recurrent, (4, 1, 8), 0.8)],
 )
 def test_a_delegate_has_the_nodes_that_lowering_put_into_it(
     model: Callable[[], nn.Module], shape: tuple[int, ...], least: float, tmp_path: Path

@@ -131,18 +131,19 @@ def test_a_view_and_a_write_back_are_shown_where_their_value_was_computed(
         assert not stop.nodes
 
 
-def test_the_lines_of_torch_are_nobody_s(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quantized", [False, pytest.param(True, marks=NIGHTLY)])
+def test_the_lines_of_torch_are_nobody_s(tmp_path: Path, quantized: bool) -> None:
     """A model of torch's modules alone; one whose weights torchao has quantised."""
-    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4)).eval()
+    if quantized:
+        from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
-    plain, quantized = (nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4)) for _ in "12")
-    quantize_(quantized, Int8WeightOnlyConfig())
-    for name, model in (("float", plain), ("int8", quantized)):
-        graph = symbols_of(model.eval(), tmp_path / name).graph
-        assert graph is not None
-        nodes = tuple(graph.own_operators.values())
-        assert {module_path(node) for node in nodes} == {"0", "1", "2"}
-        assert lines_of(nodes) == ()
+        quantize_(model, Int8WeightOnlyConfig())
+    graph = symbols_of(model, tmp_path).graph
+    assert graph is not None
+    nodes = tuple(graph.own_operators.values())
+    assert {module_path(node) for node in nodes} == {"0", "1", "2"}
+    assert lines_of(nodes) == ()
 
 
 def test_the_line_of_mine_that_calls_a_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,6 +123,23 @@ def test_a_warning_is_one_line(verb: Install, run: Run) -> None:
     assert run("try") == (0, "", "warning: mind the gap\n")
 
 
+def test_commands_that_read_import_nothing_heavy() -> None:
+    made, lowered = artifacts("cnn_portable"), artifacts("cnn_xnnpack_lowered")
+    lines = [
+        ["info", made.etdump, made.etrecord, made.pte],
+        ["graph", lowered.etrecord, "edge", "-d", lowered.etdump],
+        ["explain", made.etdump_timing, "-r", made.etrecord, "-p", made.pte],
+    ]
+    code = (
+        "import sys; from etscope.cli import main; assert main(sys.argv[1:]) == 0; "
+        "print({'torch', 'executorch', 'pandas', 'matplotlib', 'rich'} & set(sys.modules))"
+    )
+    for line in lines:
+        command = [sys.executable, "-c", code, *map(str, line)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "set()", line
+
+
 def test_a_closed_pipe_is_quiet() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "etscope", "--help"],

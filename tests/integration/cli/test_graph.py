@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -110,6 +108,7 @@ def test_nodes_are_selected_by_numbers(rows: Rows) -> None:
         assert 0 < len(wanted) < len(everything)
         assert [row["node"] for row in rows(*words, "-s", f"{name}>{most}")] == wanted
     tree = rows(*words, "--tree", "-s", "flops>1e5")
+    assert tree[0]["module"] == "(root)"
     assert tree[0]["nodes"] == sum((row["flops"] or 0) > 1e5 for row in everything)
 
 
@@ -135,14 +134,6 @@ def test_the_program_tells_of_branches(rows: Rows) -> None:
         for found in (rows(*words), rows(*words, "--program", files.pte))
     )
     assert without < with_program
-
-
-def test_a_tree_of_modules(run: Run) -> None:
-    code, out, _ = run("graph", artifacts("cnn_portable").etrecord, "edge", "--tree", "-f", "json")
-    document = json.loads(out)
-    depth = dict(zip((r["module"] for r in document["rows"]), document["depth"], strict=True))
-    assert code == 0
-    assert (depth["(root)"], depth["stem"], depth["stages.0.first.conv"]) == (0, 1, 4)
 
 
 def test_a_selection_of_nodes_and_modules(run: Run, rows: Rows) -> None:
@@ -243,21 +234,6 @@ def _file(word: str) -> object:
     name, _, suffix = word[1:].partition(".")
     files = artifacts(name)
     return {"": files.etrecord, "pte": files.pte, "etdp": files.etdump}[suffix]
-
-
-def test_nothing_heavy_is_imported() -> None:
-    script = (
-        "import sys; from etscope.cli import main; code = main(['graph', *sys.argv[1:]])\n"
-        "heavy = {'torch', 'executorch', 'pandas', 'rich', 'matplotlib'}\n"
-        "assert code == 0 and not heavy & set(sys.modules), heavy & set(sys.modules)"
-    )
-    files = artifacts("cnn_xnnpack_lowered")
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(files.etrecord), "edge", "-d", str(files.etdump)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", ["executed", "executed/forward"])

@@ -108,7 +108,7 @@ def test_what_is_no_dataset_is_said(tmp_path: Path) -> None:
         ([], MissingDataError, "no samples"),
         (rows(0), MissingDataError, "no samples"),
         (tmp_path / "nothing.npz", MissingFileError, "not found"),
-        (tmp_path / "junk.npz", FormatError, ""),
+        (tmp_path / "junk.npz", FormatError, "junk.npz"),
         (3, UsageError, "int is not a dataset"),
         ({"x": rows(3), "y": rows(2)}, MismatchError, r"shapes \[3, 3\], \[2, 3\]"),
     ):

@@ -109,12 +109,6 @@ def test_paths_keep_their_end(path: str, width: int, text: str) -> None:
     assert cut_start(path, width, "…") == text
 
 
-def test_times_of_one_unit_have_the_same_decimals() -> None:
-    columns = (Column("a", Kind.DURATION, "ms"), Column("b", Kind.DURATION, "ms"))
-    lines = shown(Table(columns, {"a": [12.3456789], "b": [0.0123]})).splitlines()
-    assert lines[-1].split() == ["12.346", "0.012"]
-
-
 def test_columns_variable_sets_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert shown(shapes.events()) == shown(shapes.events(), width=80)
