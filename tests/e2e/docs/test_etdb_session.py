@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-
-import pytest
 
 from etscope.etdb import Session
 from tests.support.docs.pages import ROOT
-from tests.support.docs.sessions import check_said, laid_out, replayed, sessions_of, written_anew
+from tests.support.docs.sessions import check_sessions, laid_out, sessions_of
 
 PAGE = ROOT / "docs/etdb.md"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return laid_out(PAGE, tmp_path_factory.mktemp("etdb"))
-
-
-def test_the_sessions_are_what_etdb_says(folder: Path) -> None:
-    session = Session(*(folder / name for name in ("model.etrecord", "run/run.etdp")))
-    session.execute(f"core {folder / 'run/run.etdp'} {folder / 'run/debug.bin'}")
-    written = sessions_of(PAGE)
-    assert len(written) >= 5
-    told = [replayed(session, text) for text in written]
-    if os.environ.get("ETSCOPE_UPDATE_GOLDEN"):
-        written_anew(PAGE, told)
-        return
-    for said, expected in zip(told, written, strict=True):
-        check_said(said, expected)
-    assert "error:" not in "".join(told)
+def test_the_sessions_are_what_etdb_says(tmp_path: Path) -> None:
+    folder = laid_out(PAGE, tmp_path)
+    run = folder / "run"
+    session = Session(folder / "model.etrecord", run / "run.etdp")
+    session.execute(f"core {run / 'run.etdp'} {run / 'debug.bin'}")
+    check_sessions(PAGE, session)
+    assert "error:" not in "".join(sessions_of(PAGE))

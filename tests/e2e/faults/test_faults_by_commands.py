@@ -77,17 +77,16 @@ def test_a_planted_fault_is_where_the_run_stops(number: int) -> None:
 
 def test_a_script_finds_one_and_its_exit_code_says_so() -> None:
     fault = planted(f"fault_portable_{ALWAYS[0]}")
-    found, sound = (_batch(*files(ALWAYS[0], program)) for program in ("wrong", "right"))
+    commands = [word for line in COMMANDS for word in ("-ex", line)]
+    found, sound = (
+        subprocess.run(
+            [warm_python(), "-m", "etscope.etdb", *files(ALWAYS[0], name), "--batch", *commands],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for name in ("wrong", "right")
+    )
     assert (found.returncode, sound.returncode) == (1, 0), found.stderr + sound.stderr
     assert fault is not None and names(fault, found.stdout), found.stdout
     assert OVER in sound.stdout
-
-
-def _batch(record: Path, program: Path) -> subprocess.CompletedProcess[str]:
-    commands = [word for line in COMMANDS for word in ("-ex", line)]
-    return subprocess.run(
-        [warm_python(), "-m", "etscope.etdb", str(record), str(program), "--batch", *commands],
-        capture_output=True,
-        text=True,
-        check=False,
-    )

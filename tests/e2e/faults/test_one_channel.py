@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ import pytest
 pytest.importorskip("executorch.exir")
 
 from etscope import Inspector
-from etscope.cli import main
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb import Session
 from etscope.model.report import Section
 from etscope.run.native import native_missing
 from tests.support.artifacts import artifacts
+from tests.support.cli.fixtures import Run
 from tests.support.etdb.sessions import refused, said
 from tests.support.faults.one_channel import CHANNEL, CHANNELS, NODE
 from tests.support.views.page_contract import DOCUMENT_TS, Contract
@@ -46,16 +47,9 @@ def numerics(inspector: Inspector) -> Any:
     return inspector.diagnose_numerics()
 
 
-def files(folder: Path) -> list[str]:
-    return [f"{folder}/run.etdp", "-r", f"{folder}/right.etrecord", "-b", f"{folder}/debug.bin"]
-
-
-def test_the_verdict_names_the_channel(numerics: Any) -> None:
+def test_the_verdict_and_the_row_name_the_channel_and_the_element(numerics: Any) -> None:
     assert numerics.first.pair.node == NODE
     assert numerics.verdict.endswith(f"; {WHERE}")
-
-
-def test_the_row_has_the_channel_and_the_element(numerics: Any) -> None:
     found = numerics.first.values.local
     assert [one.channel for one in found.channels.worst if one.beyond] == [CHANNEL]
     assert found.channels.worst[0].share > 0.999
@@ -70,68 +64,63 @@ def test_the_row_has_the_channel_and_the_element(numerics: Any) -> None:
     assert later.values.total.beyond > 0
 
 
-def test_rows_that_are_kept(inspector: Inspector, numerics: Any) -> None:
+def test_rows_that_are_kept(inspector: Inspector, numerics: Any, tmp_path: Path) -> None:
     kept = {row.pair.node for row in numerics.rows if row.values is not None}
     assert NODE in kept
     assert numerics.rows[-1].pair.node in kept  # the output
     found = inspector.diagnose_numerics(values="op:relu")
     picked = [row.op for row in found.rows if row.values is not None]
     assert picked == ["aten.relu.default"] * 2
+    with pytest.raises(MissingDataError, match=f"no values were kept of {NODE}"):
+        found.plot_values(tmp_path / "x.png")
     with pytest.raises(MissingDataError, match="'op:conv3d' picks no value") as caught:
         inspector.diagnose_numerics(values="op:conv3d")
     assert NODE in str(caught.value.hint)
 
 
-def test_the_command_shows_the_channel(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def values(run: Run, folder: Path) -> Run:
+    """`etscope numerics --values`."""
+    files = ("-r", folder / "right.etrecord", "-b", folder / "debug.bin")
+    return partial(run, "numerics", folder / "run.etdp", *files, "--values")
+
+
+def test_the_command_shows_the_channel(values: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    assert main(["numerics", *files(folder), "--values", NODE]) == 1
-    text = capsys.readouterr().out
+    code, text, _ = values(NODE)
+    assert code == 1
     assert WHERE in text
     assert "█" in text
-    assert main(["numerics", *files(folder), "--values", NODE, "-f", "json"]) == 1
-    document = json.loads(capsys.readouterr().out)
+    code, text, _ = values(NODE, "-f", "json")
+    assert code == 1
+    document = json.loads(text)
     assert document["schema"] == "etscope.values/1"
     local = document["reports"][0]
     assert (local["node"], local["against"]) == (NODE, "local")
-    assert local["sections"]["channels"][0]["channel"] == CHANNEL
-    assert local["sections"]["elements"][0]["index"][1] == CHANNEL
-    assert local["sections"]["value"]["concentration"] == WHERE
-    counts = local["sections"]["histogram"]
-    assert sum(row["device"] for row in counts) == CHANNELS * 8 * 8
+    sections = local["sections"]
+    assert sections["channels"][0]["channel"] == CHANNEL
+    assert sections["elements"][0]["index"][1] == CHANNEL
+    assert sections["value"]["concentration"] == WHERE
+    assert sum(row["device"] for row in sections["histogram"]) == CHANNELS * 8 * 8
+    # What does not go together is refused.
+    assert values(NODE, "--columns", "op")[0] == 2
+    code, _, err = values("nothing")
+    assert code == 4 and "picks no value" in err
 
 
-def test_the_command_refuses_what_does_not_go_together(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["numerics", *files(folder), "--values", NODE, "--columns", "op"]) == 2
-    assert main(["numerics", *files(folder), "--values", "nothing"]) == 4
-    assert "picks no value" in capsys.readouterr().err
-
-
-def test_the_plot_shows_the_channel(
-    folder: Path, numerics: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plot = tmp_path / "values.svg"
-    assert main(["numerics", *files(folder), "--values", NODE, "--plot", str(plot)]) == 1
-    capsys.readouterr()
-    numerics.plot_values(tmp_path / "same.svg")
-    for path in (plot, tmp_path / "same.svg"):
+def test_the_plot_shows_the_channel(values: Run, numerics: Any, tmp_path: Path) -> None:
+    plot, same, total = (tmp_path / name for name in ("values.svg", "same.svg", "total.png"))
+    assert values(NODE, "--plot", plot)[0] == 1
+    numerics.plot_values(same)
+    for path in (plot, same):
         assert f"<!-- channel {CHANNEL}: 100.0% -->" in path.read_text()
         assert f"<!-- {WHERE} -->" in path.read_text()
-    numerics.plot_values(tmp_path / "total.png", numerics.rows[-1], against="total")
-    assert (tmp_path / "total.png").read_bytes().startswith(b"\x89PNG")
+    numerics.plot_values(total, numerics.rows[-1], against="total")
+    assert total.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UsageError, match="not 'all'"):
-        numerics.plot_values(tmp_path / "x.png", against="all")
+        numerics.plot_values(total, against="all")
     with pytest.raises(UsageError, match=r"\.txt"):
         numerics.plot_values(tmp_path / "x.txt")
-
-
-def test_a_row_without_values_has_no_plot(inspector: Inspector, tmp_path: Path) -> None:
-    found = inspector.diagnose_numerics(values="op:relu")
-    with pytest.raises(MissingDataError, match=f"no values were kept of {NODE}"):
-        found.plot_values(tmp_path / "x.png")
 
 
 def test_the_document_has_the_channel(folder: Path) -> None:
@@ -165,20 +154,16 @@ def session(folder: Path, request: pytest.FixtureRequest) -> Iterator[Session]:
         yield opened
 
 
-@pytest.mark.parametrize("line", ["gap $", "gap $ local", f"gap {NODE}", f"gap {NODE} local"])
-def test_the_debugger_shows_the_channel(session: Session, line: str) -> None:
-    text = said(session, line)
-    assert WHERE in text
-    against = "PyTorch's result from the run's inputs" if "local" in line else "the reference"
-    assert f"{NODE}: the run beside {against}" in text
-    found = session.execute(line).answer.items
-    channels = next(one for one in found if isinstance(one, Section) and one.name == "channels")
-    assert channels.table.values["channel"][0] == CHANNEL
-    elements = next(one for one in found if isinstance(one, Section) and one.name == "elements")
-    assert elements.table.values["index"][0][1] == CHANNEL
-
-
-def test_the_debugger_says_what_it_cannot_compare(session: Session) -> None:
+def test_the_debugger_shows_the_channel(session: Session) -> None:
+    for line in ("gap $", "gap $ local", f"gap {NODE}", f"gap {NODE} local"):
+        answer = session.execute(line)
+        assert WHERE in answer.text
+        against = "PyTorch's result from the run's inputs" if "local" in line else "the reference"
+        assert f"{NODE}: the run beside {against}" in answer.text
+        sections = {one.name: one for one in answer.answer.items if isinstance(one, Section)}
+        assert sections["channels"].table.values["channel"][0] == CHANNEL
+        assert sections["elements"].table.values["index"][0][1] == CHANNEL
+    # And what it cannot compare.
     assert "unknown metric" in refused(session, "gap nothing")
     assert "cannot read 'everything'" in refused(session, f"gap {NODE} everything")
     assert "no value" in refused(session, "gap aten_addmm_default")

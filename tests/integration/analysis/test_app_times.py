@@ -21,7 +21,6 @@ from etscope.analysis.generation.reconcile import (
     reconciliation_table,
 )
 from etscope.analysis.profile.trace import Trace
-from etscope.cli import main
 from etscope.errors import CyclesError, MismatchError
 from etscope.formats.app_report import AppReport, parse_app_report, read_app_report
 from etscope.formats.etdump.reader import read_etdump
@@ -31,6 +30,7 @@ from etscope.formats.program.pte import read_pte
 from etscope.formats.run_json import read_run_json
 from etscope.units import TimeScale
 from tests.support.artifacts import artifacts
+from tests.support.cli.fixtures import Run
 
 PROMPT, FURTHER = 14, 12  # tokens of the prompt, and those that were generated after the first
 
@@ -62,10 +62,13 @@ class Ran:
 @pytest.fixture(scope="module")
 def runs() -> dict[str, Ran]:
     made = artifacts("app_runs")
-    return {
-        name: Ran(made.extra(f"{name}.etdump"), made.extra(f"{name}.log"))
-        for name in ("at_once", "by_token", "warm", "twice")
-    }
+    names = ("at_once", "by_token", "warm", "twice")
+    return {n: Ran(made.extra(f"{n}.etdump"), made.extra(f"{n}.log")) for n in names}
+
+
+@pytest.fixture
+def at_once(runs: dict[str, Ran]) -> Ran:
+    return runs["at_once"]
 
 
 @pytest.mark.parametrize(
@@ -84,10 +87,8 @@ def test_phases_are_those_that_ran(runs: dict[str, Ran], name: str, calls: tuple
     prefill, decode, total = found.phases
     assert [one.phase for one in found.phases] == ["prefill", "decode", "all"]
     assert (prefill.calls, decode.calls) == calls
-    assert (prefill.tokens, decode.tokens) == (
-        ran.report.prompt_tokens,
-        ran.report.generated_tokens,
-    )
+    tokens = (ran.report.prompt_tokens, ran.report.generated_tokens)
+    assert (prefill.tokens, decode.tokens) == tokens
     assert found.by_token == (name == "by_token")
     # The runtime's times are those of the dump, without the methods that return constants.
     ns = executions(ran.trace()).ns
@@ -102,12 +103,7 @@ def test_phases_are_those_that_ran(runs: dict[str, Ran], name: str, calls: tuple
     assert 0 < total.difference_ns < total.app_ns
     assert total.rest_ns == pytest.approx(total.difference_ns - (total.sampling_ns or 0))
     assert total.app_ns == prefill.app_ns + decode.app_ns  # type: ignore[operator]
-
-
-def test_the_program_is_not_needed(runs: dict[str, Ran]) -> None:
-    ran = runs["by_token"]
-    without = reconcile_app(ran.trace(with_program=False), ran.report)
-    assert without.phases == ran.reconciled().phases
+    assert reconcile_app(ran.trace(with_program=False), ran.report).phases == found.phases
 
 
 def test_the_apps_numbers_tell_the_phases_of_a_trace(runs: dict[str, Ran]) -> None:
@@ -134,49 +130,38 @@ def changed(report: AppReport, **changes: Any) -> AppReport:
     return replace(report, generations=(replace(one, **changes),))
 
 
-def test_an_app_that_contradicts_its_runtime_is_told(runs: dict[str, Ran]) -> None:
-    ran = runs["at_once"]
-    (one,) = ran.report.generations
+def test_an_app_that_contradicts_its_runtime_is_told(at_once: Ran) -> None:
+    trace, report = at_once.trace(), at_once.report
+    (one,) = report.generations
     assert one.inference_ns is not None and one.prefill_ns is not None
-    half = changed(ran.report, inference_ns=one.prefill_ns + (one.decode_ns or 0) // 2)
+    assert one.execution_ns is not None
+    half = changed(report, inference_ns=one.prefill_ns + (one.decode_ns or 0) // 2)
 
-    found = reconcile_app(ran.trace(), half)
-    table = reconciliation_table(found)
+    table = reconciliation_table(reconcile_app(trace, half))
     assert [f["kind"] for f in table.findings] == ["app-contradicts"] * len(table.findings)
     assert "Decode: the runtime's" in table.findings[0]["sentence"]
     assert min(table.values["difference"]) < 0  # it is shown as it is
 
-    far = reconcile_app(ran.trace(), ran.report, TimeScale.US)
-    assert findings_of(far)[0].kind == "app-contradicts"
-    assert "--source-unit" in findings_of(far)[0].sentence
+    far = findings_of(reconcile_app(trace, report, TimeScale.US))
+    assert far[0].kind == "app-contradicts"
+    assert "--source-unit" in far[0].sentence
     with pytest.raises(CyclesError):
-        reconcile_app(ran.trace(), ran.report, TimeScale.CYCLES)
+        reconcile_app(trace, report, TimeScale.CYCLES)
 
-
-def test_a_dump_of_a_faster_run_is_told(runs: dict[str, Ran]) -> None:
-    """The app says that its time was in the runtime, whose time is far less."""
-    ran = runs["at_once"]
-    (one,) = ran.report.generations
-    assert one.inference_ns is not None and one.execution_ns is not None
-    slow = changed(ran.report, inference_ns=9 * one.inference_ns, execution_ns=8 * one.execution_ns)
-    (finding,) = findings_of(reconcile_app(ran.trace(), slow))
+    # The app says that its time was in the runtime, whose time is far less: of a faster run.
+    slow = changed(report, inference_ns=9 * one.inference_ns, execution_ns=8 * one.execution_ns)
+    (finding,) = findings_of(reconcile_app(trace, slow))
     assert finding.kind == "app-contradicts"
     assert "were in Module::execute, but the dump has" in finding.sentence
 
-
-def test_sampling_beyond_what_is_left_is_told(runs: dict[str, Ran]) -> None:
-    ran = runs["at_once"]
-    found = reconcile_app(
-        ran.trace(), changed(ran.report, sampling_ns=ran.report.generations[0].inference_ns)
-    )
-    assert "of sampling are more than" in findings_of(found)[0].sentence
+    sampling = reconcile_app(trace, changed(report, sampling_ns=one.inference_ns))
+    assert "of sampling are more than" in findings_of(sampling)[0].sentence
 
 
-@pytest.mark.parametrize("change", [{"generated_tokens": FURTHER + 9}, {"generated_tokens": 3}])
-def test_a_log_of_another_run(runs: dict[str, Ran], change: dict[str, int]) -> None:
-    ran = runs["at_once"]
+@pytest.mark.parametrize("tokens", [FURTHER + 9, 3])
+def test_a_log_of_another_run(at_once: Ran, tokens: int) -> None:
     with pytest.raises(MismatchError, match=r"another run: 14 prompt and .* the dump has 13"):
-        reconcile_app(ran.trace(), changed(ran.report, **change))
+        reconcile_app(at_once.trace(), changed(at_once.report, generated_tokens=tokens))
 
 
 def two_methods() -> Trace:
@@ -193,19 +178,9 @@ def two_methods() -> Trace:
 
 
 def test_an_embedding_is_of_the_call_that_follows() -> None:
-    report = parse_app_report(
-        {
-            "source": "PyTorchObserver",
-            "generations": [
-                {
-                    "prompt_tokens": 9,
-                    "generated_tokens": 4,
-                    "inference_ns": 200_000,
-                    "prefill_ns": 80_000,
-                }
-            ],
-        }
-    )
+    tokens = {"prompt_tokens": 9, "generated_tokens": 4}
+    told = {**tokens, "inference_ns": 200_000, "prefill_ns": 80_000}
+    report = parse_app_report({"source": "PyTorchObserver", "generations": [told]})
     prefill, decode, _ = reconcile_app(two_methods(), report).phases
     assert (prefill.calls, prefill.tokens, prefill.runtime_ns) == (2, 9, 51_000)
     assert (decode.calls, decode.tokens, decode.runtime_ns) == (8, 4, 44_000)
@@ -248,24 +223,14 @@ def test_the_calls_of_generate_have_their_sampling_and_host() -> None:
 # -- The command.
 
 
-def inspect(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = main(["inspect", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 @pytest.mark.parametrize("columns", ["80", "140"])
 def test_a_person_sees_the_app_below_the_tables(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    runs: dict[str, Ran],
-    columns: str,
+    run: Run, monkeypatch: pytest.MonkeyPatch, at_once: Ran, columns: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    ran = runs["at_once"]
-    monkeypatch.chdir(ran.dump.parent)
-    given = (ran.dump.name, "-p", "decoder.pte", "--app-log", ran.log.name, "-n", 2)
-    code, out, err = inspect(capsys, *given)
+    monkeypatch.chdir(at_once.dump.parent)
+    files = (at_once.dump.name, "-p", "decoder.pte", "--app-log", at_once.log.name)
+    code, out, err = run("inspect", *files, "-n", 2)
 
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= int(columns)
@@ -277,26 +242,20 @@ def test_a_person_sees_the_app_below_the_tables(
     assert "first token after" in table
 
 
-def test_a_program_gets_the_app_alone(
-    capsys: pytest.CaptureFixture[str], runs: dict[str, Ran]
-) -> None:
-    ran = runs["at_once"]
-    code, out, _ = inspect(capsys, ran.dump, "--app-log", ran.log, "-f", "json")
+def test_a_program_gets_the_app_alone(run: Run, at_once: Ran) -> None:
+    code, out, _ = run("inspect", at_once.dump, "--app-log", at_once.log, "-f", "json")
     found = json.loads(out)
     assert code == 0
     assert [row["phase"] for row in found["rows"]] == ["prefill", "decode", "all"]
     assert found["rows"][1]["calls"] == FURTHER
 
 
-def test_the_report_is_kept_in_run_json(
-    capsys: pytest.CaptureFixture[str], runs: dict[str, Ran], tmp_path: Path
-) -> None:
+def test_the_report_is_kept_in_run_json(run: Run, runs: dict[str, Ran], tmp_path: Path) -> None:
     ran = runs["at_once"]
     (tmp_path / "run.etdp").write_bytes(ran.dump.read_bytes())
     (tmp_path / "run.json").write_text('{"device": "pixel", "program": "decoder.pte"}')
-    code, first, err = inspect(
-        capsys, tmp_path, "-p", ran.program, "--app-log", ran.log, "--keep-app-log"
-    )
+    inspect = ("inspect", tmp_path, "-p", ran.program)
+    code, first, err = run(*inspect, "--app-log", ran.log, "--keep-app-log")
     assert code == 0
     assert "the app's report is kept in" in err
     saved = read_run_json(tmp_path / "run.json")
@@ -304,10 +263,9 @@ def test_the_report_is_kept_in_run_json(
     assert saved.generation is not None and saved.generation.app is not None
     assert parse_app_report(saved.generation.app) == ran.report
 
-    code, again, err = inspect(capsys, tmp_path, "-p", ran.program)  # the log is not needed now
-    assert (code, again, err) == (0, first, "")
+    assert run(*inspect) == (0, first, "")  # the log is not needed now
 
-    code, _, err = inspect(capsys, tmp_path, "--app-log", runs["twice"].log)
+    code, _, err = run("inspect", tmp_path, "--app-log", runs["twice"].log)
     assert code == 3
     assert "the app's log is of another run" in err
 
@@ -324,13 +282,9 @@ def test_the_report_is_kept_in_run_json(
     ],
 )
 def test_a_wrong_call_is_told(
-    capsys: pytest.CaptureFixture[str],
-    runs: dict[str, Ran],
-    arguments: tuple[str, ...],
-    code: int,
-    message: str,
+    run: Run, runs: dict[str, Ran], arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     ran = runs["at_once"]
     names = {"log": ran.log, "dump": ran.dump, "other": runs["twice"].log}
-    found, _, err = inspect(capsys, ran.dump, *(one.format(**names) for one in arguments))
+    found, _, err = run("inspect", ran.dump, *(one.format(**names) for one in arguments))
     assert (found, message in err) == (code, True), err

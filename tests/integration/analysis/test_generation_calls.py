@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,19 +18,32 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
-from tests.support.artifacts import Artifact, artifacts
+from tests.support.artifacts import artifacts
 from tests.support.timed_dumps import generated_dump
 
 NS = Scale(TimeScale.NS, TimeScale.NS)
 
 
-@pytest.fixture(scope="module")
-def llama() -> Artifact:
-    return artifacts("llama_generate")
+def seeds(count: int) -> list[Any]:
+    """One for each day; the others for the night."""
+    return [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, count))]
 
 
-def open_trace(llama: Artifact, dump: Path) -> Trace:
-    return Trace(read_etdump(dump), record=read_etrecord(llama.etrecord))
+@cache
+def record() -> Any:
+    return read_etrecord(artifacts("llama_generate").etrecord)
+
+
+@pytest.fixture
+def generated(tmp_path: Path) -> Callable[..., Trace]:
+    """The trace of a run of the small Llama whose calls are of so many tokens each."""
+
+    def generate(plan: list[int], **options: Any) -> Trace:
+        source = artifacts("llama_generate").etdump_timing
+        dump = generated_dump(source, tmp_path / "x.etdp", plan, **options)
+        return Trace(read_etdump(dump), record=record())
+
+    return generate
 
 
 PLANS = {
@@ -40,36 +56,32 @@ PLANS = {
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_known_mix_is_told_from_the_lengths(
-    llama: Artifact, tmp_path: Path, plan: list[int], seed: int
+    generated: Callable[..., Trace], plan: list[int], seed: int
 ) -> None:
-    dump = generated_dump(
-        llama.etdump_timing, tmp_path / "x.etdp", plan, seed=seed, growing={66: 30.0}
-    )
-    calls = open_trace(llama, dump).calls_of_runs
+    calls = generated(plan, seed=seed, growing={66: 30.0}).calls_of_runs
     assert list(calls.phase) == ["decode" if one == 1 else "prefill" for one in plan]
     assert calls.inferred == "by the calls' lengths"
     assert (calls.tokens[np.array(plan) == 1] == 1).all()
     assert (calls.tokens[np.array(plan) > 1] == 0).all()
 
 
-def test_nothing_is_told_of_calls_of_one_token(llama: Artifact, tmp_path: Path) -> None:
+def test_nothing_is_told_of_calls_of_one_token(generated: Callable[..., Trace]) -> None:
     """With noise, interrupted calls and a first call that is colder: no prefill is made up of it
     but the first, which may be one."""
-    dump = generated_dump(llama.etdump_timing, tmp_path / "x.etdp", [1] * 80)
-    calls = open_trace(llama, dump).calls_of_runs
-    assert calls.phases == ()
-    assert len(open_trace(llama, dump).profiles()) == 1
+    trace = generated([1] * 80)
+    assert trace.calls_of_runs.phases == ()
+    assert len(trace.profiles()) == 1
     with pytest.raises(MissingDataError, match="no call of the dump is known to be of the phase"):
-        open_trace(llama, dump).only("decode")
+        trace.only("decode")
 
 
-def test_values_tell_the_number_of_tokens(llama: Artifact) -> None:
+def test_values_tell_the_number_of_tokens() -> None:
     """The dump of a real run with values: a prompt and calls of one token."""
-    trace = open_trace(llama, llama.etdump)
-    calls = trace.calls_of_runs
-    prompt = int(np.load(llama.inputs)["forward/0/0"].shape[1])
+    made = artifacts("llama_generate")
+    calls = Trace(read_etdump(made.etdump), record=record()).calls_of_runs
+    prompt = int(np.load(made.inputs)["forward/0/0"].shape[1])
     assert prompt > 1
     assert calls.inferred == "by the sizes of the values"
     assert calls.tokens.tolist() == [prompt, *[1] * (len(calls.run) - 1)]
@@ -77,18 +89,12 @@ def test_values_tell_the_number_of_tokens(llama: Artifact) -> None:
     assert calls.phases == ("prefill", "decode")
 
 
-def test_profiles_never_mix_phases(llama: Artifact, tmp_path: Path) -> None:
-    dump = generated_dump(llama.etdump_timing, tmp_path / "x.etdp", [40, *[1] * 30])
-    trace = open_trace(llama, dump)
+def test_profiles_are_of_one_phase_or_of_some_calls(generated: Callable[..., Trace]) -> None:
+    trace = generated([40, *[1] * 30])
     prefill, decode = trace.profiles()
     assert (prefill.title(), decode.title()) == ("forward · prefill", "forward · decode")
     assert (len(prefill.runs), len(decode.runs)) == (1, 30)
     assert prefill.total[0] > 2 * decode.total.mean()
-
-
-def test_only_some_calls(llama: Artifact, tmp_path: Path) -> None:
-    dump = generated_dump(llama.etdump_timing, tmp_path / "x.etdp", [40, *[1] * 30])
-    trace = open_trace(llama, dump)
     (decode,) = trace.only("decode").profiles()
     assert decode.runs.tolist() == list(range(1, 31))
     (some,) = trace.only("decode", range(11)).profiles()
@@ -100,29 +106,20 @@ def test_only_some_calls(llama: Artifact, tmp_path: Path) -> None:
         trace.only("decode", range(1))
 
 
-def grown(trace: Trace) -> dict[int, tuple[float | None, float, float]]:
+def grown(trace: Trace) -> dict[int, list[Any]]:
+    """The growth of each instruction with the position of a call, and its confidence."""
+    trace.calls_of_runs.position[:] = [0, *range(16, 112)]  # as a run.json would say
     (decode,) = trace.only("decode").profiles()
-    table = profile_table(decode, NS)
-    found = {}
-    for number, slope, low, high in zip(
-        *(table.values[name] for name in ("instruction", "growth", "growth_low", "growth_high")),
-        strict=True,
-    ):
-        if number is not None:
-            found[number] = (slope, low, high)
-    return found
+    values = profile_table(decode, NS).values
+    names = ("instruction", "growth", "growth_low", "growth_high")
+    rows = zip(*(values[name] for name in names), strict=True)
+    return {number: found for number, *found in rows if number is not None}
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_growth_is_found_within_its_confidence(llama: Artifact, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", seeds(3))
+def test_growth_is_found_within_its_confidence(generated: Callable[..., Trace], seed: int) -> None:
     planted = {66: 40.0, 110: 30.0}
-    dump = generated_dump(
-        llama.etdump_timing, tmp_path / "x.etdp", [16, *[1] * 96], growing=planted, seed=seed
-    )
-    trace = open_trace(llama, dump)
-    noted = trace.calls_of_runs
-    noted.position[:] = [0, *range(16, 112)]  # as a run.json would say
-    found = grown(trace)
+    found = grown(generated([16, *[1] * 96], growing=planted, seed=seed))
     assert {number for number, (slope, *_) in found.items() if slope is not None} == set(planted)
     for number, slope in planted.items():
         told, low, high = found[number]
@@ -130,14 +127,10 @@ def test_growth_is_found_within_its_confidence(llama: Artifact, tmp_path: Path, 
         assert abs(told - slope) < 0.35 * slope
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_no_growth_is_claimed_where_none_is(llama: Artifact, tmp_path: Path, seed: int) -> None:
-    dump = generated_dump(
-        llama.etdump_timing, tmp_path / "x.etdp", [16, *[1] * 96], seed=seed, sigma=0.05
-    )
-    trace = open_trace(llama, dump)
-    trace.calls_of_runs.position[:] = [0, *range(16, 112)]
-    assert all(slope is None for slope, *_ in grown(trace).values())
+@pytest.mark.parametrize("seed", seeds(5))
+def test_no_growth_is_claimed_where_none_is(generated: Callable[..., Trace], seed: int) -> None:
+    found = grown(generated([16, *[1] * 96], seed=seed, sigma=0.05))
+    assert found and all(slope is None for slope, *_ in found.values())
 
 
 @pytest.mark.parametrize("name", ["cnn_xnnpack", "two_methods"])

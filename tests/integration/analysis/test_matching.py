@@ -5,17 +5,19 @@ The artefacts' weights and inputs are random, so that values of different nodes 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 pytest.importorskip("executorch.exir")
 
-from etscope.analysis.matching.matching import match
+from etscope.analysis.matching.matching import Matching, match
 from etscope.analysis.matching.run import LoggedSpec, type_mismatch
 from etscope.analysis.profile.correlate import MethodSymbols
 from etscope.analysis.program.program import InstructionRecord
 from etscope.model.graph import Graph, Node, TensorSpec, Value
-from tests.support.numeric_runs import ATEN, EDGE, compared
+from tests.support.numeric_runs import ATEN, EDGE, Compared, compared
 
 # artefact -> pairs with the exported program and with the edge program
 FLOAT = {
@@ -38,21 +40,37 @@ FLOAT = {
 }
 
 
+def check_values(found: Compared, **tolerances: float) -> None:
+    """Each pair has one value."""
+    assert found.matching.pairs
+    for pair in found.matching.pairs:
+        for expected, logged in found.values(pair):
+            if pair.is_view:
+                assert logged.size == expected.size
+                logged = logged.reshape(expected.shape)
+            assert logged.shape == expected.shape, pair
+            np.testing.assert_allclose(logged, expected, err_msg=str(pair), **tolerances)
+
+
 @pytest.mark.parametrize("program", [True, False], ids=["program", "no program"])
 @pytest.mark.parametrize("reference", [ATEN, EDGE])
 @pytest.mark.parametrize("name", FLOAT)
 def test_a_pair_has_one_value(name: str, reference: str, program: bool) -> None:
     result = compared(name, reference, program=program)
-    for pair in result.matching.pairs:
-        for expected, logged in result.values(pair):
-            if pair.is_view:
-                assert logged.size == expected.size
-                logged = logged.reshape(expected.shape)
-            assert logged.shape == expected.shape, pair
-            np.testing.assert_allclose(logged, expected, rtol=1e-3, atol=1e-4, err_msg=str(pair))
+    check_values(result, rtol=1e-3, atol=1e-4)
     if program:
         wanted = FLOAT[name][0 if reference == ATEN else 1]
         assert len(result.matching.pairs) == wanted
+
+
+def test_pairs_of_a_lowered_graph_of_int8_and_of_each_method() -> None:
+    lowered = compared("cnn_xnnpack_lowered", EDGE)
+    check_values(lowered, rtol=1e-3, atol=1e-4)
+    calls = [pair for pair in lowered.matching.pairs if "call_delegate" in pair.node]
+    assert calls and all(pair.element is not None for pair in calls)
+    check_values(compared("cnn_xnnpack_int8", ATEN), rtol=0, atol=0.1)  # its steps
+    for method in ("encode", "decode"):
+        check_values(compared("two_methods", EDGE, method=method), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("reference", [ATEN, EDGE])
@@ -71,32 +89,6 @@ def test_whatever_has_no_partner_has_a_reason(name: str, reference: str) -> None
     coverage = matching.coverage
     assert coverage.pairs == len(matching.pairs)
     assert len(coverage.table()) == len(unpaired)
-
-
-def test_the_call_of_a_lowered_graph_has_its_outputs() -> None:
-    result = compared("cnn_xnnpack_lowered", EDGE)
-    calls = [pair for pair in result.matching.pairs if "call_delegate" in pair.node]
-    assert calls and all(pair.element is not None for pair in calls)
-    for pair in result.matching.pairs:
-        for expected, logged in result.values(pair):
-            np.testing.assert_allclose(logged, expected, rtol=1e-3, atol=1e-4)
-
-
-def test_int8_pairs_within_its_steps() -> None:
-    result = compared("cnn_xnnpack_int8", ATEN)
-    assert result.matching.pairs
-    for pair in result.matching.pairs:
-        for expected, logged in result.values(pair):
-            assert np.abs(logged - expected).max() < 0.1
-
-
-@pytest.mark.parametrize("method", ["encode", "decode"])
-def test_each_method_has_its_own_pairs(method: str) -> None:
-    result = compared("two_methods", EDGE, method=method)
-    assert result.matching.pairs
-    for pair in result.matching.pairs:
-        for expected, logged in result.values(pair):
-            np.testing.assert_allclose(logged, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_linear_layer_of_a_batch_is_its_product_in_another_shape() -> None:
@@ -138,91 +130,79 @@ def test_without_the_program_an_ambiguous_order_is_no_pair() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "shape", "words"),
+    ("logged", "node", "words"),
     [
-        ("float32", (2, 3), None),
-        ("float64", (2, 3), "float64"),
-        ("float32", (3, 2), "[3, 2]"),
-        ("float32", (2,), "[2]"),
-        ("float32", (9, 3), None),
+        (("float32", (2, 3)), ("float32", (2, 3)), None),
+        (("float32", (9, 3)), ("float32", ("s0", 3)), None),
+        (("float64", (2, 3)), ("float32", (2, 3)), "float64"),
+        (("float32", (3, 2)), ("float32", (2, 3)), "[3, 2]"),
+        (("float32", (2,)), ("float32", (2, 3)), "[2]"),
+        # A widened type agrees, a narrowed one does not.
+        (("float32", (2,)), ("float16", (2,)), None),
+        (("float32", (2,)), ("bfloat16", (2,)), None),
+        (("float16", (2,)), ("float32", (2,)), "float16"),
+        (("bfloat16", (2,)), ("float32", (2,)), "bfloat16"),
+        # A number is no tensor.
+        (None, None, None),
+        (None, ("float32", ()), ""),
     ],
 )
-def test_shape_and_dtype_must_agree(dtype: str, shape: tuple[int, ...], words: str | None) -> None:
-    spec = TensorSpec("float32", (2, 3) if shape[0] != 9 else ("s0", 3))
-    why = type_mismatch(LoggedSpec(dtype, shape), spec)
+def test_shape_and_dtype_must_agree(logged: Any, node: Any, words: str | None) -> None:
+    why = type_mismatch(logged and LoggedSpec(*logged), node and TensorSpec(*node))
     assert why is None if words is None else why is not None and words in why
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_a_widened_type_agrees(dtype: str) -> None:
-    assert type_mismatch(LoggedSpec("float32", (2,)), TensorSpec(dtype, (2,))) is None
-    assert type_mismatch(LoggedSpec(dtype, (2,)), TensorSpec("float32", (2,))) is not None
-
-
-def test_a_number_is_no_tensor() -> None:
-    assert type_mismatch(None, None) is None
-    assert type_mismatch(None, TensorSpec("float32", ())) is not None
-
-
-def chain(*ops: str, handle: int = 1) -> Graph:
+def chain(*ops: str) -> Graph:
     """A graph in which each operator reads the one before it, all of one handle."""
     spec = TensorSpec("float32", (2,))
     nodes = [Node("x", "placeholder", "x", "", outputs=(Value("x", spec),))]
-    for index, op in enumerate(ops):
-        name = f"n{index}"
-        nodes.append(
-            Node(
-                name,
-                "call_function",
-                op,
-                op,
-                inputs=(nodes[-1].name,),
-                outputs=(Value(name, spec),),
-                debug_handle=handle,
-            )
-        )
+    for name, op in ((f"n{index}", op) for index, op in enumerate(ops)):
+        of_one = {"inputs": (nodes[-1].name,), "debug_handle": 1}
+        nodes.append(Node(name, "call_function", op, op, outputs=(Value(name, spec),), **of_one))
     nodes.append(Node("output", "output", "output", "", inputs=(nodes[-1].name,)))
     return Graph("g", tuple(nodes), inputs=("x",), outputs=(nodes[-2].name,))
 
 
-def kernel(number: int, operator: str, *, reads: int, writes: int) -> InstructionRecord:
-    return InstructionRecord(
-        number, "kernel", "", operator, (reads,), (writes,), operator=f"aten::{operator}.out"
-    )
+def matched(
+    ops: list[str],
+    kernels: list[tuple[str, int, int]],
+    shape: tuple[int, ...] = (2,),
+    outputs: tuple[int, ...] = (),
+) -> Matching:
+    """The kernels, each (name, value that it reads, value that it writes), matched with a chain."""
+    graph, places = chain(*ops), range(len(kernels))
+    symbols = MethodSymbols("forward", graph, handles=dict.fromkeys(places, 1))
+    records = [
+        InstructionRecord(
+            number, "kernel", "", name, (reads,), (writes,), operator=f"aten::{name}.out"
+        )
+        for number, (name, reads, writes) in enumerate(kernels)
+    ]
+    specs = {number: [LoggedSpec("float32", shape)] for number in places}
+    return match(graph, symbols, records, specs, outputs=outputs)
+
+
+SIN = "aten.sin.default"
 
 
 def test_equal_operators_are_told_apart_by_what_they_read() -> None:
-    graph = chain("aten.sin.default", "aten.sin.default", "aten.sin.default")
-    symbols = MethodSymbols("forward", graph, handles={0: 1, 1: 1, 2: 1})
-    specs = {number: [LoggedSpec("float32", (2,))] for number in range(3)}
-    records = [kernel(i, "sin", reads=i, writes=i + 1) for i in range(3)]
-    found = match(graph, symbols, records, specs, outputs=(3,))
+    found = matched([SIN] * 3, [("sin", number, number + 1) for number in range(3)], outputs=(3,))
     assert [pair.node for pair in found.pairs] == ["n0", "n1", "n2"]
 
 
 def test_a_kernel_that_is_no_node_of_its_handle_takes_the_replaced_one() -> None:
-    graph = chain("aten.sin.default")
-    symbols = MethodSymbols("forward", graph, handles={0: 1})
-    records = [kernel(0, "cos", reads=0, writes=1)]
-    found = match(graph, symbols, records, {0: [LoggedSpec("float32", (2,))]}, outputs=(1,))
-    assert [pair.node for pair in found.pairs] == ["n0"]
+    assert [pair.node for pair in matched([SIN], [("cos", 0, 1)], outputs=(1,)).pairs] == ["n0"]
 
 
 def test_too_few_instructions_for_the_nodes_is_ambiguous() -> None:
-    graph = chain("aten.sin.default", "aten.sin.default")
-    symbols = MethodSymbols("forward", graph, handles={0: 1})
-    records = [kernel(0, "sin", reads=7, writes=8)]
-    found = match(graph, symbols, records, {0: [LoggedSpec("float32", (2,))]})
+    found = matched([SIN] * 2, [("sin", 7, 8)])
     assert not found.pairs
     (unpaired,) = found.unpaired_outputs
     assert unpaired.kind == "ambiguous" and "n0, n1" in unpaired.reason
 
 
 def test_another_shape_is_no_pair() -> None:
-    graph = chain("aten.sin.default")
-    symbols = MethodSymbols("forward", graph, handles={0: 1})
-    records = [kernel(0, "sin", reads=0, writes=1)]
-    found = match(graph, symbols, records, {0: [LoggedSpec("float32", (3,))]}, outputs=(1,))
+    found = matched([SIN], [("sin", 0, 1)], shape=(3,), outputs=(1,))
     assert not found.pairs
     assert found.unpaired_outputs[0].kind == "differs"
     assert "[3]" in found.unpaired_outputs[0].reason

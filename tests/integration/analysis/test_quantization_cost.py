@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,10 @@ from etscope.evaluation import evaluate  # noqa: E402
 from etscope.formats.etrecord.reader import read_etrecord  # noqa: E402
 from etscope.formats.program.pte import read_pte  # noqa: E402
 from etscope.model.exported_graph import graph_from_record  # noqa: E402
-from etscope.model.graph import Node  # noqa: E402
+from etscope.model.graph import Graph, Node  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
 from tests.support.evaluation.quantized_models import Network, eight_bit  # noqa: E402
 
-EDGE = "edge_dialect_exported_program/forward"
 PICTURE = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))  # the picture
 
 
@@ -55,6 +54,20 @@ def diagnosed(name: str, record: Any = None) -> Numerics:
         etrecord=record or file(f"{name}.etrecord"),
         debug_buffer_path=file(f"{name}.bin"),
     ).diagnose_numerics()
+
+
+def graphs_of(name: str) -> tuple[Graph, Graph, Graph]:
+    """The float, the edge and the quantised graph of a record."""
+    record = read_etrecord(file(f"{name}.etrecord"))
+    names = ("float/forward", "edge_dialect_exported_program/forward", "exported_program")
+    floats, edge, exported = (graph_from_record(record, name) for name in names)
+    return floats, edge, exported
+
+
+def changed(floats: Graph, nodes: Iterable[Node]) -> Graph:
+    """The graph of other nodes, which say nothing of their origins."""
+    rootless = (replace(node, origins=()) for node in nodes)
+    return replace(floats, nodes=tuple(rootless), graph_id=1)
 
 
 def cost(found: Numerics) -> Quantization:
@@ -89,13 +102,10 @@ def test_the_layer_of_a_huge_range_costs_most(of_picture: Numerics) -> None:
     assert (worst.module, worst.op) == ("expand", "conv2d")
     assert any("module expand" in note for note in of_picture.notes)
     assert of_picture.is_fine
-
-
-def test_a_folded_batch_norm_is_part_of_the_convolution(of_picture: Numerics) -> None:
+    # A folded batch norm is part of its convolution.
     stem = next(one for one in cost(of_picture).operators if one.module == "stem.0")
     assert (stem.float_node, stem.op) == ("batch_norm", "convolution")
-    assert stem.total is not None
-    assert stem.total > 30
+    assert stem.total is not None and stem.total > 30
 
 
 def test_the_own_error_is_of_the_layer_on_float_inputs(of_network: Numerics) -> None:
@@ -123,8 +133,8 @@ def test_float_operators_cost_nothing(of_network: Numerics) -> None:
     found = {one.op: one for one in cost(of_network).operators}
     assert found["embedding"].own == found["gelu"].own == float("inf")
     assert found["embedding"].total == float("inf")
-    assert found["gelu"].total is not None
-    assert found["gelu"].total < 60  # inherited from the layer before
+    inherited = found["gelu"].total  # from the layer before
+    assert inherited is not None and inherited < 60
 
 
 def test_rows_have_the_error_of_quantisation(of_network: Numerics) -> None:
@@ -139,35 +149,24 @@ def test_rows_have_the_error_of_quantisation(of_network: Numerics) -> None:
 
 @pytest.mark.parametrize("made", ["picture", "network"])
 def test_nodes_are_found_without_what_they_say_of_their_origins(made: str) -> None:
-    record = read_etrecord(file(f"{made}.etrecord"))
-    names = (EDGE, "float/forward", "exported_program")
-    edge, floats, exported = (graph_from_record(record, name) for name in names)
+    floats, edge, exported = graphs_of(made)
     found = counterparts(floats, edge, exported)
     assert len({value.path for value in found.of.values()} & set(floats.own_operators)) >= 5
     assert (found.added, found.missing) == ((), {})
-    aligned = counterparts(
-        replace(floats, nodes=tuple(map(rootless, floats.nodes)), graph_id=1), edge, exported
+    aligned = counterparts(changed(floats, floats.nodes), edge, exported)
+    first, second = (
+        {one.path: other.path for one, other in pairs.of.items()} for pairs in (found, aligned)
     )
-    assert paths(aligned.of) == paths(found.of)
-
-
-def rootless(node: Node) -> Node:
-    return replace(node, origins=())
-
-
-def paths(pairs: Mapping[Any, Any]) -> dict[str, str]:
-    return {one.path: other.path for one, other in pairs.items()}
+    assert first == second
 
 
 def test_what_has_no_counterpart_is_named() -> None:
-    record = read_etrecord(file("picture.etrecord"))
-    names = (EDGE, "float/forward", "exported_program")
-    edge, floats, exported = (graph_from_record(record, name) for name in names)
-    other = tuple(
-        rootless(replace(node, op="aten.median.default") if node.name == "mean" else node)
+    floats, edge, exported = graphs_of("picture")
+    nodes = (
+        replace(node, op="aten.median.default") if node.name == "mean" else node
         for node in floats.nodes
     )
-    found = counterparts(replace(floats, nodes=other, graph_id=1), edge, exported)
+    found = counterparts(changed(floats, nodes), edge, exported)
     one, two = "1 node of the quantised graph (aten_mean_dim)", "1 node of the float graph (mean)"
     assert found.unpaired("float", "quantised") == f"{one} and {two}"
 
@@ -181,18 +180,13 @@ def test_without_a_float_graph_nothing_is_said_of_quantisation() -> None:
 
 
 def test_a_dataset_has_the_accuracy_of_all_sides() -> None:
-    x, record = (
-        torch.randn(12, 1, 3, 8, 8, generator=torch.Generator().manual_seed(3)),
-        record_of("picture"),
-    )
+    x = torch.randn(12, 1, 3, 8, 8, generator=torch.Generator().manual_seed(3))
+    record = record_of("picture")
     before, quantized = record.graph_map["float/forward"].module(), record.exported_program.module()
     with torch.no_grad():
-        exact = [before(one) for one in x]
-        rounded = [quantized(one) for one in x]
-    labels = [int(scores.argmax()) for scores in exact]
-    right = sum(
-        int(scores.argmax()) == label for scores, label in zip(rounded, labels, strict=True)
-    )
+        exact, rounded = ([module(one) for one in x] for module in (before, quantized))
+    labels, classes = ([int(one.argmax()) for one in side] for side in (exact, rounded))
+    right = sum(one == other for one, other in zip(labels, classes, strict=True))
     assert right < len(labels)
     found = evaluate(record, x.numpy(), labels=labels)
     task = found.task
@@ -205,9 +199,8 @@ def test_a_dataset_has_the_accuracy_of_all_sides() -> None:
         assert sample.side.quantization == pytest.approx(sqnr(one, other), rel=1e-4)
         assert sample.side.backend == sample.output
     notes = "\n".join(found.notes)
-    assert f"accuracy in float 100.00 % (top-5 100.00 %), quantised {100 * right / 12:.2f} %" in (
-        notes
-    )
+    accuracy = f"in float 100.00 % (top-5 100.00 %), quantised {100 * right / 12:.2f} %"
+    assert f"accuracy {accuracy}" in notes
     assert "of the squared error is quantisation's" in notes
     assert {column.name for column in found.operators_table().columns} >= {"quantization_worst"}
     assert set(found.flips_table().values["sample"]) >= {flip.sample for flip in task.float_flips}
@@ -217,20 +210,14 @@ def test_numbers_beyond_the_calibrated_range_are_counted(of_picture: Numerics) -
     assert not any("beyond the range" in note for note in of_picture.notes)
     found = diagnosed("narrow")
     given = next(one for one in cost(found).operators if one.float_node == "x")
-    assert given.range is not None
-    assert given.range.scale is not None
-    assert given.range.scale == pytest.approx(
-        float(PICTURE.max() - PICTURE.min()) * 0.3 / 255, rel=0.02
-    )
+    assert given.range is not None and given.range.scale is not None
+    least, most = float(PICTURE.min()), float(PICTURE.max())
+    assert given.range.scale == pytest.approx((most - least) * 0.3 / 255, rel=0.02)
     low, high, half = given.range.low, given.range.high, given.range.scale / 2
-    x = PICTURE
-    beyond = ((x < low - half) | (x > high + half)).double().mean()
+    beyond = ((low - half > PICTURE) | (high + half < PICTURE)).double().mean()
     assert given.saturated == pytest.approx(float(beyond))
     assert given.saturated > 0.2
-    assert (given.low, given.high) == (
-        pytest.approx(float(PICTURE.min())),
-        pytest.approx(float(PICTURE.max())),
-    )
+    assert (given.low, given.high) == (pytest.approx(least), pytest.approx(most))
     assert any("beyond the range that it was calibrated for" in note for note in found.notes)
 
 

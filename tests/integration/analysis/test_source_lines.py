@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
 
 import linecache  # noqa: E402
+from collections import Counter  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -23,13 +24,15 @@ from etscope.analysis.profile.source_location import (  # noqa: E402
 )
 from etscope.analysis.profile.trace import Trace  # noqa: E402
 from etscope.etdb import Session  # noqa: E402
-from etscope.export import Exported, export  # noqa: E402
+from etscope.export import export  # noqa: E402
 from etscope.formats.etdump.reader import read_etdump  # noqa: E402
 from etscope.formats.etrecord.reader import read_etrecord  # noqa: E402
 from etscope.formats.program.pte import read_pte  # noqa: E402
-from etscope.model.graph import SourceLine, stem  # noqa: E402
+from etscope.model.graph import SourceLine, source_lines, stem  # noqa: E402
 from etscope.run import run  # noqa: E402
 from etscope.units import TimeScale  # noqa: E402
+from tests.support.artifact_recipes import llama  # noqa: E402
+from tests.support.artifacts import artifacts  # noqa: E402
 
 
 def symbols_of(model: nn.Module, folder: Path, *, backend: str = "portable") -> MethodSymbols:
@@ -38,23 +41,12 @@ def symbols_of(model: nn.Module, folder: Path, *, backend: str = "portable") -> 
     return method_symbols(read_etrecord(folder / "model.etrecord"), "forward")
 
 
+NIGHTLY = pytest.mark.nightly
 FILES = ("model.etrecord", "ran/run.etdp", "model.pte")
-
-
-def profiled(exported: Exported, inputs: torch.Tensor, folder: Path) -> Trace:
-    exported.save(folder)
-    record, dump, program = (folder / name for name in FILES)
-    run(program, (inputs,)).save(dump.parent)
-    return Trace(read_etdump(dump), record=read_etrecord(record), program=read_pte(program))
 
 
 def text_of(line: SourceLine) -> str:
     return linecache.getline(line.file, line.line)
-
-
-def text_at(path: str) -> str:
-    file, _, line = path.rpartition(":")
-    return linecache.getline(file, int(line)).strip()
 
 
 class Rotary(nn.Module):
@@ -77,7 +69,7 @@ class Rotated(nn.Module):
         return self.out(cos * sin)
 
 
-@pytest.mark.parametrize("backend", ["portable", "xnnpack"])
+@pytest.mark.parametrize("backend", ["xnnpack", pytest.param("portable", marks=NIGHTLY)])
 def test_operators_without_gradients_have_their_own_lines(backend: str, tmp_path: Path) -> None:
     graph = symbols_of(Rotated(), tmp_path, backend=backend).graph
 
@@ -103,7 +95,7 @@ class Stateful(nn.Module):
         return y.softmax(-1)
 
 
-@pytest.mark.parametrize("backend", ["portable", "xnnpack"])
+@pytest.mark.parametrize("backend", ["portable", pytest.param("xnnpack", marks=NIGHTLY)])
 def test_a_view_and_a_write_back_are_shown_where_their_value_was_computed(
     backend: str, tmp_path: Path
 ) -> None:
@@ -112,8 +104,12 @@ def test_a_view_and_a_write_back_are_shown_where_their_value_was_computed(
     exported = export(
         Stateful(), (inputs,), backend=backend, dynamic_shapes={"x": {0: rows}}, strict=True
     )
-    (profile,) = profiled(exported, inputs, tmp_path).profiles()
+    exported.save(tmp_path)
     record, dump, program = (tmp_path / name for name in FILES)
+    run(program, (inputs,)).save(dump.parent)
+    (profile,) = Trace(
+        read_etdump(dump), record=read_etrecord(record), program=read_pte(program)
+    ).profiles()
 
     added = {stem(row.name): row.attribution for row in profile.rows if row.kind == "kernel"}
     (line,) = added["copy"].lines
@@ -135,89 +131,62 @@ def test_a_view_and_a_write_back_are_shown_where_their_value_was_computed(
         assert not stop.nodes
 
 
-def test_the_lines_of_torch_are_nobody_s(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quantized", [False, pytest.param(True, marks=NIGHTLY)])
+def test_the_lines_of_torch_are_nobody_s(tmp_path: Path, quantized: bool) -> None:
     """A model of torch's modules alone; one whose weights torchao has quantised."""
-    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4)).eval()
+    if quantized:
+        from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
-    def sequential() -> nn.Module:
-        return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4)).eval()
-
-    quantized = sequential()
-    quantize_(quantized, Int8WeightOnlyConfig())
-    for name, model in (("float", sequential()), ("int8", quantized)):
-        graph = symbols_of(model, tmp_path / name).graph
-        assert graph is not None
-        nodes = tuple(graph.own_operators.values())
-        assert {module_path(node) for node in nodes} == {"0", "1", "2"}
-        assert lines_of(nodes) == ()
+        quantize_(model, Int8WeightOnlyConfig())
+    graph = symbols_of(model, tmp_path).graph
+    assert graph is not None
+    nodes = tuple(graph.own_operators.values())
+    assert {module_path(node) for node in nodes} == {"0", "1", "2"}
+    assert lines_of(nodes) == ()
 
 
-class Own(nn.Module):
-    """A model of transformers, and code around it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        transformers = pytest.importorskip("transformers")
-        config = transformers.LlamaConfig(
-            vocab_size=64,
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            attn_implementation="eager",
-            use_cache=False,
-        )
-        self.llama = transformers.LlamaForCausalLM(config)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        logits = self.llama(tokens).logits
-        return logits.softmax(-1)
-
-
-def test_the_line_of_mine_that_calls_a_library(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    tokens = torch.arange(7)[None]
-    (profile,) = profiled(export(Own().eval(), (tokens,)), tokens, tmp_path).profiles()
+def test_the_line_of_mine_that_calls_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of transformers, and a module around it."""
+    made = artifacts("llama_xnnpack")
+    trace = Trace(read_etdump(made.etdump), record=read_etrecord(made.etrecord))
+    (profile,) = trace.profiles()
     scale = Scale(TimeScale.NS, TimeScale.MS)
 
     def cells(name: str) -> list[Any]:
         """Those of the instructions, in run order."""
         table = profile_table(profile, scale, sort="run")
-        numbers = table.values["instruction"]
-        values = zip(numbers, table.values[name], strict=True)
-        return [value for number, value in values if number is not None]
+        rows = zip(table.values["instruction"], table.values[name], strict=True)
+        return [value for number, value in rows if number is not None]
 
-    assert len(cells("source")) > 100
+    def files(name: str) -> Counter[str]:
+        return Counter(source.partition(":")[0] for source in cells(name))
+
+    assert len(cells("source")) >= 100
     assert None not in cells("module")
-    assert sum(source.startswith("modeling_llama.py:") for source in cells("source")) > 50
+    assert files("source")["modeling_llama.py"] > 50
 
-    monkeypatch.setenv("ETSCOPE_MINE", __file__)
+    graph = trace.symbols("forward").graph
+    assert graph is not None
+    frames = {line.file for node in graph.nodes for line in source_lines(node.stack_trace)}
+    (mine,) = (file for file in frames if file.endswith("/artifact_recipes/llama.py"))
+    monkeypatch.setenv("ETSCOPE_MINE", mine)
 
-    assert {source.partition(":")[0] for source in cells("source")} == {Path(__file__).name}
-    call, softmax = "logits = self.llama(tokens).logits", "return logits.softmax(-1)"
-    beside = cells("sources")[cells("event").index("cos.out")]
-    assert [text_at(line) for line in beside] == [call, "cos = emb.cos() * self.attention_scaling"]
-    groups = grouped_table(profile, scale, "source").values["source"][:2]
-    assert {text_at(group) for group in groups} == {call, softmax}
-
-
-class Called(nn.Module):
-    def __init__(self, layers: nn.Module) -> None:
-        super().__init__()
-        self.layers = layers
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers(x)
+    lines = Path(llama.__file__).read_text().splitlines()
+    (call,) = (n for n, text in enumerate(lines, 1) if "self.llama(input_ids=tokens)" in text)
+    assert files("source") == {"llama.py": len(cells("source"))}
+    beside = cells("sources")[cells("event").index("mean.out")]
+    assert beside[0] == f"{mine}:{call}"
+    assert Path(beside[1]).name.startswith("modeling_llama.py:") and len(beside) == 2
+    assert grouped_table(profile, scale, "source").values["source"][0] == f"{mine}:{call}"
 
 
 def test_operators_that_torch_itself_calls_are_told() -> None:
     """A torch.nn.Sequential alone has no line of its user."""
-    layers = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
-    for model, are_told in ((layers, True), (Called(layers), False)):
-        made = export(model, (torch.ones(2, 8),))
-        done = run(made.program, etrecord=made.record, iterations=2, isolate=False)
-        scale = Scale(TimeScale.NS, TimeScale.MS)
-        notes = profile_table(done.trace.profiles()[0], scale).notes
+    made = export(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), (torch.ones(2, 8),))
+    alone = run(made.program, etrecord=made.record, iterations=2, isolate=False)
+    cnn = artifacts("cnn_portable")  # with some that it calls
+    called = Trace(read_etdump(cnn.etdump_timing), record=read_etrecord(cnn.etrecord))
+    for trace, are_told in ((alone.trace, True), (called, False)):
+        notes = profile_table(trace.profiles()[0], Scale(TimeScale.NS, TimeScale.MS)).notes
         assert any("torch itself calls them" in note for note in notes) is are_told

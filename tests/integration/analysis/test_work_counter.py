@@ -59,18 +59,6 @@ class Convolutions(nn.Module):
         return line, self.solid(x.flatten(0, 1).unsqueeze(0).unsqueeze(0))
 
 
-class Encoder(nn.Module):
-    """A layer like BERT's, with torch's own attention."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, activation="gelu")
-        self.pooled = nn.Linear(32, 5)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.pooled(self.layer(x)[:, 0]))
-
-
 class Products(nn.Module):
     """Products of matrices and vectors in all ways that torch writes them."""
 
@@ -91,13 +79,12 @@ class Products(nn.Module):
 
 
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "cnn": (small_cnn, (picture(),)),
     "transformer": (small_transformer, (sentence(),)),
     "llama": (Logits, (torch.arange(9).unsqueeze(0),)),
     "convolutions": (Convolutions, (torch.randn(2, 8, 12, 12),)),
-    "encoder": (Encoder, (torch.randn(2, 7, 32),)),
     "products": (Products, (torch.randn(3, 4, 6), torch.randn(3, 6, 4))),
 }
+DAILY = ("transformer", "convolutions", "products")
 
 
 def graph_of(program: Any) -> Graph:
@@ -115,37 +102,30 @@ def counted(graph: Graph) -> float:
     return sum_of(works).flops
 
 
-@pytest.fixture(scope="module", params=CASES)
-def case(request: pytest.FixtureRequest) -> tuple[Any, tuple[Any, ...], Any]:
-    make, inputs = CASES[request.param]
+def counter_of(module: nn.Module, *inputs: torch.Tensor) -> int:
+    """What torch counts; it has no formulas of the fused kernels of an LSTM."""
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), torch.backends.mkldnn.flags(enabled=False), counter:
+        module.eval()(*inputs)
+    return int(counter.get_total_flops())
+
+
+@pytest.mark.parametrize("name", [*DAILY, pytest.param("llama", marks=pytest.mark.nightly)])
+def test_flops_are_those_of_torch(name: str) -> None:
+    make, inputs = CASES[name]
     torch.manual_seed(0)
     module = make().eval()
-    return module, inputs, torch.export.export(module, inputs)
-
-
-def test_sums_are_those_of_the_counter(
-    case: tuple[Any, tuple[Any, ...], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module, inputs, exported = case
-    # torch has no formulas of its fused kernels for a layer, attention on the CPU, and an LSTM.
-    monkeypatch.setattr(torch.backends.mha, "get_fastpath_enabled", lambda: False)
-    parts = torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
-    counter = FlopCounterMode(display=False)
-    with torch.no_grad(), parts, torch.backends.mkldnn.flags(enabled=False), counter:
-        module(*inputs)
-    total = counter.get_total_flops()
+    exported = torch.export.export(module, inputs)
+    core = exported.run_decompositions()
+    graph = graph_of(core)
+    # The sums are those of the counter.
+    total = counter_of(module, *inputs)
     assert total > 0
-    core = graph_of(exported.run_decompositions())
-    assert counted(core) == total
+    assert counted(graph) == total
     # One operator of the exported program holds a whole LSTM, and einsum is torch's to decompose.
     if not isinstance(module, Products):
         assert counted(graph_of(exported)) == total
-
-
-def test_each_node_has_the_flops_of_torchs_formula(case: tuple[Any, tuple[Any, ...], Any]) -> None:
-    _, _, exported = case
-    core = exported.run_decompositions()
-    graph = graph_of(core)
+    # Each node has the FLOPs of torch's formula.
     work = GraphWork(graph)
     compared = 0
     for node in core.graph.nodes:
@@ -163,13 +143,10 @@ def test_each_node_has_the_flops_of_torchs_formula(case: tuple[Any, tuple[Any, .
 
 
 def test_attention_is_torchs_two_products() -> None:
-    query, key, value = (
-        torch.empty(2, 4, 10, 16),
-        torch.empty(2, 4, 12, 16),
-        torch.empty(2, 4, 12, 8),
-    )
+    shapes = ((2, 4, 10, 16), (2, 4, 12, 16), (2, 4, 12, 8))
+    query, key, value = (torch.empty(shape) for shape in shapes)
     formula = flop_registry[torch.ops.aten._scaled_dot_product_flash_attention]
-    operands = tuple(("", Operand("float32", tuple(one.shape))) for one in (query, key, value))
+    operands = tuple(("", Operand("float32", shape)) for shape in shapes)
     output = Operand("float32", (2, 4, 10, 8))
     ours = Operation("aten.scaled_dot_product_attention", "", operands, (output,))
     assert work_of(ours).flops == formula(query, key, value, out_val=query)
@@ -185,13 +162,6 @@ def edge_graph(files: Artifact) -> Graph:
     graph = Trace(read_etdump(files.etdump), read_etrecord(files.etrecord)).symbols("forward").graph
     assert graph is not None
     return graph
-
-
-def counter_of(module: nn.Module, *inputs: torch.Tensor) -> int:
-    counter = FlopCounterMode(display=False)
-    with torch.no_grad(), torch.backends.mkldnn.flags(enabled=False), counter:
-        module.eval()(*inputs)
-    return int(counter.get_total_flops())
 
 
 def test_a_quantised_program_has_the_products_of_the_float_model() -> None:
@@ -213,20 +183,19 @@ def test_dynamic_activations_by_int4_weights_are_a_type_of_their_own(given: str)
     files = artifacts("llama_generate_8da4w")
     if given == "program":
         program = ProgramWork(read_pte(files.pte), "forward")
-        works = [program.of(one.instruction_id) for one in program.records]
+        numbers = [one.instruction_id for one in program.records]
+        works = [program.of(number) for number in numbers]
+        operators = [node for number in numbers for node in program.operators(number)]
         linear = [
-            operator_work(node, clamps=False)
-            for one in program.records
-            for node in program.operators(one.instruction_id)
-            if node.kind == "FullyConnected"
+            operator_work(one, clamps=False) for one in operators if one.kind == "FullyConnected"
         ]
-        products = sum(one.flops for one in linear)
     else:
         graph = edge_graph(files)
         work = GraphWork(graph)
         works = [work.of(node) for node in graph.nodes if node.delegate is not None]
         works = works or [work.together(graph.nodes)]
         named = [node for node in graph.walk() if operator_name(node.target)[0] == "aten.linear"]
-        products = sum(work.of(node).flops for node in named)
+        linear = [work.of(node) for node in named]
+    products = sum(one.flops for one in linear)
     assert products > 1e6
     assert dict(sum_of(works).dtypes)["8da4w"] == products

@@ -1,5 +1,5 @@
 """Fixtures of this folder."""
 
-from tests.support.cli.fixtures import plain_environment
+from tests.support.cli.fixtures import plain_environment, run
 
-__all__ = ["plain_environment"]
+__all__ = ["plain_environment", "run"]

@@ -16,6 +16,7 @@ import etscope
 from etscope.cli import COMMANDS, CommandSpec, lab, main
 from etscope.errors import EtscopeWarning, FormatError, MissingDataError, UsageError
 from tests.support.artifacts import artifacts
+from tests.support.cli.fixtures import Run
 
 Install = Callable[[Callable[[], object]], None]
 
@@ -40,61 +41,31 @@ def raising(error: BaseException) -> Callable[[], object]:
     return function
 
 
-def etscope_process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "etscope", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
-
-
-def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    listed = capsys.readouterr().out
+def test_help_lists_every_verb_and_imports_none(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = CommandSpec("no.such.module", "Cannot be imported.")
+    for commands in (COMMANDS, lab.COMMANDS):
+        monkeypatch.setitem(commands, "broken", broken)
+    code, listed, _ = run("--help")
+    assert code == 0
     assert all(f"  {name}" in listed for name in COMMANDS)
     assert all(spec.help.split()[0] in listed for spec in COMMANDS.values())
+    assert run("lab", "--help")[0] == 0
 
 
-def test_help_imports_no_verb(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "broken", CommandSpec("no.such.module", "Cannot be imported."))
-    assert main(["--help"]) == 0
-
-
-def test_the_module_runs_as_the_command() -> None:
-    assert etscope_process("--version").stdout == f"etscope {etscope.__version__}\n"
-
-
-def test_no_verb_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
-    assert "Make a program and run it:" in capsys.readouterr().err
-
-
-def test_a_mistyped_verb_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["complection"]) == 2
-    assert "Did you mean 'completion'?" in capsys.readouterr().err
-
-
-def test_a_wrong_verb_gets_the_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["zzz"]) == 2
-    assert ", ".join(COMMANDS) in capsys.readouterr().err
-
-
-def test_commands_of_a_verb_are_found_in_the_same_way(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "sbumit"]) == 2
-    assert "Did you mean 'submit'?" in capsys.readouterr().err
-
-
-def test_help_of_the_lab_imports_no_command_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = CommandSpec("no.such.module", "Cannot be imported.")
-    monkeypatch.setitem(lab.COMMANDS, "broken", broken)
-    assert main(["lab", "--help"]) == 0
-
-
-def test_a_wrong_option_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--nonsense"]) == 2
-    assert "--nonsense" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "Make a program and run it:"),
+        (["--nonsense"], "--nonsense"),
+        (["complection"], "Did you mean 'completion'?"),
+        (["zzz"], ", ".join(COMMANDS)),
+        (["lab", "sbumit"], "Did you mean 'submit'?"),
+    ],
+)
+def test_wrong_usage(run: Run, words: list[str], said: str) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert said in err
 
 
 @pytest.mark.parametrize(("result", "code"), [(None, 0), (0, 0), (1, 1), (4, 4)])
@@ -103,18 +74,14 @@ def test_a_verb_returns_its_exit_code(verb: Install, result: int | None, code: i
     assert main(["try"]) == code
 
 
-def test_an_error_becomes_text_with_its_hint_and_its_section(
-    verb: Install, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_becomes_text_with_its_hint_and_its_section(verb: Install, run: Run) -> None:
     verb(raising(FormatError("not an ETDump", path="a.etdp", offset=8, hint="look at it")))
-    assert main(["try"]) == 3
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err == (
+    said = (
         "error: a.etdp at offset 8 (0x8): not an ETDump\n"
         "  hint: look at it\n"
         "  see: https://etscope.github.io/etscope/errors/#bad-file\n"
     )
+    assert run("try") == (3, "", said)
 
 
 @pytest.mark.parametrize(
@@ -126,35 +93,51 @@ def test_exit_codes(verb: Install, error: BaseException, code: int) -> None:
     assert main(["try"]) == code
 
 
-@pytest.mark.parametrize("way", ["option", "variable"])
+@pytest.mark.parametrize("words", [["--debug", "try"], ["try"]])
 def test_debug_shows_the_traceback(
-    verb: Install, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, way: str
+    verb: Install, run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     verb(raising(UsageError("wrong")))
-    if way == "variable":
+    if "--debug" not in words:
         monkeypatch.setenv("ETSCOPE_DEBUG", "1")
-    assert main(["--debug", "try"] if way == "option" else ["try"]) == 2
-    err = capsys.readouterr().err
+    code, _, err = run(*words)
+    assert code == 2
     assert "Traceback" in err
     assert "error: wrong" in err
 
 
-def test_a_bug_is_not_a_finding(verb: Install, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_is_not_a_finding(verb: Install, run: Run) -> None:
     verb(raising(ZeroDivisionError("oh")))
-    assert main(["try"]) == 70
-    err = capsys.readouterr().err
+    code, _, err = run("try")
+    assert code == 70
     assert "ZeroDivisionError: oh" in err
     assert "bug in etscope" in err
 
 
-def test_a_warning_is_one_line(verb: Install, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_is_one_line(verb: Install, run: Run) -> None:
     def function() -> None:
         warnings.simplefilter("always")
         warnings.warn("mind the gap", EtscopeWarning, stacklevel=1)
 
     verb(function)
-    assert main(["try"]) == 0
-    assert capsys.readouterr().err == "warning: mind the gap\n"
+    assert run("try") == (0, "", "warning: mind the gap\n")
+
+
+def test_commands_that_read_import_nothing_heavy() -> None:
+    made, lowered = artifacts("cnn_portable"), artifacts("cnn_xnnpack_lowered")
+    lines = [
+        ["info", made.etdump, made.etrecord, made.pte],
+        ["graph", lowered.etrecord, "edge", "-d", lowered.etdump],
+        ["explain", made.etdump_timing, "-r", made.etrecord, "-p", made.pte],
+    ]
+    code = (
+        "import sys; from etscope.cli import main; assert main(sys.argv[1:]) == 0; "
+        "print({'torch', 'executorch', 'pandas', 'matplotlib', 'rich'} & set(sys.modules))"
+    )
+    for line in lines:
+        command = [sys.executable, "-c", code, *map(str, line)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "set()", line
 
 
 def test_a_closed_pipe_is_quiet() -> None:
@@ -172,16 +155,23 @@ def test_a_closed_pipe_is_quiet() -> None:
     process.stderr.close()
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize(
-    ("arguments", "redirection"),
-    [("inspect ETDUMP", ">/dev/full"), ("inspect ETDUMP", ">&-"), ("--version", ">/dev/full")],
-)
-def test_standard_output_that_takes_nothing(
-    arguments: str, redirection: str, unbuffered: str
-) -> None:
-    given = arguments.replace("ETDUMP", str(artifacts("cnn_portable").etdump))
+def test_the_module_runs_as_the_command() -> None:
+    command = [sys.executable, "-m", "etscope", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"etscope {etscope.__version__}\n"
 
+
+@pytest.mark.parametrize(
+    ("words", "redirection", "unbuffered"),
+    [
+        ("inspect ETDUMP", ">/dev/full", ""),
+        ("inspect ETDUMP", ">/dev/full", "1"),
+        ("inspect ETDUMP", ">&-", ""),
+        ("--version", ">/dev/full", ""),
+    ],
+)
+def test_standard_output_that_takes_nothing(words: str, redirection: str, unbuffered: str) -> None:
+    given = words.replace("ETDUMP", str(artifacts("cnn_portable").etdump))
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m etscope {given} {redirection}"],
         capture_output=True,
@@ -189,7 +179,6 @@ def test_standard_output_that_takes_nothing(
         check=False,
         env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
     )
-
     assert done.returncode == 2, done.stderr
     assert "cannot write standard output" in done.stderr
     assert "Traceback" not in done.stderr and "Exception" not in done.stderr

@@ -9,33 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from etscope.cli import main
 from etscope.formats.etdump.writer import ETDumpWriter
 from tests.support.artifacts import artifacts
+from tests.support.cli.fixtures import Run
 from tests.support.golden_files import check_golden
 
 CNN = "cnn_xnnpack"
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def every_kind() -> list[Path]:
-    files, bundled = artifacts(CNN), artifacts("bundled")
-    paths = [files.etdump, files.etrecord, files.pte, bundled.bpte, artifacts("cond").etrecord]
-    return [path for path in paths if path is not None]
+def every_kind() -> list[Path | None]:
+    files = artifacts(CNN)
+    others = (artifacts("bundled").bpte, artifacts("cond").etrecord)
+    return [files.etdump, files.etrecord, files.pte, *others]
 
 
 @pytest.mark.parametrize("width", [80, 140])
-def test_it_fits_the_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
+def test_it_fits_the_terminal(run: Run, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
 
-    code, out, err = run(capsys, "info", *every_kind())
+    code, out, err = run("info", *every_kind())
 
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= width
@@ -47,10 +39,7 @@ def test_it_fits_the_terminal(
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_a_dump_golden(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    width: int,
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, width: int
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", str(width))
@@ -70,17 +59,16 @@ def test_a_dump_golden(
         writer.log_profiling("Method::execute", start, start + 1_000_000 + repeat * 1_000)
     writer.save("run.etdp")
 
-    code, out, _ = run(capsys, "info", "run.etdp")
+    code, out, _ = run("info", "run.etdp")
 
     assert code == 0
     check_golden(f"info/etdump_{width}.txt", out)
 
 
-def test_json_is_one_document_of_all_files(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "info", *every_kind(), "--format", "json")
-
-    document = json.loads(out)
-    assert code == 0
+def test_json_is_one_document_of_all_files(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("info", *every_kind(), "-o", tmp_path / "info.json")
+    assert (code, out, err) == (0, "", "")
+    document = json.loads((tmp_path / "info.json").read_text())
     assert document["schema"] == "etscope.info/1"
     kinds = [report["kind"] for report in document["reports"]]
     assert kinds == ["etdump", "etrecord", "pte", "bpte", "etrecord"]
@@ -88,84 +76,58 @@ def test_json_is_one_document_of_all_files(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("format", ["csv", "tsv", "jsonl", "md", "table"])
-def test_every_format(capsys: pytest.CaptureFixture[str], format: str) -> None:
-    code, out, _ = run(capsys, "info", artifacts(CNN).pte, "-f", format)
+def test_every_format(run: Run, format: str) -> None:
+    code, out, _ = run("info", artifacts(CNN).pte, "-f", format)
     assert code == 0
     assert "XnnpackBackend" in out
 
 
-def test_a_file_by_its_suffix(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "info.json"
-    code, out, _ = run(capsys, "info", artifacts(CNN).pte, "-o", path)
-    assert (code, out) == (0, "")
-    assert json.loads(path.read_text())["reports"][0]["kind"] == "pte"
+def test_people_get_the_first_rows_of_a_long_table(run: Run) -> None:
+    info = ("info", artifacts("transformer").pte)
+
+    assert "more rows are not shown (--limit)." in run(*info, "--limit", 2)[1]
+    whole, limited = (
+        json.loads(run(*info, "-f", "json", *limit)[1])["reports"][0]["sections"]["operators"]
+        for limit in ((), ("--limit", 2))
+    )
+    assert len(whole) > 2
+    assert limited == whole[:2]
 
 
-def test_people_get_the_first_rows_of_a_long_table(capsys: pytest.CaptureFixture[str]) -> None:
-    wide = artifacts("transformer").pte
-
-    _, short, _ = run(capsys, "info", wide, "--limit", "2")
-    _, machine, _ = run(capsys, "info", wide, "-f", "json")
-    _, limited, _ = run(capsys, "info", wide, "-f", "json", "--limit", "2")
-
-    assert "more rows are not shown (--limit)." in short
-    operators = json.loads(machine)["reports"][0]["sections"]["operators"]
-    assert len(operators) > 2
-    assert json.loads(limited)["reports"][0]["sections"]["operators"] == operators[:2]
-
-
-def test_a_bad_file_does_not_hide_the_others(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    bad = tmp_path / "bad.pte"
+def test_bad_files_do_not_hide_the_others(run: Run, tmp_path: Path) -> None:
+    bad, cut = tmp_path / "bad.pte", tmp_path / "cut.etdp"
     bad.write_bytes(b"nothing of this kind")
+    cut.write_bytes(artifacts(CNN).etdump.read_bytes()[:3000])
 
-    code, out, err = run(capsys, "info", "/nowhere.pte", artifacts(CNN).pte, bad, tmp_path)
+    code, out, err = run("info", "/nowhere.pte", artifacts(CNN).pte, bad, tmp_path)
 
     assert code == 3
     assert "ExecuTorch program" in out
     assert "file not found: /nowhere.pte" in err
     assert "bad.pte: not a file that etscope reads" in err
     assert "this is a directory" in err
+    for file, number, said in (("/nowhere.pte", 2, "file not found"), (cut, 3, "cut.etdp")):
+        code, out, err = run("info", file)
+        assert (code, out) == (number, "")
+        assert said in err
 
 
-def test_one_missing_file_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "info", "/nowhere.pte")
-    assert (code, out) == (2, "")
-    assert "ExecuTorch file not found: /nowhere.pte" in err
-
-
-def test_a_damaged_file_is_bad_input(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    cut = tmp_path / "cut.etdp"
-    cut.write_bytes(artifacts(CNN).etdump.read_bytes()[:3000])
-    code, out, err = run(capsys, "info", cut)
-    assert (code, out) == (3, "")
-    assert "cut.etdp" in err
-
-
-def test_nothing_heavy_is_imported() -> None:
-    script = (
-        "import sys; from etscope.cli import main; code = main(['info', *sys.argv[1:]])\n"
-        "heavy = {'torch', 'executorch', 'pandas', 'rich', 'matplotlib', 'ml_dtypes'}\n"
-        "assert code == 0 and not heavy & set(sys.modules), heavy & set(sys.modules)"
-    )
-    command = [sys.executable, "-c", script, *map(str, every_kind())]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_program_is_told_without_what_reads_records() -> None:
-    pte = artifacts(CNN).pte
+def imported(*files: object) -> set[str]:
+    """The modules in a process that has told of these files."""
     program = (
-        "import sys; from etscope.cli import main; main(['info', sys.argv[1]]); "
-        "print(*(name for name in sys.modules if name.startswith('etscope.')))"
+        "import sys; from etscope.cli import main; code = main(['info', *sys.argv[1:]])\n"
+        "print(*sys.modules); sys.exit(code)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(pte)], capture_output=True, text=True, check=True
-    )
-    loaded = set(done.stdout.splitlines()[-1].split())
+    command = [sys.executable, "-c", program, *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_what_is_not_needed_is_not_imported() -> None:
+    assert "ml_dtypes" not in imported(*every_kind())
+    loaded = imported(artifacts(CNN).pte)
     assert "etscope.formats.program.pte" in loaded
-    unused = {
+    assert not loaded & {
         "etscope.analysis.matching",
         "etscope.analysis.weights",
         "etscope.formats.etdump",
@@ -174,18 +136,15 @@ def test_a_program_is_told_without_what_reads_records() -> None:
         "etscope.formats.program.xnnpack",
         "etscope.model.finding",
     }
-    assert not loaded & unused
 
 
 @pytest.mark.parametrize(
     ("name", "option"),
     [("vulkan_fp16", "force_fp16=true"), ("ethos_u55", "target=ethos-u55-128")],
 )
-def test_options_of_delegates_have_their_values(
-    name: str, option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_of_delegates_have_their_values(run: Run, name: str, option: str) -> None:
     path = Path(__file__).parents[2] / "corpus" / "delegates" / f"{name}.pte"
-    assert main(["info", str(path), "--format", "json"]) == 0
-    (report,) = json.loads(capsys.readouterr().out)["reports"]
-    for delegate in report["sections"]["delegates"]:
+    code, out, _ = run("info", path, "--format", "json")
+    assert code == 0
+    for delegate in json.loads(out)["reports"][0]["sections"]["delegates"]:
         assert option in delegate["options"]

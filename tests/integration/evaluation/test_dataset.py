@@ -101,25 +101,25 @@ def test_what_can_be_gone_through_is_read_as_it_goes() -> None:
 
 
 def test_what_is_no_dataset_is_said(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match="has no tensor files"):
-        open_dataset(tmp_path, fit)
-    with pytest.raises(MissingDataError, match="no samples"):
-        open_dataset([], fit)
-    with pytest.raises(MissingDataError, match="no samples"):
-        open_dataset(rows(0), fit)
-    with pytest.raises(MissingFileError):
-        open_dataset(tmp_path / "nothing.npz", fit)
+    (tmp_path / "empty").mkdir()
     (tmp_path / "junk.npz").write_bytes(b"junk" * 10)
-    with pytest.raises(FormatError):
-        open_dataset(tmp_path / "junk.npz", fit)
-    with pytest.raises(UsageError, match="int is not a dataset"):
-        open_dataset(3, fit)
-    with pytest.raises(MismatchError, match=r"shapes \[3, 3\], \[2, 3\]"):
-        open_dataset({"x": rows(3), "y": rows(2)}, fit)
-    with pytest.raises(MismatchError, match=r"the shape \[2\]"):
-        next(open_dataset(np.zeros((3, 2), np.float32), fit).samples).inputs()
-    with pytest.raises(UsageError, match="None is not a sample"):
-        next(open_dataset([None], fit).samples).inputs()
+    for source, error, words in (
+        (tmp_path / "empty", MissingDataError, "has no tensor files"),
+        ([], MissingDataError, "no samples"),
+        (rows(0), MissingDataError, "no samples"),
+        (tmp_path / "nothing.npz", MissingFileError, "not found"),
+        (tmp_path / "junk.npz", FormatError, "junk.npz"),
+        (3, UsageError, "int is not a dataset"),
+        ({"x": rows(3), "y": rows(2)}, MismatchError, r"shapes \[3, 3\], \[2, 3\]"),
+    ):
+        with pytest.raises(error, match=words):
+            open_dataset(source, fit)
+    for source, error, words in (
+        (np.zeros((3, 2), np.float32), MismatchError, r"the shape \[2\]"),
+        ([None], UsageError, "None is not a sample"),
+    ):
+        with pytest.raises(error, match=words):
+            next(open_dataset(source, fit).samples).inputs()
 
 
 def sample(number: int, name: str = "") -> Sample:

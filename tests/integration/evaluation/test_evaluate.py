@@ -22,6 +22,7 @@ from etscope.errors import (  # noqa: E402
     UsageError,
 )
 from etscope.evaluation import Evaluation, evaluate, evaluate_dump  # noqa: E402
+from etscope.evaluation._evaluate import Collector  # noqa: E402
 from etscope.run import Call, run  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
 from tests.support.evaluation.models import CLASSES, Classifier, fault_line, inputs  # noqa: E402
@@ -109,15 +110,11 @@ def test_tables() -> None:
     assert counts["samples compared"] == 6 and counts["samples with a wrong operator or NaN"] == 2
     with pytest.raises(UsageError, match="sorted by run or error"):
         found.operators_table("size")
-    without = evaluated(RIGHT, inputs(2))
+    for tolerance, fine in ((100.0, True), (1e-3, False)):  # in the unit of the metric
+        other = evaluated(FAULTY, inputs(3), metric="max_abs", tolerance=tolerance)
+        assert other.is_fine is fine
     with pytest.raises(MissingDataError, match="classes were not compared"):
-        without.flips_table()
-
-
-def test_the_tolerance_is_in_the_metric() -> None:
-    for tolerance, fine in ((100.0, True), (1e-3, False)):
-        found = evaluated(FAULTY, inputs(3), metric="max_abs", tolerance=tolerance)
-        assert found.is_fine is fine
+        other.flips_table()
 
 
 @pytest.mark.parametrize("name", ["cnn_portable", "cnn_xnnpack_int8"])
@@ -183,19 +180,17 @@ def test_a_sample_that_the_runtime_fails_on_is_found_among_others() -> None:
 def test_what_cannot_be_is_said() -> None:
     with pytest.raises(NumericGapError, match="needs an ETRecord"):
         evaluate(files(RIGHT)[0].read_bytes(), inputs())
-    for options, words in (
-        ({"state": "warm"}, "no state 'warm'"),
-        ({"samples": 0}, "at least one sample"),
-        ({"top": 0}, "at least 1"),
-        ({"metric": "euclid"}, "unknown metric"),
-        ({"output": -1, "top": 1}, "counted from 0"),
+    for error, options, words in (
+        (UsageError, {"state": "warm"}, "no state 'warm'"),
+        (UsageError, {"samples": 0}, "at least one sample"),
+        (UsageError, {"top": 0}, "at least 1"),
+        (UsageError, {"metric": "euclid"}, "unknown metric"),
+        (UsageError, {"output": -1, "top": 1}, "counted from 0"),
+        (MissingDataError, {"output": 1, "top": 1}, "there is no output 1"),
+        (MismatchError, {"labels": [0, CLASSES]}, "not one of 6 classes"),
     ):
-        with pytest.raises(UsageError, match=words):
-            evaluated(RIGHT, inputs(), **options)
-    with pytest.raises(MissingDataError, match="there is no output 1"):
-        evaluated(RIGHT, inputs(), top=1, output=1)
-    with pytest.raises(MismatchError, match="not one of 6 classes"):
-        evaluated(RIGHT, inputs(2), labels=[0, CLASSES])
+        with pytest.raises(error, match=words):
+            evaluated(RIGHT, inputs(2), **options)
     with pytest.raises(MismatchError, match="do not belong together"):
         evaluate(files("running")[0], inputs(), etrecord=files(RIGHT)[1], isolate=False)
 
@@ -216,29 +211,24 @@ def test_state(state: str) -> None:
     assert [operator.row.label for operator in faulty.wrong] == ["mul"]
 
 
-def test_the_state_of_a_sequence_is_the_devices() -> None:
+def test_the_state_of_a_sequence_is_the_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its outputs are those of the samples one after the other, and of each alone else."""
-    total = torch.zeros(4)
     captured: list[Any] = []
-    import etscope.evaluation._evaluate as collector
+    original = Collector.add
 
-    original = collector.Collector.add
-
-    def add(
-        self: Any, sample: Any, found: Any, reference: Any, device: Any, floats: Any = None
-    ) -> None:
+    def add(self: Any, sample: Any, found: Any, reference: Any, device: Any, *more: Any) -> None:
         captured.append((np.array(reference[0]), np.array(device[0])))
-        original(self, sample, found, reference, device, floats)
+        original(self, sample, found, reference, device, *more)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collector.Collector, "add", add)
-        evaluated("running", SEQUENCE, state="sequence")
-        evaluated("running", SEQUENCE, state="fresh")
-    for number, x in enumerate(SEQUENCE):
+    monkeypatch.setattr(Collector, "add", add)
+    evaluated("running", SEQUENCE, state="sequence")
+    evaluated("running", SEQUENCE, state="fresh")
+    total = torch.zeros(4)
+    for x, sequence, fresh in zip(SEQUENCE, captured[:4], captured[4:], strict=True):
         total = total + x
-        for got in captured[number]:
+        for got in sequence:
             np.testing.assert_allclose(got, torch.sin(total) + x, rtol=1e-5)
-        for got in captured[len(SEQUENCE) + number]:
+        for got in fresh:
             np.testing.assert_allclose(got, torch.sin(x) + x, rtol=1e-5)
 
 

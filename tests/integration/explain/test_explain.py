@@ -6,39 +6,28 @@ import csv
 import io
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from etscope.cli import main
 from tests.support.artifacts import artifacts
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+from tests.support.cli.fixtures import Run
 
 
 @pytest.fixture
 def portable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made = artifacts("cnn_portable")
     monkeypatch.chdir(made.pte.parent)
-    record = str(made.etrecord.name if made.etrecord else "")
-    return ["explain", made.etdump_timing.name, "-r", record, "-p", made.pte.name]
+    assert made.etrecord is not None
+    return ["explain", made.etdump_timing.name, "-r", made.etrecord.name, "-p", made.pte.name]
 
 
 @pytest.mark.parametrize("width", ["80", "140"])
 def test_a_finding_says_what_where_and_what_to_do(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    portable: list[str],
-    width: str,
+    run: Run, monkeypatch: pytest.MonkeyPatch, portable: list[str], width: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)
-    code, out, err = run(capsys, *portable, "--rule", "not-delegated")
+    code, out, err = run(*portable, "--rule", "not-delegated")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= int(width)
     text = " ".join(out.split())
@@ -48,19 +37,17 @@ def test_a_finding_says_what_where_and_what_to_do(
     assert "etscope inspect timing.etdp" in text
 
 
-def test_the_record_may_follow_the_dump(
-    capsys: pytest.CaptureFixture[str], portable: list[str]
-) -> None:
+def test_the_record_may_follow_the_dump(run: Run, portable: list[str]) -> None:
     verb, dump, option, record, *others = portable
-    following = run(capsys, verb, dump, record, *others, "--format", "json")
-    assert following == run(capsys, *portable, "--format", "json")
-    code, out, err = run(capsys, verb, dump, record, option, record)
+    following = run(verb, dump, record, *others, "--format", "json")
+    assert following == run(*portable, "--format", "json")
+    code, out, err = run(verb, dump, record, option, record)
     assert (code, out) == (2, "")
     assert f"two ETRecords: {record} and -r {record}" in err
 
 
-def test_programs_get_the_numbers(capsys: pytest.CaptureFixture[str], portable: list[str]) -> None:
-    code, out, _ = run(capsys, *portable, "--rule", "not-delegated", "--format", "json")
+def test_programs_get_the_numbers(run: Run, portable: list[str]) -> None:
+    code, out, _ = run(*portable, "--rule", "not-delegated", "--format", "json")
     document = json.loads(out)
     (row,), (finding,) = document["rows"], document["findings"]
     assert code == 0
@@ -75,13 +62,10 @@ def test_programs_get_the_numbers(capsys: pytest.CaptureFixture[str], portable: 
     assert sum(times) <= row["time"] * 1.000001
     (remedy,) = explained["remedies"]
     assert (remedy["change"], remedy["arguments"]) == ("backend", {"backend": "xnnpack"})
-    _, out, _ = run(capsys, *portable, "--rule", "not-delegated", "--format", "csv")
+    _, out, _ = run(*portable, "--rule", "not-delegated", "--format", "csv")
     (again,) = csv.DictReader(io.StringIO(out))
     assert float(again["share"]) == pytest.approx(row["share"])
-
-
-def test_markdown_has_the_texts(capsys: pytest.CaptureFixture[str], portable: list[str]) -> None:
-    _, out, _ = run(capsys, *portable, "--format", "md")
+    _, out, _ = run(*portable, "--format", "md")  # for people
     assert "\n- Nothing is delegated" in out
     assert "\n  - To do: Lower the model to a backend" in out
 
@@ -90,20 +74,17 @@ def test_markdown_has_the_texts(capsys: pytest.CaptureFixture[str], portable: li
     ("severity", "least", "code"), [("cost", 2, 1), ("problem", 2, 0), ("cost", 100, 0)]
 )
 def test_a_gate_fails_on_what_it_is_told(
-    capsys: pytest.CaptureFixture[str], portable: list[str], severity: str, least: int, code: int
+    run: Run, portable: list[str], severity: str, least: int, code: int
 ) -> None:
     more = ("--rule", "not-delegated", "--fail-on", severity, "--least", least)
-    assert run(capsys, *portable, *more)[0] == code
+    found, out, _ = run(*portable, *more)
+    assert found == code
+    nothing = "No rule found anything that takes 100.0% of the time or more."
+    assert (nothing in " ".join(out.split())) == (least == 100)
 
 
-def test_nothing_found_is_said(capsys: pytest.CaptureFixture[str], portable: list[str]) -> None:
-    code, out, _ = run(capsys, *portable, "--rule", "not-delegated", "--least", "100")
-    assert code == 0
-    assert "No rule found anything that takes 100.0% of the time or more." in " ".join(out.split())
-
-
-def test_what_was_not_given_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "explain", artifacts("cnn_portable").etdump_timing)
+def test_what_was_not_given_is_said(run: Run) -> None:
+    code, out, _ = run("explain", artifacts("cnn_portable").etdump_timing)
     text = " ".join(out.split())
     assert code == 0
     assert "Without an ETRecord (-r), graphs, lines and refused nodes were not looked at." in text
@@ -120,40 +101,21 @@ def test_what_was_not_given_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_what_cannot_be_done_is_said(
-    capsys: pytest.CaptureFixture[str],
-    portable: list[str],
-    more: tuple[str, ...],
-    code: int,
-    said: str,
+    run: Run, portable: list[str], more: tuple[str, ...], code: int, said: str
 ) -> None:
-    found, out, err = run(capsys, *portable, *more)
+    found, out, err = run(*portable, *more)
     assert (found, out) == (code, "")
     assert said in err
 
 
-def test_another_programs_record_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    record = artifacts("transformer").etrecord
-    code, out, err = run(capsys, "explain", artifacts("cnn_portable").etdump_timing, "-r", record)
-    assert (code, out) == (3, "")
-    assert "do not belong together" in err
-
-
-def test_a_damaged_dump_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    damaged = tmp_path / "damaged.etdp"
-    damaged.write_bytes(artifacts("cnn_portable").etdump_timing.read_bytes()[:200])
-    code, out, _ = run(capsys, "explain", damaged)
-    assert (code, out) == (3, "")
-
-
-def test_neither_torch_nor_executorch_is_imported(portable: list[str]) -> None:
-    code = (
-        "import sys; from etscope.cli import main; main(sys.argv[1:]); "
-        "print(sorted({'torch', 'executorch', 'pandas', 'matplotlib'} & set(sys.modules)))"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code, *portable], capture_output=True, text=True, check=True
-    )
-    assert found.stdout.splitlines()[-1] == "[]"
+def test_other_and_damaged_files_are_refused(run: Run, tmp_path: Path) -> None:
+    dump, damaged = artifacts("cnn_portable").etdump_timing, tmp_path / "damaged.etdp"
+    damaged.write_bytes(dump.read_bytes()[:200])
+    other = (dump, "-r", artifacts("transformer").etrecord)
+    for files, said in ((other, "do not belong together"), ((damaged,), "damaged.etdp")):
+        code, out, err = run("explain", *files)
+        assert (code, out) == (3, "")
+        assert said in err
 
 
 # -- estimates
@@ -187,15 +149,11 @@ def peaks(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("width", ["80", "140"])
 def test_remedies_have_estimates_with_a_calibration(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    portable: list[str],
-    peaks: Path,
-    width: str,
+    run: Run, monkeypatch: pytest.MonkeyPatch, portable: list[str], peaks: Path, width: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)
     command = [*portable, "--rule", "not-delegated", "--peaks", str(peaks)]
-    code, out, err = run(capsys, *command)
+    code, out, err = run(*command)
     assert (code, err) == (0, "")
     text = " ".join(out.split())
     found = re.search(r"xnnpack`\. Estimated (\d+) % faster \((\d+) to (\d+)\)\.", text)
@@ -205,32 +163,30 @@ def test_remedies_have_estimates_with_a_calibration(
     assert "the calibration of phone (Cortex-X3, 8 cores)" in text
     assert "nothing was tried" in text
     assert "The calibration is marked: it was warm." in text
-    _, out, _ = run(capsys, *command, "--format", "json")
+    _, out, _ = run(*command, "--format", "json")
     ((remedy,),) = (one["explanation"]["remedies"] for one in json.loads(out)["findings"])
     assert round(100 * remedy["estimate"]["share"]) == share
     assert remedy["no_estimate"] is None
-    _, out, _ = run(capsys, *command, "--format", "md")
+    _, out, _ = run(*command, "--format", "md")
     assert f"Estimated {share} % faster ({low} to {high})." in out
 
 
-def test_no_estimate_says_why(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, peaks: Path
-) -> None:
+def test_no_estimate_says_why(run: Run, monkeypatch: pytest.MonkeyPatch, peaks: Path) -> None:
     made = artifacts("cnn_portable")
     monkeypatch.chdir(made.pte.parent)
     command = ["explain", "timing.etdp", "-p", made.pte.name, "--rule", "not-delegated"]
-    _, out, _ = run(capsys, *command, "--peaks", peaks)
+    _, out, _ = run(*command, "--peaks", peaks)
     text = " ".join(out.split())
     assert "No estimate: the graph of the method is not known, without an ETRecord." in text
     assert "Estimates are of" not in text
-    _, out, _ = run(capsys, *command)
+    _, out, _ = run(*command)
     assert "estimate" not in out.replace("is estimated with a calibration", "").lower()
 
 
 def test_a_damaged_calibration_is_no_reason_to_guess(
-    capsys: pytest.CaptureFixture[str], portable: list[str], peaks: Path
+    run: Run, portable: list[str], peaks: Path
 ) -> None:
     peaks.write_text(peaks.read_text().replace("1e11", "-1").replace("100000000000.0", "-1"))
-    code, out, err = run(capsys, *portable, "--peaks", peaks)
+    code, out, err = run(*portable, "--peaks", peaks)
     assert (code, out) == (3, "")
     assert "flop_per_s" in err

@@ -10,26 +10,25 @@ from typing import Any
 
 import pytest
 
-from etscope.cli import main
 from tests.support.artifacts import artifacts
+from tests.support.cli.fixtures import Run
 
 Explained = Callable[..., dict[str, dict[str, Any]]]
 
 
 @pytest.fixture
-def explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explained:
+def explained(tmp_path: Path, run: Run) -> Explained:
     """The findings of rules by name, as `etscope explain --format json` has them."""
     made = artifacts("explained_threads")
 
     def call(model: str, threads: int | None, *rules: str) -> dict[str, dict[str, Any]]:
         for suffix in ("etdp", "json"):
             shutil.copy(made.extra(f"{model}.{threads}.{suffix}"), tmp_path / f"run.{suffix}")
-        files = [str(made.extra(f"{model}.{suffix}")) for suffix in ("etrecord", "pte")]
-        command = ["explain", str(tmp_path / "run.etdp"), "-r", files[0], "-p", files[1]]
+        files = ("-r", made.extra(f"{model}.etrecord"), "-p", made.extra(f"{model}.pte"))
         only = [word for rule in rules for word in ("--rule", rule)]
-        assert main([*command, *only, "--format", "json"]) == 0
-        found = json.loads(capsys.readouterr().out).get("findings", [])
-        return {one["kind"]: one for one in found}
+        code, out, _ = run("explain", tmp_path / "run.etdp", *files, *only, "--format", "json")
+        assert code == 0
+        return {one["kind"]: one for one in json.loads(out).get("findings", [])}
 
     return call
 
@@ -43,10 +42,7 @@ def test_linear_layers_on_portable_kernels(explained: Explained) -> None:
     assert "GFLOP/s" in text and "have no optimised one" in text
     assert "portable-kernels" not in found
     assert not {"float-weights", "threads", "whole-caches", "small-operators"} & found.keys()
-
-
-def test_linear_layers_that_are_kept_whole_have_an_optimised_kernel(explained: Explained) -> None:
-    """When what the finding says is done, no finding is left."""
+    # Of layers that are kept whole, as the finding says, none is left.
     text = " ".join(explained("whole", None)["not-delegated"]["explanation"]["evidence"])
     assert "GFLOP/s" not in text
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,23 +20,20 @@ def test_text_is_utf8_with_plain_line_ends_and_no_surrogates(tmp_path: Path) -> 
     path = tmp_path / "a.txt"
     with open_output(path) as out:
         out.write("größe\n\ud800")
+        out.flush()
+        assert not path.exists()  # until it is complete
     assert path.read_bytes() == "größe\n\\ud800".encode()
 
 
-def test_bytes(tmp_path: Path) -> None:
-    with open_output(tmp_path / "a.bin", binary=True) as out:
-        out.write(b"\x00\xff")
-    assert (tmp_path / "a.bin").read_bytes() == b"\x00\xff"
-
-
-@pytest.mark.parametrize("binary", [False, True])
-def test_gz_compresses_equal_data_to_equal_files(tmp_path: Path, binary: bool) -> None:
-    for name in ("a.json.gz", "b.json.gz"):
-        with open_output(tmp_path / name, binary=binary) as out:
-            out.write(b"text" if binary else "text")
-    first, second = ((tmp_path / name).read_bytes() for name in ("a.json.gz", "b.json.gz"))
+@pytest.mark.parametrize("data", ["text", b"\x00\xff"])
+def test_gz_compresses_equal_data_to_equal_files(tmp_path: Path, data: str | bytes) -> None:
+    names = ("a.json.gz", "b.json.gz", "a.json")
+    for name in names:
+        with open_output(tmp_path / name, binary=isinstance(data, bytes)) as out:
+            out.write(data)
+    first, second, plain = ((tmp_path / name).read_bytes() for name in names)
     assert first == second
-    assert gzip.decompress(first) == b"text"
+    assert gzip.decompress(first) == plain == (data if isinstance(data, bytes) else data.encode())
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
@@ -47,15 +45,6 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, error: type[BaseExcepti
         raise error
     assert path.read_text() == "before"
     assert os.listdir(tmp_path) == ["a.txt"]
-
-
-def test_the_file_is_not_there_until_it_is_complete(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    with open_output(path) as out:
-        out.write("half")
-        out.flush()
-        assert not path.exists()
-    assert path.read_text() == "half"
 
 
 def test_mode_and_link_of_an_existing_file_are_kept(tmp_path: Path) -> None:
@@ -122,10 +111,13 @@ def test_bytes_do_not_go_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
+def python(code: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    given = f"import os, sys\nfrom etscope.views.output import open_output\n{code}"
+    return subprocess.run([sys.executable, "-c", given], stderr=subprocess.PIPE, **options)
+
+
 def test_a_reader_that_goes_away_raises_inside_the_block() -> None:
     code = (
-        "import os, sys\n"
-        "from etscope.views.output import open_output\n"
         "try:\n"
         "    with open_output('-') as out:\n"
         "        out.write('short')\n"
@@ -135,20 +127,12 @@ def test_a_reader_that_goes_away_raises_inside_the_block() -> None:
     )
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE)
+    done = python(code, stdout=write)
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_a_locale_without_a_character_does_not_end_the_program() -> None:
-    code = (
-        "from etscope.views.output import open_output\n"
-        "with open_output('-') as out:\n"
-        "    out.write('größe')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-    )
-    assert done.stdout == b"gr\\xf6\\xdfe"
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    code = "with open_output('-') as out:\n    out.write('größe')\n"
+    assert python(code, stdout=subprocess.PIPE, env=ascii_only).stdout == b"gr\\xf6\\xdfe"

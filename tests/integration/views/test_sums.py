@@ -40,26 +40,28 @@ from tests.support.artifacts import artifacts
 from tests.support.views.page_reports import document
 
 NS = Scale(TimeScale.NS, TimeScale.NS)
-NAMES = (
+# Of each kind of run one: others, and the large, are for the night.
+DAILY = (
     "cnn_portable",
-    "cnn_xnnpack",
     "cnn_xnnpack_int8",
     "cnn_xnnpack_lowered",
     "transformer",
     "two_methods",
-    "forward_and_extra",
     "cond",
     "while_loop",
     "dynamic_shape",
-    "bf16_fp16",
-    "deconvolution",
-    "attention_xnnpack",
-    "recurrent_xnnpack",
     "many_delegates",
-    "batched_linear",
-    "llama_xnnpack",
-    "large_20k",
-    pytest.param("bert_base_xnnpack", marks=pytest.mark.nightly),
+)
+NAMES = (
+    *DAILY,
+    *(
+        pytest.param(name, marks=pytest.mark.nightly)
+        for name in (
+            *("cnn_xnnpack", "forward_and_extra", "bf16_fp16", "deconvolution"),
+            *("attention_xnnpack", "recurrent_xnnpack", "batched_linear", "llama_xnnpack"),
+            *("large_20k", "bert_base_xnnpack"),
+        )
+    ),
 )
 # What a view shows of a method, and the sum of its parts in ticks, over all runs together.
 Sums = Iterator[tuple[str, float]]
@@ -121,7 +123,7 @@ def tables_of_the_record_alone(name: str, profile: MethodProfile) -> Sums:
 def tables(name: str, profile: MethodProfile) -> Sums:
     for selector in selectors_of(profile):
         keep = row_filter(selector)
-        for limit in (None, 0, 3):
+        for limit in (None, 0, 3) if selector is None else (3,):
             where = f"{selector}, limit {limit}"
             for sort in ("time", "run"):
                 table = profile_table(profile, NS, keep=keep, limit=limit, sort=sort)

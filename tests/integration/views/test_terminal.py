@@ -53,27 +53,25 @@ def test_other_tables(name: str) -> None:
     check_golden(f"terminal/{name}.txt", shown(getattr(shapes, name)(), width=140))
 
 
-@pytest.mark.parametrize("width", range(40, 200, 7))
-def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    for table in (shapes.events(), shapes.hostile(), shapes.empty()):
-        lines = shown(table, width=width).splitlines()
-        assert max(map(cell_width, lines)) <= width
+def test_no_line_is_wider_than_the_terminal() -> None:
+    for width in range(40, 200, 7):
+        for table in (shapes.events(), shapes.hostile(), shapes.empty()):
+            lines = shown(table, width=width).splitlines()
+            assert max(map(cell_width, lines)) <= width
 
 
-@pytest.mark.parametrize("width", [20, 60, 80, 140])
-def test_numbers_are_never_cut(width: int) -> None:
-    text = shown(shapes.events(), width=width)
-    for value in ("12.346", "0.914", "100.0%"):
-        assert value in text
+def test_numbers_are_never_cut() -> None:
+    for width in (20, 60, 80, 140):
+        text = shown(shapes.events(), width=width)
+        assert all(value in text for value in ("12.346", "0.914", "100.0%")), width
 
 
-@pytest.mark.parametrize("width", range(40, 90))
-def test_options_in_notes_are_whole(width: int) -> None:
+def test_options_in_notes_are_whole() -> None:
     notes = ("etscope inspect has --source-unit, --no-numerics and float32-float64 for others",)
     table = Table((Column("a", Kind.INT),), {"a": [1]}, title="--debug-buffer-out", notes=notes)
-    lines = shown(table, width=width).splitlines()
-    for word in ("--source-unit,", "--no-numerics", "float32-float64", "--debug-buffer-out"):
-        assert any(word in line.split() for line in lines), word
+    whole = {"--source-unit,", "--no-numerics", "float32-float64", "--debug-buffer-out"}
+    for width in range(40, 90):
+        assert whole <= set(shown(table, width=width).split()), width
 
 
 def test_the_least_important_column_is_left_out_first() -> None:
@@ -109,12 +107,6 @@ def test_a_column_without_values_is_left_out_before_others() -> None:
 )
 def test_paths_keep_their_end(path: str, width: int, text: str) -> None:
     assert cut_start(path, width, "…") == text
-
-
-def test_times_of_one_unit_have_the_same_decimals() -> None:
-    columns = (Column("a", Kind.DURATION, "ms"), Column("b", Kind.DURATION, "ms"))
-    lines = shown(Table(columns, {"a": [12.3456789], "b": [0.0123]})).splitlines()
-    assert lines[-1].split() == ["12.346", "0.012"]
 
 
 def test_columns_variable_sets_the_width(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,15 +103,9 @@ def test_golden(shape: str) -> None:
 def test_numpy_annotations_are_numbers() -> None:
     args = ({"n": np.int64(3), "x": np.float32(0.5), "b": np.bool_(True), "big": 2**70, "l": [1]},)
     timeline = replace(shapes.cycles(), args=args, args_id=np.zeros(2, np.int32))
-    assert perfetto(timeline).slices[0].args == {
-        "n": 3,
-        "x": 0.5,
-        "b": True,
-        "big": str(2**70),
-        "l": "[1]",
-    }
-    event = chrome(timeline)["traceEvents"][-1]
-    assert event["args"] == {"n": 3, "x": 0.5, "b": True, "big": 2**70, "l": [1]}
+    plain = {"n": 3, "x": 0.5, "b": True}
+    assert perfetto(timeline).slices[0].args == {**plain, "big": str(2**70), "l": "[1]"}
+    assert chrome(timeline)["traceEvents"][-1]["args"] == {**plain, "big": 2**70, "l": [1]}
 
 
 def test_crossing_spans_move_to_further_lanes() -> None:
@@ -122,40 +116,12 @@ def test_crossing_spans_move_to_further_lanes() -> None:
 
 
 def test_of_spans_that_start_together_the_longest_is_the_parent() -> None:
-    start, end = np.array([10, 10, 10]), np.array([20, 40, 30])
     none = np.zeros(3, np.int32)
-    timeline = replace(
-        shapes.cycles(), track=none, start=start, end=end, name_id=none, args_id=none - 1
-    )
-    lanes = nest_spans(timeline)
+    places = {"track": none, "name_id": none, "args_id": none - 1}
+    times = {"start": np.array([10, 10, 10]), "end": np.array([20, 40, 30])}
+    lanes = nest_spans(replace(shapes.cycles(), **places, **times))
     assert len(lanes.tracks) == 1
     assert lanes.event_span.tolist() == [1, 2, 0, 0, 2, 1]
-
-
-def test_too_many_crossing_spans_are_refused() -> None:
-    count = 300
-    ones = np.zeros(count, np.int32)
-    timeline = replace(
-        shapes.cycles(),
-        track=ones,
-        start=np.arange(count),
-        end=np.arange(count) + count,
-        name_id=ones,
-        args_id=ones - 1,
-    )
-    with pytest.raises(UsageError, match="overlap without being nested"):
-        nest_spans(timeline)
-
-
-def test_a_span_that_ends_before_it_starts_is_refused() -> None:
-    timeline = replace(shapes.cycles(), end=np.array([30, 39]))
-    with pytest.raises(UsageError, match="span 1 of the timeline, 'conv', ends before it starts"):
-        nest_spans(timeline)
-
-
-def test_a_span_on_no_track_is_refused() -> None:
-    with pytest.raises(UsageError, match="tracks that it does not have"):
-        nest_spans(replace(shapes.cycles(), track=np.array([0, 1], np.int32)))
 
 
 @pytest.mark.parametrize(
@@ -163,19 +129,31 @@ def test_a_span_on_no_track_is_refused() -> None:
     [(1e9, [3, 1000]), (1e6, [3000, 1_000_000]), (3e9, [1, 333]), (None, [3, 1000])],
 )
 def test_ticks_become_nanoseconds(ticks_per_second: float | None, expected: list[int]) -> None:
-    timeline = replace(
-        shapes.cycles(),
-        ticks_per_second=ticks_per_second,
-        start=np.zeros(2, np.int64),
-        end=np.array([3, 1000]),
-    )
+    times = {"start": np.zeros(2, np.int64), "end": np.array([3, 1000])}
+    timeline = replace(shapes.cycles(), ticks_per_second=ticks_per_second, **times)
     assert nest_spans(timeline).end_ns.tolist() == expected
 
 
-def test_times_too_large_for_nanoseconds_are_refused() -> None:
-    timeline = replace(shapes.cycles(), ticks_per_second=1.0, end=np.array([30, 2**62]))
-    with pytest.raises(UsageError, match="too large"):
-        nest_spans(timeline)
+ONES = np.zeros(300, np.int32)
+CROSSING = np.arange(300)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"track": ONES, "start": CROSSING, "end": CROSSING + 300}
+            | {"name_id": ONES, "args_id": ONES - 1},
+            "overlap without being nested",
+        ),
+        ({"end": np.array([30, 39])}, "span 1 of the timeline, 'conv', ends before it starts"),
+        ({"track": np.array([0, 1], np.int32)}, "tracks that it does not have"),
+        ({"ticks_per_second": 1.0, "end": np.array([30, 2**62])}, "too large"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        nest_spans(replace(shapes.cycles(), **changes))
 
 
 def test_perfetto_shifts_times_before_zero() -> None:

@@ -7,9 +7,9 @@ fraction are those of the processor. With $ETSCOPE_UPDATE_GOLDEN they are writte
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -39,13 +39,9 @@ def sessions_of(page: Path) -> list[str]:
 
 def replayed(session: Session, text: str) -> str:
     """A session's text as etdb says it."""
-    return "".join(f"{line}\n{said}" for line, said in _said(session, text))
-
-
-def _said(session: Session, text: str) -> Iterator[tuple[str, str]]:
-    for line in text.splitlines():
-        if line.startswith(PROMPT):
-            yield line, session.execute(line.removeprefix(PROMPT)).text
+    lines = [line for line in text.splitlines() if line.startswith(PROMPT)]
+    said = (session.execute(line.removeprefix(PROMPT)).text for line in lines)
+    return "".join(f"{line}\n{answer}" for line, answer in zip(lines, said, strict=True))
 
 
 def check_said(told: str, written: str) -> None:
@@ -62,9 +58,16 @@ def _lines(text: str) -> list[list[str]]:
     return [line.split() for line in plain.splitlines()]
 
 
-def written_anew(page: Path, texts: list[str]) -> None:
-    """Put the sessions' texts into the page."""
-    parts = iter(texts)
-    page.write_text(
-        _SESSION.sub(lambda match: match[0].replace(match[1], next(parts)), page.read_text())
-    )
+def check_sessions(page: Path, session: Session) -> None:
+    """Replay the page's sessions, or write them anew."""
+    written = sessions_of(page)
+    assert len(written) >= 5
+    told = [replayed(session, text) for text in written]
+    if os.environ.get("ETSCOPE_UPDATE_GOLDEN"):
+        parts = iter(told)
+        page.write_text(
+            _SESSION.sub(lambda match: match[0].replace(match[1], next(parts)), page.read_text())
+        )
+        return
+    for said, expected in zip(told, written, strict=True):
+        check_said(said, expected)
