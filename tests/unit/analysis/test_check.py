@@ -71,10 +71,8 @@ def accepted(trace: Trace) -> bool:
 @pytest.mark.parametrize("name", NAMES)
 def test_own_files_are_accepted_and_all_others_refused(name: str) -> None:
     own = next(group for group in SAME if name in group)
-
     with_record = {other for other in NAMES if accepted(Trace(dump(name), record=record(other)))}
     with_program = {other for other in NAMES if accepted(Trace(dump(name), program=program(other)))}
-
     assert with_record == set(own)
     # Of a program of one delegate call there is nothing but that: XNNPACK's is like any other's.
     delegates = {*SAME[1], "forward_and_extra", "deconvolution"}
@@ -84,7 +82,6 @@ def test_own_files_are_accepted_and_all_others_refused(name: str) -> None:
 def test_the_message_names_method_and_instruction() -> None:
     with pytest.raises(MismatchError) as error:
         Trace(dump("cnn_portable"), program=program("two_methods")).verify()
-
     assert "encode: instruction 0 ran convolution.out" in str(error.value)
     assert "decode: instruction 0 ran convolution.out" in str(error.value)
     assert error.value.exit_code == 3
@@ -93,7 +90,6 @@ def test_the_message_names_method_and_instruction() -> None:
 def test_a_run_that_ended_early_is_of_its_method() -> None:
     labels = ("aten::mul.out", "aten::add.out", "aten::relu.out")
     events = {0: frozenset({"native_call_mul.out"}), 1: frozenset({"native_call_add.out"})}
-
     assert "never ran" in str(differs_from_labels(Observed(events, {}, has_jumps=False), labels))
     early = Observed(events, {}, has_jumps=False, ended=False)
     assert differs_from_labels(early, labels) is None
@@ -134,9 +130,7 @@ def test_the_first_difference_from_the_instructions(
     events: dict[int, list[str]], message: str | None
 ) -> None:
     observed = Observed({i: frozenset(names) for i, names in events.items()}, {}, has_jumps=False)
-
     difference = differs_from_labels(observed, ("delegate:XnnpackBackend", "aten::add.out"))
-
     if message is None:
         assert difference is None
     else:

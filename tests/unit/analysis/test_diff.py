@@ -121,9 +121,7 @@ def test_the_table_adds_up_however_little_of_it_is_shown(tmp_path: Path) -> None
 def test_a_limit_and_a_selection_count_what_ran_inside_a_delegate(tmp_path: Path) -> None:
     before = dump("cnn_xnnpack", tmp_path, 1)
     after = dump("cnn_xnnpack", tmp_path, 2, slower={0: 1.2})
-
     table = diff_table(diff_traces(before, after).methods[0], MS, limit=3)
-
     # The call, three of its parts, the sum of the others, and the closing rows.
     assert table.values["kind"] == [
         "delegate", *table.values["kind"][1:4], "hidden", "unaccounted", "total",
@@ -226,9 +224,7 @@ def test_memory_and_size_stand_beside_time(tmp_path: Path) -> None:
         replace(trace, program=read_pte(one.pte))
         for trace, one in zip((before, after), files, strict=True)
     ]
-
     diff = diff_traces(traces[0], traces[1]).methods[0]
-
     sizes = [len(one.pte.read_bytes()) for one in files if one.pte is not None]
     plans = [memory_plan(read_pte(one.pte), "forward").planned_bytes for one in files]
     assert plans[0] != plans[1] and sizes[0] != sizes[1]

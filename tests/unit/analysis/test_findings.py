@@ -213,9 +213,7 @@ def test_one_event_of_a_coarse_clock_is_one(events: int) -> None:
     head = Row("delegate", "XnnpackBackend", (2000 * events + 7001) * ones, ones, 0)
     rows = (head, *inner, rest)
     profile = MethodProfile("forward", np.arange(3), head.ticks, rows, {}, traced=False)
-
     found = TimeFindings(profile, MS).delegate_rest()
-
     assert "whole microseconds" in found.sentence
     expected = "its one event" if events == 1 else "each of 2 events"
     assert f"so that {expected} can be up to 1 us too short" in found.sentence

@@ -37,9 +37,7 @@ def edge_of(name: str, program: Program | None = None) -> LinkedGraph:
 
 def test_a_handle_of_its_own_is_enough() -> None:
     shown = graph(call("a", "aten.add.Tensor", handle=1), call("b", "aten.mul.Tensor", handle=2))
-
     found = linked(shown, {0: 2, 1: 1})
-
     assert names(found.ran(0)) == ["b"]
     assert found.instructions == {id(shown.nodes[0]): (1,), id(shown.nodes[1]): (0,)}
 
@@ -49,10 +47,8 @@ def test_of_a_decomposed_operator_the_name_tells() -> None:
         call("permute", "aten.permute_copy.default", handle=3),
         call("addmm", "aten.addmm.default", handle=3),
     )
-
     found = linked(shown, {0: 3, 1: 3}, labels=["aten::permute_copy.out", "addmm.out"])
     unlabelled = linked(shown, {0: 3, 1: 3})
-
     assert (names(found.ran(0)), names(found.ran(1))) == (["permute"], ["addmm"])
     assert names(unlabelled.ran(0)) == ["permute", "addmm"]
 
@@ -64,10 +60,8 @@ def test_of_parts_of_one_name_the_order_tells_if_all_are_there() -> None:
         call("two", "aten.bmm.default", handle=3),
     )
     label = "aten::bmm.out"
-
     both = linked(shown, {4: 3, 6: 3}, labels=[""] * 4 + [label, "", label])
     single = linked(shown, {4: 3}, labels=[""] * 4 + [label])
-
     assert (names(both.ran(4)), names(both.ran(6))) == (["one"], ["two"])
     assert names(single.ran(4)) == ["one", "two"]
 
@@ -77,11 +71,9 @@ def test_what_is_known_to_be_a_kernel_is_not_in_a_delegate() -> None:
         call("expand", "aten.expand_copy.default", handle=3),
         call("bmm", "aten.bmm.default", handle=3),
     )
-
     found = linked(
         shown, {0: 3, 1: [3, 3]}, labels=["expand_copy.out", "delegate:B"], delegates={1: "B"}
     )
-
     assert names(found.ran(1)) == ["bmm"]
     assert found.backends == {id(shown.nodes[1]): "B"}
 
@@ -89,9 +81,7 @@ def test_what_is_known_to_be_a_kernel_is_not_in_a_delegate() -> None:
 def test_a_delegate_call_runs_what_its_nodes_run() -> None:
     shown = lowered()
     by_name = shown.by_name
-
     found = linked(shown, {0: 1, 1: [2, 2]}, delegates={1: "SomeBackend"})
-
     inner = by_name["delegate"].delegate.graph.by_name["addmm"]  # type: ignore[union-attr]
     assert found.instructions[id(by_name["delegate"])] == (1,)
     assert found.calls[id(inner)] is by_name["delegate"]
@@ -102,9 +92,7 @@ def test_a_delegate_call_runs_what_its_nodes_run() -> None:
 def test_branches_are_found_by_the_order_of_their_operators() -> None:
     shown = branching()
     labels = ["aten::gt.Scalar_out", "jump_false", "aten::sin.out", "jump_false", "aten::cos.out"]
-
     found = linked(shown, {0: 1}, labels=labels)
-
     assert [node.op for node in found.ran(2)] == ["aten.sin.default"]
     assert [node.op for node in found.ran(4)] == ["aten.cos.default"]
 
@@ -120,18 +108,14 @@ def test_an_exported_graph_is_found_by_the_origins_of_edge_nodes() -> None:
         ),
         call("stranger", "aten.mul.Tensor", handle=3, origins=[other]),
     )
-
     found = linked(exported, {0: 1, 1: 2, 2: 3}, edge=edge)
-
     assert found.instructions == {id(exported.nodes[0]): (0, 1)}
 
 
 def test_another_graph_is_found_by_handles() -> None:
     other = graph(call("fused", "my.fused.default", handle=4), name="after_fusion/forward")
     edge = graph(call("a", "aten.add.Tensor", handle=4), call("b", "aten.mul.Tensor", handle=5))
-
     found = linked(other, {0: 4, 1: 5}, edge=edge)
-
     assert names(found.ran(0)) == ["fused"]
     assert found.ran(1) == ()
 
@@ -140,9 +124,7 @@ def test_the_edge_graph_is_that_whatever_graph_events_are_linked_to() -> None:
     made = artifacts("cnn_portable")
     record = read_etrecord(made.etrecord)
     trace = Trace(read_etdump(made.etdump), record, reference_graph=EXPORTED)
-
     found = linked_graph(record, f"{EDGE}/forward", trace.edge_nodes)
-
     assert {stem(node.op) for node in found.ran(0)} == {"convolution"}
 
 
@@ -150,9 +132,7 @@ def test_the_edge_graph_is_that_whatever_graph_events_are_linked_to() -> None:
 @pytest.mark.parametrize("shown", ["edge", "exported"])
 def test_instructions_of_real_records_are_of_nodes_of_that_operator(name: str, shown: str) -> None:
     record = read_etrecord(artifacts(name).etrecord)
-
     found = linked_graph(record, find_graph(record, shown))
-
     instructions = {i for numbers in found.instructions.values() for i in numbers}
     assert instructions == set(record.debug_handle_map["forward"])
 

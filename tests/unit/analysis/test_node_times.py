@@ -30,12 +30,10 @@ def test_each_instruction_at_its_node() -> None:
         graph(call("a", "aten.add.Tensor", handle=1), call("b", "aten.mul.Tensor", handle=2)),
         {0: 1, 1: 2},
     )
-
     times = node_times(
         found,
         profile(row("kernel", "add.out", 0, 3, 5), row("kernel", "mul.out", 1, 4, 4), total=[9, 9]),
     )
-
     assert standing(found, times) == {"a": (1, [3, 5]), "b": (1, [4, 4])}
     assert times.accounted.tolist() == [7, 9]
 
@@ -50,11 +48,9 @@ def test_a_time_of_several_nodes_stands_at_the_first_and_is_of_all() -> None:
         {0: [2, 3], 1: 1},
         delegates={0: "B"},
     )
-
     times = node_times(
         found, profile(row("delegate", "B", 0, 8), row("kernel", "add", 1, 2), total=[10])
     )
-
     assert standing(found, times) == {"a": (1, [2]), "b": (2, [8])}
     a, b, c = found.graph.nodes
     assert times.of(c) is times.of(b)
@@ -64,11 +60,9 @@ def test_a_time_of_several_nodes_stands_at_the_first_and_is_of_all() -> None:
 def test_two_instructions_of_the_same_nodes_are_added_up() -> None:
     shown = graph(call("a", "aten.add.Tensor", handle=1), call("b", "aten.add.Tensor", handle=1))
     found = linked(shown, {0: 1, 1: 1, 2: 1})
-
     times = node_times(
         found, profile(*(row("kernel", "add.out", i, 2 + i) for i in range(3)), total=[10])
     )
-
     assert standing(found, times) == {"a": (2, [9])}
 
 
@@ -76,16 +70,13 @@ def test_a_time_that_finds_no_free_node_is_not_lost() -> None:
     shown = graph(call("a", "aten.add.Tensor", handle=1), call("b", "aten.mul.Tensor", handle=2))
     found = linked(shown, {0: 1, 1: 2, 2: [1, 2]}, delegates={2: "B"}, labels=["", "", ""])
     rows = [row("kernel", "x", 0, 1), row("kernel", "y", 1, 2), row("delegate", "B", 2, 4)]
-
     times = node_times(found, profile(*rows, total=[7]))
-
     assert sum(int(time.ticks[0]) for time in times.at.values()) == 7
 
 
 def test_a_delegate_call_has_its_time_and_its_nodes_theirs_inside() -> None:
     found = linked(lowered(), {0: 1, 1: [2, 2]}, delegates={1: "SomeBackend"})
     inner = found.graph.by_name["delegate"].delegate.graph  # type: ignore[union-attr]
-
     times = node_times(
         found,
         profile(
@@ -96,7 +87,6 @@ def test_a_delegate_call_has_its_time_and_its_nodes_theirs_inside() -> None:
             total=[30],
         ),
     )
-
     assert standing(found, times) == {"conv": (1, [5]), "delegate": (1, [20]), "permute": (2, [12])}
     assert times.at[id(inner.nodes[2])].inside
     assert times.accounted.tolist() == [25]
@@ -109,9 +99,7 @@ def test_events_inside_a_delegate_come_before_the_call_where_it_is_no_node() -> 
         row("delegate", "B", 0, 20),
         row("delegated", "op_b", 0, 12, depth=1, nodes=[shown.nodes[1]]),
     ]
-
     times = node_times(found, profile(*rows, total=[30]))
-
     assert standing(found, times) == {"b": (1, [12])}
     assert {number: time.ticks.tolist() for number, time in times.rest.items()} == {0: [8]}
     assert times.accounted.tolist() == [20]
@@ -121,9 +109,7 @@ def test_times_on_another_clock_are_left_out() -> None:
     shown = graph(call("a", "aten.add.Tensor", handle=1))
     found = linked(shown, {0: [1]}, delegates={0: "B"})
     cycles = row("delegated", "a", 0, 99999, depth=1, nodes=[shown.nodes[0]], own_clock=True)
-
     times = node_times(found, profile(row("delegate", "B", 0, 20), cycles, total=[30]))
-
     assert standing(found, times) == {"a": (1, [20])}
 
 
@@ -144,9 +130,7 @@ def test_what_stands_at_nodes_is_what_their_instructions_took(
     for graph_name in trace.record.graph_names:
         found = linked_graph(trace.record, graph_name, trace.run_nodes)
         (mine,) = [p for p in profiles if p.method == found.method]
-
         times = node_times(found, mine)
-
         shown = sum(time.ticks for time in times.at.values() if not time.inside)
         shown = shown + sum(time.ticks for time in times.rest.values())
         np.testing.assert_array_equal(shown, times.accounted)
@@ -167,9 +151,7 @@ def test_every_kernel_of_a_portable_program_has_one_node() -> None:
         "edge_dialect_exported_program/forward",
         trace.run_nodes,
     )
-
     table = node_table(found, times=node_times(found, profiles[0]), scale=NS)
-
     timed = [i for i, value in enumerate(table.values["avg"]) if value is not None]
     alone = [i for i in timed if table.values["nodes"][i] == 1]
     assert len(alone) > 0.9 * len(timed)

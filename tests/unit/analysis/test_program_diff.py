@@ -398,9 +398,7 @@ def test_weights_in_a_ptd_file_are_compared_by_content(name: str, tmp_path: Path
     struct.pack_into("<f", content, largest.blob.offset, 1e3)
     path = tmp_path / "other.ptd"
     path.write_bytes(content)
-
     found = diff_programs(external(name), external(name, path))
-
     assert not found.identical
     changed = [one for one in found.weights if one.status != "unchanged"]
     assert [(one.status, one.differing) for one in changed] == [("changed", 1)]
@@ -412,7 +410,6 @@ def test_weights_in_a_ptd_file_are_compared_by_content(name: str, tmp_path: Path
 def test_weights_that_went_to_a_ptd_file_are_the_same_weights(tmp_path: Path) -> None:
     """The names in a .ptd are the model's; the content says which is which."""
     weights = external("external_portable").weights
-
     assert {weight.name for weight in weights} == {
         "first.weight", "first.bias", "second.weight", "second.bias", "tied.bias",
     }  # fmt: skip
@@ -459,7 +456,6 @@ def test_quantised_weights_are_compared_with_the_floats(with_records: bool, back
     """The quantiser's rule gives the error: the scale is the largest value by 127."""
     names = ["cnn_xnnpack", "cnn_xnnpack_int8"]
     found = diff(*(reversed(names) if back else names), with_records=with_records)
-
     quantised = [one for one in found.weights if one.is_quantized]
     assert Counter(one.status for one in quantised) == {"changed": 14}
     for change in quantised:
@@ -486,7 +482,6 @@ def test_each_channel_has_its_scale(axis: int) -> None:
     found = replace(weight, tensor=replace(weight.tensor, quantized=Quantized(scales, 3, axis)))
     along = [-1 if number == axis else 1 for number in range(4)]
     expected = (weight.elements.reshape(shape) - 3.0) * np.reshape(scales, along)
-
     assert found.dequantized is not None
     np.testing.assert_allclose(found.dequantized, expected.reshape(-1))
     for wrong in (
@@ -513,9 +508,7 @@ def test_scales_that_are_bytes_of_the_file() -> None:
 def test_integers_whose_scale_is_not_known_are_said_to_be_so() -> None:
     floats, integers = side("cnn_xnnpack"), side("cnn_xnnpack_int8")
     unknown = [replace(one, tensor=replace(one.tensor, quantized=None)) for one in integers.weights]
-
     changes = [one for one in compare_weights(floats.weights, unknown) if one.is_quantized]
-
     assert len(changes) == 14
     assert {one.sqnr for one in changes} == {None}
     assert all(weight_sentence(one).endswith("quantised: scale not known") for one in changes)

@@ -109,9 +109,7 @@ def test_the_table_adds_up_however_little_is_shown(by: str, limit: int | None) -
 def test_a_line_says_how_many_groups_are_not_shown(by: str) -> None:
     diff = diff_profiles(profile_of("transformer_portable"), profile_of("transformer"))
     parts = len(waterfall(diff, by).parts)
-
     table = waterfall_table(diff, MS, by, limit=1)
-
     shown = min(table.breaks)
     noun = "module" if by == "module" else "group"
     cut = parts - shown
@@ -120,9 +118,7 @@ def test_a_line_says_how_many_groups_are_not_shown(by: str) -> None:
 
 def test_what_only_one_side_has_ranks_by_its_time() -> None:
     diff = diff_profiles(many(profile_of("cnn_portable"), 1), many(profile_of("cnn_xnnpack"), 2))
-
     found = {part.name: part for part in waterfall(diff, "op").own}
-
     gone = [part for part in found.values() if part.status == "removed"]
     assert gone and all(part.change < 0 and part.comparison is None for part in gone)
     assert found["convolution"].status == "same"  # a kernel before, the delegate's event after
@@ -137,11 +133,9 @@ def test_sums_by_delegate_are_of_all_calls_of_a_backend() -> None:
         many(profile_of("transformer_portable"), 1),
         many(profile_of("transformer"), 2),
     )
-
     found = {
         part.name: part for part in waterfall(diff_profiles(portable, lowered), "delegate").own
     }
-
     assert found.keys() == {"(not delegated)", "XnnpackBackend"}
     assert found["XnnpackBackend"].status == "added"
     calls = sum(group.head.kind == "delegate" for group in lowered.instructions)
@@ -152,7 +146,6 @@ def test_another_dtype_is_the_same_operator() -> None:
     diff = diff_profiles(
         many(profile_of("cnn_xnnpack"), 1), many(profile_of("cnn_xnnpack_int8"), 2)
     )
-
     pairs = [inner for pair in diff.alignment.pairs for inner in pair.inner]
     changed = [pair for pair in pairs if pair.status == "changed"]
     assert changed
@@ -176,7 +169,6 @@ def test_the_headline_says_what_changed_by_how_much_and_whether_it_can_be_told()
     assert faster[1] == "It ran on kernels before, on XnnpackBackend after."
     assert faster[2].startswith("By operator: convolution -")
     assert faster[3].startswith("By module: ")
-
     parts = many(profile_of("transformer_portable"), 1), alike(many(profile_of("transformer"), 2))
     heads = {
         kind: sum(row.ticks[-31:].sum() for row in parts[1].rows if row.kind == kind)
@@ -188,14 +180,11 @@ def test_the_headline_says_what_changed_by_how_much_and_whether_it_can_be_told()
     )
     expected = 100 * heads["delegate"] / sum(heads.values())
     assert float(share[1]) == pytest.approx(expected, abs=1)
-
     bare = open_trace("cnn_xnnpack", program=False, timing=True).profiles()[0]
     assert headline(diff_profiles(portable, bare), MS)[-1].endswith("give it too (--program).")
     assert LACKS_PROGRAM not in faster
-
     same = headline(diff_profiles(portable, many(profile_of("cnn_portable"), 3)), MS)
     assert same[0].startswith("forward takes as long as before: ") and len(same) == 1
-
     few = replace(profile_of("cnn_portable"))
     told = headline(diff_profiles(few, few), MS)
     assert told[0].startswith("Whether forward changed cannot be told: ")
@@ -226,7 +215,6 @@ def unsteady(profile: MethodProfile, seed: int) -> MethodProfile:
 def test_intervals_that_say_nothing_are_shown_as_unknown() -> None:
     base = profile_of("cnn_portable")
     diff = diff_profiles(unsteady(base, 1), unsteady(base, 2))
-
     for table in (diff_table(diff, MS), waterfall_table(diff, MS, "op")):
         assert table.values["interval"][-1] == "unknown"
         assert table.values["reason"][-1] == "the runs are too unsteady to bound the change"
@@ -237,7 +225,6 @@ def test_intervals_that_say_nothing_are_shown_as_unknown() -> None:
     assert first.startswith("Whether forward changed cannot be told: ")
     assert "; the runs are too unsteady to bound the change. Record more runs" in first
     assert first.endswith("etscope run … --iterations 100.")
-
     steady = diff_table(diff_profiles(many(base, 1), many(base, 2)), MS)
     assert "unknown" not in steady.values["interval"]
     assert not any("unknown" in note for note in steady.notes)
@@ -271,14 +258,12 @@ def test_relative_has_the_sign_of_the_change_beside_it() -> None:
     before, after = [1000 + n % 7 for n in range(41)], [900 + n % 7 for n in range(41)]
     after[20] = 10**6
     diff = diff_profiles(one_kernel(before), one_kernel(after))
-
     for table in (diff_table(diff, MS), waterfall_table(diff, MS, "op")):
         column = "event" if "event" in table.values else "op"
         row = list(table.values[column]).index("op.out")
         ends = table.values["before"][row], table.values["after"][row]
         assert table.values["change"][row] > 0 > table.values["ratio"][row] - 1
         assert table.values["relative"][row] == percent(ends[1] / ends[0] - 1)
-
     unknown = diff_profiles(
         unsteady(profile_of("cnn_portable"), 1), unsteady(profile_of("cnn_portable"), 2)
     )
@@ -292,12 +277,10 @@ def test_the_correction_is_told_where_it_alone_keeps_from_a_verdict() -> None:
     sides = [random.normal(1e6 * factor, 1e5, 21).astype(int).tolist() for factor in (1, 0.83)]
     alone = diff_profiles(one_kernel(sides[0]), one_kernel(sides[1]))
     among = diff_profiles(one_kernel(sides[0], 60), one_kernel(sides[1], 60))
-
     one, other = (
         next(part for part in waterfall(diff, "op").own if part.name == "op.out").comparison
         for diff in (alone, among)
     )
-
     assert one and other and (one.low, one.high) == (other.low, other.high)
     assert (one.verdict, other.verdict) == (Verdict.IMPROVED, Verdict.CANNOT_TELL)
     assert (

@@ -388,9 +388,7 @@ def test_events_that_share_a_node_have_it_once() -> None:
     instructions = graphs.profile(*rows, total=[100]).instructions
     of_graph = GraphWork(shown)
     work = InstructionWork(RunNodes(symbols), None, of_graph, of_graph, {})
-
     found = {one.name: done for one, done in work.of(instructions)}
-
     assert found["Other"].flops == 8 * (1 + 2 + 1)  # x is [1, 8]
     assert found["Other"].traffic == Traffic(activations_read=32, activations_written=32)
     assert found["Other"].inner == 4 * 32
@@ -412,9 +410,7 @@ def test_a_call_has_no_nodes_that_a_kernel_is_known_to_run() -> None:
     rows = [graphs.row("kernel", "exp.out", 0, 10), graphs.row("delegate", "Other", 1, 10)]
     of_graph = GraphWork(shown)
     work = InstructionWork(RunNodes(symbols, ["aten::exp.out", ""]), None, of_graph, of_graph, {})
-
     found = work.of(graphs.profile(*rows, total=[20]).instructions)
-
     assert [(one.name, done.flops) for one, done in found] == [("exp.out", 8), ("Other", 8)]
 
 
