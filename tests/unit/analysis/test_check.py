@@ -17,29 +17,15 @@ from etscope.formats.program.pte import Program, read_pte
 from etscope.model.event_table import EventKey
 from tests.support.artifacts import artifacts
 
-# One name for each program; those of one line run the same instructions, and in a dump nothing
-# tells them apart: three programs of one delegate with the same convolutions in it.
-SAME = (
-    ("cnn_portable",),
-    ("cnn_xnnpack", "cnn_xnnpack_lowered", "cnn_xnnpack_int8"),
-    ("transformer",),
-    ("transformer_portable",),
-    ("two_methods",),
-    ("forward_and_extra",),
-    ("cond",),
-    ("while_loop",),
-    ("bf16_fp16",),
-    ("channels_last",),
-    ("varying_inputs",),
-    ("nan_output",),
-    ("inf_output",),
-    ("int_outputs",),
-    ("dynamic_shape",),
-    ("deconvolution",),
-    ("written_state",),
-    ("replaced_operators",),
+# Twins run the same instructions, and in a dump nothing tells them apart: three programs of one
+# delegate with the same convolutions in it.
+TWINS = ("cnn_xnnpack", "cnn_xnnpack_lowered", "cnn_xnnpack_int8")
+NAMES = (
+    *("cnn_portable", *TWINS, "transformer", "transformer_portable", "two_methods"),
+    *("forward_and_extra", "cond", "while_loop", "bf16_fp16", "channels_last", "varying_inputs"),
+    *("nan_output", "inf_output", "int_outputs", "dynamic_shape", "deconvolution"),
+    *("written_state", "replaced_operators"),
 )
-NAMES = [name for group in SAME for name in group]
 
 
 @functools.cache
@@ -70,13 +56,13 @@ def accepted(trace: Trace) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_own_files_are_accepted_and_all_others_refused(name: str) -> None:
-    own = next(group for group in SAME if name in group)
+    own = {*TWINS} if name in TWINS else {name}
     with_record = {other for other in NAMES if accepted(Trace(dump(name), record=record(other)))}
     with_program = {other for other in NAMES if accepted(Trace(dump(name), program=program(other)))}
-    assert with_record == set(own)
+    assert with_record == own
     # Of a program of one delegate call there is nothing but that: XNNPACK's is like any other's.
-    delegates = {*SAME[1], "forward_and_extra", "deconvolution"}
-    assert with_program == (delegates if name in delegates else set(own))
+    delegates = {*TWINS, "forward_and_extra", "deconvolution"}
+    assert with_program == (delegates if name in delegates else own)
 
 
 def test_the_message_names_method_and_instruction() -> None:

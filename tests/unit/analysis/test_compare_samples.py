@@ -34,12 +34,7 @@ def test_student_is_scipys(freedom: float) -> None:
     np.testing.assert_allclose(two_sided_p(t, freedom), 2 * stats.t.sf(t, freedom), rtol=1e-8)
     for p in (0.5, 0.01, 1e-6):
         assert t_quantile(p, freedom) == pytest.approx(stats.t.isf(p / 2, freedom), rel=1e-9)
-
-
-def test_student_of_the_tables() -> None:
-    """From the tables of Abramowitz & Stegun, 26.10."""
-    assert t_quantile(0.01, [1, 10, 30]).tolist() == pytest.approx([63.657, 3.169, 2.750], abs=1e-3)
-    assert np.isnan(two_sided_p(np.nan, 5.0))
+    assert np.isnan(two_sided_p(np.nan, freedom))
 
 
 def test_the_error_is_yuens_for_steady_samples() -> None:
@@ -59,11 +54,7 @@ def test_the_error_is_yuens_for_steady_samples() -> None:
 
 @pytest.mark.parametrize(
     ("factor", "verdict"),
-    [
-        (1.0, Verdict.NO_DIFFERENCE),
-        (1.10, Verdict.REGRESSED),
-        (1 / 1.10, Verdict.IMPROVED),
-    ],
+    [(1.0, Verdict.NO_DIFFERENCE), (1.10, Verdict.REGRESSED), (1 / 1.10, Verdict.IMPROVED)],
 )
 def test_verdicts(factor: float, verdict: Verdict) -> None:
     found = compare_samples(times(1), times(2, factor=factor))
@@ -165,6 +156,12 @@ def test_a_step_of_the_clock_is_no_change() -> None:
     assert compare_samples(before, after).verdict is Verdict.REGRESSED
     assert compare_samples(before, after, step=1.0).verdict is Verdict.CANNOT_TELL
     assert compare_samples(before, after + 2, step=1.0).verdict is Verdict.REGRESSED
+    # About 20.5 us, of which the phase of the clock makes 20 in one process, 21 in the other.
+    one = np.array([18.0, 20.0, 22.0, 19.0, 21.0] * 8)
+    assert compare_samples(one, one + 1, step=1.0).verdict is Verdict.CANNOT_TELL
+    assert compare_samples(one, one + 5, step=1.0).verdict is Verdict.REGRESSED
+    same = compare_samples(one + 1000, one + 1000, step=1.0)
+    assert same.verdict is Verdict.NO_DIFFERENCE
     nothing = compare_samples(np.zeros(50), np.zeros(50))
     assert nothing.verdict is Verdict.CANNOT_TELL and "a few ticks" in nothing.reason
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -23,39 +24,16 @@ from etscope.model.event_table import find_blocks
 from tests.support.artifacts import artifacts
 from tests.support.formats.handmade import Number, integer, method, pte_file, tensor, tensor_list
 
-PROGRAMS = [
-    "channels_last",
-    "cnn_portable",
-    "cond",
-    "dynamic_shape",
-    "int_outputs",
-    "transformer",
-    "transformer_portable",
-    "two_methods",
-    "while_loop",
-]
+PROGRAMS = (
+    *("channels_last", "cnn_portable", "cond", "dynamic_shape", "int_outputs", "transformer"),
+    *("transformer_portable", "two_methods", "while_loop"),
+)
 
 
-def plan_of(
-    values: Sequence[Value],
-    calls: Sequence[Instruction],
-    *,
-    inputs: Sequence[int] = (),
-    outputs: Sequence[int] = (),
-    operators: Sequence[str] = ("aten::relu.out", "aten::add_.Tensor"),
-    buffer_sizes: Sequence[int] = (0, 1024),
-) -> MemoryPlan:
-    data = pte_file(
-        method(
-            values,
-            calls,
-            inputs=inputs,
-            outputs=outputs,
-            operators=operators,
-            buffer_sizes=buffer_sizes,
-        )
-    )
-    return memory_plan(read_pte(data), "forward")
+def plan_of(values: Sequence[Value], calls: Sequence[Instruction], **options: Any) -> MemoryPlan:
+    operators = ("aten::relu.out", "aten::add_.Tensor")
+    chosen = {"operators": operators, "buffer_sizes": (0, 1024), **options}
+    return memory_plan(read_pte(pte_file(method(values, calls, **chosen))), "forward")
 
 
 def lives(plan: MemoryPlan) -> dict[int, tuple[int, int, str]]:
@@ -85,9 +63,7 @@ def test_a_value_lives_from_its_write_to_its_last_read() -> None:
     assert plan.peak_instructions == (0, 1, 2)
     assert [value.op for value in plan.values] == [None, "relu", "relu", "relu"]
     assert [value.value for value in plan.live_at(1)] == [1, 2]
-
-
-def test_outputs_live_to_the_end() -> None:
+    # Outputs live to the end.
     plan = plan_of([slot(0), slot(1), slot(2)], [relu(0, 1), relu(0, 2)], inputs=[0], outputs=[1])
     assert lives(plan)[1] == (0, 1, "output")
 
@@ -148,20 +124,11 @@ def test_a_jump_ahead_is_no_loop() -> None:
 
 def test_buffers_have_their_own_peaks() -> None:
     values = [tensor(8, at=(1, 0)), tensor(2, at=(2, 0)), tensor(4, at=(2, 64))]
-    data = pte_file(
-        {
-            **method(
-                values,
-                [relu(0, 1), relu(1, 2)],
-                inputs=[0],
-                outputs=[2],
-                operators=["aten::relu.out"],
-                buffer_sizes=[0, 64, 128],
-            ),
-            9: [{0: Number("i", 2), 1: Number("b", 1), 2: Number("b", 0)}],
-        }
-    )
-    plan = memory_plan(read_pte(data), "forward")
+    calls, sizes = [relu(0, 1), relu(1, 2)], [0, 64, 128]
+    places = {"inputs": [0], "outputs": [2], "operators": ["aten::relu.out"]}
+    made = method(values, calls, **places, buffer_sizes=sizes)  # type: ignore[arg-type]
+    devices = {9: [{0: Number("i", 2), 1: Number("b", 1), 2: Number("b", 0)}]}
+    plan = memory_plan(read_pte(pte_file(made | devices)), "forward")
     assert [(one.memory_id, one.device, one.size, one.peak_bytes) for one in plan.arenas] == [
         (1, "cpu", 64, 32),
         (2, "cuda:0", 128, 24),
@@ -201,11 +168,8 @@ def test_data_beside_the_plan_counts_once() -> None:
         },
     )
     plan = memory_plan(read_pte(data), "forward")
-    assert plan.constant_bytes == 16
-    assert plan.state_bytes == 8
-    assert plan.delegate_bytes == 16
-    assert plan.named_bytes == 5
-    assert plan.external_bytes == 0
+    assert (plan.constant_bytes, plan.state_bytes, plan.delegate_bytes) == (16, 8, 16)
+    assert (plan.named_bytes, plan.external_bytes) == (5, 0)
     summary = plan.summary()
     assert dict(zip(summary.values["memory"], summary.values["size"], strict=True)) == {
         "planned memory 1 (cpu)": 8,
@@ -288,13 +252,8 @@ def test_a_run_fills_the_debug_buffer_as_foreseen(name: str) -> None:
 
 def test_debug_buffer_of_every_kind_of_instruction() -> None:
     values = [
-        slot(0, 17),
-        slot(2, 17),
-        tensor_list(0, 1),
-        tensor_list(0, 1),
-        integer(0),
-        tensor(9, dynamism=ShapeDynamism.DYNAMIC_UNBOUND),
-        tensor(0),
+        *(slot(0, 17), slot(2, 17), tensor_list(0, 1), tensor_list(0, 1), integer(0)),
+        *(tensor(9, dynamism=ShapeDynamism.DYNAMIC_UNBOUND), tensor(0)),
     ]
     calls = [
         KernelCall(0, (0, 2, 3)),

@@ -6,11 +6,7 @@ import pytest
 
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.compatibility import Observed
-from etscope.analysis.program.program import (
-    InstructionRecord,
-    instructions,
-    is_prim,
-)
+from etscope.analysis.program.program import InstructionRecord, instructions, is_prim
 from etscope.formats.etdump.debug_values import TensorRef
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import (
@@ -31,27 +27,12 @@ from etscope.model.event_table import Block
 from etscope.model.graph import SourceLine
 from tests.support.analysis.traces import open_trace
 from tests.support.artifacts import artifacts
-from tests.support.formats.handmade import (
-    Number,
-    integer,
-    method,
-    pte_file,
-    tensor,
-    tensor_list,
-)
+from tests.support.formats.handmade import Number, integer, method, pte_file, tensor, tensor_list
 
-RECORDED = [
-    "bundled",
-    "channels_last",
-    "cnn_portable",
-    "cnn_xnnpack",
-    "cond",
-    "int_outputs",
-    "transformer",
-    "transformer_portable",
-    "two_methods",
-    "while_loop",
-]
+RECORDED = (
+    *("bundled", "channels_last", "cnn_portable", "cnn_xnnpack", "cond", "int_outputs"),
+    *("transformer", "transformer_portable", "two_methods", "while_loop"),
+)
 
 
 def records(
@@ -61,17 +42,10 @@ def records(
     inputs: Sequence[int] = (),
     delegate_outputs: dict[int, int] | None = None,
 ) -> tuple[InstructionRecord, ...]:
-    data = pte_file(
-        method(
-            values,
-            calls,
-            operators=operators,
-            inputs=inputs,
-            delegates=[("Backend", 0, 0)],
-        ),
-        more={3: [{0: b""}]},
-    )
-    return instructions(read_pte(data), "forward", delegate_outputs=delegate_outputs).records
+    backend = [("Backend", 0, 0)]
+    made = method(values, calls, operators=operators, inputs=inputs, delegates=backend)
+    program = read_pte(pte_file(made, more={3: [{0: b""}]}))
+    return instructions(program, "forward", delegate_outputs=delegate_outputs).records
 
 
 def place(number: int) -> Value:
@@ -175,14 +149,10 @@ def test_names_of_other_operators() -> None:
     assert not is_prim(Operator("aten::add", "out"))
 
 
-def test_bytes_without_a_bound() -> None:
+def test_bytes_without_a_bound_and_missing_tensors_of_a_list() -> None:
     unbounded = tensor(8, dynamism=ShapeDynamism.DYNAMIC_UNBOUND)
     (record,) = records([T, unbounded], [KernelCall(0, (0, 1, 1))], "aten::nonzero.out")
-    assert record.bytes_read == 24
-    assert record.bytes_written is None
-
-
-def test_missing_tensors_of_a_list() -> None:
+    assert (record.bytes_read, record.bytes_written) == (24, None)
     index = ListValue(ValueKind.OPTIONAL_TENSOR_LIST, (-1, 1))
     (record,) = records([T, tensor(4), index, T], [KernelCall(0, (0, 2, 3, 3))], "aten::index.out")
     assert [str(one) for one in record.read] == ["float32[2, 3]", "float32[4]"]
