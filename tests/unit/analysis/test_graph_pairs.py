@@ -54,7 +54,7 @@ def test_each_node_is_in_one_pair(names: tuple[str, str], with_record: bool) -> 
 
 
 @pytest.mark.parametrize("with_record", [True, False], ids=["records", "programs"])
-@pytest.mark.parametrize("name", ["cnn_portable", "cnn_xnnpack_int8", "transformer", "cond"])
+@pytest.mark.parametrize("name", ["cnn_xnnpack_int8", "transformer", "cond"])
 def test_a_program_has_nothing_new_to_itself(name: str, with_record: bool) -> None:
     found = pairs_of(*(side(name, with_record=with_record) for _ in range(2)))
     assert found

@@ -62,8 +62,8 @@ def test_a_row_of_much_arithmetic_is_bound_by_compute() -> None:
 
 def test_the_type_of_numbers_chooses_the_peak() -> None:
     shares = {}
+    one = row(100_000)
     for dtype in ("float32", "int8", "8da4w", "float64", "int64", "bool"):
-        one = row(100_000)
         found = limits_of([(one, work(1e6, 64, dtype))]).of([one])
         assert found is not None and found.dtype == dtype
         shares[dtype] = found.share
@@ -72,18 +72,10 @@ def test_the_type_of_numbers_chooses_the_peak() -> None:
         "float32": wide, "float64": wide, "int64": wide, "int8": narrow, "bool": narrow,
         "8da4w": pytest.approx(0.05),
     }  # fmt: skip
-
-
-def test_types_of_one_row_take_the_sum_of_their_times() -> None:
-    one = row(100_000)
+    # Types of one row take the sum of their times.
     mixed = replace(work(2e6, 64), dtypes=(("float32", 1e6), ("int8", 1e6)))
-    found = limits_of([(one, mixed)]).of([one])
-    assert found is not None and found.compute_ns == pytest.approx(1e4 + 2.5e3)
-
-
-def test_a_type_without_a_peak_has_neither_share_nor_bound() -> None:
-    one = row(100_000)  # half-precision products were not measured
-    for dtype in ("float16", "bfloat16"):
+    assert limits_of([(one, mixed)]).of([one]).compute_ns == pytest.approx(1e4 + 2.5e3)
+    for dtype in ("float16", "bfloat16"):  # half-precision products were not measured
         found = limits_of([(one, work(1e6, 64, dtype))]).of([one])
         assert (found.share, found.bound) == (None, None)
         assert found.flop_per_s == pytest.approx(1e10)
@@ -154,14 +146,14 @@ def test_unknown_work_has_neither_share_nor_bound() -> None:
     assert limits.of([row(5)]) is None
 
 
-def test_the_largest_sizes_have_no_limits() -> None:
+def test_rows_without_limits() -> None:
     one = row(1000)
+    limits = limits_of([(one, work(10, 40))])
+    assert replace(limits, source=TimeScale.CYCLES).of([one]) is None
+    # The largest sizes of a program are not those of a run.
     assert limits_of([(one, replace(work(10, 40), is_bound=True))]).of([one]) is None
-
-
-def test_a_row_that_the_clock_did_not_see_has_no_share() -> None:
-    one = row(0)
-    found = limits_of([(one, work(1e6, 40))]).of([one])
+    unseen = row(0)  # by the clock
+    found = limits_of([(unseen, work(1e6, 40))]).of([unseen])
     assert (found.share, found.flop_per_s, found.bound) == (None, None, COMPUTE)
 
 
@@ -194,12 +186,6 @@ def test_without_a_calibration_there_are_rates_alone() -> None:
     assert found.flop_per_s == pytest.approx(5e10)
     assert (found.share, found.bound, found.level, found.compute_ns) == (None,) * 4
     assert "etscope calibrate" in " ".join(calibration_notes(limits))
-
-
-def test_cycles_and_other_clocks_have_no_limits() -> None:
-    one = row(20_000)
-    limits = limits_of([(one, work(1e6, 64))])
-    assert replace(limits, source=TimeScale.CYCLES).of([one]) is None
 
 
 # -- notes

@@ -28,11 +28,8 @@ def edge_of(name: str, program: Program | None = None) -> LinkedGraph:
     """The edge graph of an artefact, with the names of its program's instructions."""
     labels = instruction_labels(read_pte(artifacts(name).pte).method("forward"))
     record = read_etrecord(artifacts(name).etrecord)
-
-    def run_nodes(method: str) -> RunNodes:
-        return RunNodes(method_symbols(record, method), labels, program)
-
-    return linked_graph(record, f"{EDGE}/forward", run_nodes)
+    nodes = RunNodes(method_symbols(record, "forward"), labels, program)
+    return linked_graph(record, f"{EDGE}/forward", lambda method: nodes)
 
 
 def test_a_handle_of_its_own_is_enough() -> None:
@@ -163,34 +160,20 @@ def test_without_the_program_the_order_is_all_there_is() -> None:
     assert both == [third, second, second, third]
 
 
-def test_methods_of_graphs() -> None:
-    record = read_etrecord(artifacts("forward_and_extra").etrecord)
-    methods = {name: method_of_graph(record, name) for name in record.graph_names}
-    assert methods == {EXPORTED: "forward", f"{EDGE}/extra": "extra", f"{EDGE}/forward": "forward"}
-
-
 # -- names
 
 
-@pytest.mark.parametrize(
-    ("wanted", "name"),
-    [
-        ("exported", EXPORTED),
-        ("exported_program", EXPORTED),
-        ("edge/extra", f"{EDGE}/extra"),
-        ("edge_dialect_graph_module/extra", f"{EDGE}/extra"),
-        ("extra", f"{EDGE}/extra"),
-        (f"{EDGE}/forward", f"{EDGE}/forward"),
-    ],
-)
-def test_a_graph_has_several_names(wanted: str, name: str) -> None:
+def test_a_graph_has_several_names() -> None:
     record = read_etrecord(artifacts("forward_and_extra").etrecord)
-    assert find_graph(record, wanted) == name
-    assert find_graph(record, short_name(name)) == name
-
-
-def test_a_name_that_several_graphs_share_is_refused() -> None:
-    record = read_etrecord(artifacts("forward_and_extra").etrecord)
+    extra, forward = f"{EDGE}/extra", f"{EDGE}/forward"
+    for name, *wanted in (
+        (EXPORTED, "exported", "exported_program"),
+        (extra, "edge/extra", "edge_dialect_graph_module/extra", "extra"),
+        (forward, forward),
+    ):
+        assert {find_graph(record, one) for one in (*wanted, short_name(name))} == {name}
+    methods = {name: method_of_graph(record, name) for name in record.graph_names}
+    assert methods == {EXPORTED: "forward", extra: "extra", forward: "forward"}
     with pytest.raises(UsageError, match="several graphs could be meant by 'edge'") as caught:
         find_graph(record, "edge")
     assert {"edge/extra", "edge/forward"} <= set(caught.value.hint.replace(",", "").split())

@@ -4,6 +4,7 @@ faults in a channel, a row and an element."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -167,12 +168,9 @@ def test_half_precision_is_compared_in_full() -> None:
     assert (found.device.infinite, found.reference.dtype) == (1, "float16")
     assert found.max_abs == math.inf
     assert str(found.concentration) == "element [1] has all of the error"
-
-
-def test_bfloat16_is_compared_as_numbers() -> None:
-    reference = np.array([[1.0, 2.0, 3.0, 4.0]], ml_dtypes.bfloat16)
-    device = np.array([[1.0, 2.0, 3.5, 4.0]], ml_dtypes.bfloat16)
-    found = compare_values(reference, device, axis=1)
+    wide = np.array([[1.0, 2.0, 3.0, 4.0]], ml_dtypes.bfloat16)
+    other = np.array([[1.0, 2.0, 3.5, 4.0]], ml_dtypes.bfloat16)
+    found = compare_values(wide, other, axis=1)
     assert found.device.dtype == "bfloat16"
     assert [(one.index, one.error) for one in found.worst] == [((0, 2), 0.5)]
 
@@ -183,9 +181,6 @@ def test_a_scalar() -> None:
     assert found.worst[0].index == ()
     assert found.worst[0].error == 2
     assert found.concentration is None  # there is no other element
-
-
-def test_a_scalar_that_is_nan_or_infinite() -> None:
     for number in (float("nan"), float("inf")):
         same = compare_values(np.float32(number), np.float32(number))
         assert same.max_abs == 0
@@ -321,19 +316,14 @@ INT8 = (("scale", "0.5"), ("zero_point", "-3"), ("quant_min", "-128"), ("quant_m
 
 
 def graph(*nodes: tuple[str, str, tuple[str, ...]], arguments: Any = INT8) -> Graph:
-    made = tuple(
-        Node(
-            name=name,
-            kind="call_function",
-            target=op,
-            op=op,
-            inputs=inputs,
-            arguments=arguments if "quantize" in op else (),
-            outputs=(Value(name),),
-        )
+    made = [
+        Node(name, "call_function", op, op, inputs=inputs, outputs=(Value(name),))
         for name, op, inputs in nodes
-    )
-    return Graph("edge", made)
+    ]
+    quantizing = [
+        replace(node, arguments=arguments) if "quant" in node.op else node for node in made
+    ]
+    return Graph("edge", tuple(quantizing))
 
 
 QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
@@ -368,14 +358,9 @@ def test_other_values_have_no_range() -> None:
     assert quantized_range(CHAIN, "nothing") is None
     unread = graph(("d", DEQUANTIZE, ()), arguments=(("scale", "0.5"),))
     assert quantized_range(unread, "d") is None
-
-
-def test_a_value_that_is_also_read_without_rounding_has_no_range() -> None:
-    both = graph(
-        ("conv", "aten.convolution.default", ()),
-        ("q", QUANTIZE, ("conv",)),
-        ("neg", "aten.neg.default", ("conv",)),
-    )
+    # One that is also read without rounding.
+    neg = ("neg", "aten.neg.default", ("conv",))
+    both = graph(("conv", "aten.convolution.default", ()), ("q", QUANTIZE, ("conv",)), neg)
     assert quantized_range(both, "conv") is None
 
 
