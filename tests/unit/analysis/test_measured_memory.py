@@ -31,11 +31,11 @@ START = MemoryPhase(
     counted={"constants": 0, "planned": 0},
     malloc_used=1 * MB,
     malloc_held=2 * MB,
+    mapped_anonymous=3 * MB,
     rss=10 * MB,
     rss_of_files=7 * MB,
     rss_of_stacks=1 * MB,
     rss_anonymous=2 * MB,
-    mapped_anonymous=3 * MB,
     peak_rss=10 * MB,
 )
 PROGRAM = replace(START, phase="program", counted={"constants": 20 * MB, "planned": 0})
@@ -87,10 +87,8 @@ def test_the_record_of_another_program_is_an_error() -> None:
 
 
 def test_the_peak_is_never_below_what_is_resident() -> None:
-    late = replace(END, rss=113 * MB)
-    section = measured_report(
-        saved(replace(MEMORY, phases=(*MEMORY.phases[:-1], late))), {"file": "run"}
-    ).section("memory_phases")
+    late = saved(with_end(replace(END, rss=113 * MB)))
+    section = measured_report(late, {"file": "run"}).section("memory_phases")
     assert section.table.values["peak_rss"][-1] == 113 * MB
 
 

@@ -1,3 +1,5 @@
+"""Plans of memory, by hand and of real programs, and the report that tells them."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -5,9 +7,19 @@ from typing import Any
 
 import pytest
 
-from etscope.analysis.memory import MemoryPlan, PlannedValue, debug_buffer_bytes, memory_plan
+from etscope.analysis.memory import (
+    MemoryPlan,
+    PlannedValue,
+    debug_buffer_bytes,
+    memory_plan,
+    memory_report,
+)
+from etscope.analysis.profile.source_location import common_module, short_lines
+from etscope.cli import main
+from etscope.errors import MismatchError, MissingDataError
 from etscope.formats.etdump.debug_values import TensorRef
 from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import (
     DelegateCall,
@@ -21,6 +33,8 @@ from etscope.formats.program.pte_schema import (
     ValueKind,
 )
 from etscope.model.event_table import find_blocks
+from etscope.model.table import Table
+from tests.support.analysis.traces import open_trace
 from tests.support.artifacts import artifacts
 from tests.support.formats.handmade import Number, integer, method, pte_file, tensor, tensor_list
 
@@ -276,3 +290,78 @@ def test_debug_buffer_of_every_kind_of_instruction() -> None:
     )
     tensor_bytes = 128  # 68, aligned
     assert debug_buffer_bytes(read_pte(data), "forward") == (2 + 3 + 1) * tensor_bytes
+
+
+# -- the report
+
+
+def section(name: str, artifact: str) -> Table:
+    return memory_report(read_pte(artifacts(artifact).pte), {}).section(name).table
+
+
+def test_the_peak_names_the_instructions_that_made_it() -> None:
+    plan = memory_plan(read_pte(artifacts("cnn_portable").pte), "forward")
+    peak = section("memory_peak", "cnn_portable")
+    assert plan.peak_bytes == 24_576
+    assert sum(peak.values["size"]) == plan.peak_bytes
+    assert sum(peak.values["share"]) == pytest.approx(1.0)
+    at = plan.peak_instructions[0]
+    columns = (peak.values[name] for name in ("made_by", "instruction", "last"))
+    for op, made, last in zip(*columns, strict=True):
+        assert made <= at <= last
+        assert plan.labels[made] == op
+    assert f"instruction {at} ({plan.labels[at]})" in peak.notes[0]
+
+
+def test_live_bytes_are_the_plans_at_each_instruction() -> None:
+    plan = memory_plan(read_pte(artifacts("cnn_portable").pte), "forward")
+    live = section("memory_live", "cnn_portable")
+    assert tuple(live.values["alive"]) == plan.live_bytes
+    assert max(live.values["of_peak"]) == 1.0
+    assert sum(live.values["begin"]) == sum(live.values["end"])
+    assert sum(live.values["begin"]) == sum(v.last >= v.first for v in plan.values)
+
+
+@pytest.mark.parametrize("name", ["transformer", "cnn_portable"])
+def test_a_value_is_at_the_module_and_line_of_what_writes_it(name: str) -> None:
+    trace = open_trace(name, timing=True)
+    (profile,) = trace.profiles()
+    places = {
+        row.instruction_id: (
+            common_module(row.attribution.located),
+            short_lines(row.attribution.lines) or None,
+        )
+        for row in profile.rows
+        if row.depth == 0
+    }
+    report = memory_report(trace.recorded_program, {}, trace.record)
+    for section_name, first in (("memory_values", "first"), ("memory_peak", "instruction")):
+        values = report.section(section_name).table.values
+        rows = zip(*(values[of] for of in ("role", first, "module", "source")), strict=True)
+        written = [row[1:] for row in rows if row[0] == "activation" and row[1] in places]
+        assert written and all(places[number] == (at, line) for number, at, line in written)
+        assert any(module for _, module, _ in written)
+
+
+def test_the_record_of_another_program_is_an_error() -> None:
+    file, other = artifacts("cnn_portable").pte, artifacts("cnn_xnnpack").etrecord
+    program, record = read_pte(file), read_etrecord(other)
+    with pytest.raises(MismatchError, match="do not belong together"):
+        memory_report(program, {}, record)
+    assert memory_report(program, {}, record, force=True).section("memory_values") is not None
+    assert main(["info", "--memory", str(file), "-r", str(other)]) == 3
+    assert main(["info", "--memory", str(file), "-r", str(other), "--force"]) == 0
+
+
+def test_values_of_all_methods_are_listed() -> None:
+    values = section("memory_values", "two_methods")
+    assert set(values.values["module"]) == {None}  # without a record
+    assert set(values.values["method"]) == {"encode", "decode"}
+    program = read_pte(artifacts("two_methods").pte)
+    planned = sum(len(memory_plan(program, m.name).values) for m in program.methods)
+    assert len(values) == planned
+
+
+def test_a_program_that_plans_nothing_is_no_empty_answer() -> None:
+    with pytest.raises(MissingDataError, match="plans no memory"):
+        memory_report(read_pte(pte_file(method([]))), {})

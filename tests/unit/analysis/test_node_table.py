@@ -11,7 +11,6 @@ from etscope.analysis.graphs.node_table import (
     default_columns,
     module_tree,
     node_table,
-    placed_nodes,
 )
 from etscope.analysis.graphs.node_times import node_times
 from etscope.analysis.profile.scale import Scale
@@ -72,8 +71,7 @@ def test_only_the_branch_of_what_is_selected_is_shown() -> None:
 def test_cells() -> None:
     found = linked(lowered(), {0: 1, 1: [2, 2]}, delegates={1: "SomeBackend"})
     table = node_table(found)
-    cells = {name: table.values[name][1] for name in table.names}
-    assert cells == {
+    assert {name: table.values[name][1] for name in table.names} == {
         "node": "conv",
         "kind": "call_function",
         "op": "aten.convolution.default",
@@ -108,10 +106,7 @@ def timed() -> tuple[Table, Table]:
         found,
         profile(row("kernel", "add", 0, 10, 30), row("delegate", "B", 1, 50, 50), total=[100, 100]),
     )
-    return (
-        node_table(found, times=times, scale=NS),
-        module_tree(found, times=times, scale=NS),
-    )
+    return node_table(found, times=times, scale=NS), module_tree(found, times=times, scale=NS)
 
 
 def test_times_are_averages_with_the_number_of_their_nodes() -> None:
@@ -158,9 +153,6 @@ def test_sorting_keeps_nodes_below_their_call(sort: str, order: list[str]) -> No
     assert [name for depth, name in picked(table) if depth == 0] == order
     position = table.values["node"].index("delegate")
     assert table.values["node"][position + 1 : position + 3] == ["a", "permute"]
-
-
-def test_an_unknown_column_to_sort_by_is_refused() -> None:
     with pytest.raises(UsageError, match="unknown column 'nonsense'"):
         node_table(linked(lowered()), sort="-nonsense")
 
@@ -181,17 +173,12 @@ def test_a_node_in_a_sub_graph_needs_the_sub_graph_when_there_are_several() -> N
     with pytest.raises(UsageError, match="several nodes are called 'inner'") as caught:
         find_node(found, "inner")
     assert "submodule_0/inner, submodule_1/inner" in str(caught.value.hint)
-
-
-def test_the_graph_itself_comes_before_its_sub_graphs() -> None:
+    # The graph itself comes before its sub-graphs.
     assert find_node(linked(lowered()), "output").depth == 0
     assert find_node(linked(lowered()), "addmm").backend == "SomeBackend"
-
-
-def test_a_wrong_node_gets_a_suggestion() -> None:
-    with pytest.raises(MissingDataError, match="has no node 'con'") as caught:
+    with pytest.raises(MissingDataError, match="has no node 'con'") as missing:
         find_node(linked(lowered()), "con")
-    assert caught.value.hint == "did you mean 'conv'?"
+    assert missing.value.hint == "did you mean 'conv'?"
 
 
 def facts_of(report_section: object) -> dict[str, object]:
@@ -239,9 +226,7 @@ def test_the_time_of_a_node_that_shares_an_instruction_names_the_others() -> Non
     found = linked(shown, {0: [1, 2]}, delegates={0: "B"})
     times = node_times(found, profile(row("delegate", "B", 0, 6), total=[6]))
     report = node_info(found, find_node(found, "b"), times, NS)
-    section = report.section("times")
-    assert section is not None
-    assert facts_of(section)["together_with"] == ["a"]
+    assert facts_of(report.section("times"))["together_with"] == ["a"]
 
 
 def test_arguments_name_the_weights_and_the_parts_of_lists() -> None:
@@ -271,9 +256,3 @@ def test_sub_graphs_are_listed() -> None:
     found = linked(branching())
     section = node_info(found, find_node(found, "cond")).section("subgraphs")
     assert section.table.values["graph"] == ["submodule_0", "submodule_1"]
-
-
-def test_placed_nodes_miss_none() -> None:
-    for shown in (lowered(), branching()):
-        walked = {id(node) for node in shown.walk()}
-        assert {id(place.node) for place in placed_nodes(shown)} == walked

@@ -469,37 +469,11 @@ def vulkan_data() -> bytes:
     return head + bytes(2) + tables + bytes(48)
 
 
-def vela_data() -> bytes:
-    made = b""
-    for name, data in (
-        ("vela_bin_stream", b""),
-        ("cmd_data", bytes(20)),
-        ("weight_data", bytes(33)),
-        ("vela_end_stream", b""),
-    ):
-        made += struct.pack("<16sIB11x", name.encode(), len(data), 0) + data
-        made += bytes(-len(data) % 16)
-    return made
-
-
-def coreml_data() -> bytes:
-    nodes: list[dict[str, Any]] = [
-        {"name": "weight.bin", "dataRegion": {"offset": 0, "size": 64}, "children": {}, "kind": 0},
-        {"name": "model.mlmodel", "dataRegion": {"offset": 64, "size": 9}, "kind": 0},
-        {"name": "weights", "dataRegion": {"offset": 0, "size": 0}, "children": {}, "kind": 1},
-    ]
-    return bytes(80) + json.dumps({"nodes": nodes}).encode()[::-1]
-
-
 def test_parts_of_the_data_of_backends() -> None:
     graph, first, second = delegate_parts("VulkanBackend", memoryview(vulkan_data()))
     assert graph.name == "graph"
     assert (first.dtype, first.shape, first.size, first.key) == ("float32", (2, 3), 24, None)
     assert (second.dtype, second.shape, second.key) == ("float16", (4,), "a key")
-    assert delegate_parts("EthosUBackend", memoryview(vela_data())) == (
-        DelegatePart("cmd_data", 64, 20),
-        DelegatePart("weight_data", 128, 33, True, None, "int8"),
-    )
     context = struct.pack("<IqQ", 0x5678ABCD, 7, 100)
     for header in (20, 256):
         data = memoryview(context.ljust(header, b"\0") + bytes(100))
@@ -509,23 +483,16 @@ def test_parts_of_the_data_of_backends() -> None:
         DelegatePart("graph", 24, 8),
         DelegatePart("constants", 32, 16, True),
     )
-    network = struct.pack("<BIII", 1, 2, 1, 20) + bytes(20)
-    assert delegate_parts("NeuropilotBackend", memoryview(network)) == (
-        DelegatePart("compiled network", 13, 20),
-    )
-    assert delegate_parts("CoreMLBackend", memoryview(coreml_data())) == (
-        DelegatePart("weight.bin", 0, 64, True),
-        DelegatePart("model.mlmodel", 64, 9),
-    )
+    network = memoryview(struct.pack("<BIII", 1, 2, 1, 20) + bytes(20))
+    (part,) = delegate_parts("NeuropilotBackend", network)
+    assert part == DelegatePart("compiled network", 13, 20)
 
 
 @pytest.mark.parametrize(
     ("backend", "data"),
     [
         ("VulkanBackend", vulkan_data()),
-        ("EthosUBackend", vela_data()),
         ("QnnBackend", struct.pack("<IqQ", 0x5678ABCD, 7, 100) + bytes(100)),
-        ("CoreMLBackend", coreml_data()),
         ("AnotherBackend", b"nobody knows"),
     ],
 )
