@@ -59,9 +59,8 @@ def test_a_dump_is_counted(name: str) -> None:
 
 def test_bundled_runs_are_told_apart() -> None:
     blocks = rows(file_info(artifacts("bundled").etdump), "blocks")
-    assert [block["bundled_input"] for block in blocks if block["block"] == "Execute"] == [
-        0, 1, 2, 3,
-    ]  # fmt: skip
+    inputs = [block["bundled_input"] for block in blocks if block["block"] == "Execute"]
+    assert inputs == [0, 1, 2, 3]
 
 
 def test_delegates_of_a_dump() -> None:
@@ -118,27 +117,18 @@ def test_a_record_of_executorch() -> None:
     assert graphs["edge/forward"]["calls"] == 24
     (delegate,) = rows(report, "delegates")
     assert (delegate["backend"], delegate["calls"]) == ("XnnpackBackend", 1)
+    # XNNPACK gives no identifiers: the program's data say which operator each event is of.
+    assert delegate["identifiers"] == 0
+    labels = {one.name: one.label for one in report.section("delegates").table.columns}
+    assert labels["identifiers"] == "delegate debug identifiers"
 
 
-def test_a_delegate_without_identifiers_is_not_called_unexplained() -> None:
-    # XNNPACK gives none: the program's data say which operator each of its events is of.
-    section = file_info(artifacts("cnn_xnnpack").etrecord).section("delegates")
-    (column,) = (found for found in section.table.columns if found.name == "identifiers")
-    assert section.table.values["identifiers"] == [0]
-    assert column.label == "delegate debug identifiers"
-
-
-def test_a_lowered_record_counts_what_is_inside() -> None:
+def test_a_slim_and_a_lowered_record(tmp_path: Path) -> None:
+    slim_etrecord(artifacts("cnn_xnnpack").etrecord, tmp_path / "slim.etrecord")
+    facts = fact(file_info(tmp_path / "slim.etrecord"))
+    assert (facts["slimmed"], facts["written_by"]) == (True, "ExecuTorch 1.3 or later")
     (row,) = rows(file_info(artifacts("cnn_xnnpack_lowered").etrecord), "graphs")
     assert (row["nodes"], row["calls"], row["delegates"]) == (4, 25, 1)
-
-
-def test_a_slim_record_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "slim.etrecord"
-    slim_etrecord(artifacts("cnn_xnnpack").etrecord, path)
-    facts = fact(file_info(path))
-    assert facts["slimmed"] is True
-    assert facts["written_by"] == "ExecuTorch 1.3 or later"
 
 
 EDGE_JSON = b'{"graph_module": {"signature": {}, "graph": {"inputs": [], "nodes": [], "outputs": [], "tensor_values": {}}}, "schema_version": {"major": 5, "minor": %d}}'  # noqa: E501
@@ -228,7 +218,6 @@ def test_weights_that_methods_share_count_once() -> None:
 
 def test_a_bundled_program() -> None:
     files = artifacts("bundled")
-    assert files.bpte is not None
     report = file_info(files.bpte)
     assert report.about["kind"] == "bpte"
     cases = rows(report, "cases")

@@ -32,7 +32,6 @@ def named(pair: GraphPair, one: NodePair) -> str:
     """The key of a pair's node, of the later side if it has one."""
     if one.after is not None:
         return pair.after.nodes[one.after].key
-    assert one.before is not None
     return pair.before.nodes[one.before].key
 
 

@@ -31,7 +31,6 @@ from etscope.analysis.memory_owners import (
 from etscope.analysis.size import size_files
 from etscope.analysis.state import KV_CACHE, OTHER_STATE, constant_methods, program_state
 from etscope.cli import main
-from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.ptd import read_ptd
 from etscope.formats.program.pte import Program, read_pte
@@ -64,11 +63,13 @@ def by_context(program: Program, *lengths: int) -> list[tuple[int, int]]:
 
 def test_the_cache_of_a_llama() -> None:
     program = read_pte(artifacts("llama_shared_external").pte)
-    assert by_context(program, 1, CONTEXT, 4096) == [
-        (LAYERS * A_LAYER, LAYERS * A_LAYER),
-        (LAYERS * A_LAYER * CONTEXT, LAYERS * A_LAYER),
-        (LAYERS * A_LAYER * 4096, LAYERS * A_LAYER),
-    ]
+    token = LAYERS * A_LAYER
+    lengths = (1, CONTEXT, 4096)
+    assert by_context(program, *lengths) == [(token * length, token) for length in lengths]
+    # A quantised one has its scales and zero points.
+    program = read_pte(artifacts("llama_quantized_cache").pte)
+    token = 2 * LAYERS * HEADS * (HEAD_SIZE * BYTE + FLOAT + BYTE)
+    assert by_context(program, CONTEXT, 64) == [(token * CONTEXT, token), (token * 64, token)]
 
 
 def test_a_window_stays_when_the_context_grows() -> None:
@@ -85,15 +86,6 @@ def test_a_window_stays_when_the_context_grows() -> None:
     planned = sizes(memory.methods["forward"])[ACTIVATIONS]
     assert [one.activations for one in found] == [None, planned, None]
     assert {one.other_state for one in found} == {RING * 8}  # the positions in the ring, int64
-
-
-def test_a_quantized_cache_has_its_scales_and_zero_points() -> None:
-    program = read_pte(artifacts("llama_quantized_cache").pte)
-    a_position = 2 * LAYERS * HEADS * (HEAD_SIZE * BYTE + FLOAT + BYTE)
-    assert by_context(program, CONTEXT, 64) == [
-        (a_position * CONTEXT, a_position),
-        (a_position * 64, a_position),
-    ]
 
 
 def test_names_come_from_the_record() -> None:
@@ -165,12 +157,6 @@ def test_measured_copies_replace_the_estimate() -> None:
     found = program_memory(program, measured=MeasuredMemory((), tuple(unknown), ()))
     (packed,) = [one for one in found.methods["forward"] if one.owner == PACKED]
     assert packed.known_by == "estimate"
-
-
-def test_a_program_without_a_cache_cannot_grow() -> None:
-    memory = program_memory(read_pte(artifacts("cnn_portable").pte))
-    with pytest.raises(MissingDataError, match="no buffer of this program is known to grow"):
-        context_section(memory, 128)
 
 
 # -- facts, one by one
@@ -257,7 +243,7 @@ def test_the_context_length_is_that_of_the_program_or_of_the_longest_cache() -> 
     assert of({"get_max_context_len": 0, "get_max_seq_len": 32}) == CACHE
 
 
-def test_delegates_that_are_opaque_are_not_known() -> None:
+def test_what_a_program_does_not_hold() -> None:
     made = method(
         [tensor(4, at=(1, 0)), tensor(4, at=(1, 16))],
         delegates=[("CoreMLBackend", 0, 0)],
@@ -269,9 +255,7 @@ def test_delegates_that_are_opaque_are_not_known() -> None:
     found = sizes(program_memory(program).methods["forward"])
     assert found[PACKED] is None
     assert found[STATE_IN_DELEGATES] is None
-
-
-def test_inputs_without_a_place_are_the_callers() -> None:
+    # Inputs without a place are the caller's.
     program = read_pte(pte_file(method([tensor(2, 3)], inputs=[0], outputs=[0])))
     assert sizes(program_memory(program).methods["forward"]) == {CALLERS: 24}
 
@@ -309,6 +293,7 @@ def test_context_needs_memory_and_a_cache(run: Run) -> None:
     assert run("info", "--context", "64", file)[0] == 2
     code, _, err = run("info", "--memory", "--context", "64", file)
     assert code == 4 and "get_max_context_len" in err
+    assert "no buffer of this program is known to grow" in " ".join(err.split())
 
 
 def test_a_ptd_of_another_program_is_an_error() -> None:

@@ -246,7 +246,6 @@ def test_options_that_are_not_text_are_shown_as_bytes_and_cut() -> None:
     shown = graph(call("d", "executorch_call_delegate",
                        delegate=Delegate("B", "m", None, 1, options)))  # fmt: skip
     section = node_info(linked(shown), find_node(linked(shown), "d")).section("delegate")
-    assert section is not None
     cells = facts_of(section)
     assert cells["option_raw"] == "0x00ff"
     assert cells["option_long"] == "a" * 80 + "…"

@@ -132,7 +132,6 @@ def test_what_stands_at_nodes_is_what_their_instructions_took(
 def test_every_kernel_of_a_portable_program_has_one_node() -> None:
     trace = open_trace("transformer_portable", program=False)
     profiles = trace.profiles()
-    assert trace.record is not None
     found = linked_graph(
         trace.record,
         "edge_dialect_exported_program/forward",

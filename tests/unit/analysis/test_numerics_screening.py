@@ -52,7 +52,6 @@ def test_the_numbers_are_those_of_the_whole_judgement(metric: str, dtype: Any) -
 def test_any_layout(order: tuple[int, ...]) -> None:
     local, value = (one.transpose(order) for one in values((6, 7, 8), np.float32, 1e-6))
     found = screened(SQNR, local, value, Rules())
-    assert found is not None
     assert_same(found, judge(SQNR, local, value, None, Rules()))
 
 

@@ -196,8 +196,6 @@ def executed(trace: Trace) -> list[Block]:
 def listing(trace: Trace, block: Block) -> tuple[InstructionRecord, ...]:
     """The instructions of the method that the block ran."""
     method = trace.method_of(block)
-    assert trace.program is not None
-    assert method is not None
     return instructions(trace.program, method).records
 
 
@@ -222,7 +220,6 @@ def test_a_run_logs_the_results_that_the_program_names(name: str) -> None:
         for key in block.keys:
             if key.is_framework or key.chain_index < 0 or not key.debug or key.delegate_id:
                 continue
-            assert key.instruction_id is not None
             record = listed[key.instruction_id]
             expected = record.read + record.written if record.kind == "delegate" else record.written
             logged = [trace.dump.value(block.row(0, position)) for position in key.debug]

@@ -67,7 +67,6 @@ def opened(name: str, given: Calibration | None) -> tuple[Trace, MethodProfile, 
     trace = open_trace(name)
     (profile,) = trace.profiles()
     limits = profile_limits(trace, profile, TimeScale.NS, given)
-    assert limits is not None
     return trace, profile, limits
 
 

@@ -106,6 +106,14 @@ def test_files_that_are_cut_off_are_refused(file: str, tmp_path: Path) -> None:
             sized(path)
 
 
+def checked(data: bytes, folder: Path, name: str = "made.pte") -> SizedFile:
+    """A file of these bytes, whose sums are right."""
+    (folder / name).write_bytes(data)
+    found = sized(folder / name)
+    check_sums(found)
+    return found
+
+
 # -- programs
 
 
@@ -197,21 +205,18 @@ def test_a_shared_weight_names_its_readers() -> None:
 
 
 def test_bytes_that_nothing_refers_to_are_not_padding(tmp_path: Path) -> None:
-    path = tmp_path / "more.pte"
-    path.write_bytes(artifacts("cnn_portable").pte.read_bytes() + b"appended" + bytes(8))
-    found = sized(path)
-    check_sums(found)
-    (extra,) = (part for part in found.parts if part.kind == "unreferenced")
+    data = artifacts("cnn_portable").pte.read_bytes() + b"appended" + bytes(8)
+    parts = checked(data, tmp_path).parts
+    (extra,) = (part for part in parts if part.kind == "unreferenced")
     assert extra.size >= 16
 
 
+OVERLAPPING = {0: Number("I", 0), 1: Number("Q", [0, 0, 16])}
+
+
 def test_overlapping_constants_count_once(tmp_path: Path) -> None:
-    values = [tensor(2, 3, data_index=1), tensor(4, data_index=2)]
-    constants = {0: Number("I", 0), 1: Number("Q", [0, 0, 16])}
-    path = tmp_path / "overlap.pte"
-    path.write_bytes(pte_file(method(values), segments=[bytes(32)], more={5: constants}))
-    found = sized(path)
-    check_sums(found)
+    made = method([tensor(2, 3, data_index=1), tensor(4, data_index=2)])
+    found = checked(pte_file(made, segments=[bytes(32)], more={5: OVERLAPPING}), tmp_path)
     sizes = {part.label: part.size for part in found.parts if part.kind == WEIGHTS}
     assert sizes == {"float32[2, 3]": 16, "float32[4]": 16}
     assert found.notes == ("2 constants overlap: a byte is counted for the smallest of them.",)
@@ -255,6 +260,9 @@ def contents(found: SizedFile) -> Counter[str]:
     return sizes
 
 
+LAYOUT = ("alignment", "table layouts")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_byte_of_the_tables_is_known(name: str) -> None:
     made = artifacts(name)
@@ -284,9 +292,8 @@ def test_instructions_are_counted_by_operator() -> None:
     assert sum(table.values["size"]) > program.tables_size // 2
 
 
-def grown(tmp_path: Path, **changes: Any) -> Counter[str]:
+def grown(folder: Path, **changes: Any) -> Counter[str]:
     """The contents of the tables that grow by a change of a method."""
-    path, sizes = tmp_path / "made.pte", []
     plain: dict[str, Any] = {
         "values": [tensor(2, 3), tensor(2, 3), ScalarValue(ValueKind.INT, -1)],
         "instructions": [KernelCall(0, (0, 2, 1))],
@@ -294,14 +301,10 @@ def grown(tmp_path: Path, **changes: Any) -> Counter[str]:
         "inputs": [0],
         "outputs": [1],
     }
-    for chosen in (plain, plain | changes):
-        path.write_bytes(pte_file(method(**chosen), segments=[bytes(16)]))
-        found = sized(path)
-        check_sums(found)
-        sizes.append(contents(found))
-    return Counter({what: size - sizes[0][what] for what, size in sizes[1].items()}) - Counter(
-        {"alignment": len(path.read_bytes()), "table layouts": len(path.read_bytes())}
-    )
+    made = (pte_file(method(**chosen), segments=[bytes(16)]) for chosen in (plain, plain | changes))
+    before, after = (contents(checked(data, folder)) for data in made)
+    after.subtract(before)
+    return Counter({what: size for what, size in after.items() if what not in LAYOUT and size > 0})
 
 
 def test_tables_grow_where_something_is_added(tmp_path: Path) -> None:
@@ -316,13 +319,10 @@ def test_tables_grow_where_something_is_added(tmp_path: Path) -> None:
 
 def test_values_that_nothing_reads_could_be_left_out(tmp_path: Path) -> None:
     values = [tensor(4, data_index=1), tensor(4, data_index=2), tensor(4), tensor(4)]
-    constants = {0: Number("I", 0), 1: Number("Q", [0, 0, 16])}
-    path = tmp_path / "unread.pte"
     call = {"instructions": [KernelCall(0, (0, 2))], "operators": ["aten::neg.out"], "inputs": [3]}
     for outputs, dead in (([2], 16), ([2, 1], 0)):
         made = method(values, **call, outputs=outputs)  # type: ignore[arg-type]
-        path.write_bytes(pte_file(made, segments=[bytes(32)], more={5: constants}))
-        found = sized(path)
+        found = checked(pte_file(made, segments=[bytes(32)], more={5: OVERLAPPING}), tmp_path)
         assert sum(part.size for part in found.parts if part.is_unread) == dead
         tables = contents(found)["unread values"]
         rows = {row[0]: row[1:] for row in savings(found).table.rows()}
@@ -335,15 +335,12 @@ def test_values_that_nothing_reads_could_be_left_out(tmp_path: Path) -> None:
 def test_a_number_may_lie_outside_of_its_table(tmp_path: Path) -> None:
     """As some programs have it: the vtable leaves half of the int64 out."""
     made = method([ScalarValue(ValueKind.INT, -1)])
-    path = tmp_path / "number.pte"
     data = bytearray(pte_file(made, segments=[bytes(16)]))
     at = data.index(struct.pack("<q", -1))
     table = next(start for start in range(at - 4, at - 16, -4) if _is_table_of(data, start, at))
     vtable = table - struct.unpack_from("<i", data, table)[0]
     struct.pack_into("<H", data, vtable + 2, at - table + 4)
-    path.write_bytes(data)
-    found = sized(path)
-    check_sums(found)
+    found = checked(bytes(data), tmp_path)
     assert not [part for part in found.parts if part.kind == "unreferenced"]
 
 
@@ -360,10 +357,7 @@ def test_data_of_older_files_is_not_that_of_tables(tmp_path: Path) -> None:
     """Constants and delegates' data were inside of the tables before 1.0."""
     made = method([tensor(8, data_index=1)], delegates=[("AnotherBackend", 0, 0)])
     inline = {2: [{0: b""}, {0: bytes(range(32))}], 3: [{0: b"delegate"}]}
-    path = tmp_path / "old.pte"
-    path.write_bytes(pte_file(made, more=inline))
-    found = sized(path)
-    check_sums(found)
+    found = checked(pte_file(made, more=inline), tmp_path)
     sizes = {part.kind: part.size for part in found.parts if part.kind != "tables"}
     assert sizes == {"weights": 32, "delegates' data": 8}
     assert "data" not in contents(found) or contents(found)["data"] <= 3 * 4
@@ -498,12 +492,10 @@ def test_parts_of_the_data_of_backends() -> None:
 )
 def test_delegates_data_is_never_dropped(backend: str, data: bytes, tmp_path: Path) -> None:
     """Whole or cut off; damaged data is among the attacks."""
-    path = tmp_path / "delegate.pte"
     details = []
     for blob in (data, data[: len(data) // 2], b"x"):
-        path.write_bytes(pte_file(method([], delegates=[(backend, 1, 0)]), segments=[blob]))
-        found = sized(path)
-        check_sums(found)
+        made = pte_file(method([], delegates=[(backend, 1, 0)]), segments=[blob])
+        found = checked(made, tmp_path)
         details.append({part.detail for part in found.parts if part.label == backend})
     assert details[2] == {"opaque"}
     assert ("opaque" in details[0]) == (backend == "AnotherBackend")

@@ -20,6 +20,7 @@ from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
 from tests.support import etdump_by_hand as by_hand
+from tests.support.analysis.traces import open_trace
 from tests.support.artifacts import artifacts
 
 NS = Scale(TimeScale.NS, TimeScale.NS)
@@ -129,30 +130,25 @@ def test_the_cases_of_a_bundled_program_are_of_one_method() -> None:
 
 @pytest.mark.parametrize("instruction", [-2, -1000, 1000, 2**31 - 1])
 def test_an_instruction_that_the_program_lacks_is_a_mismatch(instruction: int) -> None:
-    trace = Trace(
-        written(lambda w: kernel(w, "add.out", instruction)),
-        program=read_pte(artifacts("cnn_portable").pte),
-    )
+    dump = written(lambda w: kernel(w, "add.out", instruction))
+    trace = Trace(dump, program=read_pte(artifacts("cnn_portable").pte))
     with pytest.raises(MismatchError, match=f"instruction {instruction} ran"):
         trace.verify()
 
 
-def test_times_above_the_signed_range_are_as_they_were_written() -> None:
-    far = 2**63
-    writer = ETDumpWriter()
-    writer.create_event_block("Execute")
-    writer.log_profiling("Method::execute", far + 5, far + 25)
-    (block,) = Inspector(etdump_data=writer.finish(), target_time_scale="ns").event_blocks
-    assert block.events[0].start_time == [far + 5]
-    assert block.events[0].perf_data.raw == [20.0]
+def test_times_are_as_they_were_written_unless_longer_than_any_clock() -> None:
+    def dump(start: int, end: int) -> bytes:
+        writer = ETDumpWriter()
+        writer.create_event_block("Execute")
+        writer.log_profiling("Method::execute", start, end)
+        return writer.finish()
 
-
-def test_a_time_longer_than_any_clock_is_refused() -> None:
-    writer = ETDumpWriter()
-    writer.create_event_block("Execute")
-    writer.log_profiling("Method::execute", 0, 2**64 - 1)
+    far = 2**63  # above the signed range
+    inspector = Inspector(etdump_data=dump(far + 5, far + 25), target_time_scale="ns")
+    (event,) = inspector.event_blocks[0].events
+    assert (event.start_time, event.perf_data.raw) == ([far + 5], [20.0])
     with pytest.raises(FormatError, match="event 0 of run 0 takes longer than any clock runs"):
-        Trace(read_etdump(writer.finish())).profiles()
+        Trace(read_etdump(dump(0, 2**64 - 1))).profiles()
 
 
 def test_allocations_are_counted_by_run_name_and_allocator() -> None:
@@ -228,9 +224,7 @@ def test_delegated_events_that_hold_one_another_are_nested() -> None:
 
 @pytest.mark.parametrize("name", ["transformer", "cnn_xnnpack"])
 def test_all_events_have_the_modules_and_lines_of_the_profile(name: str) -> None:
-    files = artifacts(name)
-    dump = files.etdump_timing or files.etdump
-    trace = Inspector(dump, etrecord=files.etrecord).trace
+    trace = open_trace(name, program=False, timing=True)
     (profile,) = trace.profiles()
     places = {
         row.instruction_id: (common_module(row.attribution.located), row.attribution.lines)
@@ -240,12 +234,8 @@ def test_all_events_have_the_modules_and_lines_of_the_profile(name: str) -> None
     table = event_rows(trace, NS)
     columns = ("instruction_id", "delegate_debug_identifier", "module", "sources")
     cells = zip(*(table.values[column] for column in columns), strict=True)
-    checked = 0
-    for instruction, inner, module, sources in cells:
-        if instruction in places and inner is None:
-            assert (module, sources) == (
-                places[instruction][0],
-                [str(line) for line in places[instruction][1]],
-            )
-            checked += 1
+    told = [(number, *place) for number, inner, *place in cells if inner is None]
+    checked = [(places[number], place) for number, *place in told if number in places]
+    for (module, lines), place in checked:
+        assert place == [module, [str(line) for line in lines]]
     assert bool(checked) == bool(places)

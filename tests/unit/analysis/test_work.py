@@ -110,7 +110,6 @@ def test_a_kernel_has_the_work_of_its_node() -> None:
     trace = open_trace("cnn_portable")
     profile, work = only(trace)
     edge = trace.symbols("forward").graph
-    assert edge is not None
     of_graph = GraphWork(edge)
     kernels = [row for row in profile.rows if len(row.attribution.nodes) == 1]
     kernels = [row for row in kernels if row.attribution.operator != "executorch_prim::et_view"]
@@ -163,7 +162,13 @@ def test_integers_take_a_quarter_of_the_bytes() -> None:
     assert found.traffic.weights == 9 * 8 * 8 + 4 * 8  # int8, with biases of int32
 
 
-def test_nodes_that_several_calls_may_run_count_once() -> None:
+def test_what_is_known_of_events_without_the_record_or_the_program() -> None:
+    profile, work = only(open_trace("cnn_xnnpack", record=False))
+    whole, of_record = only(open_trace("cnn_xnnpack"))
+    alone = [flops_of(work, row) for row in profile.rows]
+    assert alone == [flops_of(of_record, row) for row in whole.rows]
+    bare = open_trace("cnn_portable", record=False, program=False)  # of an unknown method
+    assert [profile_work(bare, profile) for profile in bare.profiles()] == [None]
     # Without the program nothing tells which of equal calls runs a node.
     known = only(open_trace("recurrent_xnnpack"))[1].total.flops
     assert only(open_trace("recurrent_xnnpack", program=False))[1].total.flops == known
@@ -339,14 +344,6 @@ def test_operators_of_xnnpack() -> None:
     assert (later.known_flops, later.unknown) == (None, ("xnnpack.operator",))
 
 
-def test_events_have_operators_without_a_record() -> None:
-    profile, work = only(open_trace("cnn_xnnpack", record=False))
-    known, of_record = only(open_trace("cnn_xnnpack"))
-    assert [flops_of(work, row) for row in profile.rows] == [
-        flops_of(of_record, row) for row in known.rows
-    ]
-
-
 # -- events of other backends, by their nodes
 
 
@@ -410,28 +407,21 @@ def test_unknown_work_is_told_with_its_share_of_the_time() -> None:
     assert any("aten.topk is not known" in note for note in notes)
 
 
-def test_a_run_of_an_unknown_method_has_no_work() -> None:
-    trace = open_trace("cnn_portable", record=False, program=False)
-    assert [profile_work(trace, profile) for profile in trace.profiles()] == [None]
-
-
 # -- tables
 
 
 def test_rates_are_the_work_in_the_time_of_the_row() -> None:
     profile, work = only(open_trace("cnn_portable"))
     table = profile_table(profile, NS, limits=limits_of(work))
-    checked = 0
-    for avg, flops, moved, gflops, gbps, intensity in zip(
-        *(table.values[name] for name in ("avg", "flops", "bytes", "gflops", "gbps", "intensity")),
-        strict=True,
-    ):
-        if gflops is not None:
-            assert gflops == pytest.approx(flops / avg)  # FLOPs in a nanosecond
-            assert gbps == pytest.approx(moved / avg)
-            assert intensity == pytest.approx(flops / moved)
-            checked += 1
-    assert checked > 20
+    names = ("avg", "flops", "bytes", "gflops", "gbps", "intensity")
+    rows = list(zip(*(table.values[name] for name in names), strict=True))
+    rated = [row for row in rows if row[3] is not None]
+    assert len(rated) > 20
+    for avg, flops, moved, *rates in rated:  # in a nanosecond
+        assert rates == pytest.approx([flops / avg, moved / avg, flops / moved])
+    assert not set(SHOWN) & set(profile_table(profile, NS).names)  # without work
+    with pytest.raises(UsageError, match="cannot sort by 'watts'"):
+        profile_table(profile, NS, sort="watts")
     unit = TimeScale.CYCLES
     cycles = profile_table(profile, Scale(unit, unit), limits=limits_of(work, unit))
     assert not any(cycles.values["gflops"])
@@ -478,13 +468,6 @@ def test_rows_that_are_not_shown_have_their_work() -> None:
     assert sum(flops) == work.total.flops
     few = profile_table(profile, NS, limits=limits_of(work), limit=0)
     assert few.values["flops"][0] == work.total.flops
-
-
-def test_tables_without_work_have_no_columns_of_it() -> None:
-    profile, _ = only(open_trace("cnn_portable"))
-    assert not set(SHOWN) & set(profile_table(profile, NS).names)
-    with pytest.raises(UsageError, match="cannot sort by 'watts'"):
-        profile_table(profile, NS, sort="watts")
 
 
 # -- graphs and programs

@@ -97,7 +97,6 @@ def test_without_a_program_the_names_of_kernels_tell_which_nodes_they_ran() -> N
     trace = Trace(read_etdump(writer.finish()), record)
     (profile,) = trace.profiles()
     run = Facts(trace, profile, Scale(TimeScale.NS, TimeScale.MS)).run_graph
-    assert run is not None
     assert {
         kernel.node.name: [leaf.name for _, leaf in kernel.members]
         for kernel in run.kernels.values()
