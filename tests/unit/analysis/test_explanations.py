@@ -92,9 +92,9 @@ FAULTS: dict[str, tuple[Fault, str, str]] = {
     "half": (lambda x: x.astype(np.float16), "rounded", "rounded to float16"),
     "steps": (lambda x: np.rint(x / 0.25) * 0.25, "steps", "rounded to multiples of 0.25"),
     "floored": (lambda x: np.floor(x / 0.25) * 0.25, "steps", "rounded down to multiples of 0.25"),
-    "part of zeros": (at((2, slice(3, None)), np.zeros_like), "zero", "zero from [2, 3] to [2, 15]"),
+    "part of zeros": (at(PART, np.zeros_like), "zero", "zero from [1, 5] to [1, 15]"),
     "NaN": (at(PART, lambda x: x * np.nan), "non-finite", "NaN from [1, 5] to [1, 15]"),
-    "infinite": (at(PART, lambda x: np.full_like(x, np.inf)), "non-finite", "Inf from [1, 5] to [1, 15]"),
+    "infinite": (at(PART, lambda x: x * 0 + np.inf), "non-finite", "Inf from [1, 5] to [1, 15]"),
 }  # fmt: skip
 
 

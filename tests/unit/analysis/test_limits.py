@@ -49,7 +49,7 @@ def work(flops: float, moved: float, dtype: str = "float32") -> Work:
     return Work(flops, Traffic(activations_read=moved)).in_dtype(dtype)
 
 
-def alone(one: Row, done: Work) -> Limits:
+def alone(one: Row, done: Work) -> Limits | None:
     """The limits of a row that is all of its run."""
     return limits_of([(one, done)]).of([one])
 

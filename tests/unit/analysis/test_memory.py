@@ -95,12 +95,9 @@ def test_state_lives_all_the_time() -> None:
     values = [slot(0), slot(1), slot(2)]
     plan = plan_of(values, [relu(0, 2), KernelCall(1, (1, 0, 1)), relu(0, 2)], inputs=[0])
     assert lives(plan)[1] == (0, 2, "state")
-
-
-def test_what_no_instruction_uses_is_never_alive() -> None:
+    # What no instruction uses is never alive.
     plan = plan_of([slot(0), slot(1)], [relu(0, 0)], inputs=[0])
-    assert lives(plan)[1] == (0, -1, "unused")
-    assert plan.peak_bytes == 16
+    assert (lives(plan)[1], plan.peak_bytes) == ((0, -1, "unused"), 16)
 
 
 def test_a_loop_keeps_what_crosses_it() -> None:
@@ -118,21 +115,13 @@ def test_a_loop_keeps_what_crosses_it() -> None:
     }
 
 
-def test_nested_loops_count_as_one() -> None:
+def test_nested_loops_count_as_one_and_a_jump_ahead_is_none() -> None:
     flag = ScalarValue(ValueKind.BOOL, False)
-    values = [slot(0), slot(1), flag]
+    values = [slot(0), slot(1), flag, slot(2)]
     calls = [relu(0, 1), relu(1, 0), JumpFalseCall(2, 1), JumpFalseCall(2, 0), MoveCall(2, 2)]
-    plan = plan_of([*values, slot(2)], [*calls, relu(1, 3)], inputs=[0], outputs=[3])
+    plan = plan_of(values, [*calls, relu(1, 3)], inputs=[0], outputs=[3])
     assert lives(plan)[1] == (0, 5, "activation")
-
-
-def test_a_jump_ahead_is_no_loop() -> None:
-    flag = ScalarValue(ValueKind.BOOL, False)
-    plan = plan_of(
-        [slot(0), slot(1), flag, slot(2)],
-        [relu(0, 1), JumpFalseCall(2, 3), relu(1, 3)],
-        inputs=[0],
-    )
+    plan = plan_of(values, [relu(0, 1), JumpFalseCall(2, 3), relu(1, 3)], inputs=[0])
     assert lives(plan)[1] == (0, 2, "activation")
 
 

@@ -7,11 +7,7 @@ from dataclasses import replace
 import pytest
 
 from etscope.analysis.graphs.node_info import find_node, node_info
-from etscope.analysis.graphs.node_table import (
-    default_columns,
-    module_tree,
-    node_table,
-)
+from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
 from etscope.analysis.graphs.node_times import node_times
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import MissingDataError, UsageError
@@ -35,6 +31,8 @@ def test_branches_stand_below_their_names() -> None:
         (1, "submodule_1"), (2, "a"), (2, "inner"), (2, "output"),
         (0, "output"),
     ]  # fmt: skip
+    table = node_table(linked(branching()), keep=Selector("op:cos").matches)
+    assert picked(table) == [(0, "cond"), (1, "submodule_1"), (2, "inner")]
 
 
 def test_delegates_can_be_left_closed() -> None:
@@ -61,11 +59,6 @@ def test_selection_keeps_the_calls_around(selector: str, expected: list[str]) ->
     found = linked(lowered(), {0: 1, 1: [2, 2]}, delegates={1: "SomeBackend"})
     table = node_table(found, keep=Selector(selector).matches)
     assert table.values["node"] == expected
-
-
-def test_only_the_branch_of_what_is_selected_is_shown() -> None:
-    table = node_table(linked(branching()), keep=Selector("op:cos").matches)
-    assert picked(table) == [(0, "cond"), (1, "submodule_1"), (2, "inner")]
 
 
 def test_cells() -> None:
@@ -168,6 +161,8 @@ def test_a_limit_counts_the_nodes_of_the_graph_itself() -> None:
 
 def test_a_node_in_a_sub_graph_needs_the_sub_graph_when_there_are_several() -> None:
     found = linked(branching())
+    section = node_info(found, find_node(found, "cond")).section("subgraphs")
+    assert section.table.values["graph"] == ["submodule_0", "submodule_1"]
     assert find_node(found, "gt").node.op == "aten.gt.Scalar"
     assert find_node(found, "submodule_1/inner").node.op == "aten.cos.default"
     with pytest.raises(UsageError, match="several nodes are called 'inner'") as caught:
@@ -249,9 +244,3 @@ def test_options_that_are_not_text_are_shown_as_bytes_and_cut() -> None:
     cells = facts_of(section)
     assert cells["option_raw"] == "0x00ff"
     assert cells["option_long"] == "a" * 80 + "…"
-
-
-def test_sub_graphs_are_listed() -> None:
-    found = linked(branching())
-    section = node_info(found, find_node(found, "cond")).section("subgraphs")
-    assert section.table.values["graph"] == ["submodule_0", "submodule_1"]

@@ -132,11 +132,7 @@ def test_what_stands_at_nodes_is_what_their_instructions_took(
 def test_every_kernel_of_a_portable_program_has_one_node() -> None:
     trace = open_trace("transformer_portable", program=False)
     profiles = trace.profiles()
-    found = linked_graph(
-        trace.record,
-        "edge_dialect_exported_program/forward",
-        trace.run_nodes,
-    )
+    found = linked_graph(trace.record, "edge_dialect_exported_program/forward", trace.run_nodes)
     table = node_table(found, times=node_times(found, profiles[0]), scale=NS)
     timed = [i for i, value in enumerate(table.values["avg"]) if value is not None]
     alone = [i for i in timed if table.values["nodes"][i] == 1]

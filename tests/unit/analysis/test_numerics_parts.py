@@ -10,13 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from etscope.analysis.metrics import find_metric
-from etscope.analysis.numerics.limits import (
-    QUANTIZED_FACTOR,
-    ROUNDING_FACTOR,
-    Judged,
-    Rules,
-    judge,
-)
+from etscope.analysis.numerics.limits import QUANTIZED_FACTOR, ROUNDING_FACTOR, Judged, Rules, judge
 from etscope.analysis.numerics.parts import FALSE_ALARMS, Rounding, WrongPart, wrong_part
 
 SQNR = find_metric("sqnr")

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.compatibility import Observed
 from etscope.analysis.program.program import InstructionRecord, instructions, is_prim
 from etscope.formats.etdump.debug_values import TensorRef
@@ -23,7 +22,6 @@ from etscope.formats.program.pte_schema import (
     Value,
     ValueKind,
 )
-from etscope.model.event_table import Block
 from etscope.model.graph import SourceLine
 from tests.support.analysis.traces import open_trace
 from tests.support.artifacts import artifacts
@@ -189,34 +187,17 @@ def test_the_table_has_a_row_for_each_instruction() -> None:
 # -- against what real runs logged
 
 
-def executed(trace: Trace) -> list[Block]:
-    return [block for block in trace.blocks if block.name == "Execute"]
-
-
-def listing(trace: Trace, block: Block) -> tuple[InstructionRecord, ...]:
-    """The instructions of the method that the block ran."""
-    method = trace.method_of(block)
-    return instructions(trace.program, method).records
-
-
 @pytest.mark.parametrize("name", RECORDED)
-def test_a_run_logs_the_events_that_the_program_names(name: str) -> None:
-    trace = open_trace(name, record=False)
-    for block in executed(trace):
-        listed = listing(trace, block)
-        for index, names in Observed.of(block).events.items():
-            known = {one for one in names if one.endswith("_CALL") or one.startswith("native_")}
-            assert known == {listed[index].event, listed[index].call}
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_a_run_logs_the_results_that_the_program_names(name: str) -> None:
+def test_a_run_logs_the_events_and_results_that_the_program_names(name: str) -> None:
     """With intermediate outputs recorded, a kernel logs its results and a delegate call all its
     arguments, in order: the rules of the module hold for every operator that ran."""
     trace = open_trace(name, record=False)
     compared = 0
-    for block in executed(trace):
-        listed = listing(trace, block)
+    for block in (one for one in trace.blocks if one.name == "Execute"):
+        listed = instructions(trace.program, trace.method_of(block)).records
+        for index, names in Observed.of(block).events.items():
+            known = {one for one in names if one.endswith("_CALL") or one.startswith("native_")}
+            assert known == {listed[index].event, listed[index].call}
         for key in block.keys:
             if key.is_framework or key.chain_index < 0 or not key.debug or key.delegate_id:
                 continue

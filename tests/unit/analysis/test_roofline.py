@@ -186,23 +186,15 @@ def test_ceilings_are_those_of_the_calibration() -> None:
     assert any("Test CPU" in note for note in ceilings.notes)
 
 
-def test_without_a_calibration_it_says_how_to_get_one() -> None:
+def test_without_a_calibration_or_work_it_says_so() -> None:
     _, profile, limits = opened("cnn_portable", None)
     found = roofline(profile, limits, TimeScale.NS)
     assert found.ceilings is None and HOW_TO_CALIBRATE in found.notes
     assert len(found.of_place(COMPUTES)) > 3
     assert [one.name for one in roofline_report(found, MS).sections] == ["operators", "places"]
-
-
-def test_without_work_all_time_is_unknown() -> None:
-    _, profile, _ = opened("cnn_portable", None)
     found = roofline(profile, None, TimeScale.NS)
     assert {point.place for point in found.points} == {UNKNOWN, OUTSIDE}
     assert found.notes == (LACKS_WORK,) and not found.has_work
-
-
-def test_cycles_and_other_groupings_are_refused() -> None:
-    _, profile, limits = opened("cnn_portable", None)
     with pytest.raises(UsageError, match="counts cycles"):
         roofline(profile, limits, TimeScale.CYCLES)
     with pytest.raises(UsageError, match="cannot group by 'colour'"):

@@ -173,15 +173,6 @@ def test_initial_state_has_its_name_module_and_line() -> None:
     assert state.name is not None and state.module is not None and state.line is not None
 
 
-def test_many_names_of_one_part_are_shortened() -> None:
-    claims = Claims()
-    for number in range(6):
-        claims.add(Span(0, 4), Claim(WEIGHTS, "int8", "int8[4]", names=[f"w{number}"]))
-    (part,) = claims.parts(memoryview(bytes(4)))
-    assert part.names == ("w0", "w1", "w2", "w3", "w4", "w5")
-    assert part.owner == "w0, w1, w2, w3 and 2 more"
-
-
 def test_the_record_of_another_program_is_an_error() -> None:
     program, other = artifacts("cnn_portable").pte, artifacts("cnn_xnnpack").etrecord
     record = read_etrecord(other)
@@ -223,7 +214,7 @@ def test_overlapping_constants_count_once(tmp_path: Path) -> None:
     assert sized(artifacts("cnn_portable").pte).notes == ()
 
 
-def test_a_byte_is_of_the_smallest_claim_of_it() -> None:
+def test_a_byte_is_of_the_smallest_claim_of_it_by_all_of_its_names() -> None:
     claims = Claims()
     for label, start, size in (
         ("around", 0, 12), ("within", 4, 4), ("twice", 4, 4), ("behind", 16, 8), ("before", 14, 4),
@@ -237,15 +228,12 @@ def test_a_byte_is_of_the_smallest_claim_of_it() -> None:
     }  # fmt: skip
     assert [part.kind for part in parts if part.label is None] == ["padding"]
     assert claims.overlapping() == 4
-
-
-def test_scales_do_not_become_float16() -> None:
-    found = sized(artifacts("cnn_xnnpack").pte)
-    weight = FilePart(WEIGHTS, None, "float32", "float32[10]", 0, 40, shape=(10,))
-    scales = FilePart(WEIGHTS, None, "float32", "scales", 40, 40)
-    table = savings(replace(found, parts=(weight, scales))).table
-    row = table.values["change"].index("float32 to float16")
-    assert (table.values["weights"][row], table.values["now"][row]) == (1, 40)
+    claims = Claims()
+    for number in range(6):
+        claims.add(Span(0, 4), Claim(WEIGHTS, "int8", "int8[4]", names=[f"w{number}"]))
+    (part,) = claims.parts(memoryview(bytes(4)))
+    assert part.names == ("w0", "w1", "w2", "w3", "w4", "w5")
+    assert part.owner == "w0, w1, w2, w3 and 2 more"
 
 
 # -- the tables of a program
@@ -617,6 +605,12 @@ def test_estimates_of_smaller_weights(tmp_path: Path) -> None:
     assert rows["one copy of equal weights"] == (2, 1024, 512, 512)
     assert any("2 weights of 512 bytes are equal: a, b" in note for note in table.notes)
     assert "Estimates" in table.notes[0]
+    # The scales of quantised weights, which have no shape, do not become float16.
+    weight = FilePart(WEIGHTS, None, "float32", "float32[10]", 0, 40, shape=(10,))
+    scales = FilePart(WEIGHTS, None, "float32", "scales", 40, 40)
+    few = savings(replace(found, parts=(weight, scales))).table
+    row = few.values["change"].index("float32 to float16")
+    assert (few.values["weights"][row], few.values["now"][row]) == (1, 40)
     weights = check_savings(found)  # the first of equal weights stays
     assert [weights[name]["saved_by_sharing"] for name in "abcd"] == [0, 512, 0, 0]
 

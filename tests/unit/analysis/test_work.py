@@ -78,8 +78,7 @@ def flops_of(work: ProfileWork, row: Row) -> float | None:
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
-    [*product(["both"], NAMES), *product(["record", "program"], PARTLY)],
+    ("given", "name"), [*product(["both"], NAMES), *product(["record", "program"], PARTLY)]
 )
 def test_the_flops_of_leaves_add_up_to_those_of_the_method(name: str, given: str) -> None:
     found = works(open_trace(name, record=given != "program", program=given != "record"))

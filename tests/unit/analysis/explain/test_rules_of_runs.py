@@ -412,30 +412,24 @@ def unaccounted(found: Facts, factor: float) -> Facts:
     return replace(found, profile=replace(profile, total=total))
 
 
-def test_time_that_no_instruction_accounts_for(tmp_path: Path) -> None:
-    one = only(unaccounted(facts(tmp_path, "cnn_portable"), 1.5), "outside-instructions")
-    assert one.quantity.share == pytest.approx(1 / 3, abs=1e-3)
-    assert one.explanation.sureness is Sureness.POSSIBLE
-
-
-def test_time_outside_of_instructions_is_held_against_a_run_without_tracing(
+def test_time_that_no_instruction_accounts_for_is_held_against_a_run_without_tracing(
     tmp_path: Path,
 ) -> None:
     found = unaccounted(facts(tmp_path, "cnn_portable"), 1.5)
+    one = only(found, "outside-instructions")
+    assert one.quantity.share == pytest.approx(1 / 3, abs=1e-3)
+    assert one.explanation.sureness is Sureness.POSSIBLE
     traced = int(np.median(found.profile.total))
     outside = int(np.median(found.profile.unaccounted))
-    cases = {"tracing": traced - outside, "the runtime": traced}
-    for name, without in cases.items():
-        folder = tmp_path / name
-        folder.mkdir()
+
+    def beside(without: int) -> Facts:
         saved = {"latencies": latencies(1, without, without, traced)}
-        again = unaccounted(facts(folder, "cnn_portable", saved), 1.5)
-        if name == "tracing":
-            assert none(again, "outside-instructions")
-        else:
-            one = only(again, "outside-instructions")
-            assert one.explanation.sureness is Sureness.LIKELY
-            assert "Without tracing the median run takes" in words(one)
+        return unaccounted(facts(tmp_path, "cnn_portable", saved), 1.5)
+
+    assert none(beside(traced - outside), "outside-instructions")  # it is the tracing
+    one = only(beside(traced), "outside-instructions")  # it is the runtime
+    assert one.explanation.sureness is Sureness.LIKELY
+    assert "Without tracing the median run takes" in words(one)
 
 
 def test_the_rest_of_delegate_calls_without_what_events_round_off(tmp_path: Path) -> None:

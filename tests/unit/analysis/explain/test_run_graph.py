@@ -147,9 +147,7 @@ def test_only_the_size_matters_to_a_fill(shape: tuple[int | str, ...], found: se
     ],
 )
 def test_the_order_of_dimensions_in_memory(
-    shape: tuple[int | str, ...],
-    strides: tuple[int | str, ...],
-    order: tuple[int, ...] | None,
+    shape: tuple[int | str, ...], strides: tuple[int | str, ...], order: tuple[int, ...] | None
 ) -> None:
     assert order_of(TensorSpec("float32", shape, strides)) == order
 

@@ -16,13 +16,7 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.run_json import saved_run
 from etscope.model.finding import Files, Finding, Severity
 from etscope.units import TimeScale
-from tests.support.analysis.generated_runs import (
-    HOST,
-    KERNELS,
-    SAMPLING,
-    SEEING,
-    generated_run,
-)
+from tests.support.analysis.generated_runs import HOST, KERNELS, SAMPLING, SEEING, generated_run
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
 
