@@ -17,29 +17,15 @@ from etscope.formats.program.pte import Program, read_pte
 from etscope.model.event_table import EventKey
 from tests.support.artifacts import artifacts
 
-# One name for each program; those of one line run the same instructions, and in a dump nothing
-# tells them apart: three programs of one delegate with the same convolutions in it.
-SAME = (
-    ("cnn_portable",),
-    ("cnn_xnnpack", "cnn_xnnpack_lowered", "cnn_xnnpack_int8"),
-    ("transformer",),
-    ("transformer_portable",),
-    ("two_methods",),
-    ("forward_and_extra",),
-    ("cond",),
-    ("while_loop",),
-    ("bf16_fp16",),
-    ("channels_last",),
-    ("varying_inputs",),
-    ("nan_output",),
-    ("inf_output",),
-    ("int_outputs",),
-    ("dynamic_shape",),
-    ("deconvolution",),
-    ("written_state",),
-    ("replaced_operators",),
+# Twins run the same instructions, and in a dump nothing tells them apart: three programs of one
+# delegate with the same convolutions in it.
+TWINS = ("cnn_xnnpack", "cnn_xnnpack_lowered", "cnn_xnnpack_int8")
+NAMES = (
+    *("cnn_portable", *TWINS, "transformer", "transformer_portable", "two_methods"),
+    *("forward_and_extra", "cond", "while_loop", "bf16_fp16", "channels_last", "varying_inputs"),
+    *("nan_output", "inf_output", "int_outputs", "dynamic_shape", "deconvolution"),
+    *("written_state", "replaced_operators"),
 )
-NAMES = [name for group in SAME for name in group]
 
 
 @functools.cache
@@ -70,21 +56,18 @@ def accepted(trace: Trace) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_own_files_are_accepted_and_all_others_refused(name: str) -> None:
-    own = next(group for group in SAME if name in group)
-
+    own = {*TWINS} if name in TWINS else {name}
     with_record = {other for other in NAMES if accepted(Trace(dump(name), record=record(other)))}
     with_program = {other for other in NAMES if accepted(Trace(dump(name), program=program(other)))}
-
-    assert with_record == set(own)
+    assert with_record == own
     # Of a program of one delegate call there is nothing but that: XNNPACK's is like any other's.
-    delegates = {*SAME[1], "forward_and_extra", "deconvolution"}
-    assert with_program == (delegates if name in delegates else set(own))
+    delegates = {*TWINS, "forward_and_extra", "deconvolution"}
+    assert with_program == (delegates if name in delegates else own)
 
 
 def test_the_message_names_method_and_instruction() -> None:
     with pytest.raises(MismatchError) as error:
         Trace(dump("cnn_portable"), program=program("two_methods")).verify()
-
     assert "encode: instruction 0 ran convolution.out" in str(error.value)
     assert "decode: instruction 0 ran convolution.out" in str(error.value)
     assert error.value.exit_code == 3
@@ -93,7 +76,6 @@ def test_the_message_names_method_and_instruction() -> None:
 def test_a_run_that_ended_early_is_of_its_method() -> None:
     labels = ("aten::mul.out", "aten::add.out", "aten::relu.out")
     events = {0: frozenset({"native_call_mul.out"}), 1: frozenset({"native_call_add.out"})}
-
     assert "never ran" in str(differs_from_labels(Observed(events, {}, has_jumps=False), labels))
     early = Observed(events, {}, has_jumps=False, ended=False)
     assert differs_from_labels(early, labels) is None
@@ -134,11 +116,8 @@ def test_the_first_difference_from_the_instructions(
     events: dict[int, list[str]], message: str | None
 ) -> None:
     observed = Observed({i: frozenset(names) for i, names in events.items()}, {}, has_jumps=False)
-
     difference = differs_from_labels(observed, ("delegate:XnnpackBackend", "aten::add.out"))
-
     if message is None:
         assert difference is None
     else:
-        assert difference is not None
         assert re.match(message, difference)

@@ -34,12 +34,7 @@ def test_student_is_scipys(freedom: float) -> None:
     np.testing.assert_allclose(two_sided_p(t, freedom), 2 * stats.t.sf(t, freedom), rtol=1e-8)
     for p in (0.5, 0.01, 1e-6):
         assert t_quantile(p, freedom) == pytest.approx(stats.t.isf(p / 2, freedom), rel=1e-9)
-
-
-def test_student_of_the_tables() -> None:
-    """From the tables of Abramowitz & Stegun, 26.10."""
-    assert t_quantile(0.01, [1, 10, 30]).tolist() == pytest.approx([63.657, 3.169, 2.750], abs=1e-3)
-    assert np.isnan(two_sided_p(np.nan, 5.0))
+    assert np.isnan(two_sided_p(np.nan, freedom))
 
 
 def test_the_error_is_yuens_for_steady_samples() -> None:
@@ -59,11 +54,7 @@ def test_the_error_is_yuens_for_steady_samples() -> None:
 
 @pytest.mark.parametrize(
     ("factor", "verdict"),
-    [
-        (1.0, Verdict.NO_DIFFERENCE),
-        (1.10, Verdict.REGRESSED),
-        (1 / 1.10, Verdict.IMPROVED),
-    ],
+    [(1.0, Verdict.NO_DIFFERENCE), (1.10, Verdict.REGRESSED), (1 / 1.10, Verdict.IMPROVED)],
 )
 def test_verdicts(factor: float, verdict: Verdict) -> None:
     found = compare_samples(times(1), times(2, factor=factor))
@@ -73,17 +64,15 @@ def test_verdicts(factor: float, verdict: Verdict) -> None:
     assert found == compare_samples(times(1), times(2, factor=factor))  # nothing is random
 
 
-def test_too_few_samples_are_never_a_pass() -> None:
+def test_too_few_samples_are_never_a_pass_and_take_no_scipy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("etscope.model.statistics.require", None)
     same = times(1, 9)
     found = compare_samples(same, same)
     assert found.verdict is Verdict.CANNOT_TELL
     assert "9 runs to compare: at least 10" in found.reason
     assert compare_samples([], times(1)).verdict is Verdict.CANNOT_TELL
-
-
-def test_too_few_samples_take_no_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("etscope.model.statistics.require", None)
-    assert compare_samples(times(1, 9), times(2, 9)).verdict is Verdict.CANNOT_TELL
     with pytest.raises(TypeError):
         compare_samples(times(1, 10), times(2, 10))
 
@@ -102,17 +91,14 @@ def test_a_real_change_below_the_minimum_effect_is_none() -> None:
 
 def test_a_change_of_the_slow_runs_alone_is_not_told() -> None:
     before, after = times(1), times(2)
+    some = after.copy()
+    some[[3, 30, 31, 77]] *= 50  # outliers move nothing
+    assert compare_samples(before, some).verdict is Verdict.NO_DIFFERENCE
     after[np.random.default_rng(3).random(100) < 0.75] *= 4  # preempted
     found = compare_samples(before, after)
     assert found.verdict is Verdict.CANNOT_TELL
     assert "something else may have run" in found.reason
     assert found.fastest == pytest.approx(0, abs=0.03)
-
-
-def test_outliers_move_nothing() -> None:
-    before, after = times(1), times(2)
-    after[[3, 30, 31, 77]] *= 50
-    assert compare_samples(before, after).verdict is Verdict.NO_DIFFERENCE
 
 
 def test_an_interval_that_says_nothing_is_unbounded() -> None:
@@ -165,6 +151,12 @@ def test_a_step_of_the_clock_is_no_change() -> None:
     assert compare_samples(before, after).verdict is Verdict.REGRESSED
     assert compare_samples(before, after, step=1.0).verdict is Verdict.CANNOT_TELL
     assert compare_samples(before, after + 2, step=1.0).verdict is Verdict.REGRESSED
+    # About 20.5 us, of which the phase of the clock makes 20 in one process, 21 in the other.
+    one = np.array([18.0, 20.0, 22.0, 19.0, 21.0] * 8)
+    assert compare_samples(one, one + 1, step=1.0).verdict is Verdict.CANNOT_TELL
+    assert compare_samples(one, one + 5, step=1.0).verdict is Verdict.REGRESSED
+    same = compare_samples(one + 1000, one + 1000, step=1.0)
+    assert same.verdict is Verdict.NO_DIFFERENCE
     nothing = compare_samples(np.zeros(50), np.zeros(50))
     assert nothing.verdict is Verdict.CANNOT_TELL and "a few ticks" in nothing.reason
 
@@ -239,10 +231,14 @@ def test_a_family_is_corrected_by_holms_method() -> None:
     np.testing.assert_allclose(np.array(together)[order], expected)
 
 
-@pytest.mark.parametrize("samples", [[-1.0] * 20, [float("inf")] * 20, [[1.0] * 20]])
-def test_what_is_no_set_of_times_is_refused(samples: list[object]) -> None:
-    with pytest.raises(UsageError):
-        compare_samples(samples, times(1))  # type: ignore[arg-type]
+def test_what_is_no_set_of_times_is_refused() -> None:
+    for samples in ([-1.0] * 20, [float("inf")] * 20, [[1.0] * 20]):
+        with pytest.raises(UsageError):
+            compare_samples(samples, times(1))
+    with pytest.raises(UsageError, match="cannot be compared"):
+        compare_all([times(1)], [])
+    with pytest.raises(UsageError, match="two dumps"):
+        noise_between([[times(1)]])
 
 
 @pytest.mark.parametrize(
@@ -251,13 +247,6 @@ def test_what_is_no_set_of_times_is_refused(samples: list[object]) -> None:
 def test_a_policy_without_sense_is_refused(policy: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         Policy(**policy)  # type: ignore[arg-type]
-
-
-def test_other_mistakes() -> None:
-    with pytest.raises(UsageError, match="cannot be compared"):
-        compare_all([times(1)], [])
-    with pytest.raises(UsageError, match="two dumps"):
-        noise_between([[times(1)]])
 
 
 def test_what_stands_for_several() -> None:

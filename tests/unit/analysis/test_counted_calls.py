@@ -7,24 +7,39 @@ import pytest
 from etscope.analysis.generation.counted_calls import counted_calls
 
 
-def shape(counts: list[tuple[int, int]], runs: int) -> list[tuple[str, int, int, int]] | None:
-    found = counted_calls(counts, runs)
-    return None if found is None else [(c.phase, c.position, c.tokens, c.generation) for c in found]
+def shape(counts: list[tuple[int, int]], runs: int) -> list[tuple[str, int, int, int]]:
+    calls = counted_calls(counts, runs)
+    return [(call.phase, call.position, call.tokens, call.generation) for call in calls]
 
 
-def test_a_prompt_in_one_call() -> None:
-    assert shape([(14, 2)], 3) == [
-        ("prefill", 0, 14, 0),
-        ("decode", 14, 1, 0),
-        ("decode", 15, 1, 0),
-    ]
-
-
-def test_a_prompt_token_by_token() -> None:
-    found = shape([(3, 2)], 5)
-    assert found is not None
-    assert [one[0] for one in found] == ["prefill"] * 3 + ["decode"] * 2
-    assert [one[1] for one in found] == [0, 1, 2, 3, 4]
+@pytest.mark.parametrize(
+    ("counts", "runs", "expected"),
+    [
+        ([(14, 2)], 3, [("prefill", 0, 14, 0), ("decode", 14, 1, 0), ("decode", 15, 1, 0)]),
+        (
+            [(3, 2)],  # token by token
+            5,
+            [*(("prefill", n, 1, 0) for n in range(3)), ("decode", 3, 1, 0), ("decode", 4, 1, 0)],
+        ),
+        (
+            [(5, 1), (3, 2)],  # several generations
+            5,
+            [
+                *(("prefill", 0, 5, 0), ("decode", 5, 1, 0)),
+                *(("prefill", 0, 3, 1), ("decode", 3, 1, 1), ("decode", 4, 1, 1)),
+            ],
+        ),
+        (
+            [(14, 20)],  # a runner that counts the first token
+            20,
+            [("prefill", 0, 14, 0), *(("decode", 14 + n, 1, 0) for n in range(19))],
+        ),
+    ],
+)
+def test_prompts_and_decoded_tokens(
+    counts: list[tuple[int, int]], runs: int, expected: list[tuple[str, int, int, int]]
+) -> None:
+    assert shape(counts, runs) == expected
 
 
 @pytest.mark.parametrize(
@@ -37,37 +52,17 @@ def test_a_prompt_token_by_token() -> None:
 )
 def test_a_prompt_in_chunks(prompt: int, calls: int, lengths: list[int]) -> None:
     found = counted_calls([(prompt, 7)], calls + 7)
-    assert found is not None
     assert [one.tokens for one in found if one.phase == "prefill"] == lengths
     assert sum(one.phase == "decode" for one in found) == 7
     assert [one.position for one in found][-7:] == list(range(prompt, prompt + 7))
 
 
-def test_several_generations() -> None:
-    found = shape([(5, 1), (3, 2)], 5)
-    assert found is not None
-    assert [(one[0], one[2], one[3]) for one in found] == [
-        ("prefill", 5, 0),
-        ("decode", 1, 0),
-        ("prefill", 3, 1),
-        ("decode", 1, 1),
-        ("decode", 1, 1),
-    ]
-
-
 @pytest.mark.parametrize(("by_token", "runs"), [(False, 2 * 21), (True, 2 * 34)])
 def test_a_warm_up_before(by_token: bool, runs: int) -> None:
     found = counted_calls([(14, 20)], runs)
-    assert found is not None
     assert [one.generation for one in found] == [-1] * (runs // 2) + [0] * (runs // 2)
     prefills = [one for one in found if one.phase == "prefill"]
     assert len(prefills) == (28 if by_token else 2)
-
-
-def test_runners_that_count_the_first_token() -> None:
-    found = shape([(14, 20)], 20)
-    assert found is not None
-    assert [one[0] for one in found] == ["prefill"] + ["decode"] * 19
 
 
 @pytest.mark.parametrize("runs", [0, 5, 19, 35, 41, 43, 1000])

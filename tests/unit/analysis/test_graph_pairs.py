@@ -32,7 +32,6 @@ def named(pair: GraphPair, one: NodePair) -> str:
     """The key of a pair's node, of the later side if it has one."""
     if one.after is not None:
         return pair.after.nodes[one.after].key
-    assert one.before is not None
     return pair.before.nodes[one.before].key
 
 
@@ -40,7 +39,6 @@ def named(pair: GraphPair, one: NodePair) -> str:
 @pytest.mark.parametrize("names", PAIRS, ids="-".join)
 def test_each_node_is_in_one_pair(names: tuple[str, str], with_record: bool) -> None:
     found = pairs_of(*(side(name, with_record=with_record) for name in names))
-
     assert "executed/forward" in found
     assert ("edge/forward" in found) == with_record
     for pair in found.values():
@@ -55,10 +53,9 @@ def test_each_node_is_in_one_pair(names: tuple[str, str], with_record: bool) -> 
 
 
 @pytest.mark.parametrize("with_record", [True, False], ids=["records", "programs"])
-@pytest.mark.parametrize("name", ["cnn_portable", "cnn_xnnpack_int8", "transformer", "cond"])
+@pytest.mark.parametrize("name", ["cnn_xnnpack_int8", "transformer", "cond"])
 def test_a_program_has_nothing_new_to_itself(name: str, with_record: bool) -> None:
     found = pairs_of(*(side(name, with_record=with_record) for _ in range(2)))
-
     assert found
     for pair in found.values():
         assert {(one.status, one.what) for one in pair.nodes} == {("same", ())}
@@ -69,7 +66,6 @@ def test_a_program_has_nothing_new_to_itself(name: str, with_record: bool) -> No
 def test_a_layer_that_was_put_in_is_the_only_new_node(with_record: bool) -> None:
     names = ("cnn_portable", "cnn_portable_inserted")
     found = pairs_of(*(side(name, with_record=with_record) for name in names))
-
     for pair in found.values():
         new = [named(pair, one) for one in pair.nodes if one.status == "added"]
         assert len(new) == 1, new
@@ -87,11 +83,9 @@ def test_a_changed_weight_marks_what_reads_it(name: str, with_record: bool) -> N
     weight = max(whole.weights, key=lambda one: one.tensor.span.size)
     data = bytearray(artifacts(name).pte.read_bytes())
     struct.pack_into("<f", data, weight.tensor.span.offset, 1e3)
-
     pair = pairs_of(whole, side(name, with_record=with_record, data=bytes(data)))[
         "executed/forward"
     ]
-
     changed = {named(pair, one): one.what for one in pair.nodes if one.status != "same"}
     readers = [key for key in changed if pair.after.by_key[key].node.kind == "call_function"]
     assert len(readers) == 1
@@ -102,7 +96,6 @@ def test_a_changed_weight_marks_what_reads_it(name: str, with_record: bool) -> N
 def test_delegated_nodes_are_pairs_in_the_edge_graph() -> None:
     names = ("cnn_portable", "cnn_xnnpack")
     pair = pairs_of(*(side(name, with_record=True) for name in names))["exported/forward"]
-
     backends = Counter(text for one in pair.nodes for text in one.what if "backend" in text)
     assert {one.status for one in pair.nodes} <= {"same", "changed"}
     assert backends["backend: none → XnnpackBackend"] > 3
@@ -110,7 +103,6 @@ def test_delegated_nodes_are_pairs_in_the_edge_graph() -> None:
 
 def test_a_relu_that_was_fused_is_an_argument_of_xnnpacks_operator() -> None:
     view = graph_views(None, None, read_pte(artifacts("cnn_xnnpack").pte))[0]
-
     arguments = [dict(node.node.arguments) for node in view.nodes if "xnnpack." in node.node.op]
     assert any(found.get("clamped") == "True" for found in arguments)
     assert any("clamped" not in found for found in arguments)

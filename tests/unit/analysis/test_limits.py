@@ -16,6 +16,7 @@ from etscope.analysis.work.limits import (
     MEMORY,
     OVERHEAD,
     OVERHEAD_SHARE,
+    Limits,
     ProfileLimits,
     calibration_notes,
     profile_limits,
@@ -48,12 +49,17 @@ def work(flops: float, moved: float, dtype: str = "float32") -> Work:
     return Work(flops, Traffic(activations_read=moved)).in_dtype(dtype)
 
 
+def alone(one: Row, done: Work) -> Limits | None:
+    """The limits of a row that is all of its run."""
+    return limits_of([(one, done)]).of([one])
+
+
 # -- one row, by hand
 
 
 def test_a_row_of_much_arithmetic_is_bound_by_compute() -> None:
-    one = row(20_000)  # 1e6 FLOPs at 100 GFLOP/s are 10 us, 50,000 bytes at 50 GB/s are 1 us
-    found = limits_of([(one, work(1e6, 50_000))]).of([one])
+    # 1e6 FLOPs at 100 GFLOP/s are 10 us, 50,000 bytes at 50 GB/s are 1 us
+    found = alone(row(20_000), work(1e6, 50_000))
     assert (found.compute_ns, found.memory_ns, found.overhead_ns) == pytest.approx((1e4, 1e3, 200))
     assert (found.share, found.bound, found.level) == (pytest.approx(0.5), COMPUTE, "L1")
     assert found.flop_per_s == pytest.approx(5e10) and found.bytes_per_s == pytest.approx(2.5e9)
@@ -62,29 +68,21 @@ def test_a_row_of_much_arithmetic_is_bound_by_compute() -> None:
 
 def test_the_type_of_numbers_chooses_the_peak() -> None:
     shares = {}
+    one = row(100_000)
     for dtype in ("float32", "int8", "8da4w", "float64", "int64", "bool"):
-        one = row(100_000)
-        found = limits_of([(one, work(1e6, 64, dtype))]).of([one])
-        assert found is not None and found.dtype == dtype
+        found = alone(one, work(1e6, 64, dtype))
+        assert found.dtype == dtype
         shares[dtype] = found.share
     wide, narrow = pytest.approx(0.1), pytest.approx(0.025)
     assert shares == {
         "float32": wide, "float64": wide, "int64": wide, "int8": narrow, "bool": narrow,
         "8da4w": pytest.approx(0.05),
     }  # fmt: skip
-
-
-def test_types_of_one_row_take_the_sum_of_their_times() -> None:
-    one = row(100_000)
+    # Types of one row take the sum of their times.
     mixed = replace(work(2e6, 64), dtypes=(("float32", 1e6), ("int8", 1e6)))
-    found = limits_of([(one, mixed)]).of([one])
-    assert found is not None and found.compute_ns == pytest.approx(1e4 + 2.5e3)
-
-
-def test_a_type_without_a_peak_has_neither_share_nor_bound() -> None:
-    one = row(100_000)  # half-precision products were not measured
-    for dtype in ("float16", "bfloat16"):
-        found = limits_of([(one, work(1e6, 64, dtype))]).of([one])
+    assert alone(one, mixed).compute_ns == pytest.approx(1e4 + 2.5e3)
+    for dtype in ("float16", "bfloat16"):  # half-precision products were not measured
+        found = alone(one, work(1e6, 64, dtype))
         assert (found.share, found.bound) == (None, None)
         assert found.flop_per_s == pytest.approx(1e10)
 
@@ -108,13 +106,12 @@ def test_overhead_bounds_what_it_explains() -> None:
         (200 / OVERHEAD_SHARE, OVERHEAD),
         (200 / OVERHEAD_SHARE + 1, MEMORY),  # a slow kernel: not the dispatch
     ):
-        one = row(ns)
-        found = limits_of([(one, tiny)]).of([one])
-        assert found is not None and found.bound == bound, ns
+        found = alone(row(ns), tiny)
+        assert found.bound == bound, ns
         assert found.share == pytest.approx(0.8 / int(ns))
     large = row(500)  # 300 ns of memory are more than the 200 ns of the dispatch
-    found = limits_of([(large, work(10, 15_000))]).of([large])
-    assert found is not None and found.bound == MEMORY
+    found = alone(large, work(10, 15_000))
+    assert found.bound == MEMORY
 
 
 def test_a_delegate_call_and_a_loop_have_their_own_overhead() -> None:
@@ -123,14 +120,13 @@ def test_a_delegate_call_and_a_loop_have_their_own_overhead() -> None:
     both = [limits.of([call]), limits.of([loop])]
     assert [one and one.overhead_ns for one in both] == [2000, 1000]
     inner = replace(row(4000, "delegated"), depth=1)
-    found = limits_of([(inner, work(10, 40))]).of([inner])
-    assert found is not None and (found.overhead_ns, found.bound) == (0, MEMORY)
+    found = alone(inner, work(10, 40))
+    assert (found.overhead_ns, found.bound) == (0, MEMORY)
 
 
 def test_what_moves_nothing_is_overhead() -> None:
-    one = row(10_000, name="et_view.default")
-    found = limits_of([(one, Work())]).of([one])
-    assert found is not None and (found.bound, found.share) == (OVERHEAD, 0)
+    found = alone(row(10_000, name="et_view.default"), Work())
+    assert (found.bound, found.share) == (OVERHEAD, 0)
 
 
 def test_the_rest_of_a_call_is_overhead_if_its_call_explains_it() -> None:
@@ -139,7 +135,7 @@ def test_the_rest_of_a_call_is_overhead_if_its_call_explains_it() -> None:
         rest = replace(row(ns, "unaccounted", "(rest of the delegate call)"), depth=1)
         limits = limits_of([(call, work(10, 40))])
         found = limits.of([rest])
-        assert found is not None and (found.bound, found.share) == (bound, None)
+        assert (found.bound, found.share) == (bound, None)
     unaccounted = Row("unaccounted", "unaccounted", np.full(2, 100), np.ones(2, np.int64))
     assert limits.of([unaccounted]) is None
 
@@ -154,14 +150,14 @@ def test_unknown_work_has_neither_share_nor_bound() -> None:
     assert limits.of([row(5)]) is None
 
 
-def test_the_largest_sizes_have_no_limits() -> None:
+def test_rows_without_limits() -> None:
     one = row(1000)
-    assert limits_of([(one, replace(work(10, 40), is_bound=True))]).of([one]) is None
-
-
-def test_a_row_that_the_clock_did_not_see_has_no_share() -> None:
-    one = row(0)
-    found = limits_of([(one, work(1e6, 40))]).of([one])
+    limits = limits_of([(one, work(10, 40))])
+    assert replace(limits, source=TimeScale.CYCLES).of([one]) is None
+    # The largest sizes of a program are not those of a run.
+    assert alone(one, replace(work(10, 40), is_bound=True)) is None
+    unseen = row(0)  # by the clock
+    found = alone(unseen, work(1e6, 40))
     assert (found.share, found.flop_per_s, found.bound) == (None, None, COMPUTE)
 
 
@@ -172,7 +168,7 @@ def test_rows_together_have_the_share_of_their_time() -> None:
     )
     found = limits.of([fast, slow, other])
     parts = [limits.of([one]) for one in (fast, slow)]
-    assert found is not None and all(parts)
+    assert all(parts)
     assert found.roof_ns == pytest.approx(sum(one.roof_ns or 0 for one in parts if one is not None))
     assert found.share == pytest.approx((found.roof_ns or 0) / 100_000)
     assert found.bound == MEMORY  # of most of the time that is known
@@ -184,7 +180,7 @@ def test_the_peaks_are_those_of_the_runs_threads() -> None:
     for threads, share in ((1, 0.5), (2, 0.25), (None, 0.25)):
         of_run = replace(limits, threads=threads)
         found = of_run.of([one])
-        assert found is not None and found.share == pytest.approx(share)
+        assert found.share == pytest.approx(share)
 
 
 def test_without_a_calibration_there_are_rates_alone() -> None:
@@ -194,12 +190,6 @@ def test_without_a_calibration_there_are_rates_alone() -> None:
     assert found.flop_per_s == pytest.approx(5e10)
     assert (found.share, found.bound, found.level, found.compute_ns) == (None,) * 4
     assert "etscope calibrate" in " ".join(calibration_notes(limits))
-
-
-def test_cycles_and_other_clocks_have_no_limits() -> None:
-    one = row(20_000)
-    limits = limits_of([(one, work(1e6, 64))])
-    assert replace(limits, source=TimeScale.CYCLES).of([one]) is None
 
 
 # -- notes

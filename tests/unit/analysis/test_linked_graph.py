@@ -28,18 +28,13 @@ def edge_of(name: str, program: Program | None = None) -> LinkedGraph:
     """The edge graph of an artefact, with the names of its program's instructions."""
     labels = instruction_labels(read_pte(artifacts(name).pte).method("forward"))
     record = read_etrecord(artifacts(name).etrecord)
-
-    def run_nodes(method: str) -> RunNodes:
-        return RunNodes(method_symbols(record, method), labels, program)
-
-    return linked_graph(record, f"{EDGE}/forward", run_nodes)
+    nodes = RunNodes(method_symbols(record, "forward"), labels, program)
+    return linked_graph(record, f"{EDGE}/forward", lambda method: nodes)
 
 
 def test_a_handle_of_its_own_is_enough() -> None:
     shown = graph(call("a", "aten.add.Tensor", handle=1), call("b", "aten.mul.Tensor", handle=2))
-
     found = linked(shown, {0: 2, 1: 1})
-
     assert names(found.ran(0)) == ["b"]
     assert found.instructions == {id(shown.nodes[0]): (1,), id(shown.nodes[1]): (0,)}
 
@@ -49,10 +44,8 @@ def test_of_a_decomposed_operator_the_name_tells() -> None:
         call("permute", "aten.permute_copy.default", handle=3),
         call("addmm", "aten.addmm.default", handle=3),
     )
-
     found = linked(shown, {0: 3, 1: 3}, labels=["aten::permute_copy.out", "addmm.out"])
     unlabelled = linked(shown, {0: 3, 1: 3})
-
     assert (names(found.ran(0)), names(found.ran(1))) == (["permute"], ["addmm"])
     assert names(unlabelled.ran(0)) == ["permute", "addmm"]
 
@@ -64,10 +57,8 @@ def test_of_parts_of_one_name_the_order_tells_if_all_are_there() -> None:
         call("two", "aten.bmm.default", handle=3),
     )
     label = "aten::bmm.out"
-
     both = linked(shown, {4: 3, 6: 3}, labels=[""] * 4 + [label, "", label])
     single = linked(shown, {4: 3}, labels=[""] * 4 + [label])
-
     assert (names(both.ran(4)), names(both.ran(6))) == (["one"], ["two"])
     assert names(single.ran(4)) == ["one", "two"]
 
@@ -77,11 +68,9 @@ def test_what_is_known_to_be_a_kernel_is_not_in_a_delegate() -> None:
         call("expand", "aten.expand_copy.default", handle=3),
         call("bmm", "aten.bmm.default", handle=3),
     )
-
     found = linked(
         shown, {0: 3, 1: [3, 3]}, labels=["expand_copy.out", "delegate:B"], delegates={1: "B"}
     )
-
     assert names(found.ran(1)) == ["bmm"]
     assert found.backends == {id(shown.nodes[1]): "B"}
 
@@ -89,9 +78,7 @@ def test_what_is_known_to_be_a_kernel_is_not_in_a_delegate() -> None:
 def test_a_delegate_call_runs_what_its_nodes_run() -> None:
     shown = lowered()
     by_name = shown.by_name
-
     found = linked(shown, {0: 1, 1: [2, 2]}, delegates={1: "SomeBackend"})
-
     inner = by_name["delegate"].delegate.graph.by_name["addmm"]  # type: ignore[union-attr]
     assert found.instructions[id(by_name["delegate"])] == (1,)
     assert found.calls[id(inner)] is by_name["delegate"]
@@ -102,9 +89,7 @@ def test_a_delegate_call_runs_what_its_nodes_run() -> None:
 def test_branches_are_found_by_the_order_of_their_operators() -> None:
     shown = branching()
     labels = ["aten::gt.Scalar_out", "jump_false", "aten::sin.out", "jump_false", "aten::cos.out"]
-
     found = linked(shown, {0: 1}, labels=labels)
-
     assert [node.op for node in found.ran(2)] == ["aten.sin.default"]
     assert [node.op for node in found.ran(4)] == ["aten.cos.default"]
 
@@ -120,18 +105,14 @@ def test_an_exported_graph_is_found_by_the_origins_of_edge_nodes() -> None:
         ),
         call("stranger", "aten.mul.Tensor", handle=3, origins=[other]),
     )
-
     found = linked(exported, {0: 1, 1: 2, 2: 3}, edge=edge)
-
     assert found.instructions == {id(exported.nodes[0]): (0, 1)}
 
 
 def test_another_graph_is_found_by_handles() -> None:
     other = graph(call("fused", "my.fused.default", handle=4), name="after_fusion/forward")
     edge = graph(call("a", "aten.add.Tensor", handle=4), call("b", "aten.mul.Tensor", handle=5))
-
     found = linked(other, {0: 4, 1: 5}, edge=edge)
-
     assert names(found.ran(0)) == ["fused"]
     assert found.ran(1) == ()
 
@@ -140,9 +121,7 @@ def test_the_edge_graph_is_that_whatever_graph_events_are_linked_to() -> None:
     made = artifacts("cnn_portable")
     record = read_etrecord(made.etrecord)
     trace = Trace(read_etdump(made.etdump), record, reference_graph=EXPORTED)
-
     found = linked_graph(record, f"{EDGE}/forward", trace.edge_nodes)
-
     assert {stem(node.op) for node in found.ran(0)} == {"convolution"}
 
 
@@ -150,9 +129,7 @@ def test_the_edge_graph_is_that_whatever_graph_events_are_linked_to() -> None:
 @pytest.mark.parametrize("shown", ["edge", "exported"])
 def test_instructions_of_real_records_are_of_nodes_of_that_operator(name: str, shown: str) -> None:
     record = read_etrecord(artifacts(name).etrecord)
-
     found = linked_graph(record, find_graph(record, shown))
-
     instructions = {i for numbers in found.instructions.values() for i in numbers}
     assert instructions == set(record.debug_handle_map["forward"])
 
@@ -183,34 +160,20 @@ def test_without_the_program_the_order_is_all_there_is() -> None:
     assert both == [third, second, second, third]
 
 
-def test_methods_of_graphs() -> None:
-    record = read_etrecord(artifacts("forward_and_extra").etrecord)
-    methods = {name: method_of_graph(record, name) for name in record.graph_names}
-    assert methods == {EXPORTED: "forward", f"{EDGE}/extra": "extra", f"{EDGE}/forward": "forward"}
-
-
 # -- names
 
 
-@pytest.mark.parametrize(
-    ("wanted", "name"),
-    [
-        ("exported", EXPORTED),
-        ("exported_program", EXPORTED),
-        ("edge/extra", f"{EDGE}/extra"),
-        ("edge_dialect_graph_module/extra", f"{EDGE}/extra"),
-        ("extra", f"{EDGE}/extra"),
-        (f"{EDGE}/forward", f"{EDGE}/forward"),
-    ],
-)
-def test_a_graph_has_several_names(wanted: str, name: str) -> None:
+def test_a_graph_has_several_names() -> None:
     record = read_etrecord(artifacts("forward_and_extra").etrecord)
-    assert find_graph(record, wanted) == name
-    assert find_graph(record, short_name(name)) == name
-
-
-def test_a_name_that_several_graphs_share_is_refused() -> None:
-    record = read_etrecord(artifacts("forward_and_extra").etrecord)
+    extra, forward = f"{EDGE}/extra", f"{EDGE}/forward"
+    for name, *wanted in (
+        (EXPORTED, "exported", "exported_program"),
+        (extra, "edge/extra", "edge_dialect_graph_module/extra", "extra"),
+        (forward, forward),
+    ):
+        assert {find_graph(record, one) for one in (*wanted, short_name(name))} == {name}
+    methods = {name: method_of_graph(record, name) for name in record.graph_names}
+    assert methods == {EXPORTED: "forward", extra: "extra", forward: "forward"}
     with pytest.raises(UsageError, match="several graphs could be meant by 'edge'") as caught:
         find_graph(record, "edge")
     assert {"edge/extra", "edge/forward"} <= set(caught.value.hint.replace(",", "").split())

@@ -1,12 +1,25 @@
+"""Plans of memory, by hand and of real programs, and the report that tells them."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from etscope.analysis.memory import MemoryPlan, PlannedValue, debug_buffer_bytes, memory_plan
+from etscope.analysis.memory import (
+    MemoryPlan,
+    PlannedValue,
+    debug_buffer_bytes,
+    memory_plan,
+    memory_report,
+)
+from etscope.analysis.profile.source_location import common_module, short_lines
+from etscope.cli import main
+from etscope.errors import MismatchError, MissingDataError
 from etscope.formats.etdump.debug_values import TensorRef
 from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import (
     DelegateCall,
@@ -20,42 +33,21 @@ from etscope.formats.program.pte_schema import (
     ValueKind,
 )
 from etscope.model.event_table import find_blocks
+from etscope.model.table import Table
+from tests.support.analysis.traces import open_trace
 from tests.support.artifacts import artifacts
 from tests.support.formats.handmade import Number, integer, method, pte_file, tensor, tensor_list
 
-PROGRAMS = [
-    "channels_last",
-    "cnn_portable",
-    "cond",
-    "dynamic_shape",
-    "int_outputs",
-    "transformer",
-    "transformer_portable",
-    "two_methods",
-    "while_loop",
-]
+PROGRAMS = (
+    *("channels_last", "cnn_portable", "cond", "dynamic_shape", "int_outputs", "transformer"),
+    *("transformer_portable", "two_methods", "while_loop"),
+)
 
 
-def plan_of(
-    values: Sequence[Value],
-    calls: Sequence[Instruction],
-    *,
-    inputs: Sequence[int] = (),
-    outputs: Sequence[int] = (),
-    operators: Sequence[str] = ("aten::relu.out", "aten::add_.Tensor"),
-    buffer_sizes: Sequence[int] = (0, 1024),
-) -> MemoryPlan:
-    data = pte_file(
-        method(
-            values,
-            calls,
-            inputs=inputs,
-            outputs=outputs,
-            operators=operators,
-            buffer_sizes=buffer_sizes,
-        )
-    )
-    return memory_plan(read_pte(data), "forward")
+def plan_of(values: Sequence[Value], calls: Sequence[Instruction], **options: Any) -> MemoryPlan:
+    operators = ("aten::relu.out", "aten::add_.Tensor")
+    chosen = {"operators": operators, "buffer_sizes": (0, 1024), **options}
+    return memory_plan(read_pte(pte_file(method(values, calls, **chosen))), "forward")
 
 
 def lives(plan: MemoryPlan) -> dict[int, tuple[int, int, str]]:
@@ -85,9 +77,7 @@ def test_a_value_lives_from_its_write_to_its_last_read() -> None:
     assert plan.peak_instructions == (0, 1, 2)
     assert [value.op for value in plan.values] == [None, "relu", "relu", "relu"]
     assert [value.value for value in plan.live_at(1)] == [1, 2]
-
-
-def test_outputs_live_to_the_end() -> None:
+    # Outputs live to the end.
     plan = plan_of([slot(0), slot(1), slot(2)], [relu(0, 1), relu(0, 2)], inputs=[0], outputs=[1])
     assert lives(plan)[1] == (0, 1, "output")
 
@@ -105,12 +95,9 @@ def test_state_lives_all_the_time() -> None:
     values = [slot(0), slot(1), slot(2)]
     plan = plan_of(values, [relu(0, 2), KernelCall(1, (1, 0, 1)), relu(0, 2)], inputs=[0])
     assert lives(plan)[1] == (0, 2, "state")
-
-
-def test_what_no_instruction_uses_is_never_alive() -> None:
+    # What no instruction uses is never alive.
     plan = plan_of([slot(0), slot(1)], [relu(0, 0)], inputs=[0])
-    assert lives(plan)[1] == (0, -1, "unused")
-    assert plan.peak_bytes == 16
+    assert (lives(plan)[1], plan.peak_bytes) == ((0, -1, "unused"), 16)
 
 
 def test_a_loop_keeps_what_crosses_it() -> None:
@@ -128,40 +115,23 @@ def test_a_loop_keeps_what_crosses_it() -> None:
     }
 
 
-def test_nested_loops_count_as_one() -> None:
+def test_nested_loops_count_as_one_and_a_jump_ahead_is_none() -> None:
     flag = ScalarValue(ValueKind.BOOL, False)
-    values = [slot(0), slot(1), flag]
+    values = [slot(0), slot(1), flag, slot(2)]
     calls = [relu(0, 1), relu(1, 0), JumpFalseCall(2, 1), JumpFalseCall(2, 0), MoveCall(2, 2)]
-    plan = plan_of([*values, slot(2)], [*calls, relu(1, 3)], inputs=[0], outputs=[3])
+    plan = plan_of(values, [*calls, relu(1, 3)], inputs=[0], outputs=[3])
     assert lives(plan)[1] == (0, 5, "activation")
-
-
-def test_a_jump_ahead_is_no_loop() -> None:
-    flag = ScalarValue(ValueKind.BOOL, False)
-    plan = plan_of(
-        [slot(0), slot(1), flag, slot(2)],
-        [relu(0, 1), JumpFalseCall(2, 3), relu(1, 3)],
-        inputs=[0],
-    )
+    plan = plan_of(values, [relu(0, 1), JumpFalseCall(2, 3), relu(1, 3)], inputs=[0])
     assert lives(plan)[1] == (0, 2, "activation")
 
 
 def test_buffers_have_their_own_peaks() -> None:
     values = [tensor(8, at=(1, 0)), tensor(2, at=(2, 0)), tensor(4, at=(2, 64))]
-    data = pte_file(
-        {
-            **method(
-                values,
-                [relu(0, 1), relu(1, 2)],
-                inputs=[0],
-                outputs=[2],
-                operators=["aten::relu.out"],
-                buffer_sizes=[0, 64, 128],
-            ),
-            9: [{0: Number("i", 2), 1: Number("b", 1), 2: Number("b", 0)}],
-        }
-    )
-    plan = memory_plan(read_pte(data), "forward")
+    calls, sizes = [relu(0, 1), relu(1, 2)], [0, 64, 128]
+    places = {"inputs": [0], "outputs": [2], "operators": ["aten::relu.out"]}
+    made = method(values, calls, **places, buffer_sizes=sizes)  # type: ignore[arg-type]
+    devices = {9: [{0: Number("i", 2), 1: Number("b", 1), 2: Number("b", 0)}]}
+    plan = memory_plan(read_pte(pte_file(made | devices)), "forward")
     assert [(one.memory_id, one.device, one.size, one.peak_bytes) for one in plan.arenas] == [
         (1, "cpu", 64, 32),
         (2, "cuda:0", 128, 24),
@@ -201,11 +171,8 @@ def test_data_beside_the_plan_counts_once() -> None:
         },
     )
     plan = memory_plan(read_pte(data), "forward")
-    assert plan.constant_bytes == 16
-    assert plan.state_bytes == 8
-    assert plan.delegate_bytes == 16
-    assert plan.named_bytes == 5
-    assert plan.external_bytes == 0
+    assert (plan.constant_bytes, plan.state_bytes, plan.delegate_bytes) == (16, 8, 16)
+    assert (plan.named_bytes, plan.external_bytes) == (5, 0)
     summary = plan.summary()
     assert dict(zip(summary.values["memory"], summary.values["size"], strict=True)) == {
         "planned memory 1 (cpu)": 8,
@@ -288,13 +255,8 @@ def test_a_run_fills_the_debug_buffer_as_foreseen(name: str) -> None:
 
 def test_debug_buffer_of_every_kind_of_instruction() -> None:
     values = [
-        slot(0, 17),
-        slot(2, 17),
-        tensor_list(0, 1),
-        tensor_list(0, 1),
-        integer(0),
-        tensor(9, dynamism=ShapeDynamism.DYNAMIC_UNBOUND),
-        tensor(0),
+        *(slot(0, 17), slot(2, 17), tensor_list(0, 1), tensor_list(0, 1), integer(0)),
+        *(tensor(9, dynamism=ShapeDynamism.DYNAMIC_UNBOUND), tensor(0)),
     ]
     calls = [
         KernelCall(0, (0, 2, 3)),
@@ -317,3 +279,78 @@ def test_debug_buffer_of_every_kind_of_instruction() -> None:
     )
     tensor_bytes = 128  # 68, aligned
     assert debug_buffer_bytes(read_pte(data), "forward") == (2 + 3 + 1) * tensor_bytes
+
+
+# -- the report
+
+
+def section(name: str, artifact: str) -> Table:
+    return memory_report(read_pte(artifacts(artifact).pte), {}).section(name).table
+
+
+def test_the_peak_names_the_instructions_that_made_it() -> None:
+    plan = memory_plan(read_pte(artifacts("cnn_portable").pte), "forward")
+    peak = section("memory_peak", "cnn_portable")
+    assert plan.peak_bytes == 24_576
+    assert sum(peak.values["size"]) == plan.peak_bytes
+    assert sum(peak.values["share"]) == pytest.approx(1.0)
+    at = plan.peak_instructions[0]
+    columns = (peak.values[name] for name in ("made_by", "instruction", "last"))
+    for op, made, last in zip(*columns, strict=True):
+        assert made <= at <= last
+        assert plan.labels[made] == op
+    assert f"instruction {at} ({plan.labels[at]})" in peak.notes[0]
+
+
+def test_live_bytes_are_the_plans_at_each_instruction() -> None:
+    plan = memory_plan(read_pte(artifacts("cnn_portable").pte), "forward")
+    live = section("memory_live", "cnn_portable")
+    assert tuple(live.values["alive"]) == plan.live_bytes
+    assert max(live.values["of_peak"]) == 1.0
+    assert sum(live.values["begin"]) == sum(live.values["end"])
+    assert sum(live.values["begin"]) == sum(v.last >= v.first for v in plan.values)
+
+
+@pytest.mark.parametrize("name", ["transformer", "cnn_portable"])
+def test_a_value_is_at_the_module_and_line_of_what_writes_it(name: str) -> None:
+    trace = open_trace(name, timing=True)
+    (profile,) = trace.profiles()
+    places = {
+        row.instruction_id: (
+            common_module(row.attribution.located),
+            short_lines(row.attribution.lines) or None,
+        )
+        for row in profile.rows
+        if row.depth == 0
+    }
+    report = memory_report(trace.recorded_program, {}, trace.record)
+    for section_name, first in (("memory_values", "first"), ("memory_peak", "instruction")):
+        values = report.section(section_name).table.values
+        rows = zip(*(values[of] for of in ("role", first, "module", "source")), strict=True)
+        written = [row[1:] for row in rows if row[0] == "activation" and row[1] in places]
+        assert written and all(places[number] == (at, line) for number, at, line in written)
+        assert any(module for _, module, _ in written)
+
+
+def test_the_record_of_another_program_is_an_error() -> None:
+    file, other = artifacts("cnn_portable").pte, artifacts("cnn_xnnpack").etrecord
+    program, record = read_pte(file), read_etrecord(other)
+    with pytest.raises(MismatchError, match="do not belong together"):
+        memory_report(program, {}, record)
+    assert memory_report(program, {}, record, force=True).section("memory_values") is not None
+    assert main(["info", "--memory", str(file), "-r", str(other)]) == 3
+    assert main(["info", "--memory", str(file), "-r", str(other), "--force"]) == 0
+
+
+def test_values_of_all_methods_are_listed() -> None:
+    values = section("memory_values", "two_methods")
+    assert set(values.values["module"]) == {None}  # without a record
+    assert set(values.values["method"]) == {"encode", "decode"}
+    program = read_pte(artifacts("two_methods").pte)
+    planned = sum(len(memory_plan(program, m.name).values) for m in program.methods)
+    assert len(values) == planned
+
+
+def test_a_program_that_plans_nothing_is_no_empty_answer() -> None:
+    with pytest.raises(MissingDataError, match="plans no memory"):
+        memory_report(read_pte(pte_file(method([]))), {})

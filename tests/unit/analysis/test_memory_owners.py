@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,14 +29,8 @@ from etscope.analysis.memory_owners import (
     program_memory,
 )
 from etscope.analysis.size import size_files
-from etscope.analysis.state import (
-    KV_CACHE,
-    OTHER_STATE,
-    constant_methods,
-    program_state,
-)
+from etscope.analysis.state import KV_CACHE, OTHER_STATE, constant_methods, program_state
 from etscope.cli import main
-from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.ptd import read_ptd
 from etscope.formats.program.pte import Program, read_pte
@@ -68,11 +63,13 @@ def by_context(program: Program, *lengths: int) -> list[tuple[int, int]]:
 
 def test_the_cache_of_a_llama() -> None:
     program = read_pte(artifacts("llama_shared_external").pte)
-    assert by_context(program, 1, CONTEXT, 4096) == [
-        (LAYERS * A_LAYER, LAYERS * A_LAYER),
-        (LAYERS * A_LAYER * CONTEXT, LAYERS * A_LAYER),
-        (LAYERS * A_LAYER * 4096, LAYERS * A_LAYER),
-    ]
+    token = LAYERS * A_LAYER
+    lengths = (1, CONTEXT, 4096)
+    assert by_context(program, *lengths) == [(token * length, token) for length in lengths]
+    # A quantised one has its scales and zero points.
+    program = read_pte(artifacts("llama_quantized_cache").pte)
+    token = 2 * LAYERS * HEADS * (HEAD_SIZE * BYTE + FLOAT + BYTE)
+    assert by_context(program, CONTEXT, 64) == [(token * CONTEXT, token), (token * 64, token)]
 
 
 def test_a_window_stays_when_the_context_grows() -> None:
@@ -86,21 +83,9 @@ def test_a_window_stays_when_the_context_grows() -> None:
     ]
     assert [one.per_token for one in found] == [2 * A_LAYER, A_LAYER, A_LAYER]
     assert [one.full_windows for one in found] == [0, A_LAYER * RING, A_LAYER * RING]
-    assert [one.activations for one in found] == [
-        None,
-        sizes(memory.methods["forward"])[ACTIVATIONS],
-        None,
-    ]
+    planned = sizes(memory.methods["forward"])[ACTIVATIONS]
+    assert [one.activations for one in found] == [None, planned, None]
     assert {one.other_state for one in found} == {RING * 8}  # the positions in the ring, int64
-
-
-def test_a_quantized_cache_has_its_scales_and_zero_points() -> None:
-    program = read_pte(artifacts("llama_quantized_cache").pte)
-    a_position = 2 * LAYERS * HEADS * (HEAD_SIZE * BYTE + FLOAT + BYTE)
-    assert by_context(program, CONTEXT, 64) == [
-        (a_position * CONTEXT, a_position),
-        (a_position * 64, a_position),
-    ]
 
 
 def test_names_come_from_the_record() -> None:
@@ -148,7 +133,7 @@ def test_without_its_ptd_what_xnnpack_has_there_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["llama_rings", "llama_shared_external", "cnn_xnnpack", "two_methods", "transformer"]
+    "name", ["llama_rings", "llama_shared_external", "cnn_portable", "two_methods", "transformer"]
 )
 def test_owners_of_planned_memory_sum_to_it(name: str) -> None:
     program = read_pte(artifacts(name).pte)
@@ -158,6 +143,7 @@ def test_owners_of_planned_memory_sum_to_it(name: str) -> None:
     for one, owners in memory.methods.items():
         planned = (KV_CACHE, OTHER_STATE, ACTIVATIONS, INPUTS, FRAGMENTS)
         assert sum(sizes(owners).get(owner) or 0 for owner in planned) == plans[one].planned_bytes
+        assert sizes(owners).get(WEIGHTS_IN_PROGRAM, 0) == plans[one].constant_bytes
         assert all(owner.size is None or owner.size > 0 for owner in owners)
 
 
@@ -173,37 +159,31 @@ def test_measured_copies_replace_the_estimate() -> None:
     assert packed.known_by == "estimate"
 
 
-def test_a_program_without_a_cache_cannot_grow() -> None:
-    memory = program_memory(read_pte(artifacts("cnn_portable").pte))
-    with pytest.raises(MissingDataError, match="no buffer of this program is known to grow"):
-        context_section(memory, 128)
-
-
 # -- facts, one by one
 
 
-def state(*written: Mapping[str, object], **constants: int) -> dict[str, object]:
-    """What is found of one buffer of a program with these constant methods."""
-    (one,) = written
-    operator, args = one["operator"], one["args"]
-    sizes_of = one.get("sizes", (1, 2, 32, 16))
-    name = one.get("name")
+def state(
+    operator: str,
+    args: tuple[int, ...],
+    constants: dict[str, int],
+    *,
+    sizes: tuple[int, ...] = (1, 2, 32, 16),
+    name: str | None = None,
+    copies: Sequence[tuple[int, ...]] = (),
+) -> dict[str, object]:
+    """What is found of one buffer, which an operator writes, of a program with constant methods."""
     values: list[Value] = [
-        tensor(*sizes_of, at=(1, 0), name=name),  # type: ignore[misc]
-        tensor(*sizes_of, at=(1, 65536)),  # type: ignore[misc]
+        tensor(*sizes, at=(1, 0), name=name),
+        tensor(*sizes, at=(1, 65536)),
         tensor(1, at=(1, 131072)),
         ListValue(ValueKind.OPTIONAL_TENSOR_LIST, (-1, -1, 2)),
         integer(2),
         ListValue(ValueKind.OPTIONAL_TENSOR_LIST, (-1, 2, 2)),
         integer(-2),
     ]
-    calls = [KernelCall(0, args), *(KernelCall(1, a) for a in one.get("copies", ()))]  # type: ignore
-    made = method(
-        values,
-        calls,
-        operators=[operator, "aten::copy_"],  # type: ignore[list-item]
-        buffer_sizes=[0, 1 << 20],
-    )
+    calls = [KernelCall(0, args), *(KernelCall(1, copied) for copied in copies)]
+    operators = [operator, "aten::copy_"]
+    made = method(values, calls, operators=operators, buffer_sizes=[0, 1 << 20])
     known = [
         method([integer(number)], name=constant, outputs=[0])
         for constant, number in constants.items()
@@ -217,70 +197,53 @@ def state(*written: Mapping[str, object], **constants: int) -> dict[str, object]
 CACHE = {"kind": KV_CACHE, "dim": 2, "grows": True}
 UNSURE = {"kind": OTHER_STATE, "dim": None, "grows": None}
 BACK = ((0, 1, 4, 0),)  # copy_(buffer, changed copy)
-INDEX_PUT = {"operator": "aten::index_put.out", "args": (0, 3, 2, 4, 1, 1), "copies": BACK}
+INDEX_PUT = ("aten::index_put.out", (0, 3, 2, 4, 1, 1))
+
+
+INDEX_PUT_ = ("aten::index_put_", (0, 3, 2, 4, 0))
+ADD = ("aten::add.out", (0, 2, 4, 1, 1))
+SHORT = (1, 2, 24, 16)  # as long as nothing that is known
 
 
 @pytest.mark.parametrize(
-    ("written", "expected"),
+    ("operator", "args", "more", "expected"),
     [
-        (INDEX_PUT, CACHE),
-        ({**INDEX_PUT, "copies": ()}, UNSURE),  # what is written does not come back
-        ({**INDEX_PUT, "args": (0, 5, 2, 4, 1, 1)}, UNSURE),  # by two indices
-        ({"operator": "aten::index_put_", "args": (0, 3, 2, 4, 0)}, CACHE),
-        (
-            {"operator": "aten::index_copy.out", "args": (0, 6, 2, 2, 1, 1), "copies": BACK},
-            CACHE,
-        ),
-        (
-            {"operator": "aten::slice_scatter.out", "args": (0, 2, 4, 4, 4, 4, 1, 1)}
-            | {"copies": BACK},
-            CACHE,
-        ),
-        (
-            {"operator": "aten::select_scatter.out", "args": (0, 2, 4, 4, 1, 1), "copies": BACK},
-            CACHE,
-        ),
-        (
-            {"operator": "llama::update_cache.out", "args": (2, 0, 4, 1, 1)}
-            | {"sizes": (1, 32, 2, 16)},
-            {**CACHE, "dim": 1},
-        ),
-        (
-            {"operator": "aten::index_put_", "args": (0, 3, 2, 4, 0), "sizes": (1, 2, 24, 16)},
-            {**UNSURE, "dim": 2},  # as long as nothing that is known
-        ),
-        (
-            {"operator": "aten::index_put_", "args": (0, 3, 2, 4, 0), "sizes": (1, 2, 24, 16)}
-            | {"name": "layers.0.k_cache"},
-            {**CACHE, "grows": False},
-        ),
-        ({"operator": "aten::add.out", "args": (0, 2, 4, 1, 1)}, UNSURE),
-        ({"operator": "aten::add.out", "args": (0, 2, 4, 1, 1), "name": "value_cache_3"}, CACHE),
-        (
-            {"operator": "aten::add.out", "args": (0, 2, 4, 1, 1), "name": "cache_positions"},
-            UNSURE,
-        ),
-        (
-            {"operator": "aten::add.out", "args": (0, 2, 4, 1, 1), "name": "k_cache"}
-            | {"sizes": (1, 32, 32, 16)},
-            {"kind": KV_CACHE, "dim": None, "grows": None},  # two dimensions could be it
-        ),
+        (*INDEX_PUT, {"copies": BACK}, CACHE),
+        (*INDEX_PUT, {}, UNSURE),  # what is written does not come back
+        ("aten::index_put.out", (0, 5, 2, 4, 1, 1), {"copies": BACK}, UNSURE),  # by two indices
+        (*INDEX_PUT_, {}, CACHE),
+        ("aten::index_copy.out", (0, 6, 2, 2, 1, 1), {"copies": BACK}, CACHE),
+        ("aten::slice_scatter.out", (0, 2, 4, 4, 4, 4, 1, 1), {"copies": BACK}, CACHE),
+        ("aten::select_scatter.out", (0, 2, 4, 4, 1, 1), {"copies": BACK}, CACHE),
+        ("llama::update_cache.out", (2, 0, 4, 1, 1), {"sizes": (1, 32, 2, 16)},
+         {**CACHE, "dim": 1}),
+        (*INDEX_PUT_, {"sizes": SHORT}, {**UNSURE, "dim": 2}),
+        (*INDEX_PUT_, {"sizes": SHORT, "name": "layers.0.k_cache"}, {**CACHE, "grows": False}),
+        (*ADD, {}, UNSURE),
+        (*ADD, {"name": "value_cache_3"}, CACHE),
+        (*ADD, {"name": "cache_positions"}, UNSURE),
+        (*ADD, {"name": "k_cache", "sizes": (1, 32, 32, 16)},  # two dimensions could be it
+         {"kind": KV_CACHE, "dim": None, "grows": None}),
     ],
-)
+)  # fmt: skip
 def test_a_cache_is_told_by_facts(
-    written: Mapping[str, object], expected: Mapping[str, object]
+    operator: str, args: tuple[int, ...], more: dict[str, Any], expected: Mapping[str, object]
 ) -> None:
-    assert state(written, get_max_seq_len=8, get_max_context_len=32) == expected
+    constants = {"get_max_seq_len": 8, "get_max_context_len": 32}
+    assert state(operator, args, constants, **more) == expected
 
 
 def test_the_context_length_is_that_of_the_program_or_of_the_longest_cache() -> None:
-    assert state(INDEX_PUT, get_max_seq_len=32) == CACHE
-    assert state(INDEX_PUT) == {**UNSURE, "dim": 2}
-    assert state({**INDEX_PUT, "args": (0, 3, 2, 4, 1, 1), "name": "k_cache"}) == CACHE
-    assert state(INDEX_PUT, get_max_context_len=0, get_max_seq_len=32) == CACHE
+    def of(constants: dict[str, int], **more: Any) -> dict[str, object]:
+        return state(*INDEX_PUT, constants, copies=BACK, **more)
+
+    assert of({"get_max_seq_len": 32}) == CACHE
+    assert of({}) == {**UNSURE, "dim": 2}
+    assert of({}, name="k_cache") == CACHE
+    assert of({"get_max_context_len": 0, "get_max_seq_len": 32}) == CACHE
 
 
-def test_delegates_that_are_opaque_are_not_known() -> None:
+def test_what_a_program_does_not_hold() -> None:
     made = method(
         [tensor(4, at=(1, 0)), tensor(4, at=(1, 16))],
         delegates=[("CoreMLBackend", 0, 0)],
@@ -292,9 +255,7 @@ def test_delegates_that_are_opaque_are_not_known() -> None:
     found = sizes(program_memory(program).methods["forward"])
     assert found[PACKED] is None
     assert found[STATE_IN_DELEGATES] is None
-
-
-def test_inputs_without_a_place_are_the_callers() -> None:
+    # Inputs without a place are the caller's.
     program = read_pte(pte_file(method([tensor(2, 3)], inputs=[0], outputs=[0])))
     assert sizes(program_memory(program).methods["forward"]) == {CALLERS: 24}
 
@@ -332,6 +293,7 @@ def test_context_needs_memory_and_a_cache(run: Run) -> None:
     assert run("info", "--context", "64", file)[0] == 2
     code, _, err = run("info", "--memory", "--context", "64", file)
     assert code == 4 and "get_max_context_len" in err
+    assert "no buffer of this program is known to grow" in " ".join(err.split())
 
 
 def test_a_ptd_of_another_program_is_an_error() -> None:
@@ -340,13 +302,6 @@ def test_a_ptd_of_another_program_is_an_error() -> None:
     assert main(["info", "--memory", file, str(other)]) == 3
     assert main(["info", file, str(other)]) == 0  # each for itself
     assert main(["info", "--memory", str(other)]) == 2
-
-
-def test_weights_in_the_program_are_those_of_kernels() -> None:
-    program = read_pte(artifacts("cnn_portable").pte)
-    (owners,) = program_memory(program).methods.values()
-    plan = memory_plans(program)["forward"]
-    assert sizes(owners)[WEIGHTS_IN_PROGRAM] == plan.constant_bytes
 
 
 def test_bounds_of_inputs_that_activations_are_planned_for_are_told() -> None:

@@ -7,12 +7,7 @@ from dataclasses import replace
 import pytest
 
 from etscope.analysis.graphs.node_info import find_node, node_info
-from etscope.analysis.graphs.node_table import (
-    default_columns,
-    module_tree,
-    node_table,
-    placed_nodes,
-)
+from etscope.analysis.graphs.node_table import default_columns, module_tree, node_table
 from etscope.analysis.graphs.node_times import node_times
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import MissingDataError, UsageError
@@ -29,16 +24,6 @@ def picked(table: Table) -> list[tuple[int, str]]:
     return list(zip(table.depth or (), table.values["node"], strict=True))
 
 
-def test_nodes_stand_in_order_with_lowered_ones_below_their_call() -> None:
-    table = node_table(linked(lowered()))
-
-    assert picked(table) == [
-        (0, "x"), (0, "conv"), (0, "delegate"), (1, "a"), (1, "permute"), (1, "addmm"),
-        (1, "output"), (0, "output"),
-    ]  # fmt: skip
-    assert "Weights and lowered modules, 3 in number, are not shown" in table.notes[0]
-
-
 def test_branches_stand_below_their_names() -> None:
     assert picked(node_table(linked(branching()))) == [
         (0, "x"), (0, "gt"), (0, "cond"),
@@ -46,6 +31,8 @@ def test_branches_stand_below_their_names() -> None:
         (1, "submodule_1"), (2, "a"), (2, "inner"), (2, "output"),
         (0, "output"),
     ]  # fmt: skip
+    table = node_table(linked(branching()), keep=Selector("op:cos").matches)
+    assert picked(table) == [(0, "cond"), (1, "submodule_1"), (2, "inner")]
 
 
 def test_delegates_can_be_left_closed() -> None:
@@ -70,24 +57,14 @@ def test_delegates_can_be_left_closed() -> None:
 )  # fmt: skip
 def test_selection_keeps_the_calls_around(selector: str, expected: list[str]) -> None:
     found = linked(lowered(), {0: 1, 1: [2, 2]}, delegates={1: "SomeBackend"})
-
     table = node_table(found, keep=Selector(selector).matches)
-
     assert table.values["node"] == expected
-
-
-def test_only_the_branch_of_what_is_selected_is_shown() -> None:
-    table = node_table(linked(branching()), keep=Selector("op:cos").matches)
-    assert picked(table) == [(0, "cond"), (1, "submodule_1"), (2, "inner")]
 
 
 def test_cells() -> None:
     found = linked(lowered(), {0: 1, 1: [2, 2]}, delegates={1: "SomeBackend"})
-
     table = node_table(found)
-
-    cells = {name: table.values[name][1] for name in table.names}
-    assert cells == {
+    assert {name: table.values[name][1] for name in table.names} == {
         "node": "conv",
         "kind": "call_function",
         "op": "aten.convolution.default",
@@ -122,10 +99,7 @@ def timed() -> tuple[Table, Table]:
         found,
         profile(row("kernel", "add", 0, 10, 30), row("delegate", "B", 1, 50, 50), total=[100, 100]),
     )
-    return (
-        node_table(found, times=times, scale=NS),
-        module_tree(found, times=times, scale=NS),
-    )
+    return node_table(found, times=times, scale=NS), module_tree(found, times=times, scale=NS)
 
 
 def test_times_are_averages_with_the_number_of_their_nodes() -> None:
@@ -137,13 +111,6 @@ def test_times_are_averages_with_the_number_of_their_nodes() -> None:
     assert "of 100 ns of Method::execute, 70 ns are" in table.notes[0]
     assert "is shown at the first of them" in table.notes[1]
     assert "nodes" in default_columns(table)
-
-
-def test_people_get_the_columns_that_hold_something() -> None:
-    table = node_table(linked(lowered()))
-    assert default_columns(table) == (
-        "node", "output", "handle", "backend", "module", "source", "users",
-    )  # fmt: skip
 
 
 def test_a_time_counts_for_the_module_around_all_its_nodes() -> None:
@@ -159,19 +126,10 @@ def test_a_time_counts_for_the_module_around_all_its_nodes() -> None:
     ]
 
 
-def test_nodes_without_a_module_are_told_apart() -> None:
-    tree = module_tree(linked(lowered()))
-    assert tree.values["module"] == ["(root)", "stem", "stem.conv", "fc", "(no module)"]
-    assert tree.values["nodes"] == [3, 1, 1, 2, 1]
-    assert tree.values["type"] == ["Net", "Stem", "Conv", "Fc", None]
-
-
 def test_a_module_path_without_end_takes_bounded_time() -> None:
     frame = ModuleFrame("k", "m" + ".m" * 100_000, "T")
     deep = replace(call("a", "aten.add.Tensor"), modules=(frame,))
-
     found = module_tree(linked(graph(deep)))
-
     assert len(found) == 101
     assert max(found.depth or ()) == 100
 
@@ -188,9 +146,6 @@ def test_sorting_keeps_nodes_below_their_call(sort: str, order: list[str]) -> No
     assert [name for depth, name in picked(table) if depth == 0] == order
     position = table.values["node"].index("delegate")
     assert table.values["node"][position + 1 : position + 3] == ["a", "permute"]
-
-
-def test_an_unknown_column_to_sort_by_is_refused() -> None:
     with pytest.raises(UsageError, match="unknown column 'nonsense'"):
         node_table(linked(lowered()), sort="-nonsense")
 
@@ -206,22 +161,19 @@ def test_a_limit_counts_the_nodes_of_the_graph_itself() -> None:
 
 def test_a_node_in_a_sub_graph_needs_the_sub_graph_when_there_are_several() -> None:
     found = linked(branching())
+    section = node_info(found, find_node(found, "cond")).section("subgraphs")
+    assert section.table.values["graph"] == ["submodule_0", "submodule_1"]
     assert find_node(found, "gt").node.op == "aten.gt.Scalar"
     assert find_node(found, "submodule_1/inner").node.op == "aten.cos.default"
     with pytest.raises(UsageError, match="several nodes are called 'inner'") as caught:
         find_node(found, "inner")
     assert "submodule_0/inner, submodule_1/inner" in str(caught.value.hint)
-
-
-def test_the_graph_itself_comes_before_its_sub_graphs() -> None:
+    # The graph itself comes before its sub-graphs.
     assert find_node(linked(lowered()), "output").depth == 0
     assert find_node(linked(lowered()), "addmm").backend == "SomeBackend"
-
-
-def test_a_wrong_node_gets_a_suggestion() -> None:
-    with pytest.raises(MissingDataError, match="has no node 'con'") as caught:
+    with pytest.raises(MissingDataError, match="has no node 'con'") as missing:
         find_node(linked(lowered()), "con")
-    assert caught.value.hint == "did you mean 'conv'?"
+    assert missing.value.hint == "did you mean 'conv'?"
 
 
 def facts_of(report_section: object) -> dict[str, object]:
@@ -239,22 +191,12 @@ def test_all_of_a_node() -> None:
     )  # fmt: skip
     found = linked(shown, {5: 4})
     times = node_times(found, profile(row("kernel", "mm.out", 5, 10, 30), total=[40, 40]))
-
     report = node_info(found, find_node(found, "mm"), times, NS)
-
     assert report.about == {"graph": shown.name, "node": "mm"}
     names = [section.name for section in report.sections]
     assert names == [
-        "node",
-        "times",
-        "work",
-        "arguments",
-        "outputs",
-        "users",
-        "modules",
-        "stack",
-        "origins",
-    ]
+        "node", "times", "work", "arguments", "outputs", "users", "modules", "stack", "origins",
+    ]  # fmt: skip
     section = dict(zip(names, report.sections, strict=True))
     node = facts_of(section["node"])
     assert node["debug_handle"] == 4
@@ -278,29 +220,8 @@ def test_the_time_of_a_node_that_shares_an_instruction_names_the_others() -> Non
     shown = graph(call("a", "aten.add.Tensor", handle=1), call("b", "aten.mul.Tensor", handle=2))
     found = linked(shown, {0: [1, 2]}, delegates={0: "B"})
     times = node_times(found, profile(row("delegate", "B", 0, 6), total=[6]))
-
     report = node_info(found, find_node(found, "b"), times, NS)
-
-    section = report.section("times")
-    assert section is not None
-    assert facts_of(section)["together_with"] == ["a"]
-
-
-def test_a_delegate_call_tells_of_its_inside() -> None:
-    found = linked(lowered())
-
-    report = node_info(found, find_node(found, "delegate"))
-
-    delegate, inside = report.section("delegate"), report.section("delegated")
-    assert delegate is not None and inside is not None
-    assert facts_of(delegate) == {
-        "backend": "SomeBackend",
-        "name": "lowered_module_0",
-        "data": 4096,
-        "nodes": 5,
-        "option_fast": "yes",
-    }
-    assert inside.table.values["node"] == ["permute", "addmm"]
+    assert facts_of(report.section("times"))["together_with"] == ["a"]
 
 
 def test_arguments_name_the_weights_and_the_parts_of_lists() -> None:
@@ -308,9 +229,7 @@ def test_arguments_name_the_weights_and_the_parts_of_lists() -> None:
                   arguments=(("tensors", "[x, weight]"),))  # fmt: skip
     nodes = [node for node in lowered().nodes if node.kind == "placeholder"]
     found = linked(graph(*nodes, cat, parameters={"weight": "stem.conv.weight"}))
-
     section = node_info(found, find_node(found, "cat")).section("arguments")
-
     assert list(section.table.rows()) == [
         ("tensors", "[x, weight]", "float32[1, 3, 16, 16], float32[1, 8]",
          "placeholder, placeholder", "stem.conv.weight"),
@@ -322,19 +241,6 @@ def test_options_that_are_not_text_are_shown_as_bytes_and_cut() -> None:
     shown = graph(call("d", "executorch_call_delegate",
                        delegate=Delegate("B", "m", None, 1, options)))  # fmt: skip
     section = node_info(linked(shown), find_node(linked(shown), "d")).section("delegate")
-    assert section is not None
     cells = facts_of(section)
     assert cells["option_raw"] == "0x00ff"
     assert cells["option_long"] == "a" * 80 + "…"
-
-
-def test_sub_graphs_are_listed() -> None:
-    found = linked(branching())
-    section = node_info(found, find_node(found, "cond")).section("subgraphs")
-    assert section.table.values["graph"] == ["submodule_0", "submodule_1"]
-
-
-def test_placed_nodes_miss_none() -> None:
-    for shown in (lowered(), branching()):
-        walked = {id(node) for node in shown.walk()}
-        assert {id(place.node) for place in placed_nodes(shown)} == walked

@@ -10,13 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from etscope.analysis.metrics import find_metric
-from etscope.analysis.numerics.limits import (
-    QUANTIZED_FACTOR,
-    ROUNDING_FACTOR,
-    Judged,
-    Rules,
-    judge,
-)
+from etscope.analysis.numerics.limits import QUANTIZED_FACTOR, ROUNDING_FACTOR, Judged, Rules, judge
 from etscope.analysis.numerics.parts import FALSE_ALARMS, Rounding, WrongPart, wrong_part
 
 SQNR = find_metric("sqnr")
@@ -58,23 +52,18 @@ def test_a_part_that_the_whole_hides(change: Any) -> None:
         assert (found.part.axis, found.part.index, found.part.size) == (1, (20,), 64)
 
 
-def test_one_element_of_many() -> None:
-    chance = np.random.default_rng(1)
-    local = chance.standard_normal((512, 512), np.float32)
+def test_one_element_or_row_of_many() -> None:
+    local = np.random.default_rng(1).standard_normal((512, 512), np.float32)
     wide = local.astype(np.float64) * (1 + 1e-8)
     value = local.copy()
-    value[100, 200] = local[100, 200] + 0.01
+    value[100, 200] += 0.01
     part = judge(SQNR, local, value, wide).part
     assert (part.axis, part.index, part.size) == (None, (100, 200), 512 * 512)
     assert str(part).startswith("element [100, 200] is off by 0.01, and ")
-
-
-def test_the_last_row() -> None:
-    local = np.random.default_rng(1).standard_normal((512, 64), np.float32)
     value = local.copy()
     value[511] *= 1.0002
-    found = judge(SQNR, local, value, local.astype(np.float64) * (1 + 1e-8))
-    assert found.error is not None and found.error > 90
+    found = judge(SQNR, local, value, wide)
+    assert found.error > 90
     assert (found.part.axis, found.part.index) == (0, (511,))
 
 
@@ -123,7 +112,7 @@ def test_rounding_is_no_fault_of_a_part(shape: tuple[int, ...], is_even: bool) -
     """The device's rounding is as large as it may be, everywhere, and nothing is tolerated."""
     chance = np.random.default_rng(2)
     factor = QUANTIZED_FACTOR if is_even else ROUNDING_FACTOR
-    runs, alarms = 400, 0
+    runs, alarms = 100, 0
     for _ in range(runs):
         scales = 10 ** chance.uniform(-3, 3, shape[-1])  # channels of other sizes
         if is_even:

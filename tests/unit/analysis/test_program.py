@@ -4,13 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.compatibility import Observed
-from etscope.analysis.program.program import (
-    InstructionRecord,
-    instructions,
-    is_prim,
-)
+from etscope.analysis.program.program import InstructionRecord, instructions, is_prim
 from etscope.formats.etdump.debug_values import TensorRef
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import (
@@ -27,31 +22,15 @@ from etscope.formats.program.pte_schema import (
     Value,
     ValueKind,
 )
-from etscope.model.event_table import Block
 from etscope.model.graph import SourceLine
 from tests.support.analysis.traces import open_trace
 from tests.support.artifacts import artifacts
-from tests.support.formats.handmade import (
-    Number,
-    integer,
-    method,
-    pte_file,
-    tensor,
-    tensor_list,
-)
+from tests.support.formats.handmade import Number, integer, method, pte_file, tensor, tensor_list
 
-RECORDED = [
-    "bundled",
-    "channels_last",
-    "cnn_portable",
-    "cnn_xnnpack",
-    "cond",
-    "int_outputs",
-    "transformer",
-    "transformer_portable",
-    "two_methods",
-    "while_loop",
-]
+RECORDED = (
+    *("bundled", "channels_last", "cnn_portable", "cnn_xnnpack", "cond", "int_outputs"),
+    *("transformer", "transformer_portable", "two_methods", "while_loop"),
+)
 
 
 def records(
@@ -61,17 +40,10 @@ def records(
     inputs: Sequence[int] = (),
     delegate_outputs: dict[int, int] | None = None,
 ) -> tuple[InstructionRecord, ...]:
-    data = pte_file(
-        method(
-            values,
-            calls,
-            operators=operators,
-            inputs=inputs,
-            delegates=[("Backend", 0, 0)],
-        ),
-        more={3: [{0: b""}]},
-    )
-    return instructions(read_pte(data), "forward", delegate_outputs=delegate_outputs).records
+    backend = [("Backend", 0, 0)]
+    made = method(values, calls, operators=operators, inputs=inputs, delegates=backend)
+    program = read_pte(pte_file(made, more={3: [{0: b""}]}))
+    return instructions(program, "forward", delegate_outputs=delegate_outputs).records
 
 
 def place(number: int) -> Value:
@@ -175,14 +147,10 @@ def test_names_of_other_operators() -> None:
     assert not is_prim(Operator("aten::add", "out"))
 
 
-def test_bytes_without_a_bound() -> None:
+def test_bytes_without_a_bound_and_missing_tensors_of_a_list() -> None:
     unbounded = tensor(8, dynamism=ShapeDynamism.DYNAMIC_UNBOUND)
     (record,) = records([T, unbounded], [KernelCall(0, (0, 1, 1))], "aten::nonzero.out")
-    assert record.bytes_read == 24
-    assert record.bytes_written is None
-
-
-def test_missing_tensors_of_a_list() -> None:
+    assert (record.bytes_read, record.bytes_written) == (24, None)
     index = ListValue(ValueKind.OPTIONAL_TENSOR_LIST, (-1, 1))
     (record,) = records([T, tensor(4), index, T], [KernelCall(0, (0, 2, 3, 3))], "aten::index.out")
     assert [str(one) for one in record.read] == ["float32[2, 3]", "float32[4]"]
@@ -219,40 +187,20 @@ def test_the_table_has_a_row_for_each_instruction() -> None:
 # -- against what real runs logged
 
 
-def executed(trace: Trace) -> list[Block]:
-    return [block for block in trace.blocks if block.name == "Execute"]
-
-
-def listing(trace: Trace, block: Block) -> tuple[InstructionRecord, ...]:
-    """The instructions of the method that the block ran."""
-    method = trace.method_of(block)
-    assert trace.program is not None
-    assert method is not None
-    return instructions(trace.program, method).records
-
-
 @pytest.mark.parametrize("name", RECORDED)
-def test_a_run_logs_the_events_that_the_program_names(name: str) -> None:
-    trace = open_trace(name, record=False)
-    for block in executed(trace):
-        listed = listing(trace, block)
-        for index, names in Observed.of(block).events.items():
-            known = {one for one in names if one.endswith("_CALL") or one.startswith("native_")}
-            assert known == {listed[index].event, listed[index].call}
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_a_run_logs_the_results_that_the_program_names(name: str) -> None:
+def test_a_run_logs_the_events_and_results_that_the_program_names(name: str) -> None:
     """With intermediate outputs recorded, a kernel logs its results and a delegate call all its
     arguments, in order: the rules of the module hold for every operator that ran."""
     trace = open_trace(name, record=False)
     compared = 0
-    for block in executed(trace):
-        listed = listing(trace, block)
+    for block in (one for one in trace.blocks if one.name == "Execute"):
+        listed = instructions(trace.program, trace.method_of(block)).records
+        for index, names in Observed.of(block).events.items():
+            known = {one for one in names if one.endswith("_CALL") or one.startswith("native_")}
+            assert known == {listed[index].event, listed[index].call}
         for key in block.keys:
             if key.is_framework or key.chain_index < 0 or not key.debug or key.delegate_id:
                 continue
-            assert key.instruction_id is not None
             record = listed[key.instruction_id]
             expected = record.read + record.written if record.kind == "delegate" else record.written
             logged = [trace.dump.value(block.row(0, position)) for position in key.debug]

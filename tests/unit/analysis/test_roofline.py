@@ -67,62 +67,42 @@ def opened(name: str, given: Calibration | None) -> tuple[Trace, MethodProfile, 
     trace = open_trace(name)
     (profile,) = trace.profiles()
     limits = profile_limits(trace, profile, TimeScale.NS, given)
-    assert limits is not None
     return trace, profile, limits
 
 
 def test_each_place_and_its_reason() -> None:
+    flops = "the FLOPs of {} are not known"
+    sort = Work(traffic=Traffic(activations_read=64), unknown=("aten.sort",))
+    cases: list[tuple[str, int, Work | None, str, str | None]] = [
+        ("mm.out", 20_000, work(1e6, 50_000), COMPUTES, None),
+        ("copy.out", 5_000, work(0, 100_000), MOVES, None),
+        ("view", 100, Work(), NO_WORK, None),
+        ("sort.out", 1_000, sort, UNKNOWN, flops.format("aten.sort")),
+        ("mystery.out", 2_000, unknown_work("my.op"), UNKNOWN, flops.format("my.op")),
+        ("conv.out", 3_000, work(1e3, 10, is_bound=True), UNKNOWN,
+         "the sizes of the runs are not known"),
+        ("add.out", 0, work(10, 120), UNKNOWN, "shorter than a tick of the clock"),
+        ("beside", 700, None, UNKNOWN, "the work of beside is not known"),
+    ]  # fmt: skip
     rows = [
-        row(20_000, "mm.out", number=0),
-        row(5_000, "copy.out", number=1),
-        row(100, "view", number=2),
-        row(1_000, "sort.out", number=3),
-        row(2_000, "mystery.out", number=4),
-        row(3_000, "conv.out", number=5),
-        row(0, "add.out", number=6),
-        row(700, "beside", kind="other", number=7),
+        row(ns, name, "kernel" if done else "other", number)
+        for number, (name, ns, done, _, _) in enumerate(cases)
     ]
-    limits = made(
-        rows,
-        {
-            0: work(1e6, 50_000),
-            1: work(0, 100_000),
-            2: Work(),
-            3: Work(traffic=Traffic(activations_read=64), unknown=("aten.sort",)),
-            4: unknown_work("my.op"),
-            5: work(1e3, 10, is_bound=True),
-            6: work(10, 120),
-        },
-        between=400,
-    )
-    found = drawn(limits)
-    places = {point.name: point.place for point in found.points}
-    assert places == {
-        "mm.out": COMPUTES,
-        "copy.out": MOVES,
-        "view": NO_WORK,
-        "sort.out": UNKNOWN,
-        "mystery.out": UNKNOWN,
-        "conv.out": UNKNOWN,
-        "add.out": UNKNOWN,
-        "beside": UNKNOWN,
+    works = {number: case[2] for number, case in enumerate(cases) if case[2] is not None}
+    found = drawn(made(rows, works, between=400))
+    assert {point.name: point.place for point in found.points} == {
+        **{name: place for name, _, _, place, _ in cases},
         "between the instructions": OUTSIDE,
     }
+    reasons = {point.name: point.reason for point in found.points if point.reason}
+    assert reasons == {name: reason for name, *_, reason in cases if reason}
     assert sum(point.share for point in found.points) == pytest.approx(1)
     first, second = found.points[:2]
     # 1e6 FLOPs in 20 us; 100 GFLOP/s would take 10 us. 100,000 bytes in 5 us are 20 GB/s.
     assert (first.gflops, first.intensity, first.gbps) == pytest.approx((50, 20, 2.5))
-    assert first.limits is not None and first.limits.bound == COMPUTE
+    assert first.limits.bound == COMPUTE
     assert (second.gflops, second.intensity, second.gbps) == (None, None, pytest.approx(20))
-    assert second.limits is not None and second.limits.bound == MEMORY
-    reasons = {point.name: point.reason for point in found.points if point.reason}
-    assert reasons == {
-        "sort.out": "the FLOPs of aten.sort are not known",
-        "mystery.out": "the FLOPs of my.op are not known",
-        "conv.out": "the sizes of the runs are not known",
-        "add.out": "shorter than a tick of the clock",
-        "beside": "the work of beside is not known",
-    }
+    assert second.limits.bound == MEMORY
     text = " ".join(found.notes)
     assert "1 operator with 15.5% of the time has no FLOPs" in text
     assert "5 operators with 20.8% of the time have no place in the picture" in text
@@ -206,23 +186,15 @@ def test_ceilings_are_those_of_the_calibration() -> None:
     assert any("Test CPU" in note for note in ceilings.notes)
 
 
-def test_without_a_calibration_it_says_how_to_get_one() -> None:
+def test_without_a_calibration_or_work_it_says_so() -> None:
     _, profile, limits = opened("cnn_portable", None)
     found = roofline(profile, limits, TimeScale.NS)
     assert found.ceilings is None and HOW_TO_CALIBRATE in found.notes
     assert len(found.of_place(COMPUTES)) > 3
     assert [one.name for one in roofline_report(found, MS).sections] == ["operators", "places"]
-
-
-def test_without_work_all_time_is_unknown() -> None:
-    _, profile, _ = opened("cnn_portable", None)
     found = roofline(profile, None, TimeScale.NS)
     assert {point.place for point in found.points} == {UNKNOWN, OUTSIDE}
     assert found.notes == (LACKS_WORK,) and not found.has_work
-
-
-def test_cycles_and_other_groupings_are_refused() -> None:
-    _, profile, limits = opened("cnn_portable", None)
     with pytest.raises(UsageError, match="counts cycles"):
         roofline(profile, limits, TimeScale.CYCLES)
     with pytest.raises(UsageError, match="cannot group by 'colour'"):

@@ -20,6 +20,7 @@ from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
 from tests.support import etdump_by_hand as by_hand
+from tests.support.analysis.traces import open_trace
 from tests.support.artifacts import artifacts
 
 NS = Scale(TimeScale.NS, TimeScale.NS)
@@ -58,7 +59,6 @@ def test_what_is_logged_outside_of_instructions_is_not_of_the_first() -> None:
     assert dump.instruction_id.tolist() == [0] * 5  # as the runtime writes it
     trace = Trace(dump, record=read_etrecord(artifacts("cnn_portable").etrecord))
     (profile,) = trace.profiles()
-
     assert rows(profile) == [(0, "add.out", 12), (None, "inside", 10)]
     assert profile.unaccounted.tolist() == [78]
     table = event_rows(trace, NS)
@@ -74,7 +74,6 @@ def test_a_writer_that_sets_no_chains_logs_runs_too() -> None:
     timed = [event("Method::execute", 0, 100), event("conv", 0, 60), event("linear", 60, 90)]
     dump = by_hand.etdump(by_hand.run("Execute", timed))
     (profile,) = Trace(read_etdump(dump)).profiles()
-
     assert rows(profile) == [(0, "conv", 60), (0, "linear", 30)]
     assert (profile.total.tolist(), profile.unaccounted.tolist()) == ([100], [10])
 
@@ -85,7 +84,6 @@ def test_a_method_that_ran_inside_of_an_instruction_is_no_run_of_its_own() -> No
         delegate(writer)
 
     (profile,) = Trace(written(run)).profiles()
-
     assert profile.total.tolist() == [100]
 
 
@@ -98,7 +96,6 @@ def test_runs_that_contradict_each_other_are_of_different_methods() -> None:
         lambda w: kernel(w, "sub.out"),
     )
     profiles = Trace(dump).profiles()
-
     assert [profile.runs.tolist() for profile in profiles] == [[0, 2, 3], [1], [4]]
     assert [[row.name for row in profile.rows] for profile in profiles] == [
         ["add.out", "mul.out"],
@@ -111,7 +108,6 @@ def test_two_methods_are_told_apart_without_a_record() -> None:
     files = artifacts("two_methods")
     known = Trace(read_etdump(files.etdump), record=read_etrecord(files.etrecord)).profiles()
     unknown = Trace(read_etdump(files.etdump)).profiles()
-
     assert [p.runs.tolist() for p in unknown] == [p.runs.tolist() for p in known]
     assert [rows(p) for p in unknown] == [rows(p) for p in known]
 
@@ -127,7 +123,6 @@ def test_the_cases_of_a_bundled_program_are_of_one_method() -> None:
         writer.log_profiling("Method::execute", 100, 200)  # which fits both methods
     for explained in ({"program": program}, {"record": record}):
         trace = Trace(read_etdump(writer.finish()), **explained)  # type: ignore[arg-type]
-
         assert len(trace.methods) == 2
         # By name: the order of the methods in a file is left to chance.
         assert [trace.method_of(block) for block in trace.blocks] == [min(trace.methods)] * 2
@@ -135,33 +130,25 @@ def test_the_cases_of_a_bundled_program_are_of_one_method() -> None:
 
 @pytest.mark.parametrize("instruction", [-2, -1000, 1000, 2**31 - 1])
 def test_an_instruction_that_the_program_lacks_is_a_mismatch(instruction: int) -> None:
-    trace = Trace(
-        written(lambda w: kernel(w, "add.out", instruction)),
-        program=read_pte(artifacts("cnn_portable").pte),
-    )
-
+    dump = written(lambda w: kernel(w, "add.out", instruction))
+    trace = Trace(dump, program=read_pte(artifacts("cnn_portable").pte))
     with pytest.raises(MismatchError, match=f"instruction {instruction} ran"):
         trace.verify()
 
 
-def test_times_above_the_signed_range_are_as_they_were_written() -> None:
-    far = 2**63
-    writer = ETDumpWriter()
-    writer.create_event_block("Execute")
-    writer.log_profiling("Method::execute", far + 5, far + 25)
-    (block,) = Inspector(etdump_data=writer.finish(), target_time_scale="ns").event_blocks
+def test_times_are_as_they_were_written_unless_longer_than_any_clock() -> None:
+    def dump(start: int, end: int) -> bytes:
+        writer = ETDumpWriter()
+        writer.create_event_block("Execute")
+        writer.log_profiling("Method::execute", start, end)
+        return writer.finish()
 
-    assert block.events[0].start_time == [far + 5]
-    assert block.events[0].perf_data.raw == [20.0]
-
-
-def test_a_time_longer_than_any_clock_is_refused() -> None:
-    writer = ETDumpWriter()
-    writer.create_event_block("Execute")
-    writer.log_profiling("Method::execute", 0, 2**64 - 1)
-
+    far = 2**63  # above the signed range
+    inspector = Inspector(etdump_data=dump(far + 5, far + 25), target_time_scale="ns")
+    (event,) = inspector.event_blocks[0].events
+    assert (event.start_time, event.perf_data.raw) == ([far + 5], [20.0])
     with pytest.raises(FormatError, match="event 0 of run 0 takes longer than any clock runs"):
-        Trace(read_etdump(writer.finish())).profiles()
+        Trace(read_etdump(dump(0, 2**64 - 1))).profiles()
 
 
 def test_allocations_are_counted_by_run_name_and_allocator() -> None:
@@ -171,7 +158,6 @@ def test_allocations_are_counted_by_run_name_and_allocator() -> None:
         allocators = [writer.track_allocator("a"), writer.track_allocator("b")]
         for allocator, size in zip((*allocators, allocators[0]), (*sizes, 64), strict=True):
             writer.track_allocation(allocator, size)
-
     assert Trace(read_etdump(writer.finish())).allocations() == {
         ("Default", "a"): (2, 65),
         ("Default", "b"): (1, 2),
@@ -213,7 +199,6 @@ def test_phases_of_a_kernel_are_not_added_to_it() -> None:
         kernel(writer, "add.out")
 
     (profile,) = Trace(written(run)).profiles()
-
     (row,) = profile.rows
     assert (row.name, row.kernel_ticks.tolist()) == ("add.out", [10])  # type: ignore[union-attr]
 
@@ -225,7 +210,6 @@ def test_delegated_events_that_hold_one_another_are_nested() -> None:
         delegate(writer)
 
     (profile,) = Trace(written(run)).profiles()
-
     assert [(row.name, row.depth, int(row.ticks[0])) for row in profile.rows] == [
         ("DELEGATE_CALL", 0, 30),
         ("graph", 1, 28),
@@ -240,9 +224,7 @@ def test_delegated_events_that_hold_one_another_are_nested() -> None:
 
 @pytest.mark.parametrize("name", ["transformer", "cnn_xnnpack"])
 def test_all_events_have_the_modules_and_lines_of_the_profile(name: str) -> None:
-    files = artifacts(name)
-    dump = files.etdump_timing or files.etdump
-    trace = Inspector(dump, etrecord=files.etrecord).trace
+    trace = open_trace(name, program=False, timing=True)
     (profile,) = trace.profiles()
     places = {
         row.instruction_id: (common_module(row.attribution.located), row.attribution.lines)
@@ -252,12 +234,8 @@ def test_all_events_have_the_modules_and_lines_of_the_profile(name: str) -> None
     table = event_rows(trace, NS)
     columns = ("instruction_id", "delegate_debug_identifier", "module", "sources")
     cells = zip(*(table.values[column] for column in columns), strict=True)
-    checked = 0
-    for instruction, inner, module, sources in cells:
-        if instruction in places and inner is None:
-            assert (module, sources) == (
-                places[instruction][0],
-                [str(line) for line in places[instruction][1]],
-            )
-            checked += 1
+    told = [(number, *place) for number, inner, *place in cells if inner is None]
+    checked = [(places[number], place) for number, *place in told if number in places]
+    for (module, lines), place in checked:
+        assert place == [module, [str(line) for line in lines]]
     assert bool(checked) == bool(places)

@@ -224,9 +224,7 @@ def test_weights_and_activations_are_told_apart() -> None:
         weights=4 * (48 + 8), activations_read=96, activations_written=128
     )
     assert work.intensity == (2 * 4 * 8 * 6) / (224 + 96 + 128)
-
-
-def test_a_value_that_is_read_twice_counts_once() -> None:
+    # A value that is read twice counts once.
     assert work_of(operation("aten::mul.out", [A, A], A)).traffic.activations_read == 96
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,40 +19,17 @@ from etscope.analysis.explain.facts import Facts
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
-from etscope.formats.calibration import (
-    CalibratedDevice,
-    Calibration,
-    Estimate,
-    GemmPoint,
-    MemoryPoint,
-    Peaks,
-)
+from etscope.formats.calibration import Calibration
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from etscope.model.finding import Files, Remedy
 from etscope.units import TimeScale
+from tests.support.analysis.exact_peaks import calibration, number, peaks
 from tests.support.artifacts import artifacts
 
 US = 1000
-ENDLESS = 1e18  # bytes/s: no operator waits for memory
 THREADS = {"threads": 1, "conditions": {"at": 0.0, "cpu": "a chip", "cores": 2}}
-
-
-def number(value: float) -> Estimate:
-    return Estimate(value, value, value, 9)
-
-
-def peaks(threads: int = 1, bandwidth: float = ENDLESS, **flops: float) -> Peaks:
-    gemm = tuple(GemmPoint(name, 256, 256, 256, number(rate)) for name, rate in flops.items())
-    memory = (MemoryPoint(1 << 16, number(bandwidth)),)
-    return Peaks(threads, gemm, memory, number(100.0), number(1000.0))
-
-
-def calibration(*all_peaks: Peaks, cpu: str = "a chip") -> Calibration:
-    device = CalibratedDevice("it", cpu, 2)
-    at = datetime(2026, 5, 1, tzinfo=timezone.utc)
-    return Calibration(device, "native", "1.4.0", "1.5.1", at, all_peaks, path="peaks.json")
 
 
 def facts(
@@ -114,12 +90,7 @@ def only(*starts: str) -> Callable[[Row], int]:
 def test_products_in_int8_by_the_ratio_of_the_peaks(tmp_path: Path) -> None:
     # What is reached of the peak stays: four times the peak is a quarter of the time.
     rates = replace(peaks(float32=1e11, int8=4e11), delegate_call=number(1e-9))
-    known = facts(
-        tmp_path,
-        "transformer",
-        calibration(rates),
-        only("Fully Connected"),
-    )
+    known = facts(tmp_path, "transformer", calibration(rates), only("Fully Connected"))
     products = [leaf for _, leaf in known.time.members if leaf.name.startswith("Fully")]
     assert products
     assert known.time.total == 100 * US * len(products)
@@ -136,30 +107,19 @@ def test_threads_by_the_peaks_of_both(tmp_path: Path) -> None:
     known = facts(tmp_path, "transformer", found, only("Fully Connected"))
     assert share(known, "threads", threads=4) == pytest.approx(1 - 1 / 2.5)
     assert why_not(known, "threads", threads=3) == "the calibration has no peaks of 3 threads"
-
-
-def test_threads_of_a_run_that_does_not_tell(tmp_path: Path) -> None:
-    found = calibration(peaks(1, float32=1e11), peaks(4, float32=2.5e11))
-    known = facts(tmp_path, "transformer", found, only("Fully"), {})
-    assert why_not(known, "threads", threads=4) == "nothing tells the threads of the run"
+    untold = facts(tmp_path, "transformer", found, only("Fully"), {})
+    assert why_not(untold, "threads", threads=4) == "nothing tells the threads of the run"
 
 
 def test_what_a_pass_leaves_out(tmp_path: Path) -> None:
     guard = ("eq", "logical_not", "any", "full_like", "where")
-    known = facts(
-        tmp_path,
-        "attention_xnnpack",
-        calibration(peaks(float32=1e11)),
-        lambda row: 100 * US,
-    )
+    found = calibration(peaks(float32=1e11))
+    known = facts(tmp_path, "attention_xnnpack", found, lambda row: 100 * US)
     names = [leaf.name for _, leaf in known.time.members]
     gone = sum(name.startswith(guard) for name in names)
     assert gone
-    run = known.run_graph
-    assert run is not None
-    found = share(known, "pass", name="fuse_sdpa")
     # Beside the guard go the parts of the call outside of delegates, and calls become one.
-    assert gone / len(names) <= found < 1
+    assert gone / len(names) <= share(known, "pass", name="fuse_sdpa") < 1
     assert why_not(known, "pass", name="fold_constants").startswith("the run has no operators")
     assert "nothing tells what the pass mine changes" in why_not(known, "pass", name="mine")
 
@@ -189,38 +149,29 @@ def test_a_portable_model_in_xnnpack(tmp_path: Path) -> None:
 
 
 def test_why_there_is_no_estimate(tmp_path: Path) -> None:
-    known = facts(tmp_path, "cnn_xnnpack", calibration(peaks(float32=1e11)), lambda row: 100 * US)
+    def each_100_us(name: str, *rates: float) -> Facts:
+        flops = dict(zip(("float32", "int8"), rates, strict=False))
+        return facts(tmp_path, name, calibration(peaks(**flops)), lambda row: 100 * US)
+
+    known = each_100_us("cnn_xnnpack", 1e11)
     assert why_not(known, "backend", backend="xnnpack") == "the run is on XNNPACK already"
-    assert (
-        why_not(known, "backend", backend="vulkan") == "the calibration is of XNNPACK's operators"
-    )
+    reason = "the calibration is of XNNPACK's operators"
+    assert why_not(known, "backend", backend="vulkan") == reason
     assert why_not(known, "quantize", scheme="int8") == "the calibration has no peak of int8"
     assert why_not(known, "quantize", scheme="8da8w") == "the calibration has no products of 8da8w"
     assert "does not tell what kernels changes" in why_not(known, "kernels", library="optimized")
     assert "XNNPACK takes none" in why_not(known, "dtype", dtype="float32")
-
-
-def test_a_quantised_model_is_not_quantised_again(tmp_path: Path) -> None:
-    found = calibration(peaks(float32=1e11, int8=4e11))
-    known = facts(tmp_path, "cnn_xnnpack_int8", found, lambda row: 100 * US)
-    assert "no products in float32" in why_not(known, "quantize", scheme="int8")
-
-
-def test_without_a_record_the_graph_is_not_known(tmp_path: Path) -> None:
-    found = calibration(peaks(float32=1e11))
-    known = facts(tmp_path, "cnn_portable", found, lambda row: 100 * US)
-    bare = Facts(
-        Trace(known.trace.dump, program=known.trace.program), known.profile, known.scale, found
-    )
+    remedy = Remedy("Write it otherwise.")  # for the author: nothing to estimate
+    assert Estimates(known).of(remedy) is remedy
+    quantised = each_100_us("cnn_xnnpack_int8", 1e11, 4e11)
+    assert "no products in float32" in why_not(quantised, "quantize", scheme="int8")
+    portable = each_100_us("cnn_portable", 1e11)
+    cycles = replace(portable, scale=Scale(TimeScale.CYCLES, TimeScale.CYCLES))
+    assert why_not(cycles, "backend", backend="xnnpack") == "the clock of the run counts cycles"
+    trace = Trace(portable.trace.dump, program=portable.trace.program)  # without the record
+    bare = Facts(trace, portable.profile, portable.scale, portable.calibration)
     reason = "the graph of the method is not known, without an ETRecord"
     assert why_not(bare, "backend", backend="xnnpack") == reason
-
-
-def test_cycles_are_no_time(tmp_path: Path) -> None:
-    found = calibration(peaks(float32=1e11))
-    known = facts(tmp_path, "cnn_portable", found, lambda row: 100 * US)
-    cycles = replace(known, scale=Scale(TimeScale.CYCLES, TimeScale.CYCLES))
-    assert why_not(cycles, "backend", backend="xnnpack") == "the clock of the run counts cycles"
 
 
 def test_findings_have_estimates_with_a_calibration_only(tmp_path: Path) -> None:
@@ -241,9 +192,3 @@ def test_findings_have_estimates_with_a_calibration_only(tmp_path: Path) -> None
     assert "is estimated with a calibration" in " ".join(
         explanation_table(bare, [one], Files(), 0.0).notes
     )
-
-
-def test_remedies_for_the_author_have_none(tmp_path: Path) -> None:
-    known = facts(tmp_path, "cnn_portable", calibration(peaks()), lambda row: 100 * US)
-    remedy = Remedy("Write it otherwise.")
-    assert Estimates(known).of(remedy) is remedy

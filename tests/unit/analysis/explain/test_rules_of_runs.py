@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,15 @@ from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rules.run.portable_kernels import slow_products
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
-from etscope.formats.calibration import (
-    CalibratedDevice,
-    Calibration,
-    Estimate,
-    GemmPoint,
-    MemoryPoint,
-    Peaks,
-)
+from etscope.formats.calibration import Calibration
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.generation import DECODE
 from etscope.formats.program.pte import read_pte
 from etscope.model.finding import Explanation, Finding, Severity, Sureness
 from etscope.units import TimeScale
+from tests.support.analysis.exact_peaks import calibration as calibration_of
+from tests.support.analysis.exact_peaks import peaks
 from tests.support.artifacts import artifacts
 from tests.support.timed_dumps import generated_dump, timed_dump
 
@@ -53,10 +47,7 @@ def facts(
 
 def events_of(name: str) -> Path:
     """A dump of the artefact's program, of times alone if there is one."""
-    made = artifacts(name)
-    found = made.etdump_timing or made.etdump
-    assert found is not None
-    return found
+    return artifacts(name).etdump_timing or artifacts(name).etdump
 
 
 def opened(
@@ -95,23 +86,10 @@ def changes(finding: Finding) -> list[tuple[str | None, dict[str, Any]]]:
     return [(one.change, dict(one.arguments)) for one in finding.explanation.remedies]
 
 
-def estimate(value: float) -> Estimate:
-    return Estimate(value, value, value, 5)
-
-
 def calibrated(
     flops: float = 1e11, bandwidth: float = 1e10, dispatch: float = 100.0, call: float = 1000.0
 ) -> Calibration:
-    """A calibration of a machine with these peaks, per second and in ns."""
-    peaks = Peaks(
-        2,
-        (GemmPoint("float32", 256, 256, 256, estimate(flops)),),
-        (MemoryPoint(1 << 16, estimate(bandwidth)),),
-        estimate(dispatch),
-        estimate(call),
-    )
-    now = datetime(2026, 5, 1, tzinfo=timezone.utc)
-    return Calibration(CalibratedDevice("it"), "native", "1.4.0", "1.5.1", now, (peaks,))
+    return calibration_of(peaks(2, bandwidth, dispatch, call, float32=flops), cpu=None)
 
 
 def conditions(**more: Any) -> dict[str, Any]:
@@ -124,6 +102,37 @@ def latencies(load: int, first: int, later: int, traced: int | None = None) -> l
     if traced is not None:
         found.append({**one, "traced": "times", "samples_ns": [traced] * 5})
     return found
+
+
+def first_execution(ns: int) -> dict[str, Any]:
+    return {"latencies": latencies(30_000_000, ns, 1_000_000)}
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "saved"),
+    [
+        ("first-run", "cnn_xnnpack", first_execution(1_200_000)),  # hardly longer
+        ("first-run", "cnn_xnnpack", first_execution(1_900_000)),  # less than a millisecond
+        ("threads", "cnn_xnnpack", None),  # it is not known how many there were
+        ("threads", "cnn_xnnpack", {"threads": 1, "conditions": conditions(cpus="0", cores=2)}),
+        ("threads", "cnn_xnnpack", {"threads": 1, "conditions": conditions()}),  # all is small
+        ("threads", "large_products", {"threads": 2, "conditions": conditions()}),
+        ("threads", "cnn_xnnpack", {"threads": 2, "conditions": conditions()}),
+        ("threads", "cnn_portable", {"threads": 8, "conditions": conditions()}),
+        ("unsteady", "cnn_portable", {"conditions": conditions()}),
+        ("float-weights", "cnn_xnnpack", None),  # products do not limit the time
+        ("float-weights", "cnn_xnnpack_int8", None),
+        ("float-weights", "cnn_portable", None),
+        ("whole-caches", "cnn_xnnpack", None),
+        ("whole-caches", "written_state", None),  # state that is no cache
+        ("outside-instructions", "cnn_portable", None),
+        ("unknown-work", "cnn_xnnpack", None),
+    ],
+)
+def test_what_is_as_it_should_be(
+    tmp_path: Path, rule: str, name: str, saved: Mapping[str, Any] | None
+) -> None:
+    assert none(facts(tmp_path, name, saved, runs=5 if rule == "threads" else 60), rule)
 
 
 # -- the runs that are counted
@@ -203,14 +212,6 @@ def test_the_first_execution_before_the_dump(tmp_path: Path) -> None:
     assert "weight_cache_enabled" in words(one)
 
 
-@pytest.mark.parametrize(
-    "first", [1_200_000, 1_900_000], ids=["hardly longer", "less than a millisecond"]
-)
-def test_a_first_execution_that_nobody_notices(tmp_path: Path, first: int) -> None:
-    saved = {"latencies": latencies(30_000_000, first, 1_000_000)}
-    assert none(facts(tmp_path, "cnn_xnnpack", saved), "first-run")
-
-
 def test_a_slow_run_after_a_warm_up_is_no_first_one(tmp_path: Path) -> None:
     call = {"method": "forward", "iterations": 60, "warmup": 3, "inputs_from": None}
     found = long_first(facts(tmp_path, "cnn_xnnpack", {"calls": [call]}))
@@ -238,27 +239,7 @@ def test_one_thread_for_large_operators(tmp_path: Path) -> None:
     assert changes(one) == [("threads", {"threads": 4})]
 
 
-@pytest.mark.parametrize(
-    ("name", "saved"),
-    [
-        ("cnn_xnnpack", None),
-        ("cnn_xnnpack", {"threads": 1, "conditions": conditions(cpus="0", cores=2)}),
-        ("cnn_xnnpack", {"threads": 1, "conditions": conditions()}),  # its operators are small
-        ("large_products", {"threads": 2, "conditions": conditions()}),
-        ("cnn_xnnpack", {"threads": 2, "conditions": conditions()}),
-        ("cnn_portable", {"threads": 8, "conditions": conditions()}),
-    ],
-    ids=["not known", "one of one", "one for small", "two for large", "two", "portable kernels"],
-)
-def test_threads_that_fit(tmp_path: Path, name: str, saved: Mapping[str, Any] | None) -> None:
-    assert none(facts(tmp_path, name, saved, runs=5), "threads")
-
-
 # -- unsteady
-
-
-def test_steady_runs_are_no_problem(tmp_path: Path) -> None:
-    assert none(facts(tmp_path, "cnn_portable", {"conditions": conditions()}), "unsteady")
 
 
 def test_a_drift_of_all_operators_is_the_machine(tmp_path: Path) -> None:
@@ -342,36 +323,33 @@ def decode(folder: Path, calibration: Calibration | None, name: str = "llama_gen
 def waiting(found: Facts, share: float | None) -> Facts:
     """The facts with so long products of weights that they have most of the time of decode, on a
     machine of which they reach a share of the bandwidth; of None, on one that is not calibrated."""
-    profile = found.profile
-    products = {
-        id(leaf)
-        for group, leaf in found.time.members
-        if leaf.kind == "delegated" and found.work_of((group, leaf)).traffic.weights
-    }
+
+    def products(known: Facts) -> list[Any]:
+        delegated = [one for one in known.time.members if one[1].kind == "delegated"]
+        return [one for one in delegated if known.work_of(one).traffic.weights]
+
+    profile, longer = found.profile, {id(leaf) for _, leaf in products(found)}
     rows, more = [], np.zeros_like(profile.total)
     for group in profile.instructions:
-        events = [row for row in group.below if id(row) in products]
-        added = np.full_like(profile.total, 1_000_000)
-        for row in (group.head, *group.below):
-            is_longer = row is group.head or id(row) in products
-            parts = len(events) if row is group.head else 1
-            rows.append(replace(row, ticks=row.ticks + parts * added) if is_longer else row)
-        more += len(events) * added
-    longer = replace(found, profile=replace(profile, rows=tuple(rows), total=profile.total + more))
+        parts = sum(id(row) in longer for row in group.below)
+        rows.append(replace(group.head, ticks=group.head.ticks + parts * 1_000_000))
+        for row in group.below:
+            is_longer = id(row) in longer
+            rows.append(replace(row, ticks=row.ticks + 1_000_000) if is_longer else row)
+        more += parts * 1_000_000
+    made = replace(found, profile=replace(profile, rows=tuple(rows), total=profile.total + more))
     if share is None:
-        return longer
-    members = [
-        one
-        for one in longer.time.members
-        if one[1].kind == "delegated" and longer.work_of(one).traffic.weights
-    ]
-    weights = sum(longer.work_of(one).traffic.weights for one in members)
-    rate = weights / longer.time.ticks(members) * 1e9
-    return replace(longer, calibration=calibrated(bandwidth=rate / share))
+        return made
+    members = products(made)
+    weights = sum(made.work_of(one).traffic.weights for one in members)
+    rate = weights / made.time.ticks(members) * 1e9
+    return replace(made, calibration=calibrated(bandwidth=rate / share))
 
 
 def test_decode_at_the_bandwidth_of_the_machine_waits_for_weights(tmp_path: Path) -> None:
     found = decode(tmp_path, None)
+    slow = replace(found, calibration=calibrated(bandwidth=1e6))
+    assert none(slow, "memory-bound")  # weights take little of the time
     one = only(waiting(found, 0.8), "memory-bound")
     assert one.explanation.sureness is Sureness.LIKELY
     assert "of float32 weights" in words(one)
@@ -381,10 +359,6 @@ def test_decode_at_the_bandwidth_of_the_machine_waits_for_weights(tmp_path: Path
     assert far.explanation.sureness is Sureness.POSSIBLE
     assert none(waiting(found, 0.1), "memory-bound")
     assert none(waiting(found, None), "memory-bound")  # these weights fit a cache
-
-
-def test_decode_in_which_weights_take_little_time(tmp_path: Path) -> None:
-    assert none(decode(tmp_path, calibrated(bandwidth=1e6)), "memory-bound")
 
 
 def test_decode_with_weights_of_four_bits_has_no_smaller_ones(tmp_path: Path) -> None:
@@ -413,11 +387,6 @@ def test_what_bounds_products_by_a_calibration(tmp_path: Path) -> None:
     assert none(facts(tmp_path, "large_products", None, unreached, runs=5), "float-weights")
 
 
-@pytest.mark.parametrize("name", ["cnn_xnnpack", "cnn_xnnpack_int8", "cnn_portable"])
-def test_products_that_do_not_limit_the_time(tmp_path: Path, name: str) -> None:
-    assert none(facts(tmp_path, name), "float-weights")
-
-
 # -- whole-caches
 
 
@@ -432,11 +401,6 @@ def test_caches_that_are_copied_in_each_call(tmp_path: Path) -> None:
     assert "run_reinplace_pass=True" in words(one)
 
 
-@pytest.mark.parametrize("name", ["cnn_xnnpack", "written_state"])
-def test_state_that_is_no_cache(tmp_path: Path, name: str) -> None:
-    assert none(facts(tmp_path, name), "whole-caches")
-
-
 # -- outside-instructions, delegate-rest
 
 
@@ -448,34 +412,24 @@ def unaccounted(found: Facts, factor: float) -> Facts:
     return replace(found, profile=replace(profile, total=total))
 
 
-def test_time_that_no_instruction_accounts_for(tmp_path: Path) -> None:
-    one = only(unaccounted(facts(tmp_path, "cnn_portable"), 1.5), "outside-instructions")
-    assert one.quantity.share == pytest.approx(1 / 3, abs=1e-3)
-    assert one.explanation.sureness is Sureness.POSSIBLE
-
-
-def test_time_outside_of_instructions_is_held_against_a_run_without_tracing(
+def test_time_that_no_instruction_accounts_for_is_held_against_a_run_without_tracing(
     tmp_path: Path,
 ) -> None:
     found = unaccounted(facts(tmp_path, "cnn_portable"), 1.5)
+    one = only(found, "outside-instructions")
+    assert one.quantity.share == pytest.approx(1 / 3, abs=1e-3)
+    assert one.explanation.sureness is Sureness.POSSIBLE
     traced = int(np.median(found.profile.total))
     outside = int(np.median(found.profile.unaccounted))
-    cases = {"tracing": traced - outside, "the runtime": traced}
-    for name, without in cases.items():
-        folder = tmp_path / name
-        folder.mkdir()
+
+    def beside(without: int) -> Facts:
         saved = {"latencies": latencies(1, without, without, traced)}
-        again = unaccounted(facts(folder, "cnn_portable", saved), 1.5)
-        if name == "tracing":
-            assert none(again, "outside-instructions")
-        else:
-            one = only(again, "outside-instructions")
-            assert one.explanation.sureness is Sureness.LIKELY
-            assert "Without tracing the median run takes" in words(one)
+        return unaccounted(facts(tmp_path, "cnn_portable", saved), 1.5)
 
-
-def test_instructions_that_account_for_the_time(tmp_path: Path) -> None:
-    assert none(facts(tmp_path, "cnn_portable"), "outside-instructions")
+    assert none(beside(traced - outside), "outside-instructions")  # it is the tracing
+    one = only(beside(traced), "outside-instructions")  # it is the runtime
+    assert one.explanation.sureness is Sureness.LIKELY
+    assert "Without tracing the median run takes" in words(one)
 
 
 def test_the_rest_of_delegate_calls_without_what_events_round_off(tmp_path: Path) -> None:
@@ -494,10 +448,6 @@ def test_the_share_of_operators_whose_work_is_not_known(tmp_path: Path) -> None:
     assert one.severity is Severity.UNKNOWN
     assert "aten.topk" in one.sentence
     assert 0 < one.quantity.share < 1
-
-
-def test_all_work_is_known(tmp_path: Path) -> None:
-    assert none(facts(tmp_path, "cnn_xnnpack"), "unknown-work")
 
 
 # -- without what a rule needs

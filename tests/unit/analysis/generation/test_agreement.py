@@ -83,14 +83,11 @@ def test_a_flip_between_equals_is_a_tie_and_diverges_nowhere() -> None:
     assert found.flips.tolist() == [True, True]
     assert found.ties.tolist() == [True, False]
     assert (found.first_flip, found.first_divergence) == (0, 1)
-
-
-def test_equal_logits_agree_and_the_first_of_equals_is_the_likeliest() -> None:
+    # Equal logits agree, and the first of equals is the likeliest.
     row = np.array([[1.0, 3.0, 3.0]], np.float32)
     found = Agreement.of(row, row.copy(), [2])
     assert (found.top.tolist(), found.rank.tolist(), found.kl.tolist()) == ([1], [1], [0.0])
-    assert found.margin.tolist() == [0.0]
-    assert found.first_flip is None
+    assert (found.margin.tolist(), found.first_flip) == ([0.0], None)
 
 
 def test_tokens_that_are_ruled_out() -> None:

@@ -16,13 +16,7 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.run_json import saved_run
 from etscope.model.finding import Files, Finding, Severity
 from etscope.units import TimeScale
-from tests.support.analysis.generated_runs import (
-    HOST,
-    KERNELS,
-    SAMPLING,
-    SEEING,
-    generated_run,
-)
+from tests.support.analysis.generated_runs import HOST, KERNELS, SAMPLING, SEEING, generated_run
 
 MS = Scale(TimeScale.NS, TimeScale.MS)
 
@@ -35,17 +29,25 @@ def found_of(path: Path, phase: str, method: str = "forward") -> dict[str, Findi
 
 
 def test_growth_is_told_with_its_operator(tmp_path: Path) -> None:
-    path = generated_run(tmp_path, growth=40.0, decodes=200, generations=1)
-    found = found_of(path, "decode")["growth"]
-    assert found.severity is Severity.COST
-    words = found.sentence.split()
-    assert found.sentence.startswith("A token takes ")
-    assert float(words[3]) == pytest.approx(40, rel=0.1)
-    assert "of that in op3.out, from position 6 to 205." in found.sentence
-    share = float(found.sentence.split(": ")[1].split("%")[0])
-    assert share == pytest.approx(100, abs=10)
+    found = found_of(generated_run(tmp_path, growth=40.0, decodes=200, generations=1), "decode")
+    one = found["growth"]
+    assert one.severity is Severity.COST
+    told = re.match(r"A token takes ([\d.]+).*?: ([\d.]+)% of that in op3.out, ", one.sentence)
+    assert float(told[1]) == pytest.approx(40, rel=0.1)
+    assert float(told[2]) == pytest.approx(100, abs=10)
+    assert one.sentence.endswith("from position 6 to 205.")
     # At the middle position, of the growth since the first one.
-    assert found.quantity.value == pytest.approx(40 * 99.5e-6, rel=0.1)
+    assert one.quantity.value == pytest.approx(40 * 99.5e-6, rel=0.1)
+
+
+def test_growth_is_of_the_longest_operator_and_no_drift_of_the_machine(tmp_path: Path) -> None:
+    found = found_of(generated_run(tmp_path, growth=400.0, decodes=200, generations=1), "decode")
+    assert (
+        "growth" in found and not {"drift", "two-speeds", "slow-runs", "first-run"} & found.keys()
+    )
+    sentence = found["decode-operator"].sentence
+    assert "op3.out" in sentence
+    assert re.search(r"; it grows with context there, by [\d.]+ ns for each token before", sentence)
 
 
 def test_where_nothing_grows_nothing_is_told(tmp_path: Path) -> None:
@@ -54,27 +56,12 @@ def test_where_nothing_grows_nothing_is_told(tmp_path: Path) -> None:
     assert "grows" not in found["decode-operator"].sentence
 
 
-def test_growth_is_no_drift_of_the_machine(tmp_path: Path) -> None:
-    path = generated_run(tmp_path, growth=400.0, decodes=200, generations=1)
-    assert "growth" in (found := found_of(path, "decode"))
-    assert not {"drift", "two-speeds", "slow-runs", "first-run"} & found.keys()
-
-
 def test_decode_spends_most_in_its_longest_operator(tmp_path: Path) -> None:
     found = found_of(generated_run(tmp_path), "decode")["decode-operator"]
     name, ns = KERNELS["forward"][-1]
     share = ns / sum(ns for _, ns in KERNELS["forward"])
     assert found.sentence.startswith("Decode spends ") and name in found.sentence
     assert found.quantity.share == pytest.approx(share, abs=0.02)
-
-
-def test_it_says_that_the_operator_grows(tmp_path: Path) -> None:
-    path = generated_run(tmp_path, growth=200.0, decodes=200, generations=1)
-    found = found_of(path, "decode")["decode-operator"]
-    assert "op3.out" in found.sentence
-    assert re.search(
-        r"; it grows with context there, by [\d.]+ ns for each token before it \(", found.sentence
-    )
 
 
 def test_the_first_token_and_the_host_are_of_the_untraced_run(tmp_path: Path) -> None:

@@ -46,15 +46,13 @@ def pace(runs: int = 2) -> Pace:
     return Pace(calls, load_ns=7 * MS, cold_first_token_ns=30 * MS)
 
 
-def test_first_token_and_time_between_tokens() -> None:
+def test_times_sum_to_the_whole_and_each_token_counts_once() -> None:
     found = pace()
     assert (found.first_token_ns / MS).tolist() == [19, 19]
     assert found.positions.tolist() == [6, 7, 6, 7]
     assert (found.inter_token_ns / MS).tolist() == [7, 8, 7, 8]
-
-
-def test_phases_sum_to_the_whole_and_count_each_token_once() -> None:
-    found = pace()
+    assert found.sampling_share == pytest.approx(3 / END)
+    assert found.host_share == pytest.approx(1 - (25 + 3) / END)
     encoder, prefill, decode = found.phases
     assert [one.phase for one in found.phases] == ["vision_encoder", "prefill", "decode"]
     walls = [(one.wall_ns / MS).tolist() for one in found.phases]
@@ -65,12 +63,6 @@ def test_phases_sum_to_the_whole_and_count_each_token_once() -> None:
     assert encoder.mean_rate is None
     assert prefill.mean_rate == pytest.approx(6 / 0.016)
     assert decode.mean_rate == pytest.approx(2 / 0.014)
-
-
-def test_shares() -> None:
-    found = pace()
-    assert found.sampling_share == pytest.approx(3 / END)
-    assert found.host_share == pytest.approx(1 - (25 + 3) / END)
 
 
 def test_tables() -> None:

@@ -68,15 +68,14 @@ def test_methods_of_a_phase_add_up(tmp_path: Path) -> None:
     assert sum(row["share"] for row in of_methods) == pytest.approx(1)
 
 
-def test_cycles_have_no_rates(tmp_path: Path) -> None:
+def test_cycles_have_no_rates_and_unknown_phases_no_rows(tmp_path: Path) -> None:
+    unknown = tmp_path / "unknown"
+    unknown.mkdir()
+    assert rows_of(generated_run(unknown, noted=False)) == []
     cycles = Scale(TimeScale.CYCLES, TimeScale.CYCLES)
     rows = rows_of(generated_run(tmp_path), cycles)
     assert all("rate_mean" not in row for row in rows)
     assert rows[1]["token_mean"] == pytest.approx(rows[1]["time"] / 80)
-
-
-def test_phases_that_are_not_known_have_no_rows(tmp_path: Path) -> None:
-    assert rows_of(generated_run(tmp_path, noted=False)) == []
 
 
 # -- as `etscope inspect` shows them

@@ -21,9 +21,7 @@ def drawn(sampler: Sampler, logits: np.ndarray = LOGITS, count: int = 4000) -> n
 def test_greedy_takes_the_first_of_the_largest() -> None:
     assert choose(LOGITS, GREEDY, 0) == 1
     assert choose(np.array([-np.inf, -np.inf], np.float32), GREEDY, 0) == 0
-
-
-def test_nan_is_never_the_largest() -> None:
+    # NaN is never the largest.
     assert choose(np.array([np.nan, -3, -2, np.nan], np.float32), GREEDY, 0) == 2
     assert choose(np.array([np.nan, -3], np.float32), Sampler(1.0), 0) == 1
 
