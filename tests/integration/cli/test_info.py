@@ -120,7 +120,9 @@ def test_a_bad_file_does_not_hide_the_others(
     bad = tmp_path / "bad.pte"
     bad.write_bytes(b"nothing of this kind")
 
-    code, out, err = run(capsys, "info", "/nowhere.pte", artifacts(CNN).pte, bad, tmp_path)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    code, out, err = run(capsys, "info", "/nowhere.pte", artifacts(CNN).pte, bad, empty)
 
     assert code == 3
     assert "ExecuTorch program" in out
