@@ -51,7 +51,8 @@ result = [profile_table(one, scale) for one in profiles]
 """
 _PAGE = """
 from pathlib import Path
-from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.capture.files import runs_of_files
+from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.views.page import document_of
 """
 _DOCUMENT = """

@@ -23,6 +23,7 @@ RANKS: dict[str, float] = {
     "delegates": 2.5,
     "backend_files": 2.5,
     "analysis": 3,
+    "capture": 3.5,
     "views": 4,
     "bridge": 4.5,
     "debug_format": 5,

@@ -313,13 +313,15 @@ def _together(parts: Iterable[FilePart], kinds: Sequence[str]) -> list[FilePart]
 def _sized_buffer(path: str, dumps: Sequence[ETDump]) -> SizedFile:
     """The tensors that a dump has in its debug buffer, by type; the rest was not written."""
     data = open_source(path, "debug buffer").buffer
-    fitting = [values for values in map(logged_values, dumps) if values.buffer_size <= len(data)]
-    if len(dumps) != 1 or not fitting:
+    logged = [logged_values(dump) for dump in dumps]
+    if len(logged) > 1:  # a saved run has a dump of times, too
+        logged = [values for values in logged if values.buffer_size]
+    if len(logged) != 1 or logged[0].buffer_size > len(data):
         raise MismatchError(
             f"{path} is not the debug buffer of a dump among the files",
             hint="give it with the one dump that it was written with",
         )
-    (values,) = fitting
+    (values,) = logged
     here = (values.offset >= 0) & (values.nbytes > 0)
     types = values.scalar_type[here]
     own, gaps = own_sizes(values.offset[here], values.nbytes[here], len(data))

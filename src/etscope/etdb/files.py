@@ -12,6 +12,7 @@ from etscope.analysis.graphs.node_times import NodeTimes, node_times
 from etscope.analysis.profile.correlate import graph_name, record_methods
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.trace import Trace
+from etscope.capture.files import run_of_files
 from etscope.errors import FormatError, MissingDataError, UsageError
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import ETDump, read_etdump
@@ -19,7 +20,7 @@ from etscope.formats.etrecord.reader import EDGE, RecordView, read_etrecord
 from etscope.formats.identify import PTD, identify
 from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program, read_pte
-from etscope.formats.run_json import RUN_JSON, dump_with_values, saved_files
+from etscope.formats.run_json import dump_with_values
 
 NO_RECORD = "there is no ETRecord"
 NO_RECORD_HINT = "load one: file MODEL.etrecord"
@@ -144,10 +145,10 @@ class Files:
         """Open further files, identified by content; each replaces a file of the same kind.
         debug_buffer: one whose name need not tell what it is.
 
-        A folder of `etscope run --save` is its dump and its debug buffer. Given with a debug
+        A folder is the files of its run, of two dumps the one with values. Given with a debug
         buffer, run.etdp of such a folder is its values.etdp."""
         files = self
-        named = [one for path in paths for one in saved_files(path) or [path]]
+        named = [one for path in paths for one in _files_of(path)]
         kinds = {path: _kind_of(path) for path in named}
         with_values = debug_buffer is not None or _DEBUG_BUFFER in kinds.values()
         for path, kind in kinds.items():
@@ -174,13 +175,18 @@ class Files:
         return replace(self, **found, paths=(*kept, (what, os.fspath(path))))
 
 
+def _files_of(path: str) -> list[str]:
+    """Return the path, or the files of the run in a folder."""
+    if not os.path.isdir(path):  # noqa: PTH112 (a path as it was typed)
+        return [path]
+    run = run_of_files([path])
+    dump, buffer = run.values or run.dump, run.values_buffer or run.debug_buffer
+    found = (run.record, run.program, dump, buffer)
+    return [str(file) for file in found if file is not None]
+
+
 def _kind_of(path: str) -> str:
     """Identify a file. A debug buffer has no signature: its name must say so."""
-    if os.path.isdir(path):  # noqa: PTH112 (a path as it was typed)
-        raise UsageError(
-            f"the folder {path} has no {RUN_JSON}",
-            hint="a folder is one that etscope run --save has written",
-        )
     try:
         kind = identify(path)
     except FormatError as error:

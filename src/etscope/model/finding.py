@@ -50,24 +50,35 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of a run, as a command is given them; None where there is none."""
+    """The files of a run, as a command is given them; None where there is none.
+
+    found: those of "record", "program" and "debug_buffer" that commands find by the dump, or by the
+    folder of a saved run, which stands for it.
+    """
 
     dump: str | None = None
     record: str | None = None
     program: str | None = None
     debug_buffer: str | None = None
+    found: frozenset[str] = frozenset()
 
     def words(self, verb: str) -> list[str]:
         """The arguments of `etscope VERB` for these files. A file that it cannot do without, and
         that is not known, is named as its help does ("PROGRAM")."""
-        record = ["-r", self.record] if self.record is not None else []
         if verb in ("run", "generate", "info", "size"):
+            record = [] if self.record is None else ["-r", self.record]
             return [self.program or _PROGRAM, *record]
-        words = [self.dump or _DUMP, *record]
-        if verb == "numerics":
-            words = [self.dump or _DUMP, "-r", self.record or _RECORD]
-            words += ["-b", self.debug_buffer or _BUFFER]
-        return words + (["-p", self.program] if self.program is not None else [])
+        needed = verb == "numerics"
+        options = (
+            ("-r", "record", self.record or (_RECORD if needed else None)),
+            ("-b", "debug_buffer", (self.debug_buffer or _BUFFER) if needed else None),
+            ("-p", "program", self.program),
+        )
+        words = [self.dump or _DUMP]
+        for option, role, path in options:
+            if path is not None and role not in self.found:
+                words += [option, path]
+        return words
 
 
 class Sureness(Enum):

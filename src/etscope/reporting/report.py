@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +22,10 @@ from etscope.analysis.numerics.runs import OtherInputsError
 from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.work.roofline import given_or_found
+from etscope.capture.files import RunFiles
 from etscope.errors import (
     EtscopeError,
     EtscopeWarning,
-    FormatError,
     MismatchError,
     MissingDataError,
     NumericGapError,
@@ -39,17 +38,9 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import RecordFile, RecordView, read_etrecord
 from etscope.formats.exported_program.exported_json import integer
 from etscope.formats.generation import Generation
-from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
 from etscope.formats.program.bpte import read_program_file
 from etscope.formats.program.ptd import match_external, read_ptd
-from etscope.formats.run_json import (
-    DEBUG_BIN,
-    RUN_ETDP,
-    RUN_JSON,
-    VALUES_ETDP,
-    SavedRun,
-    read_run_json,
-)
+from etscope.formats.run_json import RUN_JSON, SavedRun, read_run_json
 from etscope.model.report import Section, facts, rows
 from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind
@@ -68,14 +59,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ReportOptions",
-    "RunFiles",
-    "one_of_each",
     "report_inputs",
-    "runs_of_files",
     "save_report",
     "write_report",
 ]
-
 
 _MS = 1e6  # ns
 _TRACED = {None: "untraced", "times": "traced: times", "values": "traced: values"}
@@ -142,6 +129,24 @@ def saved_sections(saved: SavedRun) -> list[Section]:
     return [environment, latency_section]
 
 
+def _of_run_json(
+    files: RunFiles, facts: Sequence[FileFact], record: RecordFile | None
+) -> tuple[list[Section], list[str]]:
+    """Return the sections of run.json and notes; no sections when it is of another program."""
+    if files.facts is None:
+        return [], []
+    saved = read_run_json(files.facts)
+    with reading(RUN_JSON, saved.path):
+        ran = saved.text("program_sha256")
+    known = {fact.sha256 for fact in facts if fact.role == "program"}
+    if record is not None and record.fingerprints is not None:
+        known.add(record.fingerprints.program_sha256)
+    is_bundle = files.program is not None and files.program.suffix == ".bpte"
+    if ran is not None and known and ran not in known and not is_bundle:
+        return [], ["The run.json beside the dump is of another program: it was not used."]
+    return saved_sections(saved), []
+
+
 def _generation_sections(made: Generation) -> Iterator[Section]:
     """Yield the facts of a generation, and the phases and the pace of its untraced pass."""
     yield generation_section(made)
@@ -151,239 +156,6 @@ def _generation_sections(made: Generation) -> Iterator[Section]:
         phases = phase_table(pace)
         yield Section("phases", replace(phases, title=f"{phases.title}, without tracing"))
         yield pace_section(pace)
-
-
-DEBUG_BUFFER = "debug buffer"
-_SUFFIXES = (".etdp", ".etdump", ".etrecord", ".pte", ".bpte", ".ptd")
-
-
-@dataclass(frozen=True, slots=True)
-class RunFiles:
-    """The files of one run, each a path or None.
-
-    values, values_buffer: another dump of the same program, with logged values, and its debug
-    buffer. facts: what `etscope run --save` says of the run (run.json). data: .ptd files, some of
-    which may be of other runs: their keys tell.
-    """
-
-    dump: Path | None = None
-    record: Path | None = None
-    program: Path | None = None
-    debug_buffer: Path | None = None
-    values: Path | None = None
-    values_buffer: Path | None = None
-    facts: Path | None = None
-    data: tuple[Path, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The file that names the run, with its folder when the file name is a common one."""
-        path = self.dump or self.program or self.record
-        if path is None:
-            return "nothing"
-        common = path.name in (RUN_ETDP, "etdump.etdp", "etrecord.bin", "program.pte")
-        folder = path.absolute().parent.name
-        return f"{folder}/{path.name}" if common and folder else path.name
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """All files of the run."""
-        found = (getattr(self, field.name) for field in fields(self) if field.name != "data")
-        return (*(path for path in found if path is not None), *self.data)
-
-    def with_saved(self) -> RunFiles:
-        """Add the files that `etscope run --save` wrote beside the dump."""
-        dump = self.dump
-        if dump is None or dump.name not in (RUN_ETDP, VALUES_ETDP):
-            return self
-        values, buffer, facts = (
-            path if path.is_file() else None
-            for path in (dump.with_name(name) for name in (VALUES_ETDP, DEBUG_BIN, RUN_JSON))
-        )
-        found, own_buffer = replace(self, facts=facts), self.debug_buffer or buffer
-        if dump.name == VALUES_ETDP or values is None:  # one run with times and values
-            return replace(found, debug_buffer=own_buffer)
-        if buffer is None:
-            return found
-        return replace(found, debug_buffer=None, values=values, values_buffer=own_buffer)
-
-    def saved(
-        self, facts: Sequence[FileFact], record: RecordFile | None
-    ) -> tuple[list[Section], list[str]]:
-        """Return the sections of run.json and notes; no sections when it is of another program."""
-        if self.facts is None:
-            return [], []
-        saved = read_run_json(self.facts)
-        with reading(RUN_JSON, saved.path):
-            ran = saved.text("program_sha256")
-        known = {fact.sha256 for fact in facts if fact.role == "program"}
-        if record is not None and record.fingerprints is not None:
-            known.add(record.fingerprints.program_sha256)
-        is_bundle = self.program is not None and self.program.suffix == ".bpte"
-        if ran is not None and known and ran not in known and not is_bundle:
-            return [], ["The run.json beside the dump is of another program: it was not used."]
-        return saved_sections(saved), []
-
-
-def runs_of_files(
-    paths: Sequence[PathLike],
-    etrecord: PathLike | None = None,
-    debug_buffer: PathLike | None = None,
-    program: PathLike | None = None,
-    data: Sequence[PathLike] = (),
-) -> list[RunFiles]:
-    """Group files into runs: one for each dump; without a dump one for each record and each
-    program without a record.
-
-    paths: ETDumps, ETRecords, .pte, .bpte and .ptd files in any order, debug buffers (any other
-    file), or folders that hold them. A file goes with the dump of the same name but for its
-    suffix, or in the same folder, or with all dumps if it is the only one of its kind; a record or
-    program of another name goes with the dumps that it fits. etrecord, debug_buffer, program: for
-    all dumps. data: more .ptd files, which all runs have.
-
-    Raises `UsageError` when nothing tells which file goes with which dump, `FormatError` for a
-    file of another kind.
-    """
-    found: dict[str, list[Path]] = defaultdict(list)
-    for file in (file for path in paths for file in _files_of(Path(path))):
-        try:
-            kind = identify(file)
-        except FormatError:
-            # A debug buffer has no form of its own; files of the known forms are never taken for
-            # one.
-            if file.suffix in _SUFFIXES or file.is_dir() or file.stat().st_size == 0:
-                raise
-            kind = DEBUG_BUFFER
-        found[kind].append(file)
-    external = (*found[PTD], *map(Path, data))
-    if external and not found.keys() - {PTD} and etrecord is None and program is None:
-        raise UsageError(
-            f"the program of {external[0]} is missing",
-            hint="name its .pte too; etscope size shows what a .ptd holds",
-        )
-    programs = [*found[PTE], *found[BPTE]]
-    dumps = found[ETDUMP]
-    if not dumps:
-        if found[DEBUG_BUFFER]:
-            identify(found[DEBUG_BUFFER][0])  # says what it is not
-        records = [Path(etrecord)] if etrecord is not None else found[ETRECORD]
-        programs = [Path(program)] if program is not None else programs
-        return [replace(run, data=external) for run in _without_dumps(records, programs)]
-    runs = []
-    for dump in dumps:
-        record = _chosen(dump, dumps, found[ETRECORD], etrecord, "ETRecord")
-        ran = _chosen(dump, dumps, programs, program, "program")
-        buffer = _chosen(dump, dumps, found[DEBUG_BUFFER], debug_buffer, DEBUG_BUFFER)
-        runs.append(RunFiles(dump, record, ran, buffer, data=external).with_saved())
-    return runs
-
-
-def _files_of(path: Path) -> list[Path]:
-    """Return the path, or the files for a report in a folder."""
-    if not path.is_dir():
-        return [path]
-    files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
-    if any(file.name == RUN_ETDP for file in files):  # the values go with it
-        files = [file for file in files if file.name != VALUES_ETDP]
-    bundles = {file.stem for file in files if file.suffix == ".bpte"}
-    files = [file for file in files if file.suffix != ".pte" or file.stem not in bundles]
-    if not files:
-        raise UsageError(
-            f"the folder {path} holds no file for a report",
-            hint=f"expected files with a name that ends in {', '.join(_SUFFIXES)}",
-        )
-    return files
-
-
-def _chosen(
-    dump: Path, dumps: Sequence[Path], found: Sequence[Path], given: PathLike | None, what: str
-) -> Path | None:
-    """Return the file of `found` that goes with a dump."""
-    if given is not None:
-        return Path(given)
-    if len(found) <= 1:
-        return found[0] if found else None
-    beside = [file for file in found if file.absolute().parent == dump.absolute().parent]
-    alike = [file for file in found if file.stem == dump.stem]
-    for candidates in ([file for file in beside if file in alike], beside, alike):
-        if len(candidates) == 1:
-            return candidates[0]
-    fitting = [file for file in beside or found if _fits(dump, what, file)]
-    if len(fitting) == 1:
-        return fitting[0]
-    if len(found) == len(dumps) and not beside:
-        return found[list(dumps).index(dump)]
-    raise UsageError(
-        f"which {what} goes with {dump}? There are: {', '.join(map(str, found))}",
-        hint="give them the names of their dumps (run.etdp, run.etrecord), or make one report each",
-    )
-
-
-def _fits(dump: Path, what: str, file: Path) -> bool:
-    """Return True for a record or program that every run of the dump agrees with, without doubt."""
-    if what == DEBUG_BUFFER:  # says nothing of itself
-        return False
-    trace = Trace(
-        read_etdump(dump),
-        record=read_etrecord(file) if what == "ETRecord" else None,
-        program=read_program_file(file)[0] if what == "program" else None,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", EtscopeWarning)
-        try:
-            trace.verify()
-        except (MismatchError, EtscopeWarning):
-            return False
-    return True
-
-
-def _without_dumps(records: Sequence[Path], programs: Sequence[Path]) -> list[RunFiles]:
-    """Return a run for each record and each program without one, programs in their order. A record
-    goes with the program of its name, else with those that it fits."""
-    if not records and not programs:
-        raise UsageError(
-            "nothing to report on", hint="name an ETDump, an ETRecord or a .pte, or their folder"
-        )
-    left = list(programs)
-    runs = []
-    for record in records:
-        alike = [file for file in left if file.stem == record.stem]
-        if len(records) == len(programs) == 1:
-            alike = left
-        elif not alike:
-            alike = [file for file in left if _is_record_of(record, file)]
-        elif len(alike) > 1:
-            alike = []
-        runs += [RunFiles(record=record, program=program) for program in alike or (None,)]
-        left = [file for file in left if file not in alike]
-    runs += [RunFiles(program=program) for program in left]
-    places = {path: place for place, path in enumerate(programs)}
-    return sorted(runs, key=lambda run: -1 if run.program is None else places[run.program])
-
-
-def _is_record_of(record: Path, program: Path) -> bool:
-    try:
-        Side("", read_program_file(program)[0], read_etrecord(record)).check_record()
-    except MismatchError:
-        return False
-    return True
-
-
-def one_of_each(
-    runs: Sequence[RunFiles], what: str, given: Sequence[PathLike], of: str = "dumps"
-) -> list[RunFiles]:
-    """Return the runs with their "record" or "program" from options: none, one for all runs, or one
-    for each in order. of: what the runs are, for the `UsageError` about another number."""
-    if len(given) not in (0, 1, len(runs)):
-        raise UsageError(
-            f"{len(given)} of --{'etrecord' if what == 'record' else what} for {len(runs)} {of}",
-            hint="give one for all of them, or one for each in order",
-        )
-    if not given:
-        return [*runs]
-    each = [*given] * (len(runs) if len(given) == 1 else 1)
-    found: list[dict[str, Any]] = [{what: Path(path)} for path in each]
-    return [replace(run, **own) for run, own in zip(runs, found, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,7 +270,7 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
     notes = _verify(trace, options)
     trace.check_debug_buffer()
     trace = options.choose(trace)
-    sections, saved_notes = files.saved(facts, record)
+    sections, saved_notes = _of_run_json(files, facts, record)
     placed: list[PlacedFile] = []
     if options.backend_files:
         placed = place_files(trace, options.backend_files, options.scale.source)

@@ -15,9 +15,10 @@ from pathlib import Path
 from threading import Condition, Lock
 from typing import Any
 
+from etscope.capture.files import RunFiles, runs_of_files
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.optional import require
-from etscope.reporting.report import ReportOptions, RunFiles, report_inputs, runs_of_files
+from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.reporting.responses import (
     Application,
     Entry,

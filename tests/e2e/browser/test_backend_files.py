@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from etscope.backend_files import read_backend_file
-from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.capture.files import runs_of_files
+from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.views.page import document_of
 from tests.support.backend_files import ETHOS_U_KERNELS, chrome_trace, pmu_log, run_of
 from tests.support.browser.chromium import screenshot

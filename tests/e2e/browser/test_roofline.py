@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from etscope.capture.files import runs_of_files
 from etscope.formats.calibration import write_calibration
-from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
 from tests.support.browser.chromium import draw, screenshot

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from etscope.reporting.report import report_inputs, runs_of_files
+from etscope.capture.files import runs_of_files
+from etscope.reporting.report import report_inputs
 from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
 from tests.support.browser.chromium import draw, screenshot

@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("executorch.exir")
 
-from etscope.reporting.report import report_inputs, runs_of_files
+from etscope.capture.files import runs_of_files
+from etscope.reporting.report import report_inputs
 from etscope.views.page import ReportInput, document_of
 from tests.support.artifacts import artifacts
 from tests.support.browser.chromium import screenshot

@@ -99,7 +99,9 @@ def test_bad_files_do_not_hide_the_others(run: Run, tmp_path: Path) -> None:
     bad.write_bytes(b"nothing of this kind")
     cut.write_bytes(artifacts(CNN).etdump.read_bytes()[:3000])
 
-    code, out, err = run("info", "/nowhere.pte", artifacts(CNN).pte, bad, tmp_path)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    code, out, err = run("info", "/nowhere.pte", artifacts(CNN).pte, bad, empty)
 
     assert code == 3
     assert "ExecuTorch program" in out

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from etscope import Inspector
+from etscope.capture.files import runs_of_files
 from etscope.errors import (
     FormatError,
     MismatchError,
@@ -18,7 +19,7 @@ from etscope.errors import (
     UsageError,
 )
 from etscope.formats.program.ptd import read_ptd, write_ptd
-from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
 

@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.capture.files import runs_of_files
+from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.views.output import dumps
 from etscope.views.page import document_of
 from tests.support.artifacts import artifacts

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from etscope.cli.options.common import Function, as_one_parameter, open_trace, path_option
+from etscope.cli.options.common import Function, as_one_parameter, path_option
 from etscope.cli.output.tables import OutputOptions, ViewOptions, select_columns
 from etscope.errors import EtscopeError
 
@@ -170,6 +170,7 @@ def job_page(lab: Lab | Client, job: Job) -> str | None:
 def _with_operators(report: Report, lab: Lab | Client, job: Job, spec: JobSpec) -> Report:
     """Add the slowest operators of the job's dump after the section "summary"; of a language model
     those of each phase."""
+    from etscope.capture.files import run_of_files
     from etscope.formats.identify import identify
     from etscope.model.report import Section
 
@@ -181,7 +182,7 @@ def _with_operators(report: Report, lab: Lab | Client, job: Job, spec: JobSpec) 
         record = None if spec.etrecord is None else spec.etrecord.path
         if record is None and model is not None and identify(model) == "etrecord":
             model, record = None, model
-        trace = open_trace(str(dump), record, program=None if record else model)
+        trace = run_of_files([dump], record, program=None if record else model).open()
         tables = view.tables(trace, method=job.spec.method)
         shown = select_columns(tables, None, view.default_columns(tables))
         if job.spec.generation is None:

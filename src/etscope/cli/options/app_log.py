@@ -64,7 +64,6 @@ class AppLogOptions:
             reconcile_calls,
             reconciliation_table,
         )
-        from etscope.model.finding import Files
 
         clock = TimeScale(files.source_unit)
         # Of a generation that was stopped, the dump may have other calls than were noted.
@@ -77,9 +76,8 @@ class AppLogOptions:
         if report is not None and self.keep_app_log:
             path = keep_app_report(trace.dump.path or "", report)
             click.echo(f"the app's report is kept in {path}", err=True)
-        given = Files(files.dump, files.etrecord, files.program, files.debug_buffer)
         shown = TimeScale(unit or TimeScale.MS.value)
-        return [reconciliation_table(one, shown, given) for one in found]
+        return [reconciliation_table(one, shown, files.named) for one in found]
 
 
 def app_log_options(function: Function) -> Function:
@@ -87,6 +85,6 @@ def app_log_options(function: Function) -> Function:
     keep = click.option(
         "--keep-app-log",
         is_flag=True,
-        help="Write what --app-log tells into the run.json beside DUMP.",
+        help="Write what --app-log tells into the run.json of RUN.",
     )
     return as_one_parameter(function, "app_log", AppLogOptions, (app_log_option, keep))

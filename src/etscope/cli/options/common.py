@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
     from etscope.backend_files import BackendFile
+    from etscope.capture.files import RunFiles
     from etscope.formats.etrecord.reader import RecordFile
     from etscope.formats.program.bpte import BundledFile
     from etscope.formats.program.pte import Program
@@ -113,18 +115,6 @@ def _names(value: str | None) -> tuple[str, ...]:
 
 # A path that the shell completes. The readers report a file that is missing or unreadable.
 FILE = click.Path()
-
-
-class _Dump(click.Path):
-    """A dump, or a folder of `etscope run --save` for the run.etdp in it."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from etscope.formats.run_json import dump_at
-
-        return dump_at(str(super().convert(value, param, ctx)))
-
-
-DUMP = _Dump()
 OUTPUT_FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)  # "-": stdout
 COUNT, POSITIVE = click.IntRange(min=0), click.IntRange(min=1)
 PORT = click.IntRange(0, 65535)
@@ -322,47 +312,44 @@ def error_options(function: Function) -> Function:
     return as_one_parameter(function, "errors", ErrorOptions, options)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TraceOptions:
-    """Values of `trace_options`: the files of a run."""
+    """Values of `trace_options`: the files of a run, as they were given."""
 
-    dump: str
+    given: tuple[str, ...]
     etrecord: str | None
     debug_buffer: str | None
     program: str | None
     force: bool
     source_unit: str
 
+    @functools.cached_property
+    def files(self) -> RunFiles:
+        """The files of the run. Raises the errors of `run_of_files`."""
+        from etscope.capture.files import run_of_files
+
+        return run_of_files(self.given, self.etrecord, self.debug_buffer, self.program)
+
     def open(self, *, with_values: bool = False) -> Trace:
-        """Open the files; see `open_trace`. with_values: of a saved run, the dump with values and
-        its debug buffer."""
-        from etscope.formats.run_json import dump_with_values, saved_debug_buffer
+        """Open the files; see `RunFiles.open`."""
+        return self.files.open(force=self.force, with_values=with_values)
 
-        dump, buffer = self.dump, self.debug_buffer
-        if with_values:
-            dump = dump_with_values(dump)
-            buffer = buffer or saved_debug_buffer(dump)
-        return open_trace(dump, self.etrecord, buffer, self.program, force=self.force)
+    def bundle(self) -> BundledFile | None:
+        """The test cases of the program, if it is a bundled one."""
+        from etscope.formats.program.bpte import read_program_file
 
-    @property
-    def _has_values(self) -> bool:
-        """True for a saved run with a second dump, of values."""
-        from etscope.formats.run_json import dump_with_values
-
-        return dump_with_values(self.dump) != self.dump
+        program = self.files.program
+        return None if program is None else read_program_file(program)[1]
 
     @property
     def named(self) -> Files:
         """The files, as the next command is given them."""
-        from etscope.formats.run_json import saved_debug_buffer
-        from etscope.model.finding import Files
-
-        saved = saved_debug_buffer(self.dump) if self._has_values else None
-        return Files(self.dump, self.etrecord, self.program, self.debug_buffer or saved)
+        options = (self.etrecord, self.debug_buffer, self.program)
+        return self.files.named([*self.given, *(path for path in options if path is not None)])
 
     def findings(self, trace: Trace) -> Findings:
         """Return the function that tells what matters in a profile of the trace."""
-        files, with_values = self.named, self._has_values
+        files, with_values = self.named, self.files.values is not None
 
         @functools.cache  # one for all profiles, and none where nobody asks
         def known() -> Known:
@@ -384,25 +371,39 @@ class TraceOptions:
 
 
 def trace_options(function: Function) -> Function:
-    """Add DUMP, [RECORD] and the options of its files: the parameter `files`, a `TraceOptions`."""
+    """Add RUN… and the options of its files: the parameter `files`, a `TraceOptions`."""
     options = (
-        click.argument("dump", type=DUMP),
-        click.argument("record", required=False, type=FILE),
+        click.argument("given", nargs=-1, required=True, type=FILE, metavar="RUN..."),
         etrecord_option,
         debug_buffer_option(),
         program_option,
         force_option,
         source_unit_option,
     )
-    with_files = as_one_parameter(function, "files", TraceOptions)
+    with_files = as_one_parameter(function, "files", TraceOptions, options)
+    with_files.__doc__ = f"{(function.__doc__ or '').rstrip()}\n\n    {_RUN}\n"
+    return with_files
 
-    @functools.wraps(function)
-    def called(record: str | None, etrecord: str | None, **values: Any) -> Any:
-        if record is not None and etrecord is not None:
-            raise UsageError(f"two ETRecords: {record} and -r {etrecord}", hint="give one")
-        return with_files(etrecord=record or etrecord, **values)
 
-    return add_options(called, options)  # type: ignore[return-value]
+_RUN = (
+    "RUN is the folder of etscope run --save, or a dump and the files that go with it, in any "
+    "order: its ETRecord, program and debug buffer."
+)
+
+
+def with_folders_opened(paths: Sequence[str], *, buffers: bool) -> tuple[str, ...]:
+    """Return the paths with the files of a run in the place of its folder. A folder without them is
+    left, for its reader to report. buffers: with debug buffers."""
+    found: list[str] = []
+    for path in paths:
+        inside: list[Path] = []
+        if Path(path).is_dir():
+            from etscope.capture.files import files_inside
+
+            with suppress(UsageError):
+                inside = files_inside(path, buffers=buffers)
+        found += map(str, inside) if inside else [path]
+    return tuple(found)
 
 
 class _Calls(click.types.StringParamType):
@@ -476,41 +477,6 @@ def calls_options(function: Function) -> Function:
     return as_one_parameter(function, "calls", ChosenCalls, options)
 
 
-def open_trace(
-    dump: str,
-    etrecord: str | None = None,
-    debug_buffer: str | None = None,
-    program: str | None = None,
-    *,
-    force: bool = False,
-) -> Trace:
-    """Open the files of a run as a trace.
-
-    Raises `MismatchError` if the files do not belong together, unless `force` is given.
-    """
-    from etscope.analysis.profile.trace import Trace
-    from etscope.formats.etdump.debug_values import DebugBuffer
-    from etscope.formats.etdump.reader import read_etdump
-    from etscope.formats.etrecord.reader import read_etrecord
-
-    read_program = None
-    if program is not None:
-        from etscope.formats.program.bpte import read_program_file
-
-        read_program = read_program_file(program)[0]
-    trace = Trace(
-        dump=read_etdump(dump),
-        record=None if etrecord is None else read_etrecord(etrecord),
-        debug_buffer=None if debug_buffer is None else DebugBuffer.open(debug_buffer),
-        program=read_program,
-        forced=force,
-    )
-    trace.check_debug_buffer()
-    if not force:
-        trace.verify()
-    return trace
-
-
 @dataclass(frozen=True, slots=True)
 class GraphFiles:
     """The files of graphs and of their run. record: an ETRecord, or a .pte or .bpte file."""
@@ -522,8 +488,36 @@ class GraphFiles:
     inputs: str | None
     force: bool
 
+    def of_run(self) -> GraphFiles:
+        """Return the files with what the run has beside its dump. RECORD may be its folder.
+
+        Raises the errors of `run_of_files`, `UsageError` for a run without graphs.
+        """
+        from etscope.capture.files import run_of_files
+
+        in_folder = self.record is not None and Path(self.record).is_dir()
+        run = self.record if in_folder else self.dump
+        if run is None:
+            return self
+        own = None if in_folder else self.record
+        files = run_of_files([run], own, self.debug_buffer, self.program)
+        record, program = files.record or files.program, files.program
+        if record is None:
+            raise UsageError(
+                f"{files.name} has neither an ETRecord nor a program",
+                hint="graphs are in both: add --etrecord or --program",
+            )
+        dump = self.dump if in_folder and self.dump else files.dump
+        return replace(
+            self,
+            record=str(record),
+            dump=None if dump is None else str(dump),
+            program=None if program in (None, record) else str(program),
+        )
+
     def open(self) -> tuple[RecordFile | None, Trace | None, Program | None, BundledFile | None]:
         """Open the files; a .pte file is the program, with neither record nor test cases."""
+        from etscope.capture.files import run_of_files
         from etscope.formats.etrecord.reader import read_etrecord
         from etscope.formats.identify import BPTE, PTE, identify
         from etscope.formats.program.bpte import read_program_file
@@ -533,7 +527,8 @@ class GraphFiles:
         etrecord = None if is_program else self.record
         trace = None
         if self.dump is not None:
-            trace = open_trace(self.dump, etrecord, self.debug_buffer, path, force=self.force)
+            run = run_of_files([self.dump], etrecord, self.debug_buffer, path)
+            trace = run.open(force=self.force, with_values=self.debug_buffer is not None)
         record = None if etrecord is None else read_etrecord(etrecord)
         program, bundle = (None, None) if path is None else read_program_file(path)
         return record, trace, program, bundle

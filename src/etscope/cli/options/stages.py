@@ -72,8 +72,8 @@ class StagesOptions:
         if given:
             option = given[0].replace("_", "-").removesuffix("s")
             raise UsageError(
-                f"--{option} is for an export, and DUMP is a run",
-                hint="name a model in place of DUMP: etscope numerics model.py:make",
+                f"--{option} is for an export, and RUN is a run",
+                hint="name a model in place of RUN: etscope numerics model.py:make",
             )
         if self.model is not None and not (self.stages or self.narrow):
             raise UsageError("--model is for the stages before the device", hint="add --stages")
@@ -172,7 +172,6 @@ def stages_of_files(
     from etscope.diagnosis.numeric_gap import method_that_ran
     from etscope.diagnosis.numerics import RunToCompare
     from etscope.diagnosis.stages import numeric_stages
-    from etscope.formats.program.bpte import read_program_file
     from etscope.quiet import quiet
 
     eager = None
@@ -188,10 +187,13 @@ def stages_of_files(
     given = None
     if inputs is not None:
         given = read_inputs(trace, method_that_ran(trace, chosen["method"]), inputs)
-    bundle = None if files.program is None else read_program_file(files.program)[1]
     with progress("comparing the stages"), quiet():
         asked = RunToCompare(
-            metric=errors.metric, tolerance=errors.tolerance, inputs=given, bundle=bundle, **chosen
+            metric=errors.metric,
+            tolerance=errors.tolerance,
+            inputs=given,
+            bundle=files.bundle(),
+            **chosen,
         )
         found = numeric_stages(trace, asked, eager)
     if not staging.narrow:

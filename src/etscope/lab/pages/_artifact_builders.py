@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from etscope.errors import EtscopeError, FormatError, MissingDataError
-from etscope.formats.run_json import DEBUG_BIN, RUN_ETDP, RUN_JSON, VALUES_ETDP
+from etscope.formats.run_json import RUN_ETDP, RUN_JSON, VALUES_ETDP
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
+    from etscope.capture.files import RunFiles
     from etscope.model.finding import Finding
     from etscope.model.table import Table
-    from etscope.reporting.report import ReportOptions, RunFiles
+    from etscope.reporting.report import ReportOptions
 
 # Names of the files of a job in FOLDER/in, whatever their names were.
 MODEL, RECORD, INPUTS = "model", "record", "inputs"
@@ -185,8 +186,8 @@ def _run_folders(source: Path) -> list[Path]:
 
 def _run_files(folder: Path) -> RunFiles:
     """Return the files of one run, by their content."""
+    from etscope.capture.files import RunFiles
     from etscope.formats.identify import BPTE, ETRECORD, PTE, identify
-    from etscope.reporting.report import RunFiles
 
     suffixes = {ETRECORD: ".etrecord", PTE: ".pte", BPTE: ".bpte"}
     found: dict[str, Any] = {}
@@ -199,49 +200,21 @@ def _run_files(folder: Path) -> RunFiles:
             role = "record" if kind == ETRECORD else "program"
             if role not in found:
                 found[role] = path.rename(path.with_name(f"{name}{suffixes[kind]}"))
-    for role, name in (
-        ("dump", RUN_ETDP),
-        ("values", VALUES_ETDP),
-        ("values_buffer", DEBUG_BIN),
-        ("facts", RUN_JSON),
-    ):
-        if (folder / name).is_file():
-            found[role] = folder / name
-    if "dump" not in found and "values" in found:
-        found["dump"] = found.pop("values")
-    if "values" not in found and "values_buffer" in found:
-        buffer = found.pop("values_buffer")
-        if found.get("dump", buffer).name == VALUES_ETDP:
-            found["debug_buffer"] = buffer
-    return RunFiles(**found)
+    dump = next((folder / n for n in (RUN_ETDP, VALUES_ETDP) if (folder / n).is_file()), None)
+    facts = folder / RUN_JSON
+    return RunFiles(dump=dump, facts=facts if facts.is_file() else None, **found).with_saved()
 
 
 def _trace(files: RunFiles) -> Trace:
-    from etscope.analysis.profile.trace import Trace
-    from etscope.formats.etdump.reader import read_etdump
-    from etscope.formats.etrecord.reader import read_etrecord
-    from etscope.formats.program.bpte import read_program_file
-
     if files.dump is None:
         raise MissingDataError("the job has no ETDump", hint="traced_iterations: 1 or more")
-    return Trace(
-        dump=read_etdump(files.dump),
-        record=None if files.record is None else read_etrecord(files.record),
-        program=None if files.program is None else read_program_file(files.program)[0],
-    )
+    return files.open()
 
 
 def _logged(files: RunFiles) -> Trace | None:
     """Return the trace of the run whose values were logged; None if there is none."""
-    from dataclasses import replace
-
-    from etscope.formats.etdump.debug_values import DebugBuffer
-    from etscope.formats.etdump.reader import read_etdump
-
-    dump, buffer = files.values or files.dump, files.values_buffer or files.debug_buffer
-    if dump is None or buffer is None:
-        return None
-    return replace(_trace(files), dump=read_etdump(dump), debug_buffer=DebugBuffer.open(buffer))
+    is_logged = files.values_buffer is not None or files.debug_buffer is not None
+    return files.open(with_values=True) if is_logged and files.dump else None
 
 
 def _options(source: Path, options: Mapping[str, Any]) -> ReportOptions:

@@ -353,12 +353,11 @@ def _explanation_documents(found: ReportInput, methods: Sequence[ShownMethod]) -
 
 def _file_names(found: ReportInput) -> Files:
     """The files, as the next commands are given them."""
-    return Files(
-        *(
-            next((file.name for file in found.files if file.role == role), None)
-            for role in ("dump", "record", "program", "debug buffer")
-        )
+    dump, record, program, buffer = (
+        next((file.name for file in found.files if file.role == role), None)
+        for role in ("dump", "record", "program", "debug buffer")
     )
+    return Files(dump, record, program, buffer)
 
 
 def _method_documents(

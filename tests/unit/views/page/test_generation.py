@@ -12,8 +12,9 @@ import pytest
 from etscope.analysis.generation.phases import phase_table, phase_times
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
+from etscope.capture.files import runs_of_files
 from etscope.formats.etdump.reader import read_etdump
-from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.units import TimeScale
 from etscope.views.page import document_of
 from etscope.views.page import generation as page

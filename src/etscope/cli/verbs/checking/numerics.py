@@ -108,7 +108,7 @@ def command(
     view: ViewOptions,
     output: OutputOptions,
 ) -> int:
-    """Find the operator of DUMP that goes wrong, and its line of Python.
+    """Find the operator of RUN that goes wrong, and its line of Python.
 
     Each recorded value is compared with the reference (total). PyTorch then computes the operator
     from the device's own inputs: the recorded value is compared with that result (local), and that
@@ -125,7 +125,7 @@ def command(
     With --dataset each sample is the inputs of one run, in order, and all runs are summarised.
 
     With --stages each stage of the model is compared with the one before: eager (--model),
-    exported, quantised, edge, device. In place of DUMP, a MODEL as for `etscope export` is
+    exported, quantised, edge, device. In place of RUN, a MODEL as for `etscope export` is
     exported, run here, and compared in this way; a wrong delegate call is narrowed down to a line.
 
     Of a language model, --call (or --phase) chooses the call to diagnose: the first of them that
@@ -148,10 +148,10 @@ def command(
     if calls.is_given:
         name = "--call" if calls.call is not None else "--phase"
         refuse(name, {"--run": run, "--method": method, "--dataset": dataset_options.dataset})
-    if names_model(files.dump):
+    if names_model(files.given[0]):
         alone |= {"--etrecord": files.etrecord, "--debug-buffer": files.debug_buffer}
         refuse("a MODEL", {**alone, **of_call, "--program": files.program, "--run": run})
-        built = numerics_of_model(files.dump, inputs, dataset_options, errors, staging, method)
+        built = numerics_of_model(files.given[0], inputs, dataset_options, errors, staging, method)
         return write_stages(built, output, view)
     staging.check_files()
     if staging.stages:
@@ -177,7 +177,7 @@ def command(
         return dataset_options.write(evaluation, output, view)
     of_one = calls.is_given or any(x is not None for x in (method, inputs, run, values, plot))
     if not (of_one or quantization or staging.narrow):
-        several = _several(trace, files.program, chosen)
+        several = _several(trace, files, chosen)
         if several:
             tables = _tables_of_methods(several, view, coverage=coverage)
             names = () if coverage else ("method", *_COLUMNS)
@@ -186,10 +186,10 @@ def command(
     # The reports of --values are without the notes, which tell the costs.
     if calls.is_given:
         with counting("replaying the calls before") as count, quiet():
-            found = _numerics(trace, files.program, inputs, chosen, values, count)
+            found = _numerics(trace, files, inputs, chosen, values, count)
     else:
         with progress("computing the reference"), quiet():
-            found = _numerics(trace, files.program, inputs, chosen, values)
+            found = _numerics(trace, files, inputs, chosen, values)
     if values is not None:
         _write_values(found, output, view, plot)
         return 0 if found.is_fine else 1
@@ -263,7 +263,7 @@ def _tables_of_methods(
     return [one.select(common).take(range(len(one))[: view.limit]) for one in tables]
 
 
-def _several(trace: Trace, program: str | None, chosen: dict[str, Any]) -> list[Numerics]:
+def _several(trace: Trace, files: TraceOptions, chosen: dict[str, Any]) -> list[Numerics]:
     """Diagnose each method that ran; empty if it is one, or none. Where one cannot be compared,
     that is its error."""
     from etscope.cli.output.progress import progress
@@ -277,7 +277,7 @@ def _several(trace: Trace, program: str | None, chosen: dict[str, Any]) -> list[
     try:
         for name in methods:
             with progress(f"computing the reference of {name}"), quiet():
-                found.append(_numerics(trace, program, None, {**chosen, "method": name}))
+                found.append(_numerics(trace, files, None, {**chosen, "method": name}))
     except (MismatchError, MissingDataError, NumericGapError) as error:
         error.message = f"the method {name!r}: {error.message}"
         raise
@@ -320,7 +320,7 @@ def _evaluation(trace: Trace, options: DatasetOptions, chosen: dict[str, Any]) -
 
 def _numerics(
     trace: Trace,
-    program: str | None,
+    files: TraceOptions,
     inputs: str | None,
     chosen: dict[str, Any],
     values: str | None = None,
@@ -328,11 +328,9 @@ def _numerics(
 ) -> Numerics:
     from etscope.diagnosis.numeric_gap import method_that_ran
     from etscope.diagnosis.numerics import RunToCompare, numerics_of
-    from etscope.formats.program.bpte import read_program_file
 
     given = None
     if inputs is not None:
         given = read_inputs(trace, method_that_ran(trace, chosen["method"]), inputs)
-    bundle = None if program is None else read_program_file(program)[1]
-    asked = RunToCompare(inputs=given, bundle=bundle, **chosen)
+    asked = RunToCompare(inputs=given, bundle=files.bundle(), **chosen)
     return numerics_of(trace, asked, values=values, costs=values is None, progress=count)

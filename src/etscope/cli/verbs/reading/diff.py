@@ -20,7 +20,6 @@ from etscope.cli.options.common import (
     columns_option,
     file_option,
     limit_option,
-    open_trace,
     output_options,
     source_unit_option,
     unit_option,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from etscope.analysis.comparison.programs import Side
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
-    from etscope.reporting.report import RunFiles
+    from etscope.capture.files import RunFiles
 
 _JUNIT = "junit"
 _ROWS = 30  # of each table of programs, in a text
@@ -174,7 +173,7 @@ def command(
     with progress(f"comparing {names[0]} with {', '.join(names[1:])}"):
         opened = _opened(runs, len(etrecords) < 2, len(programs) < 2, force)
         first, *others = map(calls.of, opened)
-        repeats = [calls.of(_open(replace(runs[0], dump=Path(path)), force)) for path in noise]
+        repeats = [calls.of(replace(runs[0], dump=Path(path)).open(force=force)) for path in noise]
         options: dict[str, Any] = {"noise": repeats, "method": method, "warmup": warmup}
         diffs = []
         for name, other in zip(names[1:], others, strict=True):
@@ -205,8 +204,8 @@ def _runs(
 ) -> list[RunFiles]:
     """Return the dumps with their records and programs, which options tell or the files do; or the
     programs, in the order of the files, if there is no dump."""
+    from etscope.capture.files import one_of_each, runs_of_files
     from etscope.errors import UsageError
-    from etscope.reporting.report import one_of_each, runs_of_files
 
     if not files:
         raise UsageError("nothing to compare", hint="etscope diff BEFORE AFTER…")
@@ -360,11 +359,6 @@ def _with_external(sides: Sequence[Side], paths: Sequence[str]) -> list[Side]:
     return [replace(side, data=data) for side, data in zip(sides, files, strict=True)]
 
 
-def _open(run: RunFiles, force: bool) -> Trace:
-    record, program = (None if path is None else str(path) for path in (run.record, run.program))
-    return open_trace(str(run.dump), record, None, program, force=force)
-
-
 def _opened(
     runs: Sequence[RunFiles], shares_record: bool, shares_program: bool, force: bool
 ) -> Iterator[Trace]:
@@ -373,7 +367,7 @@ def _opened(
     from etscope.errors import MismatchError
 
     first = runs[0]
-    yield _open(first, force)
+    yield first.open(force=force)
     for run in runs[1:]:
         own = replace(
             run,
@@ -381,17 +375,17 @@ def _opened(
             program=None if shares_program and run.program == first.program else run.program,
         )
         if own == run:
-            yield _open(run, force)
+            yield run.open(force=force)
             continue
         try:
-            yield _open(run, False)
+            yield run.open()
         except MismatchError:
             click.echo(
                 f"note: {run.dump} does not match the files of {first.dump}: operators are "
                 "aligned by name; give an --etrecord for each dump",
                 err=True,
             )
-            yield _open(own, force)
+            yield own.open(force=force)
 
 
 def _write(

@@ -55,7 +55,7 @@ def command(
     remedies: RemedyOptions,
     output: OutputOptions,
 ) -> int:
-    """Tell why the runs in DUMP take their time, and what to do.
+    """Tell why RUN takes its time, and what to do.
 
     Each finding names the time at stake with its 95 % interval over the runs, the operators and
     lines, what it was told from, what to do, and how sure it is: measured (this run shows it),
@@ -67,7 +67,7 @@ def command(
     run (etscope calibrate) rates are held against what it can do, and what remedies would gain is
     estimated. --format md is for pull requests.
 
-    With --try, give a MODEL for DUMP, as for etscope export: it is exported and run with the
+    With --try, give a MODEL in place of RUN, as for etscope export: it is exported and run with the
     options of an export below, and explained; each remedy that is a change of these options is
     tried alone, those that help together, and the best once more. It ends with the command that
     exports the fastest with the model's numbers, and with --keep writes its files. What is faster
@@ -77,11 +77,15 @@ def command(
     from etscope.analysis.explain.explain_table import explanation_table
     from etscope.analysis.explain.facts import Facts
     from etscope.analysis.work.roofline import given_or_found
+    from etscope.errors import UsageError
     from etscope.model.finding import SEVERITIES
 
     if remedies.tries:
+        (model, *others) = files.given
+        if others:
+            raise UsageError(f"--try takes one MODEL: {' and '.join(files.given)} are given")
         return run_remedies(
-            files.dump, remedies, output, method=method, least_share=least / 100, rules=only
+            model, remedies, output, method=method, least_share=least / 100, rules=only
         )
     remedies.check_unused()
     trace = calls.of(files.open())

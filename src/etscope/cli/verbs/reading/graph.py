@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from etscope.cli.options.common import (
-    DUMP,
     FILE,
     TABLE_OPTIONS,
     GraphFiles,
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Show which backend took each node, who refused the others and why, and the borders.",
 )
-@click.option("--dump", "-d", type=DUMP, metavar="DUMP", help="The ETDump of a run, for times.")
+@click.option("--dump", "-d", type=FILE, metavar="DUMP", help="The ETDump of a run, for times.")
 @program_option
 @debug_buffer_option("The file of logged tensors, for errors in graphs.")
 @inputs_option
@@ -103,6 +102,7 @@ def command(
     from etscope.formats.identify import PTE, identify
     from etscope.model.report import filled_columns
 
+    files = files.of_run()
     scale = time_scale(source_unit, view.unit)
     for_lists = tree or node or view.select or view.sort
     suffixes = [spec.suffix for spec in GRAPH_VIEWS.values()]

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from etscope.cli.options.common import FILE, POSITIVE, etrecord_option, force_option, output_options
+from etscope.cli.options.common import (
+    FILE,
+    POSITIVE,
+    etrecord_option,
+    force_option,
+    output_options,
+    with_folders_opened,
+)
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import EtscopeError
 
@@ -80,6 +87,8 @@ def command(
         from etscope.formats.etrecord.reader import read_etrecord
 
         record = read_etrecord(etrecord)
+    if not memory:  # which is told of the run itself
+        files = with_folders_opened(files, buffers=False)
     beside = _Beside.of(files, memory=memory)
     if memory and beside.programs and beside.data:
         from etscope.formats.program.ptd import match_external

@@ -43,7 +43,7 @@ def command(
     view: ViewOptions,
     output: OutputOptions,
 ) -> None:
-    """Show the time of each instruction of DUMP, with its module and line of Python.
+    """Show the time of each instruction of RUN, with its module and line of Python.
 
     Rows are sorted by time; --sort run is execution order. The avg column adds up to
     Method::execute: time outside the instructions has a row of its own, and so have the rows that

@@ -57,7 +57,7 @@ def command(
     view: ViewOptions,
     output: OutputOptions,
 ) -> None:
-    """Show what each operator of DUMP achieves beside what the machine can do.
+    """Show what each operator of RUN achieves beside what the machine can do.
 
     FLOP/B is the arithmetic intensity: the FLOPs for each byte that is read or written. GFLOP/s and
     GB/s are achieved in the time measured. With a calibration, the share of the peak at this

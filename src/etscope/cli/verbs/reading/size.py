@@ -10,6 +10,7 @@ from etscope.cli.options.common import (
     etrecord_option,
     force_option,
     output_options,
+    with_folders_opened,
 )
 from etscope.cli.output.tables import OutputOptions
 
@@ -53,7 +54,7 @@ def command(
     from etscope.formats.etrecord.reader import read_etrecord
 
     record = None if etrecord is None else read_etrecord(etrecord)
-    sized = size_files(files, record, force=force)
+    sized = size_files(with_folders_opened(files, buffers=True), record, force=force)
     if output.is_text or output.chosen_format == "json":
         reports = size_reports(sized, by or "kind")
         output.write_reports(reports, SCHEMA, limit=limit, text_limit=_ROWS)

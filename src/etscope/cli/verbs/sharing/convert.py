@@ -36,7 +36,7 @@ def command(
     output: Path,
     format: str | None,
 ) -> None:
-    """Write every event of DUMP to a file for other tools.
+    """Write every event of RUN to a file for other tools.
 
     \b
     .pftrace           Perfetto trace (ui.perfetto.dev)

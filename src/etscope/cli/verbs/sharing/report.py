@@ -106,9 +106,10 @@ def command(
     program of another name with the dumps that ran it. A .ptd is that of the programs that have its
     keys, with or without --data.
     """
+    from etscope.capture.files import one_of_each, runs_of_files
     from etscope.cli.output.progress import progress
     from etscope.quiet import quiet
-    from etscope.reporting.report import ReportOptions, one_of_each, report_inputs, runs_of_files
+    from etscope.reporting.report import ReportOptions, report_inputs
     from etscope.views.output import dumps, open_output
     from etscope.views.page import built_page, document_of, page_html
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from etscope.cli.options.common import (
-    DUMP,
+    FILE,
     PORT,
     GraphFiles,
     as_one_parameter,
@@ -28,7 +28,7 @@ from etscope.cli.options.common import (
 
 
 @click.command()
-@click.argument("dump", type=DUMP, required=False)
+@click.argument("dump", type=FILE, required=False)
 @file_option("--etrecord", "-r", "record", metavar="ETRECORD", help="The ETRecord of the export.")
 @path_option(
     "--logdir", metavar="DIR", help="Folder to write to. Default: runs/<name of the record>."
@@ -62,12 +62,14 @@ def command(
     if files.debug_buffer is not None and files.dump is None:
         raise click.UsageError("--debug-buffer holds the values of a run: it needs a DUMP.")
     require("tensorboard", wanted_by=WANTED_BY)
-    if not files.record:
+    if files.record and identify(files.record) in (PTE, BPTE):
+        raise click.UsageError(f"{files.record} is a program: give it as --program.")
+    if files.dump is not None:
+        files = files.of_run()
+    elif not files.record:
         if files.program is None:
             raise click.UsageError("There are no graphs without --etrecord or --program.")
         files = replace(files, record=files.program, program=None)
-    elif identify(files.record) in (PTE, BPTE):
-        raise click.UsageError(f"{files.record} is a program: give it as --program.")
     folder = logdir or Path("runs") / (Path(files.record).stem or "model")
     record, trace, program, bundle = files.open()
     scale = time_scale(source_unit, None)

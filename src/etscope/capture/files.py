@@ -1,0 +1,399 @@
+"""Files in any order, told by their content, grouped into runs.
+
+A run is the folder that `etscope run --save` writes, or a dump with the record, the program and the
+debug buffer that go with it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from etscope.analysis.comparison.programs import Side
+from etscope.analysis.profile.trace import Trace
+from etscope.errors import (
+    EtscopeError,
+    EtscopeWarning,
+    FormatError,
+    MismatchError,
+    MissingDataError,
+    UsageError,
+    reading,
+)
+from etscope.formats.bytes.files import PathLike
+from etscope.formats.etdump.debug_values import DebugBuffer
+from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.reader import read_etrecord
+from etscope.formats.identify import BPTE, ETDUMP, ETRECORD, PTD, PTE, identify
+from etscope.formats.program.bpte import read_program_file
+from etscope.formats.program.pte import program_fingerprint
+from etscope.formats.run_json import (
+    DEBUG_BIN,
+    RUN_ETDP,
+    RUN_JSON,
+    VALUES_ETDP,
+    read_run_json,
+)
+from etscope.model.finding import Files
+
+__all__ = ["RunFiles", "files_inside", "one_of_each", "run_of_files", "runs_of_files"]
+
+DEBUG_BUFFER = "debug buffer"
+_BUFFER_SUFFIXES = (".bin", ".buf", ".debug")  # a debug buffer has no form of its own
+_SUFFIXES = (".etdp", ".etdump", ".etrecord", ".pte", ".bpte", ".ptd")
+_ROLES = {ETRECORD: "record", PTE: "program", BPTE: "program", DEBUG_BUFFER: "debug_buffer"}
+_WORDS = {"record": "ETRecord", "program": "program", "debug_buffer": DEBUG_BUFFER}
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """The files of one run, each a path or None.
+
+    values, values_buffer: another dump of the same program, with logged values, and its debug
+    buffer. facts: what `etscope run --save` says of the run (run.json). data: .ptd files, some of
+    which may be of other runs: their keys tell.
+    """
+
+    dump: Path | None = None
+    record: Path | None = None
+    program: Path | None = None
+    debug_buffer: Path | None = None
+    values: Path | None = None
+    values_buffer: Path | None = None
+    facts: Path | None = None
+    data: tuple[Path, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The file that names the run, with its folder when the file name is a common one."""
+        path = self.dump or self.program or self.record
+        if path is None:
+            return "nothing"
+        common = path.name in (RUN_ETDP, "etdump.etdp", "etrecord.bin", "program.pte")
+        folder = path.absolute().parent.name
+        return f"{folder}/{path.name}" if common and folder else path.name
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All files of the run."""
+        found = (getattr(self, field.name) for field in fields(self) if field.name != "data")
+        return (*(path for path in found if path is not None), *self.data)
+
+    def open(self, *, force: bool = False, with_values: bool = False) -> Trace:
+        """Open the files of a run with a dump. with_values: the dump with logged values, where
+        there is another one for the times.
+
+        Raises the errors of the readers, and `MismatchError` if the files do not belong together,
+        unless `force` is given.
+        """
+        dump, buffer = self.dump, self.debug_buffer
+        if with_values and self.values is not None:
+            dump, buffer = self.values, self.values_buffer
+        if dump is None:
+            raise MissingDataError(
+                f"{self.name} has no ETDump", hint="etscope run --save writes one; name it"
+            )
+        trace = Trace(
+            dump=read_etdump(dump),
+            record=None if self.record is None else read_etrecord(self.record),
+            debug_buffer=None if buffer is None else DebugBuffer.open(buffer),
+            program=None if self.program is None else read_program_file(self.program)[0],
+            forced=force,
+        )
+        trace.check_debug_buffer()
+        if not force:
+            trace.verify()
+        return trace
+
+    def named(self, given: Collection[str]) -> Files:
+        """Return the files as the next command is given them. given: the paths that this one was
+        given; what it found by them, the next one finds too."""
+        buffer = self.values_buffer or self.debug_buffer
+        paths = {"record": self.record, "program": self.program, "debug_buffer": buffer}
+        texts = {role: None if path is None else str(path) for role, path in paths.items()}
+        folder = next((path for path in given if Path(path).is_dir()), None)
+        dump = folder or (None if self.dump is None else str(self.dump))
+        found = (role for role, text in texts.items() if text is not None and text not in given)
+        return Files(dump, **texts, found=frozenset(found))
+
+    def with_saved(self) -> RunFiles:
+        """Add the files that `etscope run --save` wrote beside the dump, and those that its
+        run.json names."""
+        dump = self.dump
+        if dump is None or dump.name not in (RUN_ETDP, VALUES_ETDP):
+            return self
+        values, buffer, facts = (
+            path if path.is_file() else None
+            for path in (dump.with_name(name) for name in (VALUES_ETDP, DEBUG_BIN, RUN_JSON))
+        )
+        found, own_buffer = replace(self, facts=facts)._with_noted(), self.debug_buffer or buffer
+        if dump.name == VALUES_ETDP or values is None:  # one run with times and values
+            return replace(found, debug_buffer=own_buffer)
+        if buffer is None:
+            return found
+        return replace(found, debug_buffer=None, values=values, values_buffer=own_buffer)
+
+    def _with_noted(self) -> RunFiles:
+        """Add the program that run.json names, if it is still the one that ran, and its record."""
+        if self.facts is None or (self.program is not None and self.record is not None):
+            return self
+        saved = read_run_json(self.facts)
+        with reading(RUN_JSON, saved.path):
+            noted, sha256 = saved.text("program"), saved.text("program_sha256")
+        if noted is None or sha256 is None:
+            return self
+        # The program may have moved together with the folder of the run.
+        folder, name = self.facts.parent, Path(noted).name
+        candidates = (Path(noted), folder / name, folder.parent / name)
+        for path in dict.fromkeys(candidates):
+            with suppress(EtscopeError, OSError):
+                if _program_sha256(path) != sha256:
+                    continue
+                if identify(path) == ETRECORD:
+                    return replace(self, record=self.record or path)
+                record = path.with_suffix(".etrecord")
+                found = replace(self, program=self.program or path)
+                if self.record is not None or not record.is_file():
+                    return found
+                # A record that does not say what it is of is taken from the run's own folder only.
+                of = _program_sha256(record)
+                fits = of == sha256 or (of is None and record.parent.samefile(folder))
+                return replace(found, record=record) if fits else found
+        return self
+
+
+def _program_sha256(path: Path) -> str | None:
+    """Return the hash of a program file, or of the program that a record was made with."""
+    if identify(path) != ETRECORD:
+        return program_fingerprint(read_program_file(path)[0].source.buffer)
+    fingerprints = read_etrecord(path).fingerprints
+    return None if fingerprints is None else fingerprints.program_sha256
+
+
+def run_of_files(
+    paths: Sequence[PathLike],
+    etrecord: PathLike | None = None,
+    debug_buffer: PathLike | None = None,
+    program: PathLike | None = None,
+) -> RunFiles:
+    """Return the one run that files are of.
+
+    paths: as for `runs_of_files`; a file alone is taken for the dump. With a folder, a file that is
+    named goes before one of its kind in the folder.
+
+    Raises `UsageError` for files of several runs.
+    """
+    options = {"record": etrecord, "debug_buffer": debug_buffer, "program": program}
+    given = {role: Path(path) for role, path in options.items() if path is not None}
+    named = [Path(path) for path in paths]
+    folders = [path for path in named if path.is_dir()]
+    if len(named) == 1 and not folders:
+        roles: dict[str, Any] = dict(given)
+        return RunFiles(dump=named[0], **roles).with_saved()
+    grouped = list(folders)
+    for file in (path for path in named if path not in folders):
+        role = _ROLES.get(_kind_of(file))
+        if role in given:
+            raise UsageError(
+                f"two files for the {_WORDS[role]}: {file} and {given[role]}", hint="name one"
+            )
+        if role is not None and folders:
+            given[role] = file
+        else:
+            grouped.append(file)
+    found = runs_of_files(
+        grouped, given.get("record"), given.get("debug_buffer"), given.get("program")
+    )
+    if len(found) > 1:
+        raise UsageError(
+            f"these are the files of {len(found)} runs: {', '.join(run.name for run in found)}",
+            hint="name the dump of one of them",
+        )
+    return found[0]
+
+
+def runs_of_files(
+    paths: Sequence[PathLike],
+    etrecord: PathLike | None = None,
+    debug_buffer: PathLike | None = None,
+    program: PathLike | None = None,
+    data: Sequence[PathLike] = (),
+) -> list[RunFiles]:
+    """Group files into runs: one for each dump; without a dump one for each record and each
+    program without a record.
+
+    paths: ETDumps, ETRecords, .pte, .bpte and .ptd files in any order, debug buffers (.bin, .buf or
+    .debug), or folders that hold them. A file goes with the dump of the same name but for its
+    suffix, or in the same folder, or with all dumps if it is the only one of its kind; a record or
+    program of another name goes with the dumps that it fits. etrecord, debug_buffer, program: for
+    all dumps. data: more .ptd files, which all runs have.
+
+    Raises `UsageError` when nothing tells which file goes with which dump, `FormatError` for a
+    file of another kind.
+    """
+    found: dict[str, list[Path]] = defaultdict(list)
+    for file in (file for path in paths for file in _files_of(Path(path))):
+        found[_kind_of(file)].append(file)
+    external = (*found[PTD], *map(Path, data))
+    if external and not found.keys() - {PTD} and etrecord is None and program is None:
+        raise UsageError(
+            f"the program of {external[0]} is missing",
+            hint="name its .pte too; etscope size shows what a .ptd holds",
+        )
+    programs = [*found[PTE], *found[BPTE]]
+    dumps = found[ETDUMP]
+    if not dumps:
+        if found[DEBUG_BUFFER]:
+            identify(found[DEBUG_BUFFER][0])  # says what it is not
+        records = [Path(etrecord)] if etrecord is not None else found[ETRECORD]
+        programs = [Path(program)] if program is not None else programs
+        return [replace(run, data=external) for run in _without_dumps(records, programs)]
+    runs = []
+    for dump in dumps:
+        record = _chosen(dump, dumps, found[ETRECORD], etrecord, "ETRecord")
+        ran = _chosen(dump, dumps, programs, program, "program")
+        buffer = _chosen(dump, dumps, found[DEBUG_BUFFER], debug_buffer, DEBUG_BUFFER)
+        runs.append(RunFiles(dump, record, ran, buffer, data=external).with_saved())
+    return runs
+
+
+def files_inside(folder: PathLike, *, buffers: bool) -> list[Path]:
+    """Return the files of the runs in a folder; if these cannot be told, all that may be of one.
+    buffers: with debug buffers.
+
+    Raises `UsageError` for a folder without such files.
+    """
+    found: dict[Path, None] = {}
+    files = _files_of(Path(folder))
+    try:
+        runs = runs_of_files(files)
+    except EtscopeError:  # a damaged file: its reader says so
+        return files
+    for run in runs:
+        without = {run.facts} if buffers else {run.facts, run.debug_buffer, run.values_buffer}
+        found |= dict.fromkeys(path for path in run.paths if path not in without)
+    return list(found)
+
+
+def _kind_of(file: Path) -> str:
+    """Return the kind of a file, which its content tells; that of a debug buffer its name."""
+    try:
+        return identify(file)
+    except FormatError:
+        if file.suffix not in _BUFFER_SUFFIXES or file.is_dir() or file.stat().st_size == 0:
+            raise
+        return DEBUG_BUFFER
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Return the path, or the files for a report in a folder."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
+    if any(file.name == RUN_ETDP for file in files):  # the values go with it
+        files = [file for file in files if file.name != VALUES_ETDP]
+    bundles = {file.stem for file in files if file.suffix == ".bpte"}
+    files = [file for file in files if file.suffix != ".pte" or file.stem not in bundles]
+    if not files:
+        raise UsageError(
+            f"the folder {path} holds no file of a run",
+            hint=f"expected files with a name that ends in {', '.join(_SUFFIXES)}",
+        )
+    return files
+
+
+def _chosen(
+    dump: Path, dumps: Sequence[Path], found: Sequence[Path], given: PathLike | None, what: str
+) -> Path | None:
+    """Return the file of `found` that goes with a dump."""
+    if given is not None:
+        return Path(given)
+    found = [*dict.fromkeys(found)]  # a folder may be named twice
+    if len(found) <= 1:
+        return found[0] if found else None
+    beside = [file for file in found if file.absolute().parent == dump.absolute().parent]
+    alike = [file for file in found if file.stem == dump.stem]
+    for candidates in ([file for file in beside if file in alike], beside, alike):
+        if len(candidates) == 1:
+            return candidates[0]
+    fitting = [file for file in beside or found if _fits(dump, what, file)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if len(found) == len(dumps) and not beside:
+        return found[list(dumps).index(dump)]
+    raise UsageError(
+        f"which {what} goes with {dump}? There are: {', '.join(map(str, found))}",
+        hint="give them the names of their dumps (run.etdp, run.etrecord), or make one report each",
+    )
+
+
+def _fits(dump: Path, what: str, file: Path) -> bool:
+    """Return True for a record or program that every run of the dump agrees with, without doubt."""
+    if what == DEBUG_BUFFER:  # says nothing of itself
+        return False
+    trace = Trace(
+        read_etdump(dump),
+        record=read_etrecord(file) if what == "ETRecord" else None,
+        program=read_program_file(file)[0] if what == "program" else None,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EtscopeWarning)
+        try:
+            trace.verify()
+        except (MismatchError, EtscopeWarning):
+            return False
+    return True
+
+
+def _without_dumps(records: Sequence[Path], programs: Sequence[Path]) -> list[RunFiles]:
+    """Return a run for each record and each program without one, programs in their order. A record
+    goes with the program of its name, else with those that it fits."""
+    if not records and not programs:
+        raise UsageError(
+            "nothing to report on", hint="name an ETDump, an ETRecord or a .pte, or their folder"
+        )
+    left = list(programs)
+    runs = []
+    for record in records:
+        alike = [file for file in left if file.stem == record.stem]
+        if len(records) == len(programs) == 1:
+            alike = left
+        elif not alike:
+            alike = [file for file in left if _is_record_of(record, file)]
+        elif len(alike) > 1:
+            alike = []
+        runs += [RunFiles(record=record, program=program) for program in alike or (None,)]
+        left = [file for file in left if file not in alike]
+    runs += [RunFiles(program=program) for program in left]
+    places = {path: place for place, path in enumerate(programs)}
+    return sorted(runs, key=lambda run: -1 if run.program is None else places[run.program])
+
+
+def _is_record_of(record: Path, program: Path) -> bool:
+    try:
+        Side("", read_program_file(program)[0], read_etrecord(record)).check_record()
+    except MismatchError:
+        return False
+    return True
+
+
+def one_of_each(
+    runs: Sequence[RunFiles], what: str, given: Sequence[PathLike], of: str = "dumps"
+) -> list[RunFiles]:
+    """Return the runs with their "record" or "program" from options: none, one for all runs, or one
+    for each in order. of: what the runs are, for the `UsageError` about another number."""
+    if len(given) not in (0, 1, len(runs)):
+        raise UsageError(
+            f"{len(given)} of --{'etrecord' if what == 'record' else what} for {len(runs)} {of}",
+            hint="give one for all of them, or one for each in order",
+        )
+    if not given:
+        return [*runs]
+    each = [*given] * (len(runs) if len(given) == 1 else 1)
+    found: list[dict[str, Any]] = [{what: Path(path)} for path in each]
+    return [replace(run, **own) for run, own in zip(runs, found, strict=True)]

@@ -1,0 +1,98 @@
+"""A run is its folder: every command takes it, with all that the run was made from."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from etscope.capture.files import run_of_files
+from etscope.cli import main
+from tests.support.artifacts import artifacts
+from tests.support.cli.fixtures import Run, run
+
+__all__ = ["run"]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with values beside its program and record, which its folder does not hold."""
+    made, folder = artifacts("net_xnnpack"), tmp_path_factory.mktemp("saved")
+    shutil.copy(made.extra("right.pte"), folder / "model.pte")
+    assert made.etrecord is not None
+    shutil.copy(made.etrecord, folder / "model.etrecord")
+    values = ["--debug-level", "intermediate_outputs", "--iterations", "5", "--seed", "5"]
+    ran = ["run", str(folder / "model.pte"), *values, "--save", str(folder / "ran")]
+    assert main(ran) == 0
+    return folder / "ran"
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("inspect {}", "conv"),
+        ("explain {}", "sureness"),
+        ("roofline {}", "FLOP/B"),
+        ("numerics {}", "no operator goes wrong"),
+        ("numerics {}/values.etdp", "no operator goes wrong"),
+        ("graph {}", "aten_convolution_default"),
+        ("info {}", "model.etrecord: ETRecord"),
+        ("size {}", "model.pte"),
+        ("diff {} {}", "cannot tell"),
+    ],
+)
+def test_commands_find_what_the_run_was_made_from(
+    run: Run, saved: Path, words: str, shown: str
+) -> None:
+    code, out, err = run(*words.format(saved, saved).split())
+    assert (code, err) == (0, "") and shown in out
+    assert "No ETRecord" not in out and "Without an ETRecord" not in out
+
+
+def test_files_are_written_of_a_folder(run: Run, saved: Path, tmp_path: Path) -> None:
+    for verb, option, name in (
+        ("convert", "-o", "run.csv"),
+        ("report", "-o", "report.json"),
+        ("tensorboard", "--logdir", "logs"),
+    ):
+        code, _, err = run(verb, saved, option, tmp_path / name)
+        assert code == 0, err
+    assert "model.etrecord" in (tmp_path / "report.json").read_text()
+
+
+def test_a_moved_program_is_found_by_its_content(saved: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(saved.parent, tmp_path / "moved")
+    found = run_of_files([moved / "ran"])
+    # The noted path still is the program that ran; it goes first.
+    assert (found.program, found.record) == (
+        saved.parent / "model.pte",
+        saved.parent / "model.etrecord",
+    )
+    text = (moved / "ran" / "run.json").read_text()
+    (moved / "ran" / "run.json").write_text(text.replace(str(saved.parent), "/elsewhere"))
+    found = run_of_files([moved / "ran"])
+    assert (found.program, found.record) == (moved / "model.pte", moved / "model.etrecord")
+
+    other = artifacts("cnn_portable").pte.read_bytes()
+    (moved / "model.pte").write_bytes(other)  # another program of that name did not run
+    found = run_of_files([moved / "ran"])
+    assert (found.program, found.record) == (None, None)
+
+
+@pytest.mark.parametrize("verb", ["inspect", "explain", "roofline", "numerics", "graph"])
+def test_folders_without_a_run(run: Run, tmp_path: Path, verb: str) -> None:
+    code, out, err = run(verb, tmp_path)
+    assert (code, out) == (2, "") and "holds no file of a run" in err
+
+
+def test_files_of_two_runs_or_kinds_are_refused(run: Run, saved: Path, tmp_path: Path) -> None:
+    record = artifacts("cnn_portable").etrecord
+    code, _, err = run("inspect", saved, saved / "values.etdp")
+    assert code == 2 and "these are the files of 2 runs" in err
+    code, _, err = run("inspect", saved / "run.etdp", record, "-r", record)
+    assert code == 2 and "two files for the ETRecord" in err
+    code, _, err = run("inspect", saved, record)  # named, it goes before the run's own
+    assert code == 3 and "do not belong together" in err
+    code, _, err = run("inspect", saved, __file__)
+    assert code == 3 and "not a file that etscope reads" in err
