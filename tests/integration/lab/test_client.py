@@ -29,12 +29,6 @@ from tests.support.ports import free_port, nobody_listens
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    with Lab.open(tmp_path / "lab") as opened:
-        yield opened
-
-
-@pytest.fixture
 def client(lab: Lab) -> Iterator[Client]:
     settings = Settings(look_seconds=0.05, stream_seconds=5)
     with running(lab, settings) as url, Client(url) as opened:

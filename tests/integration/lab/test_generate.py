@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -356,12 +356,6 @@ def in_a_lab(lab: Lab, done: tuple[Path, dict[str, Any]], **more: Any) -> Job:
     )
     assert lab.database.finish(outcome)
     return lab.job(queued.id)
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    with Lab.open(tmp_path / "home") as opened:
-        yield opened
 
 
 def test_histories_by_prompt_and_time(lab: Lab, done: tuple[Path, dict[str, Any]]) -> None:
