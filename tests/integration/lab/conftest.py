@@ -17,6 +17,7 @@ from etscope.lab.database import Database, schema
 from etscope.lab.lab import Lab
 from etscope.lab.worker import subprocesses
 from tests.support import postgresql
+from tests.support.artifacts import ROOT
 from tests.support.warm import warm_python
 
 
@@ -105,6 +106,7 @@ class _WarmSys:
 def _warm_children() -> Iterator[None]:
     """Jobs and pages are made in processes of their own, which do not import everything anew."""
     with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
         if find_spec("executorch") is not None:
             patched.setattr(subprocesses, "sys", _WarmSys())
         yield

@@ -12,7 +12,7 @@ import pytest
 from etscope.lab.pages import _artifact_cache
 from etscope.lab.pages._artifact_cache import ArtifactCache, ArtifactState, Recipe
 from etscope.lab.store import Store
-from tests.support.artifacts import ROOT, artifacts
+from tests.support.artifacts import artifacts
 from tests.support.waiting import until
 
 
@@ -112,7 +112,6 @@ def test_closing_ends_what_is_being_made(cache: ArtifactCache, recipe: Recipe) -
 def test_a_process_that_breaks_down_is_a_failure(
     cache: ArtifactCache, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setattr(_artifact_cache, "_BUILDERS", "tests.support.child_programs")
     made = finished(cache, recipe)
     assert made.failure is not None and "ended with exit code 1" in made.failure

@@ -14,7 +14,7 @@ import pytest
 from etscope.cli import main
 from etscope.lab.jobs.records import State
 from etscope.lab.lab import Lab
-from tests.support.artifacts import ROOT, artifacts
+from tests.support.artifacts import artifacts
 from tests.support.lab_jobs import claimed, measured
 from tests.support.simulated_device import fault, said, write_lab
 from tests.support.waiting import PATIENCE, until
@@ -25,7 +25,6 @@ QUICK = ["--iterations", "3", "--warmup", "1", "--traced-iterations", "3"]
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A lab of one simulated device, and of this machine."""
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setenv("ETSCOPE_LAB", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.delenv("ETSCOPE_LAB_SERVER", raising=False)

@@ -16,7 +16,7 @@ from etscope.lab.engine import Engine, EngineOptions
 from etscope.lab.jobs.records import Job, State
 from etscope.lab.lab import Lab
 from etscope.lab.worker import worker
-from tests.support.artifacts import ROOT, artifacts
+from tests.support.artifacts import artifacts
 from tests.support.lab_checks import check_all_done_once, ended, submit
 from tests.support.ports import nobody_listens
 from tests.support.simulated_device import fault, said, write_lab
@@ -25,7 +25,6 @@ from tests.support.waiting import until
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setattr(engines, "_CLUSTER_AGAIN", 0.2)
     monkeypatch.setattr(slots, "_CHECK_AGAIN", 0.2)
     monkeypatch.setattr(slots, "_CHECK_LATEST", 0.5)

@@ -29,7 +29,7 @@ from etscope.lab.server.settings import Settings
 from etscope.lab.worker import subprocesses, worker
 from etscope.lab.worker.measure import answer_to
 from etscope.run import generate
-from tests.support.artifacts import ROOT, artifacts
+from tests.support.artifacts import artifacts
 from tests.support.lab.orders import ordered
 from tests.support.lab_devices import device_of
 
@@ -269,7 +269,6 @@ def test_what_was_measured_before_the_job_was_ended_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Somebody stops the job after its first prompt, or its time is up."""
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("3,17\n" * 60)
     generation = {"new_tokens": 100, "cold": 1, "warm": 2, "warmup": 0}
@@ -430,7 +429,6 @@ def test_from_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """From a program to its rates and the verdict of a gate, with the exit code for CI."""
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setenv("ETSCOPE_LAB", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.delenv("ETSCOPE_LAB_SERVER", raising=False)

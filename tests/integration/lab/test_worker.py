@@ -24,7 +24,7 @@ from etscope.lab.lab import Lab
 from etscope.lab.store import Store
 from etscope.lab.worker import subprocesses as child
 from etscope.lab.worker import worker
-from tests.support.artifacts import ROOT, artifacts
+from tests.support.artifacts import artifacts
 from tests.support.lab_checks import submit
 from tests.support.lab_devices import ended
 from tests.support.simulated_device import fault, said, write_lab
@@ -35,7 +35,6 @@ from tests.support.waiting import until
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(worker, "_lost", set())
@@ -266,7 +265,6 @@ child.run_child("tests.support.child_programs", ["hang", sys.argv[1]], child.Pat
 
 
 def test_a_child_ends_with_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     pids = tmp_path / "pids"
     parent = subprocess.Popen([sys.executable, "-c", _HANGS, str(pids), str(tmp_path)])
     try:
@@ -278,7 +276,6 @@ def test_a_child_ends_with_its_worker(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_log_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setattr(child, "LOG_LIMIT", 1000)
     heard: list[str] = []
     end = child.run_child(
@@ -296,7 +293,6 @@ def test_a_log_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_program_that_ignores_its_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setattr(child, "GRACE", 0.5)
     stop = child.Stop()
 
