@@ -89,12 +89,6 @@ def test_a_model_that_hangs(lab: Lab) -> None:
     assert [artifact.name for artifact in outcome.artifacts] == ["log.txt"]
 
 
-def test_what_cannot_run(lab: Lab) -> None:
-    outcome = worker.work(order(lab, method="backward"))
-    assert outcome.state is State.USER_ERROR
-    assert "backward" in outcome.error
-
-
 def test_a_job_that_is_stopped(lab: Lab) -> None:
     fault(control(lab), "hang")
     given = order(lab, "stopped")
@@ -306,19 +300,16 @@ def test_a_program_that_ignores_its_end_is_killed(
     assert (end.code, end.reason) == (-signal.SIGKILL, "stopped")
 
 
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [
+def test_names_of_files_are_harmless() -> None:
+    for name, place in (
         ("net.pte", "files/model-net.pte"),
         ("../../etc/passwd", "files/model-passwd"),
         ("a b\n;$(x).pte", "files/model-a_b____x_.pte"),
         ("..", "files/model"),
         ("", "files/model"),
         ("x" * 300 + ".pte", "files/model-" + "x" * 96 + ".pte"),
-    ],
-)
-def test_names_of_files_are_harmless(name: str, place: str) -> None:
-    assert input_path("model", name) == place
+    ):
+        assert input_path("model", name) == place
 
 
 def test_an_attempt_is_executed_once(lab: Lab) -> None:
