@@ -10,7 +10,6 @@ import os
 import pickle
 import socket
 import threading
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +28,7 @@ from etscope.lab.server.app import create_app
 from etscope.lab.server.settings import Settings
 from tests.support.artifacts import artifacts
 from tests.support.lab_server import a_done_job, a_job, program, running
+from tests.support.waiting import until
 
 API = "/api/v1"
 OCTETS = {"Content-Type": "application/octet-stream"}
@@ -179,7 +179,7 @@ def test_a_body_that_breaks_off_leaves_nothing(lab: Lab, tmp_path: Path) -> None
             head = f"PUT {API}/files/{'0' * 64} HTTP/1.1\r\nHost: {place.netloc}\r\n"
             head += "Content-Type: application/octet-stream\r\nContent-Length: 1000000\r\n\r\n"
             connection.sendall(head.encode() + b"ET12" * 1000)
-        _until(lambda: uploads.is_dir() and list(uploads.iterdir()) == [])
+        until(lambda: uploads.is_dir() and list(uploads.iterdir()) == [])
 
 
 def test_smuggled_requests_are_refused(lab: Lab) -> None:
@@ -213,26 +213,21 @@ def _status(host: str | None, port: int | None, request: bytes) -> int:
 # -- names and paths
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_paths_lead_to_nothing_but_what_the_lab_knows(http: TestClient, lab: Lab) -> None:
+    job = a_done_job(lab, {"run.etdp": b"x"})
+    for path in (
         "/files/..%2f..%2fserver.key", "/files/%2e%2e", "/jobs/{job}/files/..%2f..%2flab.db",
         "/jobs/{job}/files/%2e%2e%2fserver.key", "/jobs/..%5c..%5cx",
         "/jobs/{job}/files//etc/passwd", "/jobs/{job}/files/%00", "/jobs/{job}/files/x%0d%0a",
         "/jobs/{job}/files/%252e%252e%252fx", "/jobs/{job}/files/run.etdp/..",
         "/../../../etc/passwd", "/jobs/{job}%0d%0aSet-Cookie:%20a=b", "/jobs/" + "a" * 5000,
         "/jobs/%ff%fe", "/jobs/*", "/jobs/%25", "/jobs/_",
-    ],
-)  # fmt: skip
-def test_paths_lead_to_nothing_but_what_the_lab_knows(
-    http: TestClient, lab: Lab, path: str
-) -> None:
-    job = a_done_job(lab, {"run.etdp": b"x"})
-    for base in (API, ""):
-        answer = http.get(base + path.format(job=job.id))
-        assert answer.status_code in (303, 307, 404, 405, 422), base
-        assert "set-cookie" not in answer.headers
-        assert b"root:" not in answer.content
+    ):  # fmt: skip
+        for base in (API, ""):
+            answer = http.get(base + path.format(job=job.id))
+            assert answer.status_code in (303, 307, 404, 405, 422), base + path
+            assert "set-cookie" not in answer.headers
+            assert b"root:" not in answer.content
 
 
 def test_names_of_files_are_no_paths(http: TestClient, lab: Lab) -> None:
@@ -272,36 +267,31 @@ def test_a_symlink_in_the_store_gives_nothing_away(lab: Lab, tmp_path: Path) -> 
 # -- text that is code elsewhere
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_text_stays_text(http: TestClient, lab: Lab, text: str) -> None:
+def test_text_stays_text(http: TestClient) -> None:
     data = program().read_bytes()
     put(http, data)
     sha256 = hashlib.sha256(data).hexdigest()
-    name = text.replace("/", "_").replace("\\", "_")
-    spec = {
-        "model": {"sha256": sha256, "name": name}, "name": text, "labels": {text: text},
-        "device": {"name": text},
-    }  # fmt: skip
-    made = http.post(f"{API}/jobs", json=spec)
-    assert made.status_code == 201
-    assert made.json()["spec"]["name"] == text
-    job = made.json()["id"]
-    for path in ("/", f"/jobs/{job}", "/history", "/devices", f"/?text={quote(text)}"):
+    jobs = {}
+    for text in HOSTILE:
+        spec = {
+            "model": {"sha256": sha256, "name": text.replace("/", "_")}, "name": text,
+            "labels": {text: text}, "device": {"name": text},
+        }  # fmt: skip
+        made = http.post(f"{API}/jobs?again=true", json=spec)
+        assert (made.status_code, made.json()["spec"]["name"]) == (201, text)
+        jobs[text] = made.json()["id"]
+    paths = ["/", "/history", "/devices"]
+    for text, job in jobs.items():
+        paths += [f"/jobs/{job}", f"/?text={quote(text)}", f"/jobs/{quote(text, safe='')}"]
+        found = http.get(f"{API}/jobs", params={"text": text}).json()
+        assert [one["id"] for one in found["jobs"]] == [job]
+    for path in paths:
         page = http.get(path).text
         assert "<script>alert" not in page, path
         assert "<img src=x" not in page, path
         assert "49{%" not in page, path
-    found = http.get(f"{API}/jobs", params={"text": text}).json()
-    assert [one["id"] for one in found["jobs"]] == [job]
-    assert http.get(f"{API}/jobs", params={"text": "%"}).json()["total"] <= 1
-    wrong = http.get(f"/jobs/{quote(text, safe='')}")
-    assert "<script>alert" not in wrong.text
-
-
-def test_wildcards_in_a_search_are_letters(http: TestClient, lab: Lab) -> None:
-    a_job(lab, name="plain")
-    for text in ("%", "_", "pl_in", "p%n", "\\"):
-        assert http.get(f"{API}/jobs", params={"text": text}).json()["total"] == 0, text
+    wildcard = http.get(f"{API}/jobs", params={"text": "%"}).json()
+    assert wildcard["total"] == sum("%" in text for text in HOSTILE)
 
 
 def test_control_characters_do_not_get_in(http: TestClient) -> None:
@@ -366,10 +356,3 @@ def test_many_at_once_are_all_answered(lab: Lab) -> None:
             thread.join(60)
     assert len(codes) == 8
     assert set(codes) <= {200, 201}
-
-
-def _until(holds: Any, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)

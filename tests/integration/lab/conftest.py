@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from etscope.lab.database import Database, schema
+from etscope.lab.lab import Lab
+from etscope.lab.worker import subprocesses
 from tests.support import postgresql
+from tests.support.artifacts import ROOT
+from tests.support.warm import warm_python
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +65,57 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
         _empty(url)
     with Database(url) as opened:
         yield opened
+
+
+@pytest.fixture
+def lab(made_sqlite: Path, tmp_path: Path) -> Iterator[Lab]:
+    """An empty one, of this machine."""
+    folder = tmp_path / "lab"
+    folder.mkdir()
+    shutil.copy(made_sqlite, folder / "lab.db")
+    with Lab.open(folder) as opened:
+        yield opened
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mounts a real file system of a size."""
+    with ExitStack() as stack:
+
+        def mounted(size: str) -> Path:
+            folder = tmp_path / "small"
+            folder.mkdir()
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+            if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+                pytest.skip("a small file system cannot be mounted here")
+            stack.callback(subprocess.run, ["umount", "-l", str(folder)], check=True)
+            return folder
+
+        yield mounted
+
+
+class _WarmSys:
+    """What a module takes from `sys` to start a Python."""
+
+    @property
+    def executable(self) -> str:
+        return warm_python()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm_children() -> Iterator[None]:
+    """Jobs and pages are made in processes of their own, which do not import everything anew."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
+        if find_spec("executorch") is not None:
+            patched.setattr(subprocesses, "sys", _WarmSys())
+        yield
+
+
+@pytest.fixture
+def real_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process is the matter of the test."""
+    monkeypatch.setattr(subprocesses, "sys", sys)
 
 
 def _empty(url: str) -> None:

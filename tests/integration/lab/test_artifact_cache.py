@@ -12,7 +12,7 @@ import pytest
 from etscope.lab.pages import _artifact_cache
 from etscope.lab.pages._artifact_cache import ArtifactCache, ArtifactState, Recipe
 from etscope.lab.store import Store
-from tests.support.artifacts import ROOT, artifacts
+from tests.support.artifacts import artifacts
 from tests.support.waiting import until
 
 
@@ -81,11 +81,8 @@ def test_what_cannot_be_made_says_why(
     assert made.folder is None
     assert made.failure is not None and words in made.failure
     assert left(cache) == []
-
-
-def test_a_missing_file_is_a_failure(cache: ArtifactCache) -> None:
-    made = finished(cache, Recipe("operators", {"run.etdp": "0" * 64}))
-    assert made.failure is not None and "0" * 12 in made.failure
+    missing = finished(cache, Recipe("operators", {"run.etdp": "0" * 64}))
+    assert missing.failure is not None and "0" * 12 in missing.failure
 
 
 def test_what_takes_too_long_is_ended(tmp_path: Path, store: Store, recipe: Recipe) -> None:
@@ -112,7 +109,6 @@ def test_closing_ends_what_is_being_made(cache: ArtifactCache, recipe: Recipe) -
 def test_a_process_that_breaks_down_is_a_failure(
     cache: ArtifactCache, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setattr(_artifact_cache, "_BUILDERS", "tests.support.child_programs")
     made = finished(cache, recipe)
     assert made.failure is not None and "ended with exit code 1" in made.failure
@@ -142,6 +138,7 @@ def test_what_a_killed_server_left_goes(cache: ArtifactCache, recipe: Recipe) ->
     assert left(cache) == sorted([recipe.key, "making-new"])
 
 
+@pytest.mark.usefixtures("real_children")
 def test_modules_do_not_come_from_where_the_server_runs(
     cache: ArtifactCache, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ from etscope.lab.pages import _overviews as overviews
 from etscope.lab.pages._artifact_builders import BUILDERS
 from etscope.lab.worker import worker
 from etscope.run.native import VARIABLE, find_runner
-from tests.support.artifacts import ROOT, artifacts
+from tests.support.artifacts import artifacts
 from tests.support.lab.small_calibration import BROKEN
 from tests.support.run.calibration import small_program
 from tests.support.waiting import PATIENCE, until
@@ -84,7 +84,6 @@ def test_a_device_is_measured_and_its_jobs_find_it(
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setenv(VARIABLE, str(find_runner()))  # which is in the cache
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("ETSCOPE_CALIBRATION", raising=False)

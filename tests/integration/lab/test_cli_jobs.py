@@ -25,12 +25,6 @@ from tests.support.ports import nobody_listens
 Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    with Lab.open(tmp_path / "lab") as opened:
-        yield opened
-
-
 @pytest.fixture(params=["home", "server"])
 def run(
     request: pytest.FixtureRequest, lab: Lab, capsys: Any, monkeypatch: pytest.MonkeyPatch

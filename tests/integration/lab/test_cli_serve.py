@@ -21,19 +21,18 @@ from etscope.cli import main
 from etscope.lab.client import Client
 from etscope.lab.config import Home
 from tests.support.artifacts import artifacts
-
-ETSCOPE = [sys.executable, "-m", "etscope"]
+from tests.support.warm import warm_python
 
 
 @contextmanager
 def serving(
-    home: Path, *options: str, ignore: bool = False
+    home: Path, *options: str, python: str = sys.executable, ignore: bool = False
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address that a server prints, and its process."""
     # A shell that starts a job in the background lets it ignore SIGINT.
     before = (lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ignore else None
     process = subprocess.Popen(
-        [*ETSCOPE, "lab", "serve", "--home", str(home), "--port", "0", *options],
+        [python, "-m", "etscope", "lab", "serve", "--home", str(home), "--port", "0", *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=before,
     )  # fmt: skip
     try:
@@ -69,7 +68,7 @@ def test_who_may_read_the_folder_needs_no_token(
 ) -> None:
     assert main(["lab", "token", "add", "ann", "--scope", "read", "--home", str(tmp_path)]) == 0
     secret = capsys.readouterr().out.strip()
-    with serving(tmp_path, "--no-engine") as (url, process):
+    with serving(tmp_path, "--no-engine", python=warm_python()) as (url, process):
         assert main(["lab", "list", "--home", str(tmp_path)]) == 0
         assert main(["lab", "list", "--server", url]) == 5
         assert "needs a token" in capsys.readouterr().err
@@ -81,18 +80,12 @@ def test_who_may_read_the_folder_needs_no_token(
         assert process.wait(300) == 0
 
 
-def test_off_the_loopback_it_needs_a_token(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["lab", "serve", "--home", str(tmp_path), "--host", "0.0.0.0", "--port", "0"]
-    assert main(command) == 5
-    assert "has no tokens" in capsys.readouterr().err
-
-
-def test_an_address_that_is_none_and_options_that_do_not_go_together(
+def test_addresses_and_options_that_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["lab", "serve", "--home", str(tmp_path), "--port", "0"]
+    assert main([*command, "--host", "0.0.0.0"]) == 5
+    assert "has no tokens" in capsys.readouterr().err
     assert main(["lab", "token", "add", "ann", "--home", str(tmp_path)]) == 0
     assert main([*command, "--host", "192.0.2.1", "--no-engine"]) == 2
     assert main([*command, "--no-engine", "--device", "host"]) == 2

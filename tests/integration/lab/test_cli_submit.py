@@ -14,7 +14,7 @@ import pytest
 from etscope.cli import main
 from etscope.lab.jobs.records import State
 from etscope.lab.lab import Lab
-from tests.support.artifacts import ROOT, artifacts
+from tests.support.artifacts import artifacts
 from tests.support.lab_jobs import claimed, measured
 from tests.support.simulated_device import fault, said, write_lab
 from tests.support.waiting import PATIENCE, until
@@ -25,7 +25,6 @@ QUICK = ["--iterations", "3", "--warmup", "1", "--traced-iterations", "3"]
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A lab of one simulated device, and of this machine."""
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setenv("ETSCOPE_LAB", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.delenv("ETSCOPE_LAB_SERVER", raising=False)
@@ -106,7 +105,9 @@ def test_the_same_job_again_names_its_caveat(
 ) -> None:
     model = str(artifacts("cnn_xnnpack").pte)
     assert submit(model, "-d", "host", "--async", "-f", "json") == 0
-    queued = a_job(capsys)["id"]
+    job = a_job(capsys)
+    assert job["state"] == "queued"
+    queued = job["id"]
     busy = "the device was busy before the run: a load of 1.55 a core"
     with Lab.open(home) as lab:
         token = claimed(lab.database, lab.job(queued))
@@ -120,13 +121,6 @@ def test_the_same_job_again_names_its_caveat(
         f"the same job is done already, with a caveat: {busy}. Histories do not judge its times; "
         "--again measures it anew\n"
     )
-
-
-def test_queued_only(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = str(artifacts("cnn_xnnpack").pte)
-    assert submit(model, "-d", "sim-0", "--async", "-f", "json") == 0
-    assert a_job(capsys)["state"] == "queued"
-    assert said(home / "sim-0", "begin") == []
 
 
 @pytest.mark.parametrize(

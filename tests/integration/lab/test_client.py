@@ -29,12 +29,6 @@ from tests.support.ports import free_port, nobody_listens
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    with Lab.open(tmp_path / "lab") as opened:
-        yield opened
-
-
-@pytest.fixture
 def client(lab: Lab) -> Iterator[Client]:
     settings = Settings(look_seconds=0.05, stream_seconds=5)
     with running(lab, settings) as url, Client(url) as opened:
@@ -90,6 +84,13 @@ def test_fetches_whole_files(client: Client, lab: Lab, tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(files)
     with pytest.raises(MissingDataError, match=r"it has log\.txt, run\.etdp"):
         client.fetch(job.id, tmp_path / "out", ["other"])
+    for api in (client, lab):  # also by the name of a folder
+        [path] = api.fetch(job.id, str(tmp_path / "named"), ["log.txt"])
+        assert (path, path.read_bytes()) == (tmp_path / "named" / "log.txt", b"")
+    lying = a_done_job(lab, {"../evil": b"x"})
+    with pytest.raises(FormatError, match="not a name for a file"):
+        client.fetch(lying.id, tmp_path / "out")
+    assert not (tmp_path / "evil").exists()
 
 
 def test_damage_on_the_way_is_seen(
@@ -163,21 +164,18 @@ def test_a_restart_of_the_server_is_waited_for(lab: Lab) -> None:
     assert [one.state for one in found] == [State.CANCELLED]
 
 
-def test_nothing_there_is_said_with_what_to_do() -> None:
-    with nobody_listens() as port, Client(f"http://127.0.0.1:{port}") as client:
-        silent = rf"no lab answers at http://127\.0\.0\.1:{port}"
-        with pytest.raises(LabError, match=silent) as caught:
-            client.jobs()
-    assert caught.value.hint == "etscope lab serve starts one"
-    for wrong in ("127.0.0.1:8000", "ftp://x", "http://", "http://[::"):
-        with pytest.raises(UsageError):
-            Client(wrong)
-
-
-def test_something_else_there_is_no_lab(client: Client) -> None:
+def test_what_is_no_lab_is_said_with_what_to_do(client: Client) -> None:
     wrong = "is not a lab of this version"
     with Client(client.url + "/x") as other, pytest.raises(LabError, match=wrong):
         other.jobs()
+    with nobody_listens() as port, Client(f"http://127.0.0.1:{port}") as nobody:
+        silent = rf"no lab answers at http://127\.0\.0\.1:{port}"
+        with pytest.raises(LabError, match=silent) as caught:
+            nobody.jobs()
+    assert caught.value.hint == "etscope lab serve starts one"
+    for address in ("127.0.0.1:8000", "ftp://x", "http://", "http://[::"):
+        with pytest.raises(UsageError):
+            Client(address)
 
 
 def test_the_token_is_sent(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,17 +224,3 @@ def test_a_lost_connection_is_tried_again_where_that_is_safe(lab: Lab) -> None:
         assert len(lost) >= 3
         client._http.close()
         client._http = real
-
-
-def test_names_of_a_lying_server_lead_nowhere(client: Client, lab: Lab, tmp_path: Path) -> None:
-    job = a_done_job(lab, {"../evil": b"x"})
-    with pytest.raises(FormatError, match="not a name for a file"):
-        client.fetch(job.id, tmp_path / "out")
-    assert not (tmp_path / "evil").exists()
-
-
-def test_a_folder_is_a_path_or_a_text(lab: Lab, client: Client, tmp_path: Path) -> None:
-    job = a_done_job(lab, {"run.json": b"{}"})
-    for number, api in enumerate((client, lab)):
-        [path] = api.fetch(job.id, str(tmp_path / str(number)))
-        assert (path, path.read_bytes()) == (tmp_path / str(number) / "run.json", b"{}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,6 @@ from etscope.lab.jobs.spec import JobSpec
 from etscope.lab.lab import Lab
 from tests.support.artifacts import artifacts
 from tests.support.timed_dumps import timed_dump
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    with Lab.open(tmp_path / "lab") as opened:
-        yield opened
 
 
 def done(

@@ -36,6 +36,8 @@ def test_a_job_from_queue_to_result(database: Database) -> None:
     taken = database.claim(job.id, device="host", engine="e", token="t", lease_seconds=LEASE)
     assert taken is not None and taken.state is State.CLAIMED
     assert (taken.attempt, taken.device, taken.worker) == (1, "host", None)
+    assert database.claim(job.id, device="b", engine="e2", token="u", lease_seconds=LEASE) is None
+    assert database.job(job.id).device == "host" and database.queued() == []
     assert database.started(job.id, "t", "tcp://worker:1")
     running = database.job(job.id)
     assert running.state is State.RUNNING and running.worker == "tcp://worker:1"
@@ -69,6 +71,8 @@ def test_only_a_result_stands_for_equal_work(database: Database) -> None:
     for number, state in enumerate(sorted(FINAL)):
         job, _ = database.add(spec_of_number(number))
         assert database.finish(Outcome(job.id, claimed(database, job), state))
+        with pytest.raises(UsageError, match=state.value):
+            database.request_cancel(job.id)
 
         other, new = database.add(spec_of_number(number))
 
@@ -80,16 +84,6 @@ def test_a_job_without_its_files_is_not_taken(database: Database) -> None:
     with pytest.raises(UsageError, match="not in the lab yet: model"):
         database.add(spec)
     assert database.jobs().total == 0
-
-
-def test_one_claim_wins(database: Database) -> None:
-    job, _ = database.add(spec_of_number(1))
-    claimed(database, job, "first")
-    assert (
-        database.claim(job.id, device="b", engine="e2", token="second", lease_seconds=LEASE) is None
-    )
-    assert database.job(job.id).attempt == 1 and database.job(job.id).device == "host"
-    assert database.queued() == []
 
 
 @pytest.mark.parametrize("action", ["started", "finish", "release"])
@@ -129,6 +123,9 @@ def test_what_another_attempt_says_does_not_count(database: Database, action: st
 def test_a_final_state_stays(database: Database) -> None:
     job, _ = database.add(spec_of_number(1))
     token = claimed(database, job)
+    for state in (State.QUEUED, State.CLAIMED, State.RUNNING):
+        with pytest.raises(UsageError):  # which is no end
+            database.finish(Outcome(job.id, token, state))
     assert database.finish(measured(token, job.id, 7.0))
     ended = database.job(job.id)
     for state in FINAL - {State.DONE}:
@@ -137,15 +134,6 @@ def test_a_final_state_stays(database: Database) -> None:
     assert database.job(job.id) == ended
     assert states(database, job).count(State.DONE) == 1
     assert database.requeue_expired() == []
-
-
-def test_a_job_does_not_end_in_a_state_that_is_no_end(database: Database) -> None:
-    job, _ = database.add(spec_of_number(1))
-    token = claimed(database, job)
-    for state in (State.QUEUED, State.CLAIMED, State.RUNNING):
-        with pytest.raises(UsageError):
-            database.finish(Outcome(job.id, token, state))
-    assert database.job(job.id).state is State.CLAIMED
 
 
 def test_release_counts_as_an_attempt_or_not(database: Database) -> None:
@@ -191,7 +179,7 @@ def test_a_job_that_brings_the_lab_down_each_time_fails_in_the_end(database: Dat
 
 
 def test_cancel_in_every_state(database: Database) -> None:
-    queued, taken, running, released = (database.add(spec_of_number(n))[0] for n in range(4))
+    queued, taken, running, released, late = (database.add(spec_of_number(n))[0] for n in range(5))
     assert database.request_cancel(queued.id).state is State.CANCELLED
     assert states(database, queued)[-1] is State.CANCELLED and database.job(queued.id).finished_at
     assert database.claim(queued.id, device="d", engine="e", token="t", lease_seconds=LEASE) is None
@@ -213,28 +201,17 @@ def test_cancel_in_every_state(database: Database) -> None:
     database.request_cancel(released.id)
     assert database.release(released.id, token, "the worker was lost")
     assert database.job(released.id).state is State.CANCELLED  # and not queued again
-    for job in (queued, taken, running, released):
+
+    assert database.claim(late.id, device="d", engine="e", token="t", lease_seconds=-1)
+    database.request_cancel(late.id)
+    database.requeue_expired()
+    assert database.job(late.id).state is State.CANCELLED
+    assert database.queued() == []
+    for job in (queued, taken, running, released, late):
         with pytest.raises(UsageError, match="ended"):
             database.request_cancel(job.id)
     with pytest.raises(MissingDataError):
         database.request_cancel("no such job")
-
-
-def test_what_ended_cannot_be_cancelled(database: Database) -> None:
-    for number, state in enumerate(sorted(FINAL)):
-        job, _ = database.add(spec_of_number(number))
-        assert database.finish(Outcome(job.id, claimed(database, job), state))
-        with pytest.raises(UsageError, match=state.value):
-            database.request_cancel(job.id)
-
-
-def test_a_cancelled_job_whose_lease_ran_out_is_not_run_again(database: Database) -> None:
-    job, _ = database.add(spec_of_number(1))
-    database.claim(job.id, device="d", engine="e", token="t", lease_seconds=-1)
-    database.request_cancel(job.id)
-    database.requeue_expired()
-    assert database.job(job.id).state is State.CANCELLED
-    assert database.queued() == []
 
 
 def test_the_queue_has_larger_priorities_first_then_older_ones(database: Database) -> None:

@@ -23,7 +23,7 @@ from tests.support.postgresql import PostgreSql
 
 _ROOT = Path(__file__).resolve().parents[3]
 _SECONDS = 300
-_JOBS, _PROCESSES = 20, 4
+_JOBS, _PROCESSES = 12, 3
 
 # Processes that add the same jobs, in an order of each's own, and then work on what they can claim
 # until nothing is left. Those that may die do so at random between two steps. A line for each job

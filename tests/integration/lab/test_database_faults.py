@@ -6,15 +6,15 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from etscope.errors import EtscopeError, FormatError, LabError, UsageError, VersionError
 from etscope.lab.database import Database
 from tests.support.lab_jobs import spec_of_number
-from tests.support.postgresql import PostgreSql
 
 
 def opened(path: Path) -> Database:
@@ -27,22 +27,12 @@ def filled(path: Path, jobs: int = 30) -> None:
             database.add(spec_of_number(number))
 
 
-def set_version(url: str, server: PostgreSql | None) -> None:
-    statement = "update etscope_lab set version = 99"
-    if server is not None:
-        server.sql(statement, url.partition("@/")[2].partition("?")[0])
-        return
-    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
-    with connection:
-        connection.execute(statement)
-    connection.close()
-
-
-def test_a_database_of_a_later_etscope(database_url: str, request: pytest.FixtureRequest) -> None:
+def test_a_database_of_a_later_etscope(database_url: str) -> None:
     Database(database_url).close()
-    is_sqlite = database_url.startswith("sqlite")
-    server = None if is_sqlite else request.getfixturevalue("postgresql_server")
-    set_version(database_url, server)
+    engine = create_engine(database_url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        connection.execute(text("update etscope_lab set version = 99"))
+    engine.dispose()
     with pytest.raises(VersionError, match="version 99") as caught:
         Database(database_url)
     assert caught.value.hint
@@ -151,24 +141,12 @@ def test_a_file_that_may_only_be_read(tmp_path: Path) -> None:
     assert "lab.db" in done.stdout and "hint" in done.stdout, done.stderr
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("a small file system cannot be mounted here")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def test_a_full_disk(small_disk: Path) -> None:
+def test_a_full_disk(small_disk: Callable[[str], Path]) -> None:
     """What was said to be queued is, and the database goes on when there is room again."""
-    path = small_disk / "lab.db"
+    path = small_disk("1m") / "lab.db"
     queued = []
     with opened(path) as database:
-        ballast = small_disk / "ballast"
+        ballast = path.with_name("ballast")
         ballast.write_bytes(bytes(500_000))
         with pytest.raises(LabError, match="full") as caught:
             queued.extend(database.add(spec_of_number(n))[0].id for n in range(5_000))

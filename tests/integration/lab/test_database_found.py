@@ -63,9 +63,6 @@ def test_filters(database: Database) -> None:
         database.jobs(Filter(since=datetime(2026, 1, 1)))
     with pytest.raises((UsageError, ValueError)):
         database.jobs(Filter(states=("no state",)))  # type: ignore[arg-type]
-
-
-def test_a_filter_of_very_much(database: Database) -> None:
     with pytest.raises(UsageError, match="1,000"):
         database.jobs(Filter(text="w " * 501))
     assert found(database, device="w" * 70_000) == set()
@@ -187,7 +184,7 @@ def test_one_engine_has_a_device(database: Database) -> None:
     assert not database.acquire_device("d", "one", LEASE)
 
 
-def test_tokens(database: Database) -> None:
+def test_tokens(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = database.add_token("ci", ["submit"])
     assert len(secret) > 40 and database.add_token("other", ["read"]) != secret
     token = database.check_token(secret)
@@ -211,14 +208,12 @@ def test_tokens(database: Database) -> None:
     with pytest.raises(MissingDataError):
         database.revoke("ci")
 
-
-def test_a_token_runs_out(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = datetime.now(timezone.utc)
-    secret = database.add_token("short", ["read"], at + timedelta(hours=1))
-    assert database.check_token(secret) is not None
-    monkeypatch.setattr("etscope.lab.database.database.now", lambda _: at + timedelta(hours=1))
-    assert database.check_token(secret) is None
-    assert [one.name for one in database.tokens()] == ["short"]
+    end = datetime.now(timezone.utc) + timedelta(hours=1)
+    short = database.add_token("short", ["read"], end)
+    assert database.check_token(short) is not None
+    monkeypatch.setattr("etscope.lab.database.database.now", lambda _: end)
+    assert database.check_token(short) is None
+    assert [one.name for one in database.tokens()] == ["other", "short"]
 
 
 def test_a_secret_is_nowhere_in_the_files(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from etscope.lab.worker.conditions import read_conditions
 from etscope.run import run
 from tests.support.artifacts import artifacts
 from tests.support.lab_devices import KINDS, device_of, ended, written
+from tests.support.warm import warm_python
 
 _TOO_SMALL = 70_000  # bytes, of one execution of cnn_portable
 ODD = ["a b", "$(touch stolen)", "`id`", "; touch stolen", "it's", 'say "x"', "*", "\\n", "", "é"]
@@ -56,24 +57,16 @@ def test_attributes(device: Driver, config: DeviceConfig) -> None:
     assert found["os"] == ("android" if config.driver == "adb" else "linux")
 
 
-@pytest.mark.parametrize("code", [0, 7, 128, 255])
-def test_the_exit_code_of_a_command(device: Driver, code: int) -> None:
-    done = device.call(["sh", "-c", f"echo said; echo too >&2; exit {code}"], 60)
-    assert (done.code, done.log.split()) == (code, ["said", "too"])
-
-
-def test_a_command_that_died_of_a_signal(device: Driver) -> None:
+def test_what_a_command_says_and_how_it_ends(device: Driver) -> None:
+    for code in (0, 7, 128, 255):
+        done = device.call(["sh", "-c", f"echo said; echo too >&2; exit {code}"], 60)
+        assert (done.code, done.log.split()) == (code, ["said", "too"])
     assert device.call(["sh", "-c", "kill -SEGV $$"], 60).code == -signal.SIGSEGV
-
-
-def test_words_get_there_as_they_are(device: Driver) -> None:
+    assert device.call(["sh", "-c", 'exec "$@"', "sh", "no-such-program"], 60).code == 127
+    # Words get there as they are.
     done = device.call(["printf", "<%s>", *ODD], 60)
     assert done.log == "".join(f"<{word}>" for word in ODD)
     assert device.call(["ls"], 60).log.count("stolen") == 0
-
-
-def test_a_command_that_is_not_there(device: Driver) -> None:
-    assert device.call(["sh", "-c", 'exec "$@"', "sh", "no-such-program"], 60).code == 127
 
 
 def test_the_time_is_up_for_all_children(device: Driver, tmp_path: Path) -> None:
@@ -101,7 +94,7 @@ device.call(["sh", "-c", 'echo $$ >"$1"; exec sleep 1000', "sh", sys.argv[2]], N
 
 
 def test_a_command_ends_with_who_asked_for_it(config: DeviceConfig, tmp_path: Path) -> None:
-    line = [sys.executable, "-c", _ASKS, json.dumps(asdict(config)), str(tmp_path / "pid")]
+    line = [warm_python(), "-c", _ASKS, json.dumps(asdict(config)), str(tmp_path / "pid")]
     asking = subprocess.Popen(line)
     try:
         pid = int(written(tmp_path / "pid"))
@@ -186,7 +179,8 @@ def test_a_run_with_values(device: Driver) -> None:
 def test_a_run_of_the_python_runner(config: DeviceConfig) -> None:
     if config.driver == "adb":
         pytest.skip("phones have no Python; the way is the same as over ssh")
-    options = {**config.options, **({"python": sys.executable} if config.driver == "ssh" else {})}
+    python = warm_python() if config.driver == "host" else sys.executable
+    options = {**config.options, "python": python}
     made = artifacts("cnn_portable")
     size = _TOO_SMALL if config.driver == "host" else None  # run again there, with a larger one
     with (
@@ -221,15 +215,9 @@ def test_errors_of_the_runner_come_back(device: Driver, tmp_path: Path) -> None:
 
 
 def test_a_run_that_takes_too_long(device: Driver) -> None:
+    program, endless = artifacts("cnn_portable").pte, {"iterations": 1_000_000, "trace": False}
     with pytest.raises(RuntimeFailure, match=r"did not end within 1 s and was stopped"):
-        run(
-            artifacts("cnn_portable").pte,
-            place=_place(device),
-            runner="native",
-            iterations=1_000_000,
-            trace=False,
-            timeout=1,
-        )
+        run(program, place=_place(device), runner="native", timeout=1, **endless)
 
 
 def test_a_runner_that_is_not_there(tmp_path: Path) -> None:
@@ -243,39 +231,34 @@ def test_a_runner_that_is_not_there(tmp_path: Path) -> None:
                 device.runner("native")
 
 
-def test_a_pushed_runner_stays(tmp_path: Path) -> None:
-    with device_of("ssh", tmp_path) as config:
-        words = []
-        for _ in range(2):
-            with closing(open_driver(config)) as device:
-                words.append(list(device.runner("native")))
-        assert words[0] == words[1]
-        assert os.access(words[0][0], os.X_OK)
-        assert [path.name for path in (tmp_path / "device").iterdir()] == [
-            Path(words[0][0]).parents[1].name
-        ]
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
-@pytest.mark.parametrize("below", ["", "bin/etscope-runner"])
-def test_what_another_user_left_as_a_runner_is_not_run(tmp_path: Path, below: str) -> None:
-    with device_of("ssh", tmp_path) as config:
+def test_a_pushed_runner_stays_and_that_of_another_user_is_not_run(tmp_path: Path) -> None:
+    def runner(config: DeviceConfig) -> Path:
         with closing(open_driver(config)) as device:
             [word] = device.runner("native")
-        os.chown(Path(word).parents[1] / below, 12345, 12345)
-        refused = pytest.raises(RuntimeFailure, match="is of another user there")
-        with closing(open_driver(config)) as device, refused:
-            device.runner("native")
+        return Path(word)
+
+    with device_of("ssh", tmp_path) as config:
+        program = runner(config)
+        assert runner(config) == program
+        assert os.access(program, os.X_OK)
+        folder = program.parents[1]
+        assert [path.name for path in (tmp_path / "device").iterdir()] == [folder.name]
+        if os.getuid() != 0:
+            pytest.skip("only root can give files away")
+        for path in (folder, program):
+            os.chown(path, 12345, 12345)
+            with pytest.raises(RuntimeFailure, match="is of another user there"):
+                runner(config)
+            os.chown(path, 0, 0)
 
 
 # -- which driver
 
 
-def test_a_driver_of_ones_own() -> None:
+def test_drivers_of_ones_own_and_of_another_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert driver_class("tests.support.simulated_device:Simulated").__name__ == "Simulated"
-
-
-def test_a_driver_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = tmp_path / "etscope_pigeon-1.0.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text(

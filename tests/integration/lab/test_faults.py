@@ -31,7 +31,6 @@ _ENGINE = [sys.executable, str(ROOT / "tests/support/lab_engine.py")]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     write_lab(tmp_path, artifacts("cnn_xnnpack").folder, 2, seconds=0.3)
     return tmp_path
 
@@ -58,13 +57,11 @@ def test_workers_that_are_killed_in_mid_job(home: Path) -> None:
     with Lab.open(home) as lab:
         for control in controls(home):
             fault(control, "once-kill-worker")
-        jobs = submit(lab, 4)
+        jobs = [submit(lab, device=control.name)[0] for control in controls(home)]
         lab.start_engine()
         check_all_done_once(lab, jobs, controls(home))
-        begun = [len(said(control, "begin")) for control in controls(home)]
-        ended = [len(said(control, "end")) for control in controls(home)]
-        assert min(begun) >= 1
-        assert sum(begun) - sum(ended) >= 2  # those that were killed, and run again
+        for control in controls(home):  # one was killed, and run again
+            assert len(said(control, "begin")) > len(said(control, "end")) >= 1
 
 
 @pytest.mark.nightly
@@ -121,7 +118,8 @@ def test_a_killed_engine_is_followed_long_before_its_lease_ends(home: Path) -> N
             until(lambda: not hang.exists())
             engine.kill()
             engine.wait()
-        lab.start_engine()
+        lab.engine = Engine(lab.home, lab.database, EngineOptions(in_process=True), lab._notify)
+        lab.engine.start()
         check_all_done_once(lab, jobs, controls(home))
         messages = [event.message for event in lab.events(jobs[0].id)]
         assert "the engine that had it is gone" in messages
@@ -176,13 +174,18 @@ def test_a_scheduler_that_starts_jobs_again_does_not_exceed_their_attempts(home:
 
 
 def test_a_scheduler_that_is_killed_and_comes_back(home: Path) -> None:
-    address, scheduler, lab_worker = dask_cluster("sim-0", "sim-1")
-    with Lab.open(home) as lab:
+    """Its worker waits for it, also when it is not there yet."""
+    address, scheduler, lab_worker = dask_cluster("sim-0")
+    told = home / "told"
+    with Lab.open(home) as lab, told.open("w") as log:
         hang = fault(controls(home)[0], "once-hang")
         jobs = submit(lab, 2, device="sim-0")
-        with process(*lab_worker) as offering:
+        with process(*lab_worker, stderr=log.fileno()) as offering:
+            waiting = f"waiting for the scheduler at {address} (Connection refused) …\n"
+            until(lambda: told.read_text() == waiting)
             with process(*scheduler) as first:
-                until(lambda: listening(address))
+                # Nothing of Dask's own log, neither of this process nor of the worker's.
+                until(lambda: told.read_text() == f"{waiting}offering sim-0 to {address}\n")
                 lab.engine = Engine(
                     lab.home, lab.database, EngineOptions(scheduler=address), lab._notify
                 )
@@ -194,20 +197,6 @@ def test_a_scheduler_that_is_killed_and_comes_back(home: Path) -> None:
                 check_all_done_once(lab, jobs, controls(home))
                 offering.terminate()
                 assert offering.wait(60) == 0
-
-
-def test_a_worker_waits_for_a_scheduler_that_is_not_there_yet() -> None:
-    address, scheduler, lab_worker = dask_cluster("sim-0")
-    with process(*lab_worker, stderr=subprocess.PIPE) as offering:
-        assert offering.stderr is not None
-        waiting = offering.stderr.readline()
-        assert waiting == f"waiting for the scheduler at {address} (Connection refused) …\n"
-        with process(*scheduler):
-            # Nothing of Dask's own log, neither of this process nor of the worker's.
-            assert offering.stderr.readline() == f"offering sim-0 to {address}\n"
-            offering.terminate()
-            assert offering.communicate(timeout=PATIENCE)[1] == ""
-        assert offering.returncode == 0
 
 
 def test_a_worker_without_a_scheduler_is_stopped_by_a_signal() -> None:

@@ -4,9 +4,8 @@ database, on its pages, and from the command line."""
 from __future__ import annotations
 
 import json
-import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,7 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.run_json import parse_run_json, read_run_json, saved_generation
 from etscope.lab.comparison.compare import compare
 from etscope.lab.jobs.generations import COLD_STARTS, prompt_file, samples_of
-from etscope.lab.jobs.records import Artifact, DeviceConfig, Job, Order, Outcome, State, input_path
+from etscope.lab.jobs.records import Artifact, DeviceConfig, Job, Order, Outcome, State
 from etscope.lab.jobs.spec import set_files, spec_of
 from etscope.lab.lab import Lab
 from etscope.lab.server.app import create_app
@@ -30,30 +29,19 @@ from etscope.lab.server.settings import Settings
 from etscope.lab.worker import subprocesses, worker
 from etscope.lab.worker.measure import answer_to
 from etscope.run import generate
-from tests.support.artifacts import ROOT, artifacts
+from tests.support.artifacts import artifacts
+from tests.support.lab.orders import ordered
 from tests.support.lab_devices import device_of
 
-HOST: dict[str, Any] = {"name": "host", "driver": "host", "options": {}, "attributes": {}}
 NEW = 20
 FEW = {"new_tokens": NEW, "cold": 2, "warm": 2, "warmup": 1}
+ONCE = {"new_tokens": 4, "cold": 0, "warm": 1, "warmup": 0}
 TEXT = "3,17,40,5,9,22,31,8,77,120,64,2,19,50,33"
 
 
-def ordered(
-    folder: Path, files: Mapping[str, Path], *, device: Mapping[str, Any] = HOST, **spec: Any
-) -> Path:
-    """A folder as a worker makes it."""
-    (folder / "files").mkdir(parents=True)
-    plain: dict[str, Any] = {"kind": "generate", "runner": "native", "generation": FEW, **spec}
-    for field, path in files.items():
-        shutil.copyfile(path, folder / input_path(field, path.name))
-    refs = {field: {"sha256": "0" * 64, "name": path.name} for field, path in files.items()}
-    set_files(plain, refs)
-    order = {
-        "job_id": "1", "attempt": 1, "token": "t", "store": "", "device": device, "spec": plain,
-    }  # fmt: skip
-    (folder / "order.json").write_text(json.dumps(order))
-    return folder
+def answer_of(folder: Path, files: Mapping[str, Path], **more: Any) -> dict[str, Any]:
+    """The answer of the process that measures."""
+    return answer_to(ordered(folder, files, **{"kind": "generate", "generation": ONCE, **more}))
 
 
 def llama() -> Path:
@@ -88,8 +76,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     prompts = folder / "prompts.txt"
     prompts.write_text("3,17,40\n")
     files = {"model": llama(), "prompts": prompts}
-    job = ordered(folder / "work", files, generation={**FEW, "lengths": [9]})
-    return job, answer_to(job)
+    answer = answer_of(folder / "work", files, generation={**FEW, "lengths": [9]})
+    return folder / "work", answer
 
 
 def test_what_is_measured(done: tuple[Path, dict[str, Any]]) -> None:
@@ -129,10 +117,6 @@ def test_what_is_measured(done: tuple[Path, dict[str, Any]]) -> None:
         saved = read_run_json(folder / "out" / "run.json")
         assert saved.generation is not None
         assert saved.generation.generated_tokens.tolist() == plain.tokens.tolist()
-
-
-def test_the_dumps_have_their_calls(done: tuple[Path, dict[str, Any]]) -> None:
-    folder = done[0]
     assert sorted(path.name for path in (folder / "out").iterdir()) == [
         "conditions.json", "outputs.npz", "prompt-1.outputs.npz", "prompt-1.run.etdp",
         "prompt-1.run.json", "run.etdp", "run.json",
@@ -144,38 +128,32 @@ def test_the_dumps_have_their_calls(done: tuple[Path, dict[str, Any]]) -> None:
 
 
 def test_a_gate_that_holds_and_one_that_does_not(tmp_path: Path) -> None:
-    text = tmp_path / "text.txt"
-    text.write_text(TEXT)
-    once = {"new_tokens": 2, "lengths": [3], "cold": 0, "warm": 1, "warmup": 0}
-    more = {"generation": once, "traced_iterations": 0}
-    gate = {"max_kl": 0.05, "min_agreement": 0.9}
-    files = {"quality.reference": llama(), "quality.tokens": text}
-    found = {}
-    for name, model in (("same", llama()), ("other", damaged_llama(tmp_path))):
-        folder = ordered(tmp_path / name, {"model": model, **files}, quality=gate, **more)
-        answer = answer_to(folder)
-        assert (answer["state"], answer["error"]) == ("done", "")
-        found[name] = answer["summary"]["quality"]
-        assert answer["summary"]["generation"][0]["token_p50_ms"] > 0
-        assert found[name]["tokens"] == len(TEXT.split(",")) - 1
-    assert found["same"]["fine"] is True
-    assert (found["same"]["mean_kl"], found["same"]["agreement"]) == (0.0, 1.0)
-    assert found["other"]["fine"] is False
-    assert found["other"]["mean_kl"] > 0.05
-
-
-def test_a_gate_against_the_graph_of_a_record(tmp_path: Path) -> None:
+    """Against a program, and against the graph of a record."""
     text = tmp_path / "text.txt"
     text.write_text(TEXT)
     record = artifacts("llama_generate").etrecord
     assert record is not None
-    files = {"model": llama(), "quality.reference": record, "quality.tokens": text}
-    once = {"new_tokens": 2, "lengths": [3], "cold": 0, "warm": 1, "warmup": 0}
-    more = {"generation": once, "traced_iterations": 0, "quality": {"max_kl": 1e-6}}
-    answer = answer_to(ordered(tmp_path / "job", files, **more))
-    assert (answer["state"], answer["error"]) == ("done", "")
-    assert answer["summary"]["quality"]["fine"] is True
-    assert answer["summary"]["quality"]["reference"] == record.name
+    gate = {"max_kl": 0.05, "min_agreement": 0.9}
+    found = {}
+    for name, model, reference, limits in (
+        ("same", llama(), llama(), gate),
+        ("other", damaged_llama(tmp_path), llama(), gate),
+        ("graph", llama(), record, {"max_kl": 1e-6}),
+    ):
+        files = {"model": model, "quality.reference": reference, "quality.tokens": text}
+        generation = {**ONCE, "lengths": [3]}
+        more = {"quality": limits, "traced_iterations": 0, "generation": generation}
+        answer = answer_of(tmp_path / name, files, **more)
+        assert (answer["state"], answer["error"]) == ("done", "")
+        found[name] = answer["summary"]["quality"]
+        assert answer["summary"]["generation"][0]["token_p50_ms"] > 0
+        assert found[name]["tokens"] == len(TEXT.split(",")) - 1
+    assert {name: one["fine"] for name, one in found.items()} == {
+        "same": True, "other": False, "graph": True,
+    }  # fmt: skip
+    assert (found["same"]["mean_kl"], found["same"]["agreement"]) == (0.0, 1.0)
+    assert found["other"]["mean_kl"] > 0.05
+    assert found["graph"]["reference"] == record.name
 
 
 def test_an_ab_job_of_two_language_models(tmp_path: Path) -> None:
@@ -183,8 +161,8 @@ def test_an_ab_job_of_two_language_models(tmp_path: Path) -> None:
     files = {"model": llama(), "baseline": llama()}
     generation = {"new_tokens": 12, "lengths": [5], "warm": 2, "warmup": 1}
     more = {"kind": "ab", "rounds": 4, "threads": 1, "min_effect": 0.5}
-    job = ordered(tmp_path / "job", files, generation=generation, **more)
-    answer = answer_to(job)
+    job = tmp_path / "job"
+    answer = answer_of(job, files, generation=generation, **more)
     assert (answer["state"], answer["error"]) == ("done", "")
     ab = answer["summary"]["ab"]
     assert list(ab["metrics"]) == ["token", "first token"]
@@ -205,13 +183,13 @@ def test_methods_apart_with_weights_in_a_file(tmp_path: Path) -> None:
     made = artifacts("llama_shared_external")
     files = {"model": made.pte, "data": made.folder / "weights.ptd"}
     once = {"new_tokens": 6, "lengths": [8], "cold": 1, "warm": 2, "warmup": 0}
-    answer = answer_to(ordered(tmp_path / "job", files, generation=once))
+    answer = answer_of(tmp_path / "job", files, generation=once)
     assert (answer["state"], answer["error"]) == ("done", "")
     assert answer["summary"]["method"] == "prefill+decode"
     [row] = answer["summary"]["generation"]
     phases = [(one["phase"], one["calls"], one["tokens"]) for one in row["phases"]]
     assert phases == [("prefill", 1, 8), ("decode", 5, 5)]
-    alone = answer_to(ordered(tmp_path / "alone", {"model": made.pte}, generation=once))
+    alone = answer_of(tmp_path / "alone", {"model": made.pte}, generation=once)
     assert (alone["state"], alone["error_slug"]) == ("user_error", "usage")
     assert "in a file beside it (.ptd)" in alone["error"]
 
@@ -221,19 +199,16 @@ def test_over_ssh(tmp_path: Path) -> None:
     server.mkdir()
     with device_of("ssh", server) as config:
         device = {"name": "b", "driver": "ssh", "options": dict(config.options), "attributes": {}}
-        once = {"new_tokens": 5, "lengths": [4], "cold": 1, "warm": 1, "warmup": 0}
         text = tmp_path / "text.txt"
         text.write_text("3,17,40,5")
         files = {"model": llama(), "quality.reference": llama(), "quality.tokens": text}
-        job = ordered(
-            tmp_path / "job", files, device=device, generation=once, quality={"max_kl": 0.1}
-        )
-        answer = answer_to(job)
+        more = {"generation": {**ONCE, "lengths": [4], "cold": 1}, "quality": {"max_kl": 0.1}}
+        answer = answer_of(tmp_path / "job", files, device=device, **more)
     assert (answer["state"], answer["error"]) == ("done", "")
     assert answer["environment"]["device"]["driver"] == "ssh"
-    assert answer["summary"]["generation"][0]["generated_tokens"] == 5
+    assert answer["summary"]["generation"][0]["generated_tokens"] == 4
     assert answer["summary"]["quality"]["fine"] is True
-    assert read_etdump(job / "out" / "run.etdp").num_runs == 5 + 1
+    assert read_etdump(tmp_path / "job" / "out" / "run.etdp").num_runs == 4 + 1
 
 
 # -- what goes wrong
@@ -262,7 +237,7 @@ def test_what_the_submitter_has_to_mend(
     if text is not None:
         files |= {"quality.reference": llama(), "quality.tokens": tmp_path / "text.txt"}
         files["quality.tokens"].write_text(text)
-    answer = answer_to(ordered(tmp_path / "job", files, **more))
+    answer = answer_of(tmp_path / "job", files, **more)
     assert (answer["state"], answer["error_slug"]) == ("user_error", slug)
     assert said in answer["error"]
     assert str(tmp_path) not in answer["error"]
@@ -272,7 +247,7 @@ def test_a_device_without_the_runner(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         "etscope.lab.devices.host.Host._missing", lambda self, kind: "it is not here"
     )
-    answer = answer_to(ordered(tmp_path / "job", {"model": llama()}))
+    answer = answer_of(tmp_path / "job", {"model": llama()})
     assert (answer["state"], answer["error_slug"]) == ("failed", "missing-dependency")
     assert "the native runner is not available" in answer["error"]
 
@@ -281,10 +256,8 @@ def test_what_was_measured_before_an_error_stays(tmp_path: Path) -> None:
     """The first prompt is measured; a token of the second one is not of the vocabulary."""
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("3,17,40\n3,99999\n")
-    once = {"new_tokens": 4, "cold": 1, "warm": 1, "warmup": 0}
-    files = {"model": llama(), "prompts": prompts}
-    job = ordered(tmp_path / "job", files, generation=once)
-    answer = answer_to(job)
+    job = tmp_path / "job"
+    answer = answer_of(job, {"model": llama(), "prompts": prompts})
     assert answer["state"] == "user_error" and "99999" in answer["error"]
     [row] = answer["summary"]["generation"]
     assert row["prompt"] == "prompts.txt, line 1" and row["token_p50_ms"] > 0
@@ -296,7 +269,6 @@ def test_what_was_measured_before_the_job_was_ended_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Somebody stops the job after its first prompt, or its time is up."""
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("3,17\n" * 60)
     generation = {"new_tokens": 100, "cold": 1, "warm": 2, "warmup": 0}
@@ -356,12 +328,6 @@ def in_a_lab(lab: Lab, done: tuple[Path, dict[str, Any]], **more: Any) -> Job:
     )
     assert lab.database.finish(outcome)
     return lab.job(queued.id)
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    with Lab.open(tmp_path / "home") as opened:
-        yield opened
 
 
 def test_histories_by_prompt_and_time(lab: Lab, done: tuple[Path, dict[str, Any]]) -> None:
@@ -463,7 +429,6 @@ def test_from_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """From a program to its rates and the verdict of a gate, with the exit code for CI."""
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setenv("ETSCOPE_LAB", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.delenv("ETSCOPE_LAB_SERVER", raising=False)

@@ -41,10 +41,12 @@ def test_which_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Home.open(tmp_path / "given").folder == tmp_path / "given"
 
 
-def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+def test_a_folder_that_cannot_be_and_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "lab.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(LabError, match="cannot be read"):
+        Home.open(tmp_path)
     with pytest.raises(LabError, match="cannot be made"):
-        Home.open(tmp_path / "file" / "lab")
+        Home.open(tmp_path / "lab.yaml" / "lab")
 
 
 def test_all_keys(tmp_path: Path) -> None:
@@ -137,12 +139,6 @@ def test_faults_are_named(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(FormatError, match=said) as caught:
         _home(tmp_path, text)
     assert str(tmp_path / "lab.yaml") in str(caught.value)
-
-
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
-    (tmp_path / "lab.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(LabError, match="cannot be read"):
-        Home.open(tmp_path)
 
 
 def test_the_server_of_a_folder(tmp_path: Path) -> None:

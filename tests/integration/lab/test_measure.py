@@ -10,9 +10,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,38 +34,18 @@ from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.program.pte import program_fingerprint
 from etscope.formats.run_json import read_run_json
 from etscope.lab.comparison.ab import SIDES, Round, judge
-from etscope.lab.jobs.records import input_path, statistics_of
+from etscope.lab.jobs.records import statistics_of
 from etscope.lab.worker.measure import answer_to, disk_is_full, main
 from etscope.run import run
 from tests.support.artifacts import artifacts
-from tests.support.lab_devices import device_of, ended
+from tests.support.lab import orders
+from tests.support.lab.orders import HOST
+from tests.support.lab_devices import ended
 from tests.support.rogue_programs import aborting, endless
 from tests.support.simulated_device import DRIVER
 from tests.support.waiting import PATIENCE, until
 
-HOST: dict[str, Any] = {"name": "host", "driver": "host", "options": {}, "attributes": {}}
-FEW = {"runner": "native", "iterations": 3, "warmup": 1, "traced_iterations": 2}
-
-
-def ordered(
-    folder: Path, files: Mapping[str, Path], *, device: Mapping[str, Any] = HOST, **spec: Any
-) -> Path:
-    """A folder as a worker makes it."""
-    (folder / "files").mkdir()
-    refs = {}
-    for field, path in files.items():
-        shutil.copyfile(path, folder / input_path(field, path.name))
-        refs[field] = {"sha256": "0" * 64, "name": path.name}
-    order = {
-        "job_id": "1",
-        "attempt": 1,
-        "token": "t",
-        "store": "",
-        "device": device,
-        "spec": {**FEW, **refs, **spec},
-    }
-    (folder / "order.json").write_text(json.dumps(order))
-    return folder
+ordered = partial(orders.ordered, iterations=3, warmup=1, traced_iterations=2)
 
 
 def written(folder: Path, name: str) -> Any:
@@ -134,14 +114,6 @@ def test_values_are_recorded_in_a_run_of_their_own(tmp_path: Path) -> None:
     }
 
 
-def test_nothing_traced(tmp_path: Path) -> None:
-    made = artifacts("cnn_xnnpack")
-    answer = answer_to(ordered(tmp_path, {"model": made.pte}, traced_iterations=0))
-    assert answer["state"] == "done"
-    assert "traced_p50_ms" not in answer["summary"]
-    assert not (tmp_path / "out" / "run.etdp").exists()
-
-
 def test_the_calibration_of_the_device_goes_with_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +126,9 @@ def test_the_calibration_of_the_device_goes_with_the_job(
     write_calibration(kept, file)
     monkeypatch.setenv("ETSCOPE_CALIBRATION", str(file))
     job = ordered(tmp_path, {"model": made.pte}, traced_iterations=0)
-    assert answer_to(job)["state"] == "done"
+    answer = answer_to(job)
+    assert answer["state"] == "done" and "traced_p50_ms" not in answer["summary"]
+    assert not (tmp_path / "out" / "run.etdp").exists()
     monkeypatch.delenv("ETSCOPE_CALIBRATION")
     found = find_calibration(read_run_json(tmp_path / "out" / "run.json"))
     assert found is not None and found.all_peaks == peaks
@@ -166,19 +140,6 @@ def test_the_calibration_of_the_device_goes_with_the_job(
     answer = answer_to(ordered(tmp_path, {"model": made.pte}, traced_iterations=0))
     assert answer["state"] == "done"
     assert any(mark.startswith("no calibration: 'schema' is missing") for mark in answer["marks"])
-
-
-def test_a_job_over_ssh(tmp_path: Path) -> None:
-    made = artifacts("cnn_portable")
-    server, folder = tmp_path / "server", tmp_path / "job"
-    server.mkdir()
-    folder.mkdir()
-    with device_of("ssh", server) as config:
-        device = {"name": "b", "driver": "ssh", "options": dict(config.options), "attributes": {}}
-        answer = answer_to(ordered(folder, {"model": made.pte}, device=device))
-    assert answer["state"] == "done", answer["error"]
-    assert answer["environment"]["device"]["driver"] == "ssh"
-    assert read_etdump(folder / "out" / "run.etdp").num_runs == 2 + 1
 
 
 # -- accuracy
@@ -224,19 +185,17 @@ def test_an_ab_job(tmp_path: Path) -> None:
     assert answer["state"] == "done", answer["error"]
     summary = answer["summary"]
     assert summary["latency"]["iterations"] == 4 * 5
-    raw = written(tmp_path, "ab.json")
+    runs = written(tmp_path, "ab.json")["runs"]
     rounds = [
         Round(one["round"], one["first"], {side: tuple(one[f"{side}_ns"]) for side in SIDES})
-        for one in raw["runs"]
+        for one in runs
     ]
     policy = Policy(summary["ab"]["min_effect"], summary["ab"]["confidence"])
     assert summary["ab"]["relative"] == pytest.approx(judge(rounds, policy).relative)
-    assert [len(one["model_ns"]) for one in raw["runs"]] == [5] * 4
-    assert [len(one["baseline_ns"]) for one in raw["runs"]] == [5] * 4
-    assert (
-        written(tmp_path, "run.json")["program_sha256"]
-        != (written(tmp_path, "baseline.run.json")["program_sha256"])
-    )
+    for side in SIDES:
+        assert [len(one[f"{side}_ns"]) for one in runs] == [5] * 4
+    programs = {written(tmp_path, f"{of}run.json")["program_sha256"] for of in ("", "baseline.")}
+    assert len(programs) == 2
     for name in ("run.etdp", "baseline.run.etdp"):
         assert read_etdump(tmp_path / "out" / name).num_runs == 2 + 1
 
@@ -295,10 +254,8 @@ def test_a_model_that_hangs_the_runtime(tmp_path: Path) -> None:
 
 def test_the_time_of_a_job_is_that_of_all_its_runs(tmp_path: Path) -> None:
     made = artifacts("cnn_xnnpack")
-    answer = answer_to(
-        ordered(tmp_path, {"model": made.pte}, timeout_seconds=1, cool_down_seconds=2)
-    )
-    assert answer["state"] == "timeout"
+    limits = {"timeout_seconds": 1, "cool_down_seconds": 2}
+    assert answer_to(ordered(tmp_path, {"model": made.pte}, **limits))["state"] == "timeout"
 
 
 class Evil:
@@ -385,8 +342,7 @@ def test_a_device_that_is_lost(tmp_path: Path) -> None:
 def test_a_device_that_is_not_set_up_is_not_the_submitters_fault(
     tmp_path: Path, device: dict[str, Any], said: str
 ) -> None:
-    made = artifacts("cnn_portable")
-    answer = answer_to(ordered(tmp_path, {"model": made.pte}, device=device))
+    answer = answer_to(ordered(tmp_path, {"model": artifacts("cnn_portable").pte}, device=device))
     assert (answer["state"], answer["error_slug"]) == ("failed", "lab")
     assert said in answer["error"]
 

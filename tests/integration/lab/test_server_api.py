@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -25,12 +23,6 @@ OCTETS = {"Content-Type": "application/octet-stream"}
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    with Lab.open(tmp_path / "lab") as opened:
-        yield opened
-
-
-@pytest.fixture
 def http(lab: Lab) -> Iterator[TestClient]:
     app = create_app(lab, Settings(stream_seconds=20, look_seconds=0.05))
     with TestClient(app, base_url="http://127.0.0.1") as client:
@@ -42,13 +34,18 @@ def put(http: TestClient, data: bytes, sha256: str | None = None) -> object:
     return http.put(f"{API}/files/{sha256}", content=data, headers=OCTETS)
 
 
-def test_no_file_of_a_job_that_comes_over_http_has_a_path() -> None:
+def test_files_of_a_job_that_comes_over_http_are_those_of_the_lab(http: TestClient) -> None:
     fields = [
         name for name, field in JobSpec.model_fields.items() if "FileRef" in str(field.annotation)
     ]
     assert len(fields) == 6
     for name in fields:
         assert "StoredFile" in str(SubmittedSpec.model_fields[name].annotation), name
+    for model in ("/etc/passwd", {"path": "/etc/passwd"}, {"path": "x", "sha256": "0" * 64}):
+        answer = http.post(f"{API}/jobs", json={"model": model})
+        assert (answer.status_code, answer.json()["slug"]) == (422, "usage")
+    answer = http.post(f"{API}/jobs", json={"model": "sha256:" + "0" * 64})
+    assert (answer.status_code, answer.json()["slug"]) == (404, "missing-data")
 
 
 def test_submits_by_content_and_answers_the_same_job_twice(http: TestClient) -> None:
@@ -70,18 +67,6 @@ def test_submits_by_content_and_answers_the_same_job_twice(http: TestClient) -> 
     assert (same.status_code, same.json()["id"]) == (200, job["id"])
     other = http.post(f"{API}/jobs?again=true", json=spec)
     assert (other.status_code, other.json()["id"] != job["id"]) == (201, True)
-
-
-def test_a_path_is_no_file_of_the_lab(http: TestClient) -> None:
-    for model in ("/etc/passwd", {"path": "/etc/passwd"}, {"path": "x", "sha256": "0" * 64}):
-        answer = http.post(f"{API}/jobs", json={"model": model})
-        assert answer.status_code == 422
-        assert answer.json()["slug"] == "usage"
-
-
-def test_a_job_needs_its_files(http: TestClient) -> None:
-    answer = http.post(f"{API}/jobs", json={"model": "sha256:" + "0" * 64})
-    assert (answer.status_code, answer.json()["slug"]) == (404, "missing-data")
 
 
 def test_lists_pages_of_jobs_by_filter(http: TestClient, lab: Lab) -> None:
@@ -124,12 +109,7 @@ def test_a_done_job_has_files_with_names_and_tags(http: TestClient, lab: Lab) ->
 
 def test_events_stream_until_the_job_ends(http: TestClient, lab: Lab) -> None:
     job = a_job(lab)
-
-    def cancel() -> None:
-        time.sleep(0.3)
-        lab.cancel(job.id)
-
-    thread = threading.Thread(target=cancel)
+    thread = threading.Timer(0.3, lambda: lab.cancel(job.id))
     thread.start()
     text = http.get(f"{API}/jobs/{job.id}/events/stream").text
     thread.join()
@@ -187,9 +167,8 @@ def test_tokens_are_made_listed_and_revoked(http: TestClient) -> None:
     assert http.get(f"{API}/jobs", headers=me).status_code == 401
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status"),
-    [
+def test_errors_have_one_body(http: TestClient) -> None:
+    for method, path, body, status in (
         ("GET", "/nothing", None, 404),
         ("DELETE", "/jobs", None, 405),
         ("POST", "/jobs", b"{", 400),
@@ -200,17 +179,12 @@ def test_tokens_are_made_listed_and_revoked(http: TestClient) -> None:
         ("GET", "/files/xyz", None, 422),
         ("GET", "/compare?first=a&second=b", None, 404),
         ("GET", "/compare?first=a", None, 422),
-    ],
-)
-def test_errors_have_one_body(
-    http: TestClient, method: str, path: str, body: bytes | None, status: int
-) -> None:
-    headers = {"Content-Type": "application/json"} if body else {}
-    answer = http.request(method, API + path, content=body, headers=headers)
-    assert answer.status_code == status
-    assert set(answer.json()) == {"error", "slug", "hint"}
-    if status == 405:
-        assert answer.headers["allow"] == "GET, POST"
+    ):
+        headers = {"Content-Type": "application/json"} if body else {}
+        answer = http.request(method, API + path, content=body, headers=headers)
+        assert answer.status_code == status, path
+        assert set(answer.json()) == {"error", "slug", "hint"}
+        assert answer.headers.get("allow") == ("GET, POST" if status == 405 else None)
 
 
 def test_documentation_comes_from_here_alone(http: TestClient) -> None:

@@ -22,6 +22,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection
 from etscope.lab.lab import Lab
 from etscope.lab.server.app import create_app
 from etscope.lab.server.settings import Settings, local_secret
+from tests.support.fuzz import IS_NIGHT
 from tests.support.lab_server import a_done_job, a_job
 
 _settings = Settings(
@@ -76,7 +77,7 @@ def test_answers_are_what_the_description_says(description: Any, mode: Generatio
             continue
 
         @settings(
-            max_examples=10,
+            max_examples=100 if IS_NIGHT else 5,
             deadline=None,
             derandomize=True,
             database=None,

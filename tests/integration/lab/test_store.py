@@ -6,26 +6,36 @@ import errno
 import hashlib
 import os
 import subprocess
+import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from etscope.errors import FormatError, LabError, MissingDataError, MissingFileError, UsageError
+from etscope.errors import (
+    FormatError,
+    LabError,
+    MissingDataError,
+    MissingDependencyError,
+    MissingFileError,
+    UsageError,
+)
 from etscope.lab.store import Store
 
 DATA = bytes(range(256)) * 5_000
 SHA256 = hashlib.sha256(DATA).hexdigest()
+FOLDER = "a store, 100% größer"
 
 
 @pytest.fixture(params=["folder", "file", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    folder = tmp_path / "a store, 100% größer"
+    folder = tmp_path / FOLDER
     name = uuid.uuid4().hex
     return Store({"folder": str(folder), "file": f"file://{folder}", "memory": f"memory://{name}"}[
         request.param
@@ -56,7 +66,8 @@ def test_what_is_put_is_found_by_its_content(store: Store, tmp_path: Path) -> No
         assert file.read(7) == DATA[:7] and file.read() == DATA[7:]
     store.fetch(SHA256, tmp_path / "fetched")
     assert (tmp_path / "fetched").read_bytes() == DATA
-    assert store.put_stream([b""], "nothing").size == 0
+    assert store.put_stream([b""], "../../nothing").size == 0
+    assert {path.name for path in tmp_path.iterdir()} <= {"net.pte", "fetched", FOLDER}
 
 
 def test_what_is_not_there(store: Store, tmp_path: Path) -> None:
@@ -69,32 +80,15 @@ def test_what_is_not_there(store: Store, tmp_path: Path) -> None:
     assert files(store) == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["", "..", "../../etc/passwd", "/etc/passwd", SHA256[:-1], SHA256 + "0", SHA256.upper(),
-     SHA256 + "\n", "sha256/" + SHA256, "\x00" * 64, "*" * 64, "../" * 21 + "a"],
-)  # fmt: skip
-def test_only_a_hash_becomes_a_path(tmp_path: Path, name: str) -> None:
+def test_only_a_hash_becomes_a_path(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    for act in (store.open, store.size, store.has, lambda one: store.fetch(one, tmp_path / "x")):
+    names = ["", "..", "../../etc/passwd", "/etc/passwd", SHA256[:-1], SHA256 + "0", SHA256 + "\n"]
+    names += [SHA256.upper(), "sha256/" + SHA256, "\x00" * 64, "*" * 64, "../" * 21 + "a"]
+    acts = (store.open, store.size, store.has, lambda one: store.fetch(one, tmp_path / "x"))
+    for name, act in product(names, acts):
         with pytest.raises(UsageError, match="SHA-256"):
             act(name)
     assert not (tmp_path / "x").exists()
-
-
-def test_names_are_no_paths(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    assert store.put_stream([DATA], "../../evil").name == "../../evil"
-    assert [path.name for path in tmp_path.iterdir()] == ["store"]
-
-
-def test_parallel_writers_of_equal_content(store: Store) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        kept = list(pool.map(lambda n: store.put_stream([DATA], f"{n}"), range(24)))
-    assert {one.sha256 for one in kept} == {SHA256}
-    assert files(store) == [f"sha256/{SHA256[:2]}/{SHA256}"]
-    with store.open(SHA256) as file:
-        assert file.read() == DATA
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), OSError(errno.EIO, "gone"), KeyboardInterrupt()])
@@ -155,23 +149,14 @@ def test_a_target_that_cannot_be_written(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("a small file system cannot be mounted here")
-    try:
-        store = Store(folder)
-        small = store.put_stream([b"small"], "x")
-        for _ in range(3):
-            with pytest.raises(LabError) as caught:
-                store.put_stream([DATA], "x")
-            assert "make room" in str(caught.value)
-            assert files(store) == [f"sha256/{small.sha256[:2]}/{small.sha256}"]
-        assert store.put_stream([b"still room"], "x").size == 10
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+def test_a_full_disk(small_disk: Callable[[str], Path]) -> None:
+    store = Store(small_disk("1m"))
+    small = store.put_stream([b"small"], "x")
+    for _ in range(3):
+        with pytest.raises(LabError, match="make room"):
+            store.put_stream([DATA], "x")
+        assert files(store) == [f"sha256/{small.sha256[:2]}/{small.sha256}"]
+    assert store.put_stream([b"still room"], "x").size == 10
 
 
 class Faulty(MemoryFileSystem):  # type: ignore[misc]
@@ -232,3 +217,99 @@ def test_an_attempt_begins_once(store: Store) -> None:
     for token in ("", "../sha256", "a/b", "x" * 65):
         with pytest.raises(UsageError):
             store.begin(token)
+
+
+# -- many at once, killed writers, and a network that breaks
+
+
+def test_readers_among_writers(store: Store, tmp_path: Path) -> None:
+    """Whoever finds an object finds all of it, while others put the same."""
+
+    def work(number: int) -> None:
+        for other in range(10):
+            kept = store.put_stream([DATA, bytes([other])], "x")
+            target = tmp_path / f"{number}-{other}"
+            store.fetch(kept.sha256, target)
+            assert target.read_bytes() == DATA + bytes([other])
+            target.unlink()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert len(files(store)) == 10
+
+
+@pytest.mark.parametrize("size", [0, 3_000_000])
+def test_a_writer_that_is_killed_leaves_no_object(tmp_path: Path, size: int) -> None:
+    code = f"""
+import os, signal
+from etscope.lab.store import Store
+def chunks():
+    yield os.urandom({size})
+    os.kill(os.getpid(), signal.SIGKILL)
+Store({str(tmp_path)!r}).put_stream(chunks(), "x")
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path.parent.name for path in left] == ["parts"]
+    assert Store(tmp_path).sweep([], older_than_seconds=-1) == 0
+    assert not left[0].exists()
+
+
+def test_sweep_spares_what_was_just_named(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    kept = [store.put_stream([bytes([number])], "x") for number in range(4)]
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            os.utime(path, (1, 1))
+    assert store.hold(kept[0].sha256)  # a job that names it is about to be added
+    store.put_stream([bytes([1])], "x")  # it came again
+    assert store.has(kept[2].sha256)  # to look is not to name
+    assert store.sweep([], older_than_seconds=3600) == 2
+    assert [store.has(one.sha256) for one in kept] == [True, True, False, False]
+    assert not store.hold(kept[3].sha256)
+
+
+class Broken:
+    """A file on its way through a network that changes a byte, or breaks."""
+
+    def __init__(self, file: BinaryIO, error: Exception | None) -> None:
+        self._file, self._error = file, error
+
+    def __enter__(self) -> Broken:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        if self._error is not None:
+            raise self._error
+        return self._file.read(size).replace(b"\x00", b"\x01")
+
+
+@pytest.mark.parametrize("error", [None, ConnectionResetError("reset"), RuntimeError("OfACloud")])
+def test_a_network_that_breaks(
+    error: Exception | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is whole in the store stays there."""
+    store = Store(tmp_path / "store")
+    store.put_stream([DATA], "x")
+    place: Any = store._backend
+    opened, calls = place.open, []
+
+    def through_a_network(name: str) -> Any:
+        calls.append(name)
+        return Broken(opened(name), error) if len(calls) == 1 else opened(name)
+
+    monkeypatch.setattr(place, "open", through_a_network)
+    with pytest.raises(FormatError if error is None else LabError):
+        store.fetch(SHA256, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+    store.fetch(SHA256, tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == DATA
+
+
+def test_a_place_whose_package_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "paramiko", None)
+    with pytest.raises(MissingDependencyError, match="sftp://host/lab"):
+        Store("sftp://host/lab")

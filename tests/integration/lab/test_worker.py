@@ -11,7 +11,8 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from etscope.lab.lab import Lab
 from etscope.lab.store import Store
 from etscope.lab.worker import subprocesses as child
 from etscope.lab.worker import worker
-from tests.support.artifacts import ROOT, artifacts
+from tests.support.artifacts import artifacts
 from tests.support.lab_checks import submit
+from tests.support.lab_devices import ended
 from tests.support.simulated_device import fault, said, write_lab
 from tests.support.waiting import until
 
@@ -33,7 +35,6 @@ from tests.support.waiting import until
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(worker, "_lost", set())
@@ -86,12 +87,6 @@ def test_a_model_that_hangs(lab: Lab) -> None:
     assert outcome.state is State.TIMEOUT
     assert outcome.error == "the job did not end within 2 s"
     assert [artifact.name for artifact in outcome.artifacts] == ["log.txt"]
-
-
-def test_what_cannot_run(lab: Lab) -> None:
-    outcome = worker.work(order(lab, method="backward"))
-    assert outcome.state is State.USER_ERROR
-    assert "backward" in outcome.error
 
 
 def test_a_job_that_is_stopped(lab: Lab) -> None:
@@ -164,48 +159,38 @@ def test_a_full_temporary_folder(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> N
     assert outcome.interruption is Interruption.LAB
 
 
-def test_a_full_store_keeps_nothing_half(tmp_path: Path, lab: Lab) -> None:
-    """On a real file system of 256 kB."""
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("cannot mount a small file system here")
-    try:
-        store = Store(small)
-        given = order(lab, traced_iterations=3)
-        store.put_file(artifacts("cnn_xnnpack").pte, "program.pte")
-        _fill(small)
-        plain = Order(given.job_id, 1, "t", given.spec, given.device, str(small))
-        outcome = worker.work(plain)
-        assert (outcome.state, outcome.error_slug) == (State.FAILED, LabError.slug)
-        assert outcome.artifacts == ()
-        assert outcome.interruption is Interruption.LAB
-        kept = [path for path in (small / "sha256").rglob("*") if path.is_file()]
-        assert [path.name for path in kept] == [given.spec["model"]["sha256"]]
-    finally:
-        subprocess.run(["umount", "-l", str(small)], check=True)
+def test_a_full_store_keeps_nothing_half(lab: Lab, small_disk: Callable[[str], Path]) -> None:
+    small = small_disk("256k")
+    store = Store(small)
+    given = order(lab, traced_iterations=3)
+    store.put_file(artifacts("cnn_xnnpack").pte, "program.pte")
+    _fill(small)
+    outcome = worker.work(replace(given, store=str(small)))
+    assert (outcome.state, outcome.error_slug) == (State.FAILED, LabError.slug)
+    assert outcome.artifacts == ()
+    assert outcome.interruption is Interruption.LAB
+    kept = [path for path in (small / "sha256").rglob("*") if path.is_file()]
+    assert [path.name for path in kept] == [given.spec["model"]["sha256"]]
 
 
 @pytest.mark.parametrize("stays", [False, True])
 def test_a_temporary_folder_that_fills_while_a_job_runs(
-    tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch, stays: bool
+    lab: Lab,
+    small_disk: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    stays: bool,
 ) -> None:
-    """On a real file system of 1 MB: while it is filled, the job waits."""
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("cannot mount a small file system here")
+    """While it is filled, the job waits."""
+    small = small_disk("1m")
     monkeypatch.setattr(tempfile, "tempdir", str(small))
     given = order(lab)
     waits = fault(control(lab), "wait")
 
-    ended = threading.Event()
+    done = threading.Event()
     filling: list[threading.Thread] = []
 
     def keep_full() -> None:
-        while not ended.wait(0.01):
+        while not done.wait(0.01):
             _fill(small)
 
     def fill(message: Any) -> None:
@@ -219,10 +204,9 @@ def test_a_temporary_folder_that_fills_while_a_job_runs(
     try:
         outcome = worker.work(given, fill)
     finally:
-        ended.set()
+        done.set()
         for thread in filling:
             thread.join()
-        subprocess.run(["umount", "-l", str(small)], check=True)
     assert (outcome.state, outcome.interruption) == (State.FAILED, Interruption.LAB)
     # By the process that measures, or if it has no room to say so, by its worker.
     assert "disk" in outcome.error and "is full" in outcome.error
@@ -275,7 +259,6 @@ child.run_child("tests.support.child_programs", ["hang", sys.argv[1]], child.Pat
 
 
 def test_a_child_ends_with_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     pids = tmp_path / "pids"
     parent = subprocess.Popen([sys.executable, "-c", _HANGS, str(pids), str(tmp_path)])
     try:
@@ -283,12 +266,10 @@ def test_a_child_ends_with_its_worker(tmp_path: Path, monkeypatch: pytest.Monkey
     finally:
         parent.kill()
         parent.wait()
-    for pid in map(int, pids.read_text().split()):
-        until(lambda pid=pid: not _alive(pid))
+    assert all(ended(int(pid)) for pid in pids.read_text().split())
 
 
 def test_a_log_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setattr(child, "LOG_LIMIT", 1000)
     heard: list[str] = []
     end = child.run_child(
@@ -302,10 +283,10 @@ def test_a_log_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "".join(heard) == log
 
 
+@pytest.mark.usefixtures("real_children")
 def test_a_program_that_ignores_its_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}")
     monkeypatch.setattr(child, "GRACE", 0.5)
     stop = child.Stop()
 
@@ -319,26 +300,16 @@ def test_a_program_that_ignores_its_end_is_killed(
     assert (end.code, end.reason) == (-signal.SIGKILL, "stopped")
 
 
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [
+def test_names_of_files_are_harmless() -> None:
+    for name, place in (
         ("net.pte", "files/model-net.pte"),
         ("../../etc/passwd", "files/model-passwd"),
         ("a b\n;$(x).pte", "files/model-a_b____x_.pte"),
         ("..", "files/model"),
         ("", "files/model"),
         ("x" * 300 + ".pte", "files/model-" + "x" * 96 + ".pte"),
-    ],
-)
-def test_names_of_files_are_harmless(name: str, place: str) -> None:
-    assert input_path("model", name) == place
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    ):
+        assert input_path("model", name) == place
 
 
 def test_an_attempt_is_executed_once(lab: Lab) -> None:

@@ -43,9 +43,6 @@ def test_documents_are_found_by_their_folders(logdir: Path) -> None:
     assert has_documents(logdir)
     assert not has_documents(logdir / "none")
     assert load_document(logdir / "a" / FILE_NAME)["runs"][1]["name"] == "two"
-
-
-def test_equal_documents_are_equal_files(logdir: Path) -> None:
     before = (logdir / FILE_NAME).read_bytes()
     save_document(logdir, {**DOCUMENT, "runs": [run("top")]})
     assert (logdir / FILE_NAME).read_bytes() == before
@@ -182,8 +179,5 @@ def test_the_tab_serves_the_same_page_and_data(application: Any) -> None:
 
     assert found["runs"][0]["methods"][0]["totals"] == (expected.total / 1e6).tolist()
     assert found["runs"][0]["graphs"]
-
-
-@pytest.mark.parametrize("path", ["/../../etc/passwd", "/%2e%2e/x", "/" + FILE_NAME, "/events"])
-def test_the_tab_serves_nothing_else(application: Any, path: str) -> None:
-    assert application.get(f"/data/plugin/executorch{path}").status_code == 404
+    for path in ("/../../etc/passwd", "/%2e%2e/x", "/" + FILE_NAME, "/events"):  # and nothing else
+        assert application.get(f"{base}{path}").status_code == 404, path

@@ -479,9 +479,9 @@ def test_parts_of_the_data_of_backends() -> None:
     ],
 )
 def test_delegates_data_is_never_dropped(backend: str, data: bytes, tmp_path: Path) -> None:
-    """Whole or cut off; damaged data is among the attacks."""
+    """Whole, cut off, or with another magic number; more damage is among the attacks."""
     details = []
-    for blob in (data, data[: len(data) // 2], b"x"):
+    for blob in (data, data[: len(data) // 2], b"x", bytes([data[0] ^ 1]) + data[1:]):
         made = pte_file(method([], delegates=[(backend, 1, 0)]), segments=[blob])
         found = checked(made, tmp_path)
         details.append({part.detail for part in found.parts if part.label == backend})

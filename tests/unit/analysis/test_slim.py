@@ -141,7 +141,7 @@ def test_a_stream_cannot_be_both() -> None:
         slim_etrecord(stream, stream)
 
 
-@pytest.mark.parametrize("name", ["cnn_xnnpack_lowered", "forward_and_extra"])
+@pytest.mark.parametrize("name", ["cnn_xnnpack_lowered", "transformer", "forward_and_extra"])
 def test_the_inspector_shows_the_same_table(name: str, tmp_path: Path) -> None:
     made, path = artifacts(name), tmp_path / "slim"
     slim_etrecord(made.etrecord, path)

@@ -50,7 +50,10 @@ NAMES = (
     *("transformer_portable", "deconvolution", "dynamic_shape", "cond", "attention_xnnpack"),
     *("many_delegates", "recurrent_xnnpack", "llama_xnnpack", "llama_generate"),
 )
-PARTLY = ("cnn_xnnpack", "cnn_xnnpack_int8", "transformer_portable", "cond", "recurrent_xnnpack")
+PARTLY = (
+    *("cnn_xnnpack", "cnn_xnnpack_int8", "transformer_portable", "cond", "recurrent_xnnpack"),
+    *("dynamic_shape", "llama_generate"),
+)
 
 
 def works(trace: Trace) -> list[tuple[MethodProfile, ProfileWork]]:
