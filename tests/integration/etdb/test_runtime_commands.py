@@ -14,13 +14,7 @@ from etscope.etdb.protocol.runner import Runner
 from etscope.etdb.ui.complete import Completer
 from tests.support.artifacts import artifacts
 from tests.support.etdb.command import etdb, ex
-from tests.support.etdb.runtime_sessions import (
-    OPEN,
-    begun,
-    of_inputs,
-    on_runtime,
-    target_of,
-)
+from tests.support.etdb.runtime_sessions import OPEN, begun, of_inputs, on_runtime, target_of
 from tests.support.etdb.sessions import refused, said, session, where
 from tests.support.ports import nobody_listens
 from tests.support.rogue_programs import endless, random

@@ -13,13 +13,7 @@ from etscope.etdb import Session
 from tests.support import sshd
 from tests.support.artifacts import artifacts
 from tests.support.etdb.ctrl_c import pressing
-from tests.support.etdb.runtime_sessions import (
-    OPEN,
-    begun,
-    of_inputs,
-    on_runtime,
-    target_of,
-)
+from tests.support.etdb.runtime_sessions import OPEN, begun, of_inputs, on_runtime, target_of
 from tests.support.etdb.server import server, serving
 from tests.support.etdb.sessions import refused, said, session, where
 from tests.support.rogue_programs import aborting, endless

@@ -21,12 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.errors import (
-    DeviceLost,
-    MissingFileError,
-    RuntimeFailure,
-    UsageError,
-)
+from etscope.errors import DeviceLost, MissingFileError, RuntimeFailure, UsageError
 from etscope.etdb.protocol.launch import Launcher, Local, Remote, SshServer, remote_address
 from etscope.etdb.protocol.messages import RunnerDied, StopReason
 from etscope.etdb.protocol.runner import Runner
@@ -230,6 +225,9 @@ def test_nobody_at_the_address() -> None:
             Remote("127.0.0.1", port, "").connect()
     with pytest.raises(DeviceLost, match=r"no etdb-server answers at board\.invalid:80"):
         Remote("board.invalid", 80, "").connect()
+    if shutil.which("ssh") is not None:
+        with pytest.raises(DeviceLost, match="out of reach"):
+            SshServer("board.invalid").connect()
 
 
 def test_two_at_once_do_not_see_each_other() -> None:
@@ -271,13 +269,6 @@ def test_a_servers_install_is_pushed_once(ssh_server: sshd.Sshd, tmp_path: Path)
         written.add((there / "bin/etdb-server").stat().st_mtime_ns)
     assert len(written) == 1
     assert not list(device.glob("etscope-job-*"))  # where it was unpacked
-
-
-def test_a_host_that_is_not_known(tmp_path: Path) -> None:
-    if shutil.which("ssh") is None:
-        pytest.skip("ssh is not installed")
-    with pytest.raises(DeviceLost, match="out of reach"):
-        SshServer("board.invalid").connect()
 
 
 # -- programs that end badly

@@ -23,10 +23,7 @@ from etscope.errors import (
 )
 from etscope.etdb.protocol import runner as runner_module
 from etscope.etdb.protocol.launch import SocketChannel
-from etscope.etdb.protocol.messages import (
-    RunnerDied,
-    StopReason,
-)
+from etscope.etdb.protocol.messages import RunnerDied, StopReason
 from etscope.etdb.protocol.runner import Runner
 from tests.support.etdb.ctrl_c import is_heard_by, press
 from tests.support.etdb.scripted_server import ScriptedServer, serving

@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.errors import (
-    DeviceLost,
-    MissingDataError,
-    UsageError,
-)
+from etscope.errors import DeviceLost, MissingDataError, UsageError
 from etscope.etdb.protocol.launch import Local
 from etscope.etdb.protocol.messages import RunnerDied
 from etscope.etdb.targets.runtime import RuntimeTarget

@@ -93,11 +93,8 @@ def test_clients_that_stand_still_are_hung_up_on() -> None:
     ):
         slow.socket.sendall(s.frame(s.HELLO, s.hello())[:10])
         middle.socket.sendall(s.frame(s.BYE)[:5])
-        for wire, say in (
-            (silent, "no greeting"),
-            (slow, "no greeting"),
-            (middle, "in the middle"),
-        ):
+        told = "no greeting", "no greeting", "in the middle"
+        for wire, say in zip((silent, slow, middle), told, strict=True):
             kind, _, body = wire.receive()
             assert kind == s.ERROR
             assert say in s.refusal(body).message

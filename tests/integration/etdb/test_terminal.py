@@ -26,10 +26,13 @@ pytest.importorskip("prompt_toolkit")
 class Terminal:
     """A terminal of tmux with a session of etdb in it."""
 
-    def __init__(self, folder: Path, columns: int, *options: str, files: Sequence[str]) -> None:
+    def __init__(
+        self, folder: Path, columns: int, *options: str, files: Sequence[str], **variables: str
+    ) -> None:
         self._name = f"etdb{uuid.uuid4().hex[:8]}"
         command = [sys.executable, "-m", "etscope.etdb", *files, *options]
         environment = {**os.environ, "XDG_STATE_HOME": str(folder), "TERM": "xterm-256color"}
+        environment |= variables
         for size in ("COLUMNS", "LINES"):  # of whoever runs the tests
             environment.pop(size, None)
         self._tmux(
@@ -85,10 +88,10 @@ class Terminal:
 def terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
     opened: list[Terminal] = []
 
-    def start(columns: int, *options: str, files: Sequence[str] = ()) -> Terminal:
+    def start(columns: int, *options: str, files: Sequence[str] = (), **variables: str) -> Terminal:
         artifact = artifacts("cnn_portable")
         recorded = [str(artifact.etrecord), str(artifact.etdump), str(artifact.debug_buffer)]
-        opened.append(Terminal(tmp_path, columns, *options, files=files or recorded))
+        opened.append(Terminal(tmp_path, columns, *options, files=files or recorded, **variables))
         return opened[-1]
 
     yield start
@@ -99,7 +102,9 @@ def terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
 def test_the_prompt_wraps_completes_and_remembers(
     terminal: Callable[..., Terminal], tmp_path: Path
 ) -> None:
-    one = terminal(60)
+    (tmp_path / "torch.py").write_text("raise ImportError\n")  # to load it takes a while
+    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    one = terminal(60, PYTHONPATH=path)
     one.wait_for_prompt()
     one.keys("start", "Enter")
     one.wait("aten_convolution_default")

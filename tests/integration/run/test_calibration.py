@@ -9,14 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from etscope.analysis.calibration import (
-    CHAINS,
-    DELEGATES,
-    KERNELS,
-    PRODUCTS,
-    ROWS,
-    executions_of,
-)
+from etscope.analysis.calibration import CHAINS, DELEGATES, KERNELS, PRODUCTS, ROWS, executions_of
 from etscope.cli import main
 from etscope.errors import FormatError, MissingDataError, RuntimeFailure, UsageError
 from etscope.formats.calibration import find_calibration, read_calibration
@@ -137,14 +130,16 @@ def test_other_work_is_said(made: Path) -> None:
 def test_wrong_programs_and_options(made: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.pte"
     broken.write_bytes(made.read_bytes()[:500])
-    for program, options, error, words in (
-        (made, {"rounds": 0}, UsageError, "at least one round"),
-        (made, {"threads": (0,)}, UsageError, "at least one thread"),
-        (broken, {}, FormatError, ""),
-        (artifacts("cnn_portable").pte, {}, MissingDataError, "no method that measures a peak"),
+    for options, words in (
+        (CalibrationOptions(rounds=0), "at least one round"),
+        (CalibrationOptions(threads=(0,)), "at least one thread"),
     ):
-        with pytest.raises(error, match=words):
-            calibrate(program, CalibrationOptions(**options))
+        with pytest.raises(UsageError, match=words):
+            calibrate(made, options)
+    with pytest.raises(FormatError):
+        calibrate(broken)
+    with pytest.raises(MissingDataError, match="no method that measures a peak"):
+        calibrate(artifacts("cnn_portable").pte)
 
 
 @pytest.mark.filterwarnings("ignore::etscope.errors.EtscopeWarning")  # of a busy machine

@@ -13,12 +13,7 @@ import pytest
 
 from etscope.errors import MissingDependencyError, MissingFileError, RuntimeFailure
 from etscope.run import native as _native_build
-from etscope.run.native import (
-    find_runner,
-    find_sdk,
-    find_server,
-    native_missing,
-)
+from etscope.run.native import find_runner, find_sdk, find_server, native_missing
 from tests.support.native.runner import runner
 
 # What stands in for cmake: it notes each build, and leaves a program where the real one does.

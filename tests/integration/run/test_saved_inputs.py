@@ -129,14 +129,15 @@ def test_inputs_that_were_not_saved_are_not_replaced_by_others(
 def test_bad_files_of_inputs(plain: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(plain, tmp_path / "a run")
     inputs, about = folder / "inputs.npz", folder / "run.json"
-    for error, words, spoil in (
-        (FormatError, r"inputs\.npz", lambda: inputs.write_bytes(b"PK\x03\x04 not an archive")),
-        (MissingFileError, r"inputs\.npz", inputs.unlink),
-        (FormatError, r"run\.json", lambda: about.write_text('{"calls": 3}')),
-    ):
-        spoil()
-        with pytest.raises(error, match=words):
-            saved_inputs(folder / "run.etdp", "forward")
+    inputs.write_bytes(b"PK\x03\x04 not an archive")
+    with pytest.raises(FormatError, match=r"inputs\.npz"):
+        saved_inputs(folder / "run.etdp", "forward")
+    inputs.unlink()
+    with pytest.raises(MissingFileError, match=r"inputs\.npz"):
+        saved_inputs(folder / "run.etdp", "forward")
+    about.write_text('{"calls": 3}')
+    with pytest.raises(FormatError, match=r"run\.json"):
+        saved_inputs(folder / "run.etdp", "forward")
     assert saved_inputs(folder / "other.etdp", "forward") is None
 
 
