@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.waiting import PATIENCE, until
 from tests.support.warm import warm_python
 
 pytest.importorskip("executorch")
@@ -88,11 +88,8 @@ def test_signals() -> None:
             assert child.stdout is not None
             fork = int(child.stdout.readline())
             child.send_signal(sent)
-            assert child.wait(30) == ends
-        until = time.monotonic() + 30
-        while Path(f"/proc/{fork}").exists():  # killed when the command was
-            assert time.monotonic() < until
-            time.sleep(0.01)
+            assert child.wait(PATIENCE) == ends
+        until(lambda fork=fork: not Path(f"/proc/{fork}").exists())  # killed when the command was
 
 
 @pytest.mark.parametrize("changed", [{"PYTHONPATH": "/elsewhere"}, {"OMP_NUM_THREADS": "3"}])

@@ -95,6 +95,9 @@ def test_a_recorded_run_is_compared_with_its_own_call(
         np.testing.assert_allclose(one.value(LAST), value, atol=1e-5)
         np.testing.assert_allclose(one.value(f"ref({LAST})"), value, atol=1e-5)
         assert "no operator goes wrong" in said(one, "gap")
+        result = one.execute("blame")
+        assert result.exit_code == 0 and "no operator goes wrong" in result.text
+    assert "no run can be added" in refused(one, "run --keep")
 
 
 def test_a_recorded_run_takes_the_sets_that_are_given(folder: Path) -> None:
@@ -118,12 +121,16 @@ def test_each_call_goes_on_from_the_state_that_the_one_before_left(
     kind: str, folder: Path, expected: list[np.ndarray]
 ) -> None:
     one = live(folder, kind)
+    why = "nothing has run yet" if kind == "runtime" else "a live run is PyTorch itself"
+    assert why in refused(one, "blame")
     text = said(one, "run")
     for call, value in enumerate(expected):
         assert f"run {call} is over" in text
         np.testing.assert_allclose(one.value(LAST), value, atol=1e-5)
         if kind == "runtime":
             assert gap_of_last(one) > 90
+            assert "no operator goes wrong" in said(one, "blame")
+            assert "unknown metric" in refused(one, "blame nothing").lower()
         text = said(one, "continue") if call + 1 < COUNT else ""
     assert "run --keep goes on" in refused_hint(one, "continue")
     # Begun at a later call, the earlier ones run first.
@@ -182,12 +189,6 @@ def test_a_value_that_was_set_is_in_the_state_of_later_calls(kind: str, folder: 
     assert one.value("aten_index_put_default")[0, 0].max() < 7
 
 
-def test_recorded_runs_cannot_be_added_to(folder: Path) -> None:
-    one = recorded(folder)
-    said(one, f"run {one.debugger.some_target().runs[-1].number}")
-    assert "no run can be added" in refused(one, "run --keep")
-
-
 def test_one_blame_for_recorded_runs_and_for_the_runtime(wrong: Path) -> None:
     ran = wrong / "wrong"
     one = Session(wrong / "model.etrecord", ran / "run.etdp", ran / "debug.bin")
@@ -211,14 +212,6 @@ def test_one_blame_for_recorded_runs_and_for_the_runtime(wrong: Path) -> None:
         assert other.debugger.position == position
 
 
-@pytest.mark.parametrize("kind", ["recorded", "runtime"])
-def test_no_operator_is_blamed_where_none_is_wrong(kind: str, folder: Path) -> None:
-    one = recorded(folder) if kind == "recorded" else live(folder)
-    said(one, f"run {one.debugger.some_target().runs[2].number}")
-    result = one.execute("blame")
-    assert result.exit_code == 0 and "no operator goes wrong" in result.text
-
-
 def test_blame_is_of_the_run_and_not_of_the_state_that_it_found(folder: Path) -> None:
     one = live(folder)
     said(one, "start", "until op:addmm", "set $ = 7")
@@ -228,13 +221,6 @@ def test_blame_is_of_the_run_and_not_of_the_state_that_it_found(folder: Path) ->
     result = one.execute("blame")
     assert result.exit_code == 0
     assert "run 1 began in a state that is not the reference's (cache)" in result.text
-
-
-def test_blame_says_what_it_needs(folder: Path) -> None:
-    assert "a live run is PyTorch itself" in refused(live(folder, "live"), "blame")
-    one = live(folder)
-    assert "nothing has run yet" in refused(one, "blame")
-    assert "unknown metric" in refused(one, "blame nothing").lower()
 
 
 def test_a_live_call_is_compared_with_its_recorded_run(

@@ -7,23 +7,20 @@ import io
 import random
 import time
 import zipfile
-from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 
 from etscope.etdb import Session
 from etscope.etdb.commands.registry import COMMANDS
 from etscope.etdb.ui.complete import Completer
-from tests.integration.etdb.test_main import etdb
 from tests.support.artifacts import artifacts
-from tests.support.etdb.server import SECONDS
+from tests.support.etdb.command import etdb
+from tests.support.etdb.runtime_sessions import on_runtime, target_of
 from tests.support.etdb.sessions import refused, said, session
 from tests.support.fuzz import fuzzed
-
-T = TypeVar("T")
+from tests.support.waiting import PATIENCE
 
 # As JSON writes them. Brackets in the paths of modules must come in pairs.
 EVIL, MODULE = "\\u001b[31mred\\u0007", "[/b]\\u001bc"
@@ -57,68 +54,42 @@ def test_names_from_files_cannot_change_a_terminal(tmp_path: Path) -> None:
     lines = ("start", "step 2", "bt", "list", "list nothing.py", "print aten_relu", "info source",
              "info ops", "info modules", "select aten_relu", "until module:nothing", "crosswalk",
              "overview", "top 5", "display $", "step")  # fmt: skip
-    shown = ""
-    for line in lines:
-        shown += one.execute(line).text
-    assert "\x1b" not in shown
-    assert "\x07" not in shown
+    shown = "".join(one.execute(line).text for line in lines)
+    done = etdb(tmp_path / "evil.etrecord", "--batch", "-ex", "list no.py")
+    assert done.returncode == 2
+    for text in (shown, done.stdout, done.stderr):
+        assert "\x1b" not in text
+        assert "\x07" not in text
     assert r"cnn\x1b[31mred" in shown
     assert r"files are: cnn\x1b" in one.execute("list nothing.py").text
-
-
-def test_the_command_shows_errors_with_escapes(tmp_path: Path) -> None:
-    record = hostile_record(tmp_path / "evil.etrecord")
-    done = etdb(record, "--batch", "-ex", "list no.py")
-    assert done.returncode == 2
     assert r"files are: cnn\x1b[31m" in done.stderr
-    assert "\x1b" not in done.stdout + done.stderr
 
 
-def ran(look: Coroutine[Any, Any, T]) -> T:
-    """What it gives, in a thread of its own: a browser's event loop may run in this one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, look).result()
-
-
-def test_the_full_screen_shows_names_as_they_are(tmp_path: Path) -> None:
+def test_the_full_screen_shows_names_as_they_are_and_lines_as_wide_as_its_panes(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("textual")
     from etscope.etdb.ui.tui import DebuggerApp
 
     async def look() -> str:
         app = DebuggerApp(hostile_session(tmp_path), ["start", "step 3"])
-        async with app.run_test(size=(100, 40)) as pilot:
-            end = time.monotonic() + SECONDS
-            shown = ""
-            while not (r"[/b]\x1bc" in shown and r"\x1b[31mred" in shown):
-                assert time.monotonic() < end, shown
-                await pilot.pause(0.05)  # the commands run in a thread
-                tree = app.query_one("#modules")
-                labels = "\n".join(str(node.label) for node in tree._tree_nodes.values())
-                shown = str(app.query_one("#source").render()) + labels
-            return shown
-
-    assert "\x1b" not in ran(look())
-
-
-def test_lines_of_panes_are_cut_to_their_width() -> None:
-    pytest.importorskip("textual")
-    from etscope.etdb.ui.tui import DebuggerApp
-
-    async def look() -> list[str]:
-        app = DebuggerApp(session("cnn_portable"), ["start", "until op:add"])
         async with app.run_test(size=(60, 40)) as pilot:
-            source = app.query_one("#source")
-            end = time.monotonic() + SECONDS
-            shown: list[str] = []
-            while not any(line.startswith(">") for line in shown):
-                assert time.monotonic() < end, "\n".join(shown)
+            tree, source = app.query_one("#modules"), app.query_one("#source")
+            end = time.monotonic() + PATIENCE
+            shown = labels = ""
+            while not (r"[/b]\x1bc" in labels and r"\x1b[31mred" in shown and "\n>" in shown):
+                assert time.monotonic() < end, shown + labels
                 await pilot.pause(0.05)  # the commands run in a thread
-                shown = str(source.render()).split("\n")
-            assert len(shown) == source.size.height
-            assert max(map(len, shown)) <= source.content_size.width
-            return shown
+                labels = "\n".join(str(node.label) for node in tree._tree_nodes.values())
+                shown = str(source.render())
+            lines = shown.split("\n")
+            assert len(lines) <= source.size.height
+            assert max(map(len, lines)) <= source.content_size.width
+            assert any(line.endswith("…") for line in lines)
+            return shown + labels
 
-    assert any(line.endswith("…") for line in ran(look()))
+    with ThreadPoolExecutor(1) as pool:  # a browser's event loop may run in this thread
+        assert "\x1b" not in pool.submit(asyncio.run, look()).result()
 
 
 ARGUMENTS = """
@@ -132,13 +103,24 @@ delegate:*|(|op:[|not op:add|* if $ > 0|* if ((|live nothing.npz|by p90|10 by x|
 """.replace("\n", "|").split("|")
 
 
-@pytest.mark.parametrize("name", ["cnn_xnnpack", "while_loop"])
+@pytest.mark.parametrize(
+    ("name", "target"), [("cnn_xnnpack", "recorded"), ("while_loop", "runtime")]
+)
 @fuzzed(200, nightly=5000)
-def test_lines_at_random_never_end_a_session(name: str, seed: int, count: int) -> None:
+def test_lines_at_random_never_end_a_session(
+    name: str,
+    target: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    count: int,
+) -> None:
+    monkeypatch.chdir(tmp_path)
     rng = random.Random(seed)
-    one = session(name)
+    one = session(name) if target == "recorded" else on_runtime(name)
     completer = Completer(one.debugger)
-    commands = [c for c in COMMANDS if c not in ("quit", "source", "target", "file", "core", "gap")]
+    left_out = ("quit", "source", "target", "file", "core", "gap", "tui")
+    commands = [command for command in COMMANDS if command not in left_out]
     for _ in range(count):
         if one.debugger.stop is None or rng.random() < 0.1:
             one.execute("start")
@@ -151,6 +133,9 @@ def test_lines_at_random_never_end_a_session(name: str, seed: int, count: int) -
         assert result.exit_code != 70, f"{line}: {result.error!r}"
         assert "\x1b" not in result.text
         completer.complete(line)
+        stop = one.debugger.stop
+        if target == "runtime":
+            assert stop is None or target_of(one).position == stop.position, line
 
 
 def test_a_bug_is_told_and_the_session_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,22 +160,14 @@ def test_a_log_that_cannot_be_written_ends_without_the_session() -> None:
     assert one.debugger.logging is None
 
 
-def test_going_far_back_ends_at_the_start() -> None:
+def test_folders_of_nobody_and_digits_that_are_none(tmp_path: Path) -> None:
     one = session("cnn_portable")
+    complete = Completer(one.debugger).complete
     said(one, "start", "step 5")
-    assert "the start of the run" in said(one, "reverse-continue 99999999999")
-
-
-def test_folders_of_nobody_and_digits_that_are_none() -> None:
-    one = session("cnn_portable")
-    said(one, "start")
     assert "not found" in refused(one, "file ~nobody-of-that-name/x")
-    assert Completer(one.debugger).complete("file ~nobody-of-that-name/x")[1] == []
+    assert complete("file ~nobody-of-that-name/x")[1] == []
     assert "no line" in refused(one, "list ²")
     refused(one, "crosswalk ²")
-
-
-def test_files_are_completed_whatever_their_names(tmp_path: Path) -> None:
+    assert "the start of the run" in said(one, "reverse-continue 99999999999")
     (tmp_path / "my-model=2+(1).etrecord").touch()
-    _, found = Completer(session("cnn_portable").debugger).complete(f"file {tmp_path}/my-mo")
-    assert found == [f"{tmp_path}/my-model=2+(1).etrecord"]
+    assert complete(f"file {tmp_path}/my-mo")[1] == [f"{tmp_path}/my-model=2+(1).etrecord"]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
 
+from etscope.etdb import Session  # noqa: E402
 from etscope.etdb.targets import reference  # noqa: E402
 from etscope.etdb.targets.reference import Background, ReferenceProgram  # noqa: E402
 from tests.support.etdb.ctrl_c import Waited, press  # noqa: E402
-from tests.support.etdb.server import SECONDS, eventually  # noqa: E402
+from tests.support.etdb.server import SECONDS  # noqa: E402
 from tests.support.etdb.sessions import said, session  # noqa: E402
+from tests.support.waiting import until  # noqa: E402
 
 
 def test_ctrl_c_ends_the_wait_and_not_the_work(
@@ -65,11 +66,10 @@ def test_an_error_is_raised_where_it_is_waited_for() -> None:
             background.result()
 
 
-def test_print_does_not_wait_for_a_reference_that_is_loaded_ahead() -> None:
-    one = session("cnn_portable")
-    said(one, "start")
-    debugger, release = one.debugger, threading.Event()
-    linked, record = debugger.files.edge(debugger.method), debugger.files.record
+def loading(one: Session) -> threading.Event:
+    """Let the session's reference be loaded when the event is set."""
+    release, debugger = threading.Event(), one.debugger
+    linked, record = debugger.files.edge("forward"), debugger.files.record
     assert record is not None
 
     def load() -> ReferenceProgram:
@@ -77,11 +77,18 @@ def test_print_does_not_wait_for_a_reference_that_is_loaded_ahead() -> None:
         return ReferenceProgram(record, linked)
 
     debugger._program = linked, Background(load)
-    debugger.load_ahead()
+    return release
+
+
+def test_print_does_not_wait_for_a_reference_that_is_loaded_ahead() -> None:
+    one = session("cnn_portable")
+    said(one, "start")
+    release = loading(one)
+    one.debugger.load_ahead()
     assert "reference: (being loaded" in said(one, "print $")
     assert "loaded" not in said(one, "print $.shape")
     release.set()
-    assert eventually(lambda: not debugger.is_loading)
+    until(lambda: not one.debugger.is_loading)
     assert said(one, "print $.shape").endswith("the reference is loaded\n")
     assert "gap: SQNR" in said(one, "print $")
 
@@ -89,14 +96,5 @@ def test_print_does_not_wait_for_a_reference_that_is_loaded_ahead() -> None:
 def test_a_script_waits_for_the_reference() -> None:
     one = session("cnn_portable")
     said(one, "start")
-    waits = threading.Timer(0.3, partial(int))
-    linked, record = one.debugger.files.edge("forward"), one.debugger.files.record
-    assert record is not None
-    waits.start()
-
-    def load() -> ReferenceProgram:
-        waits.join()
-        return ReferenceProgram(record, linked)
-
-    one.debugger._program = linked, Background(load)
+    threading.Timer(0.3, loading(one).set).start()
     assert "gap: SQNR" in said(one, "print $")

@@ -1,4 +1,4 @@
-"""The command: options, scripts, JSON, exit codes; each in a process of its own."""
+"""The command: options, scripts, JSON, exit codes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,18 +15,8 @@ import pytest
 from etscope._version import __version__
 from etscope.etdb import Session
 from tests.support.artifacts import artifacts
-from tests.support.etdb.sessions import script
-from tests.support.warm import warm_python
-
-
-def etdb(*arguments: object, input: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [warm_python(), "-m", "etscope.etdb", *map(str, arguments)],
-        input=input,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+from tests.support.etdb.command import etdb, ex
+from tests.support.etdb.sessions import script, session
 
 
 def files(name: str) -> list[object]:
@@ -42,6 +33,10 @@ def test_commands_come_from_options_files_and_standard_input(tmp_path: Path) -> 
     piped = etdb(*files("cnn_portable"), input="start\nstep\nquit\nstep\n")
     assert piped.returncode == 0
     assert piped.stdout.count("instruction") == 2
+    for json_option in ([], ["--json"]):  # both are done
+        done = etdb(*files("cnn_portable"), *json_option, "-ex", "nope", input="start\n")
+        assert done.returncode == 2
+        assert "aten_convolution_default" in done.stdout
 
 
 def test_options_and_files_of_commands_keep_the_order_given(tmp_path: Path) -> None:
@@ -60,17 +55,21 @@ def test_options_and_files_of_commands_keep_the_order_given(tmp_path: Path) -> N
 
 
 def test_answers_to_standard_output_and_errors_to_standard_error() -> None:
-    done = etdb(*files("cnn_portable"), "--batch", "-ex", "step", "-ex", "start")
+    done = etdb(*files("cnn_portable"), "--batch", *ex("step", "start"))
     assert done.returncode == 2
     assert "has not been begun" in done.stderr
     assert "error" not in done.stdout
+    assert "aten_convolution_default" in done.stdout
+    done = etdb(*files("cnn_portable"), "--tui", input="start\n")
+    assert done.returncode == 0
+    assert "no terminal" in done.stderr  # plain lines are the face then
     assert "aten_convolution_default" in done.stdout
 
 
 def test_exit_codes() -> None:
     nan = files("nan_output")
-    assert etdb(*nan, "--batch", "-ex", "watch nan", "-ex", "run").returncode == 1
-    assert etdb(*nan, "--batch", "-ex", "watch inf", "-ex", "run").returncode == 0
+    assert etdb(*nan, "--batch", *ex("watch nan", "run")).returncode == 1
+    assert etdb(*nan, "--batch", *ex("watch inf", "run")).returncode == 0
     assert etdb(artifacts("nan_output").etdump, "--batch", "-ex", "overview").returncode == 4
     other = [artifacts("transformer_portable").etrecord, artifacts("cnn_portable").etdump]
     done = etdb(*other, "--batch")
@@ -80,6 +79,8 @@ def test_exit_codes() -> None:
     assert etdb(*other, "--force", "--batch", "-ex", "start").returncode == 0
     assert etdb("nothing.etdp").returncode == 2
     assert etdb("--nothing").returncode == 2
+    assert etdb("--batch", "-x", "nothing.etdb").returncode == 2
+    assert etdb("--batch", "-ex", "source nothing.etdb").returncode == 2
 
 
 def test_a_debug_buffer_of_any_name_is_named_by_its_option(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_a_debug_buffer_of_any_name_is_named_by_its_option(tmp_path: Path) -> No
     assert artifact.debug_buffer is not None
     path = tmp_path / "logged.dbg"
     path.write_bytes(artifact.debug_buffer.read_bytes())
-    rest = ("--batch", "-ex", "start", "-ex", "print $.shape", "-ex", "core")
+    rest = ("--batch", *ex("start", "print $.shape", "core"))
     done = etdb(artifact.etrecord, artifact.etdump, "-b", path, *rest)
     assert done.returncode == 0, done.stderr
     assert "[1, 8, 16, 16]" in done.stdout
@@ -100,11 +101,14 @@ def test_a_debug_buffer_of_any_name_is_named_by_its_option(tmp_path: Path) -> No
     assert session.print("$.shape").text == "[1, 8, 16, 16]\n"
 
 
+def told(*options: object) -> tuple[list[dict[str, Any]], int]:
+    """The objects that --json prints, and the exit code."""
+    done = etdb(*files("cnn_portable"), "--json", "--batch", *options)
+    return [json.loads(line) for line in done.stdout.splitlines()], done.returncode
+
+
 def test_json_is_an_object_a_command() -> None:
-    done = etdb(
-        *files("cnn_portable"), "--json", "--batch", "-ex", "start", "-ex", "nope", "-ex", "top 2"
-    )
-    first, second, third = map(json.loads, done.stdout.splitlines())
+    (first, second, third), _ = told(*ex("start", "nope", "top 2"))
     assert first["ok"]
     assert first["stop"]["node"] == "aten_convolution_default"
     assert first["stop"]["source"][0].endswith("cnn.py:35")
@@ -115,21 +119,14 @@ def test_json_is_an_object_a_command() -> None:
 
 def test_json_names_the_command_that_was_given_where_a_breakpoint_has_commands() -> None:
     lines = ("break op:relu", "commands", "print 1", "print 2", "end", "run", "continue")
-    options = [option for line in lines for option in ("-ex", line)]
-    done = etdb(*files("cnn_portable"), "--json", "--batch", *options)
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [one["command"] for one in told] == list(lines)
-    assert told[-1]["answer"][-2:] == [
-        {"value": "1", "number": 1},
-        {"value": "2", "number": 2},
-    ]
+    found, _ = told(*ex(*lines))
+    assert [one["command"] for one in found] == list(lines)
+    assert found[-1]["answer"][-2:] == [{"value": "1", "number": 1}, {"value": "2", "number": 2}]
 
 
 def test_json_has_nan_and_infinities_by_name() -> None:
     lines = ("print nan", "print -inf", "start", "print $[0, 0] * nan", "print $[0, 0] - inf")
-    options = [option for line in lines for option in ("-ex", line)]
-    done = etdb(*files("cnn_portable"), "--json", "--batch", *options)
-    answers = [json.loads(line)["answer"][-1] for line in done.stdout.splitlines()]
+    answers = [one["answer"][-1] for one in told(*ex(*lines))[0]]
     assert [answers[at]["number"] for at in (0, 1)] == ["NaN", "-Infinity"]
     for answer, name in zip(answers[-2:], ("NaN", "-Infinity"), strict=True):
         assert set(np.ravel(answer["numbers"])) == {name}
@@ -140,34 +137,19 @@ def test_json_of_a_script_is_an_object_a_command(tmp_path: Path) -> None:
     path = tmp_path / "script.etdb"
     for lines, codes in (("start\n\ntop 2\n", [0, 0]), ("# x\nstart\nnope\nstep\n", [0, 2, 0])):
         path.write_text(lines)
-        done = etdb(*files("cnn_portable"), "--json", "--batch", "-x", str(path))
-        told = [json.loads(line) for line in done.stdout.splitlines()]
-        assert [one["exit_code"] for one in told] == codes
-        assert [one["command"] for one in told] == [
+        found, code = told("-x", path)
+        assert [one["exit_code"] for one in found] == codes
+        assert [one["command"] for one in found] == [
             line for line in lines.splitlines() if line and not line.startswith("#")
         ]
-        assert done.returncode == max(codes)
+        assert code == max(codes)
     nested = tmp_path / "nested.etdb"
     nested.write_text(f"source {path}\n")
-    done = etdb(*files("cnn_portable"), "--json", "--batch", "-x", str(nested))
-    (told_once,) = map(json.loads, done.stdout.splitlines())
-    assert (told_once["ok"], told_once["exit_code"], done.returncode) == (False, 2, 2)
+    (told_once,), code = told("-x", nested)
+    assert (told_once["ok"], told_once["exit_code"], code) == (False, 2, 2)
     path.write_text("start\nquit\n")
-    done = etdb(*files("cnn_portable"), "-x", str(path), input="step\n")
+    done = etdb(*files("cnn_portable"), "-x", path, input="step\n")
     assert "[1]" not in done.stdout
-    assert etdb("--batch", "-x", str(tmp_path / "nothing.etdb")).returncode == 2
-
-
-def test_without_a_record_no_torch_is_loaded_to_say_so() -> None:
-    artifact = artifacts("cnn_portable")
-    program = (
-        "import sys\nfrom etscope.etdb import Session\n"
-        f"s = Session({str(artifact.etdump)!r}, debug_buffer={str(artifact.debug_buffer)!r})\n"
-        "for line in ('gap', 'blame'):\n"
-        "    assert 'hint: load one: file MODEL.etrecord' in s.execute(line).text, line\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_the_lines_of_a_refused_block_are_skipped(tmp_path: Path) -> None:
@@ -180,30 +162,35 @@ def test_the_lines_of_a_refused_block_are_skipped(tmp_path: Path) -> None:
             etdb(input="".join(f"{line}\n" for line in lines)),
         ):
             assert done.returncode == 2
-            told = (done.stdout + done.stderr).split("\n")
-            assert sum("error:" in line for line in told) == 1, told
-            assert "6" in told
-            assert "2" not in told
-            assert "4" not in told
-    done = etdb("--batch", "-ex", "commands", "-ex", "print 1")
+            said = (done.stdout + done.stderr).split("\n")
+            assert sum("error:" in line for line in said) == 1, said
+            assert "6" in said
+            assert "2" not in said
+            assert "4" not in said
+    done = etdb("--batch", *ex("commands", "print 1"))
     assert "there are no breakpoints" in done.stderr
     assert "no end follows" in done.stderr
 
 
 def test_no_torch_until_a_reference_needs_it() -> None:
     artifact = artifacts("cnn_portable")
+    dump, buffer = str(artifact.etdump), str(artifact.debug_buffer)
     program = (
         "import sys\nfrom etscope.etdb import Session\n"
-        f"s = Session({str(artifact.etrecord)!r}, {str(artifact.etdump)!r}, "
-        f"{str(artifact.debug_buffer)!r})\n"
+        f"s = Session({str(artifact.etrecord)!r}, {dump!r}, {buffer!r})\n"
         "lines = ('run', 'start', 'print $', 'list', 'bt', 'top', 'overview', 'info tensors')\n"
         "for line in lines:\n"
         "    assert s.execute(line).ok, line\n"
         "assert not {'torch', 'executorch', 'pandas', 'textual'} & set(sys.modules)\n"
+        f"s = Session({dump!r}, debug_buffer={buffer!r})\n"  # nor to say that there is none
+        "for line in ('gap', 'blame'):\n"
+        "    assert 'hint: load one: file MODEL.etrecord' in s.execute(line).text, line\n"
+        "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.nightly  # tests of reference.Background alone are in test_loading.py
 def test_ctrl_c_does_not_cut_off_the_import_of_torch() -> None:
     artifact = artifacts("cnn_portable")
     program = f"""
@@ -251,7 +238,6 @@ def test_scripts_run_scripts_but_not_without_end(tmp_path: Path) -> None:
     done = etdb("-x", path, "--batch")
     assert "nested too deeply" in done.stdout + done.stderr
     assert done.returncode == 2
-    assert etdb("--batch", "-ex", "source nothing.etdb").returncode == 2
 
 
 def test_a_session_is_logged(tmp_path: Path) -> None:
@@ -267,13 +253,6 @@ def test_a_session_is_logged(tmp_path: Path) -> None:
     assert "step" not in text
 
 
-def test_without_a_terminal_the_face_is_plain_lines() -> None:
-    done = etdb(*files("cnn_portable"), "--tui", input="start\n")
-    assert done.returncode == 0
-    assert "no terminal" in done.stderr
-    assert "aten_convolution_default" in done.stdout
-
-
 BAD_LINES = """
 break|tbreak (|watch|print|print (|x|x/|x/9|set|set %|set = 1|call|list|list/z|list 3 4|frame 99|up
 down|finish|until|until (|select|graph x|back|top by|diff|diff '|file '|core x|target x|info|source
@@ -284,8 +263,6 @@ step x|step 0|step -1|continue x|run x|run -1|$|/|\\|%12|print %|\x00|print \x1b
 
 @pytest.mark.parametrize("begin", ["info runs", "start", "run"])
 def test_bad_input_to_every_command_is_a_message(begin: str) -> None:
-    from tests.support.etdb.sessions import session
-
     one = session("cnn_portable", inputs=False)
     for line in BAD_LINES.replace("\n", "|").strip("|").split("|"):
         one.execute(begin)
@@ -293,13 +270,6 @@ def test_bad_input_to_every_command_is_a_message(begin: str) -> None:
         assert result.ok or str(result.error), line
         assert "\x1b" not in result.text.replace(line, "")
         assert one.execute("info runs").ok
-
-
-def test_what_options_ask_for_and_what_comes_in_are_both_done() -> None:
-    for json_option in ([], ["--json"]):
-        done = etdb(*files("cnn_portable"), *json_option, "-ex", "nope", input="start\n")
-        assert done.returncode == 2
-        assert "aten_convolution_default" in done.stdout
 
 
 def test_characters_that_a_stream_has_not_are_escaped() -> None:

@@ -10,26 +10,14 @@ import numpy as np
 import pytest
 
 from etscope.etdb import Session
-from etscope.etdb.commands.registry import COMMANDS
 from etscope.etdb.protocol.runner import Runner
 from etscope.etdb.ui.complete import Completer
-from tests.integration.etdb.test_hostile import ARGUMENTS
-from tests.integration.etdb.test_main import etdb
 from tests.support.artifacts import artifacts
-from tests.support.etdb.runtime_sessions import (
-    OPEN,
-    begun,
-    of_inputs,
-    on_runtime,
-    target_of,
-)
+from tests.support.etdb.command import etdb, ex
+from tests.support.etdb.runtime_sessions import OPEN, begun, of_inputs, on_runtime, target_of
 from tests.support.etdb.sessions import refused, said, session, where
 from tests.support.ports import nobody_listens
 from tests.support.rogue_programs import endless, random
-
-
-def counts(one: Session) -> list[tuple[int, int, int]]:
-    return [(b.hits, b.looked, b.unknown) for b in one.debugger.breakpoints]
 
 
 @pytest.fixture
@@ -80,6 +68,7 @@ def test_without_a_record_operators_are_found_by_name() -> None:
     one = on_runtime("cnn_portable", record=False)
     said(one, "tbreak op:add", "run")
     assert one.debugger.here().name == "native_call_add.out"
+    assert "no ETRecord" in refused(one, "gap")
     said(one, "set $ = $ * 0")
     assert float(said(one, "print $.max()")) == 0
     assert "no lines of Python" in refused(one, "list")
@@ -106,7 +95,8 @@ def test_a_run_without_stops_is_one_request(requests: dict[str, int]) -> None:
     one = on_runtime("cnn_portable")
     said(one, "watch nan", "watch $.max() > 1e9", "break op:relu if isinf($)", "run")
     assert requests["go"] == 1
-    assert counts(one) == [(0, 24, 0), (0, 24, 0), (0, 6, 0)]
+    counts = [(b.hits, b.looked, b.unknown) for b in one.debugger.breakpoints]
+    assert counts == [(0, 24, 0), (0, 24, 0), (0, 6, 0)]
     said(one, "delete", "break op:softmax", "run")
     assert requests["go"] == 2
 
@@ -152,11 +142,19 @@ def test_one_of_a_delegates_outputs_is_not_set_to_all_of_them() -> None:
 def test_state_that_was_written_back_is_shown_beside_the_references() -> None:
     one = on_runtime("rewritten_state")
     assert said(one, "start", "print b_cache.max() == 0") == "True\n"
+    assert "breakpoint 1: op:copy_ · " in said(one, "break op:copy_")
     said(one, "run")
+    stop = one.debugger.here()
+    assert (stop.name, stop.nodes) == ("native_call_copy_", ())
+    assert stop.lines  # those of what it writes
+    said(one, "delete", "run")
     assert said(one, "print b_cache.max() > 1") == "True\n"
     assert said(one, "print gap(max_abs, b_cache)") == "0\n"
     assert "gap: SQNR inf dB" in said(one, "print b_cache")
     assert said(one, "reverse-step 2", "print b_cache.max() == 0") == "True\n"
+    assert said(one, "start", "set b_cache = 7", "print (b_cache == 7).all()") == "True\n"
+    assert said(one, "print (ref(b_cache) == 7).any()") == "False\n"
+    assert said(one, "continue", "print b_cache[2].min()") == "7\n"  # written back
 
 
 # -- in lock step with the reference
@@ -226,6 +224,22 @@ def test_gap_accuses_nobody_behind_a_branch() -> None:
         assert "of the reference, since the run has no value of it: " in said(one, command)
 
 
+def test_nodes_in_a_branch_are_taken_as_they_are_printed() -> None:
+    one = on_runtime("cond")
+    path = "submodule_0/aten_mul_tensor"
+    assert "1 place" in said(one, f"break {path}")
+    assert "breakpoint 1" in said(one, "run")
+    assert one.debugger.here().path == path
+    assert said(one, f"print {path}").splitlines()[0] == said(one, "print $").splitlines()[0]
+    assert "the run beside the reference" in said(one, f"gap {path}")
+    # A value that changes the way says where the run stands.
+    text = said(one, "delete", "start", "until op:sigmoid", "set aten_gt_scalar = False")
+    assert "the run takes another way with it, and stands at" in text
+    here = one.debugger.here().path or ""
+    assert "submodule_1" in here and here.rpartition("/")[2] in text
+    assert "another way" not in said(one, "set aten_gt_scalar = False")
+
+
 def test_gaps_are_told_of_all_that_ran_and_the_run_stays() -> None:
     one = on_runtime("cnn_portable")
     assert "nothing has run yet" in refused(one, "gap")
@@ -234,32 +248,27 @@ def test_gaps_are_told_of_all_that_ran_and_the_run_stays() -> None:
     assert "more rows" not in table
     assert "more rows: gap sqnr 11 run shows all" in said(one, "gap run 4")
     assert len([line for line in table.splitlines() if "cnn.py" in line]) == 11
-    assert one.debugger.position == 10
-    assert target_of(one).position == 10
+    assert one.debugger.position == target_of(one).position == 10
     assert said(one, "gap run") == table
-    without = on_runtime("cnn_portable", record=False)
-    said(without, "start")
-    assert "no ETRecord" in refused(without, "gap")
 
 
-def test_inputs_and_state_are_those_of_the_device() -> None:
+def test_inputs_and_weights_are_those_of_the_device() -> None:
     one = on_runtime("cnn_portable")
     assert float(said(one, "start", "print (x - ref(x)).abs().max()")) == 0
     said(one, "set x = x * 0")
     assert float(said(one, "print x.max()")) == 0 < float(said(one, "print ref(x).max()"))
     assert float(said(one, "print gap(sqnr, x)")) == 0
-    assert "no value" not in said(one, "call $")
+    told = said(one, "call $")
+    assert "no value" not in told and "of the reference" not in told
     same = "print (p_stem_conv_weight == weight('stem.conv.weight')).all()"
     assert said(one, same) == "True\n"
-    state = on_runtime("rewritten_state")
-    assert said(state, "start", "set b_cache = 7", "print (b_cache == 7).all()") == "True\n"
-    assert said(state, "print (ref(b_cache) == 7).any()") == "False\n"
-    assert said(state, "continue", "print b_cache[2].min()") == "7\n"  # written back
 
 
 def test_a_weight_that_a_delegate_keeps_is_none_of_the_program() -> None:
     one = on_runtime("cnn_xnnpack")
-    said(one, "start")
+    # A call names the inputs that are not the run's.
+    told = said(one, "start", "call $")
+    assert "of the reference, since the run has no value of it: aten_linear" in told
     error = one.execute("print p_stem_conv_weight").error
     assert error is not None and 'weight("stem.conv.weight")' in str(error.hint)
 
@@ -278,10 +287,13 @@ def test_what_does_not_fit_is_refused_and_nothing_is_set() -> None:
     one = on_runtime("cnn_portable")
     assert "has not been begun" in refused(one, "set $ = 0")
     before = said(one, "start", "print $")
-    assert "shape" in refused(one, "set $ = $[0, 0, :3]")
-    assert "numbers" in refused(one, "set $ = 'x'")
-    assert "weight" in refused(one, "set p_stem_conv_weight = 0")
-    assert "no value yet" in refused(one, "set aten__softmax_default = 0")
+    for line, why in {
+        "set $ = $[0, 0, :3]": "shape",
+        "set $ = 'x'": "numbers",
+        "set p_stem_conv_weight = 0": "weight",
+        "set aten__softmax_default = 0": "no value yet",
+    }.items():
+        assert why in refused(one, line)
     assert said(one, "print $") == before
 
 
@@ -337,30 +349,10 @@ def test_what_is_asked_for_wrongly_changes_nothing() -> None:
     assert "no program" in refused(bare, "target runtime")
 
 
-def test_lines_at_random_never_end_a_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(5)
-    one = on_runtime("while_loop")
-    left_out = ("quit", "source", "target", "file", "core", "gap", "tui")
-    commands = [name for name in COMMANDS if name not in left_out]
-    for _ in range(250):
-        if one.debugger.stop is None or rng.random() < 0.1:
-            one.execute("start")
-        line = f"{rng.choice(commands)} {rng.choice(ARGUMENTS)}"
-        if line.startswith("set logging"):
-            continue
-        result = one.execute(line)
-        assert result.exit_code != 70, f"{line}: {result.error!r}"
-        stop = one.debugger.stop
-        assert stop is None or target_of(one).position == stop.position, line
-
-
-def test_batches_end_with_the_code_of_what_was_found(tmp_path: Path) -> None:
+def test_batches_end_with_the_code_of_what_was_found() -> None:
     artifact = artifacts("nan_output")
     files = [artifact.etrecord, artifact.pte, "--inputs", artifact.inputs_pt]
-    lines = ["-ex", "target runtime", "-ex", "watch nan", "-ex", "run", "-ex", "kill"]
+    lines = ex("target runtime", "watch nan", "run", "kill")
     done = etdb(*files, "--batch", "--json", *lines)
     assert done.returncode == 1, done.stderr
     answers = [json.loads(line) for line in done.stdout.splitlines()]
@@ -373,24 +365,17 @@ def test_batches_end_with_the_code_of_what_was_found(tmp_path: Path) -> None:
 
 def test_completion_and_help() -> None:
     one = session("cnn_portable")
-    completer = Completer(one.debugger)
-    assert completer.complete("target r")[1] == ["recorded", "runtime", "remote"]
-    assert completer.complete("target runtime --in")[1] == ["--inputs"]
-    assert completer.complete("gener")[1] == ["generate-core-file"]
     folder = artifacts("cnn_portable").pte.parent
-    assert completer.complete(f"target runtime --inputs {folder}/inputs.p")[1] == [
-        f"{folder}/inputs.pt"
-    ]
+    for line, found in {
+        "target r": ["recorded", "runtime", "remote"],
+        "target runtime --in": ["--inputs"],
+        "gener": ["generate-core-file"],
+        f"target runtime --inputs {folder}/inputs.p": [f"{folder}/inputs.pt"],
+    }.items():
+        assert Completer(one.debugger).complete(line)[1] == found
     assert "cannot be stepped into" in said(one, "help target")
     assert "not replaced" in said(one, "help gcore")
     assert "--traced" in refused(one, "target runtime --no")
-
-
-def test_a_call_names_the_inputs_that_are_not_the_runs() -> None:
-    one = on_runtime("cnn_xnnpack")
-    said(one, "start")
-    assert "of the reference, since the run has no value of it: aten_linear" in said(one, "call $")
-    assert "of the reference" not in said(on_runtime("cnn_portable"), "start", "step", "call $")
 
 
 def test_of_several_values_those_that_are_left_are_there() -> None:
@@ -418,32 +403,3 @@ def test_all_values_of_a_call_are_set_at_once() -> None:
     assert said(one, "print gap(sqnr, aten_permute_copy_default)") == "inf\n"
     assert "2 values" in refused(one, "set $ = [1, 2, 3]")
     assert said(one, "print $[1].max()") == "8\n"
-
-
-def test_nodes_in_a_branch_are_taken_as_they_are_printed() -> None:
-    one = on_runtime("cond")
-    path = "submodule_0/aten_mul_tensor"
-    assert "1 place" in said(one, f"break {path}")
-    assert "breakpoint 1" in said(one, "run")
-    assert one.debugger.here().path == path
-    assert said(one, f"print {path}").splitlines()[0] == said(one, "print $").splitlines()[0]
-    assert "the run beside the reference" in said(one, f"gap {path}")
-
-
-def test_a_value_that_changes_the_way_says_where_the_run_stands() -> None:
-    one = on_runtime("cond")
-    said(one, "start", "until op:sigmoid")
-    text = said(one, "set aten_gt_scalar = False")
-    assert "the run takes another way with it, and stands at" in text
-    assert "submodule_1" in (one.debugger.here().path or "")
-    assert (one.debugger.here().path or "").rpartition("/")[2] in text
-    assert "another way" not in said(one, "set aten_gt_scalar = False")
-
-
-def test_a_write_back_has_the_line_and_module_of_what_it_writes() -> None:
-    one = on_runtime("rewritten_state")
-    assert "breakpoint 1: op:copy_ · " in said(one, "break op:copy_")
-    said(one, "run")
-    stop = one.debugger.here()
-    assert (stop.name, stop.nodes) == ("native_call_copy_", ())
-    assert stop.lines

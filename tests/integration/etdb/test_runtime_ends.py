@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +13,7 @@ from etscope.etdb import Session
 from tests.support import sshd
 from tests.support.artifacts import artifacts
 from tests.support.etdb.ctrl_c import pressing
-from tests.support.etdb.runtime_sessions import (
-    OPEN,
-    begun,
-    of_inputs,
-    on_runtime,
-    target_of,
-)
+from tests.support.etdb.runtime_sessions import OPEN, begun, of_inputs, on_runtime, target_of
 from tests.support.etdb.server import server, serving
 from tests.support.etdb.sessions import refused, said, session, where
 from tests.support.rogue_programs import aborting, endless
@@ -56,25 +49,27 @@ def test_a_core_is_what_ran_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "only a run on the runtime" in refused(one, "gcore x.etdp")
 
 
-def test_what_takes_long_is_told_of_what_ran() -> None:
+def test_what_takes_long_is_told_of_what_ran(tmp_path: Path) -> None:
     one = on_runtime("dynamic_shape")
     assert "nothing has run yet" in refused(one, "top")
     assert "sym_size" in said(one, "start", "top 1")
+    core = tmp_path / "numbers.etdp", tmp_path / "numbers.bin"
+    said(one, f"gcore {core[0]}")
     assert "addmm" in said(one, "run", "top 8")
+    # A core of numbers alone is opened beside the record.
+    assert "after 1 operator" in said(one, f"core {core[0]} {core[1]}", "run")
 
 
-def test_a_core_of_numbers_alone_is_opened_beside_the_record(tmp_path: Path) -> None:
-    one = on_runtime("dynamic_shape")
-    core = f"{tmp_path}/run.etdp {tmp_path}/run.bin"
-    said(one, "start", f"gcore {tmp_path}/run.etdp", f"core {core}")
-    assert "after 1 operator" in said(one, "run")
-
-
-def test_a_session_ends_its_runner() -> None:
+def test_a_run_is_ended_and_begun_again() -> None:
     with on_runtime("cnn_portable") as one:
-        said(one, "start")
-        process = channel_of(one)._process
-    assert process.poll() is not None
+        said(one, "start", "set $ = 0", "kill")
+        assert "has not been begun" in refused(one, "step")
+        assert float(said(one, "start", "print $.max()").splitlines()[0]) > 0
+        runner = target_of(one)._execution._runner
+        assert runner is not None
+        process = runner._connection.channel._process
+    assert process.poll() is not None  # a session ends its runner
+    assert "nothing runs" in refused(session("cnn_portable"), "kill")
 
 
 @pytest.mark.parametrize("options", ["", "--traced"])
@@ -99,47 +94,21 @@ def test_an_abort_leaves_a_core_by_itself(
 # -- runners that go away, and runs that do not end
 
 
-def test_a_run_is_ended_and_begun_again() -> None:
-    one = on_runtime("cnn_portable")
-    said(one, "start", "set $ = 0", "kill")
-    assert "has not been begun" in refused(one, "step")
-    assert float(said(one, "start", "print $.max()").splitlines()[0]) > 0
-    assert "nothing runs" in refused(session("cnn_portable"), "kill")
-
-
-def channel_of(one: Session) -> Any:
-    runner = target_of(one)._execution._runner
-    assert runner is not None
-    return runner._connection.channel
-
-
-@pytest.mark.parametrize("look", ["delete", "watch nan", "break if $.mean() < -1"])
-def test_an_interrupt_stops_at_the_next_operator(tmp_path: Path, look: str) -> None:
-    one = of_inputs(endless(tmp_path), np.ones(1 << 16, np.float32))
-    said(one, "start", look)
-    with pressing(0.3):
-        text = said(one, "continue")
-    assert text.startswith("interrupted\n")
-    position = one.debugger.position
-    assert position is not None and position > 0
-    assert target_of(one).position == position
-    said(one, "delete", "step")
-    assert one.debugger.position == position + 1
-
-
-def test_an_interrupt_leaves_the_run_where_the_debugger_is_whenever_it_comes(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("look", "times"), [("delete", 1), ("watch nan", 1), ("break if $.mean() < -1", 40)]
+)
+def test_an_interrupt_stops_at_the_next_operator_whenever_it_comes(
+    tmp_path: Path, look: str, times: int
 ) -> None:
     one = of_inputs(endless(tmp_path), np.ones(1 << 16, np.float32))
-    said(one, "start", "break if $.mean() < -1")
-    for number in range(60):
-        with pressing(0.0007 * number):
+    said(one, "start", look)
+    for number in range(times):
+        with pressing(0.0007 * number if number else 0.3):
             text = said(one, "continue")
         assert text.startswith("interrupted\n")
-        position = one.debugger.position
-        assert position is not None and target_of(one).position == position
-        runner = target_of(one)._execution._runner
-        assert runner is not None and runner._step == target_of(one)._execution.step
+        position, execution = one.debugger.position, target_of(one)._execution
+        assert position is not None and target_of(one).position == position > 0
+        assert execution._runner is not None and execution._runner._step == execution.step
     said(one, "delete", "step")
     assert one.debugger.position == position + 1
 

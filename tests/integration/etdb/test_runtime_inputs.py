@@ -16,7 +16,8 @@ from tests.support.etdb.sessions import refused, said, session
 
 @pytest.mark.parametrize(("options", "seed"), [("", 0), ("--seed 7", 7)])
 def test_without_inputs_they_are_generated_as_run_does(options: str, seed: int) -> None:
-    one = Session(artifacts("cnn_portable").pte)
+    artifact = artifacts("cnn_portable")
+    one = Session(artifact.pte, artifact.etrecord)
     OPEN.append(one)
     assert f"inputs are generated: seed {seed}\n" in said(one, f"target runtime {options}")
     assert f"inputs are generated: seed {seed}\n" in said(one, "info target")
@@ -25,12 +26,7 @@ def test_without_inputs_they_are_generated_as_run_does(options: str, seed: int) 
     assert len(made) == len(target.inputs) == 1
     np.testing.assert_array_equal(target.inputs[0], made[0])
     assert "is over" in said(one, "run")
-
-
-def test_the_reference_is_given_what_was_generated() -> None:
-    artifact = artifacts("cnn_portable")
-    one = begun(Session(artifact.pte, artifact.etrecord), "--seed 3")
-    said(one, "run")
+    # The reference is given the same.
     assert float(said(one, "print gap(sqnr, aten__softmax_default)")) > 90
 
 
@@ -45,22 +41,20 @@ def test_a_seed_goes_before_the_records_inputs_and_not_with_a_file(tmp_path: Pat
     assert "a whole number" in refused(one, "target runtime --seed one")
 
 
-@pytest.mark.parametrize("kind", ["target runtime", "target live"])
-def test_files_are_read_by_names(tmp_path: Path, kind: str) -> None:
+def test_files_are_read_by_names(tmp_path: Path) -> None:
     artifact = artifacts("forward_and_extra")
     assert artifact.inputs is not None
     with np.load(artifact.inputs) as arrays:
         first, second = (arrays[f"extra/0/{n}"] for n in (0, 1))
-    np.savez(tmp_path / "numbered.npz", b_1=second, b_0=first)
-    np.savez(tmp_path / "wrong.npz", a_0=first)
+    numbered, wrong = tmp_path / "numbered.npz", tmp_path / "wrong.npz"
+    np.savez(numbered, b_1=second, b_0=first)
+    np.savez(wrong, a_0=first)
     one = Session(artifact.pte, artifact.etrecord)
     OPEN.append(one)
-    method = "--method extra" if kind == "target runtime" else ""
-    if not method:
-        assert "forward" in refused(one, f"{kind} {tmp_path / 'numbered.npz'}")
-        assert "reference of forward" in said(one, f"{kind} {tmp_path / 'wrong.npz'}")
-        return
-    said(one, f"{kind} {method} --inputs {tmp_path / 'numbered.npz'}")
+    said(one, f"target runtime --method extra --inputs {numbered}")
     np.testing.assert_array_equal(target_of(one).inputs[0], first)
     np.testing.assert_array_equal(target_of(one).inputs[1], second)
-    assert "do not fit" in refused(one, f"{kind} {method} --inputs {tmp_path / 'wrong.npz'}")
+    assert "do not fit" in refused(one, f"target runtime --method extra --inputs {wrong}")
+    live = Session(artifact.pte, artifact.etrecord)
+    assert "forward" in refused(live, f"target live {numbered}")
+    assert "reference of forward" in said(live, f"target live {wrong}")

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,20 +21,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.errors import (
-    DeviceLost,
-    MissingFileError,
-    RuntimeFailure,
-    UsageError,
-)
+from etscope.errors import DeviceLost, MissingFileError, RuntimeFailure, UsageError
 from etscope.etdb.protocol.launch import Launcher, Local, Remote, SshServer, remote_address
 from etscope.etdb.protocol.messages import RunnerDied, StopReason
 from etscope.etdb.protocol.runner import Runner
-from tests.integration.etdb.test_runtime_client import case
 from tests.support import sshd
 from tests.support.artifacts import artifacts
-from tests.support.etdb.server import SECONDS, eventually, server
+from tests.support.etdb.native_runs import artifact_run
+from tests.support.etdb.server import SECONDS, server, state_of
 from tests.support.rogue_programs import aborting
+from tests.support.waiting import until
 
 TOKEN = "a token of twenty chars"
 
@@ -72,9 +69,9 @@ def _over_ssh(found: sshd.Sshd, **given: Any) -> SshServer:
 
 
 def _runs(launcher: Launcher) -> None:
-    with case("cnn_portable", launcher) as one:
-        assert one.runner.go(one.flags()).why == StopReason.END
-        assert np.isfinite(one.outputs()[0]).all()
+    with artifact_run("cnn_portable", launcher) as run:
+        assert run.go().why == StopReason.END
+        assert np.isfinite(run.results()[0]).all()
 
 
 # -- here
@@ -152,6 +149,7 @@ import os, sys
 from pathlib import Path
 from etscope.etdb.protocol.launch import Local
 from etscope.etdb.protocol.runner import Runner
+from tests.support.waiting import until
 runner = Runner(Local(Path(sys.argv[1])).connect())
 print("up", flush=True)
 sys.stdin.read()
@@ -171,44 +169,28 @@ def test_a_server_ends_with_the_one_that_started_it() -> None:
         # A server that hears nothing, as in a long kernel: its parent's end ends it all the same.
         os.kill(child, signal.SIGSTOP)
         parent.kill()
-    assert eventually(lambda: not _alive(child))
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    until(lambda: state_of(child) == "Z")
 
 
 def test_a_server_that_another_thread_starts_outlives_the_thread() -> None:
-    held: list[Runner] = []
-    thread = threading.Thread(target=lambda: held.append(Runner(Local(server()).connect())))
-    thread.start()
-    thread.join()
-    with held[0] as runner:
+    with ThreadPoolExecutor(1) as pool:
+        runner = pool.submit(lambda: Runner(Local(server()).connect())).result()
+    with runner, pytest.raises(UsageError, match="not now"):
         time.sleep(0.2)
-        with pytest.raises(UsageError, match="not now"):
-            runner.begin()
+        runner.begin()
 
 
 def test_a_server_that_is_killed_in_a_request() -> None:
-    with case("while_loop") as one:
-        child = one.runner._connection.channel._process.pid
+    with artifact_run("while_loop") as run:
+        child = run.runner._connection.channel._process.pid
+        assert os.getpgid(child) != os.getpgrp()  # Ctrl-C of the terminal is not for it
         os.kill(child, signal.SIGSTOP)
         threading.Timer(0.3, os.kill, (child, signal.SIGKILL)).start()
         with pytest.raises(DeviceLost, match="ended by SIGKILL") as lost:
-            one.runner.go(one.flags())
+            run.go()
         assert lost.value.exit_code == 5
         with pytest.raises(DeviceLost, match="ended by SIGKILL"):
-            one.runner.describe(0)
-
-
-def test_a_ctrl_c_of_the_terminal_is_not_for_the_server() -> None:
-    with case("cnn_portable") as one:
-        process = one.runner._connection.channel._process
-        assert os.getpgid(process.pid) != os.getpgrp()
-        assert one.runner.go(one.flags()).why == StopReason.END
+            run.runner.describe(0)
 
 
 # -- at an address
@@ -243,31 +225,33 @@ def test_nobody_at_the_address() -> None:
             Remote("127.0.0.1", port, "").connect()
     with pytest.raises(DeviceLost, match=r"no etdb-server answers at board\.invalid:80"):
         Remote("board.invalid", 80, "").connect()
+    if shutil.which("ssh") is not None:
+        with pytest.raises(DeviceLost, match="out of reach"):
+            SshServer("board.invalid").connect()
 
 
 def test_two_at_once_do_not_see_each_other() -> None:
     with listening(str(artifacts("cnn_portable").pte)) as port:
         launcher = Remote("127.0.0.1", port, "")
-        with case("cnn_portable", launcher) as one, case("cnn_portable", launcher) as other:
-            one.runner.go(one.flags(5))
-            assert other.runner.go(other.flags(2)).step == 3
-            assert one.runner.go(one.flags(9)).step == 10
+        with (
+            artifact_run("cnn_portable", launcher) as one,
+            artifact_run("cnn_portable", launcher) as other,
+        ):
+            one.runner.go(one.at(5))
+            assert other.runner.go(other.at(2)).step == 3
+            assert one.runner.go(one.at(9)).step == 10
 
 
 # -- over ssh
 
 
-def test_over_ssh(ssh_server: sshd.Sshd) -> None:
+def test_over_ssh(ssh_server: sshd.Sshd, tmp_path: Path) -> None:
     with _nothing_left():
         _runs(_over_ssh(ssh_server, command=str(server())))
-
-
-def test_over_ssh_without_a_server_there(ssh_server: sshd.Sshd) -> None:
-    with (
-        _nothing_left(),
-        pytest.raises(DeviceLost, match=r"etdb-server: not found[\s\S]*on the PATH there"),
-    ):
-        Runner(_over_ssh(ssh_server).connect())
+        with pytest.raises(DeviceLost, match=r"etdb-server: not found[\s\S]*on the PATH there"):
+            Runner(_over_ssh(ssh_server).connect())
+    with pytest.raises(UsageError, match="no etdb-server"):
+        _over_ssh(ssh_server, push=tmp_path).connect()
 
 
 def test_a_servers_install_is_pushed_once(ssh_server: sshd.Sshd, tmp_path: Path) -> None:
@@ -277,27 +261,14 @@ def test_a_servers_install_is_pushed_once(ssh_server: sshd.Sshd, tmp_path: Path)
     shutil.copy(server(), install / "bin/etdb-server")
     (install / "lib/libofours.so").write_bytes(b"a library")
     device = Path(ssh_server.options["folder"])
+    written = set()
     for _ in range(2):
         _runs(_over_ssh(ssh_server, push=install))
         (there,) = device.glob("etdb-server-*")
         assert (there / "lib/libofours.so").read_bytes() == b"a library"
-    binary = there / "bin/etdb-server"
-    written = binary.stat().st_mtime_ns
-    _runs(_over_ssh(ssh_server, push=install))
-    assert binary.stat().st_mtime_ns == written
+        written.add((there / "bin/etdb-server").stat().st_mtime_ns)
+    assert len(written) == 1
     assert not list(device.glob("etscope-job-*"))  # where it was unpacked
-
-
-def test_a_push_of_what_is_no_server(ssh_server: sshd.Sshd, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no etdb-server"):
-        _over_ssh(ssh_server, push=tmp_path).connect()
-
-
-def test_a_host_that_is_not_known(tmp_path: Path) -> None:
-    if shutil.which("ssh") is None:
-        pytest.skip("ssh is not installed")
-    with pytest.raises(DeviceLost, match="out of reach"):
-        SshServer("board.invalid").connect()
 
 
 # -- programs that end badly

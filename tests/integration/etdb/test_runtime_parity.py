@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from etscope.errors import MissingDataError
+from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.runtime import RuntimeTarget
 from etscope.etdb.targets.target import Stop
 from tests.support.etdb.runtimes import on_runtime, recorded, same
@@ -15,6 +17,7 @@ from tests.support.etdb.runtimes import on_runtime, recorded, same
 ARTEFACTS = [
     "cnn_portable",
     "cnn_xnnpack",
+    "channels_last",
     "cond",
     "while_loop",
     "bf16_fp16",
@@ -32,81 +35,77 @@ def recorded_stops(name: str) -> list[Stop]:
     return [stop for stop in found if stop.kind in ("kernel", "delegate")]
 
 
-def ran_through(target: RuntimeTarget) -> int:
-    """Run to the end; how many stops there were."""
-    assert target.go(-1, lambda stop: False) is None
-    return len(target.stops)
-
-
-def plain(stop: Stop, position: int) -> Stop:
+def plain(stop: Stop) -> Stop:
     """Without what differs from run to run."""
-    return replace(stop, position=position, ticks=None)
+    return replace(stop, position=0, ticks=None, nodes=())
+
+
+def check_values(target: RuntimeTarget, position: int, values: list[list[Any]]) -> tuple[int, int]:
+    """What the stop gives; and everything that is still offered of those before. Returns of how
+    many of these something was compared, and how many are gone."""
+    compared = gone = 0
+    found = target.device_values(position)
+    if values[position]:
+        assert len(found) == len(values[position])
+        assert all(map(same, found, values[position])), target.stops[position].name
+    for earlier in range(position):
+        try:
+            found = target.device_values(earlier)
+        except MissingDataError as error:
+            assert "is gone" in error.message
+            gone += 1
+            continue
+        if values[earlier]:
+            there = [(f, v) for f, v in zip(found, values[earlier], strict=True) if f is not None]
+            assert there and all(same(f, v) for f, v in there), (earlier, position)
+            compared += 1
+    return compared, gone
+
+
+def check_nodes(target: RuntimeTarget, position: int, runs: RecordedRuns, at: int) -> int:
+    """The values of the nodes of a stop, which was recorded at `at`. Returns how many there are."""
+    pairs = runs.pairs_at(at)
+    ours = {output: (p.node, p.element) for output, p in target.pairs_at(position).items()}
+    theirs = {output: (p.node, p.element) for output, p in pairs.items()}
+    # What a dump does not hold, numbers of the program, is there all the same.
+    assert ours == theirs if runs.device_values(at) else not theirs
+    for pair in pairs.values():
+        found, wanted = target.value_of(pair.node, position), runs.value_of(pair.node, at)
+        if pair.element is None:
+            found, wanted = [found], [wanted]
+        assert len(found) == len(wanted) and all(map(same, found, wanted))
+    return len(pairs)
 
 
 @pytest.mark.parametrize("name", ARTEFACTS)
-def test_stops_are_those_of_the_recorded_run(name: str) -> None:
-    expected = recorded_stops(name)
-    with on_runtime(name) as target:
-        ran_through(target)
-        found = list(target.stops)
-    assert [stop.name for stop in found] == [stop.name for stop in expected]
-    for at, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
-        mine, other = plain(ours, at), plain(theirs, at)
-        assert [n.name for n in mine.nodes] == [n.name for n in other.nodes]
-        assert replace(mine, nodes=()) == replace(other, nodes=())
-
-
-@pytest.mark.parametrize("name", ARTEFACTS)
-def test_values_are_those_of_the_recorded_run(name: str) -> None:
-    """What each stop gives; and at each stop, everything that is still offered of those before."""
+def test_stops_and_values_are_those_of_the_recorded_run(name: str) -> None:
     runs, expected = recorded(name).runs, recorded_stops(name)
     values = [runs.device_values(stop.position) for stop in expected]
-    compared = gone = 0
+    compared = gone = nodes = 0
     with on_runtime(name) as target:
         position = target.go(-1, lambda stop: True)
         while position is not None:
-            found = target.device_values(position)
-            if values[position]:
-                assert len(found) == len(values[position])
-                assert all(map(same, found, values[position])), target.stops[position].name
-            for earlier in range(position):
-                try:
-                    found = target.device_values(earlier)
-                except MissingDataError as error:
-                    assert "is gone" in error.message
-                    gone += 1
-                    continue
-                if values[earlier]:
-                    there = [
-                        (f, v) for f, v in zip(found, values[earlier], strict=True) if f is not None
-                    ]
-                    compared += 1
-                    assert there and all(same(f, v) for f, v in there), (earlier, position)
+            counts = check_values(target, position, values)
+            compared, gone = compared + counts[0], gone + counts[1]
+            nodes += check_nodes(target, position, runs, expected[position].position)
             position = target.go(position, lambda stop: True)
-    assert any(values) and (compared or len(expected) == 1)
-    assert gone or len(expected) < 8
-
-
-@pytest.mark.parametrize("name", ARTEFACTS)
-def test_nodes_have_the_values_that_were_recorded(name: str) -> None:
-    runs, expected = recorded(name).runs, recorded_stops(name)
-    compared = 0
-    with on_runtime(name) as target:
-        for position, stop in enumerate(expected):
+        found = list(target.stops)
+        assert [stop.name for stop in found] == [stop.name for stop in expected]
+        for at, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+            assert ours.position == at
+            assert [n.name for n in ours.nodes] == [n.name for n in theirs.nodes]
+            assert plain(ours) == plain(theirs)
+        assert target.ended and target.runs[0].total == target.total_ns > 0
+        assert any(values) and (compared or len(expected) == 1)
+        assert gone or len(expected) < 8
+        assert nodes >= min(len(expected), 2)
+        # Backwards and forwards again, wherever to.
+        for position in map(int, np.random.default_rng(0).permutation(len(found))[:12]):
             target.reach(position)
-            pairs = runs.pairs_at(stop.position)
-            ours = {output: (p.node, p.element) for output, p in target.pairs_at(position).items()}
-            theirs = {output: (p.node, p.element) for output, p in pairs.items()}
-            # What a dump does not hold, numbers of the program, is there all the same.
-            assert ours == theirs if runs.device_values(stop.position) else not theirs
-            for pair in pairs.values():
-                found = target.value_of(pair.node, position)
-                wanted = runs.value_of(pair.node, stop.position)
-                if pair.element is None:
-                    found, wanted = [found], [wanted]
-                assert len(found) == len(wanted) and all(map(same, found, wanted))
-                compared += 1
-    assert compared >= min(len(expected), 2)
+            assert target.position == position
+            wanted = values[position]
+            assert not wanted or all(map(same, target.device_values(position), wanted))
+        assert not target.differences and not target.take_news()
 
 
 @pytest.mark.parametrize("name", ["cnn_portable", "cond", "rewritten_state"])
@@ -138,31 +137,24 @@ def offered(target: RuntimeTarget, node: str, position: int) -> object:
         return None
 
 
-@pytest.mark.parametrize("position", [20, 60, 89])
-def test_every_value_of_the_method_is_what_was_recorded_or_gone(position: int) -> None:
+def test_every_value_of_the_method_is_what_was_recorded_or_gone() -> None:
     """By index; views that cost no instruction are what they are views of."""
     name = "transformer_portable"
     runs, expected = recorded(name).runs, recorded_stops(name)
-    views = 0
     with on_runtime(name) as target:
-        target.reach(position)
-        nodes = target._prepared.nodes
-        wanted = {
-            index: value
-            for stop in expected[: position + 1]
-            for index, value in zip(
-                nodes.outputs_of(stop.instruction or 0),
-                runs.device_values(stop.position),
-                strict=True,
-            )
-        }
-        for index, source in nodes._views.items():
-            if source in wanted:
-                wanted[index], views = np.ravel(wanted[source]), views + 1
-        found = {index: value_at(target, index) for index in wanted}
-    there = {index: value for index, value in found.items() if value is not None}
-    assert views and 0 < len(there) < len(wanted)
-    assert all(same(np.ravel(there[index]), np.ravel(wanted[index])) for index in there)
+        for position in (20, 60, 89):
+            target.reach(position)
+            nodes = target._prepared.nodes
+            wanted: dict[int, Any] = {}
+            for stop in expected[: position + 1]:
+                outputs = nodes.outputs_of(stop.instruction or 0)
+                wanted |= zip(outputs, runs.device_values(stop.position), strict=True)
+            views = {i: np.ravel(wanted[of]) for i, of in nodes._views.items() if of in wanted}
+            wanted |= views
+            found = {index: value_at(target, index) for index in wanted}
+            there = {index: value for index, value in found.items() if value is not None}
+            assert views and 0 < len(there) < len(wanted)
+            assert all(same(np.ravel(there[index]), np.ravel(wanted[index])) for index in there)
 
 
 def value_at(target: RuntimeTarget, index: int) -> object:
@@ -171,17 +163,3 @@ def value_at(target: RuntimeTarget, index: int) -> object:
         return np.array(target.value_at(index))
     except MissingDataError:
         return None
-
-
-@pytest.mark.parametrize("name", ["cnn_xnnpack", "while_loop", "rewritten_state"])
-def test_backwards_values_are_the_same(name: str) -> None:
-    runs, expected = recorded(name).runs, recorded_stops(name)
-    with on_runtime(name) as target:
-        count = ran_through(target)
-        order = np.random.default_rng(0).permutation(count)[:30]
-        for position in map(int, order):
-            target.reach(position)
-            assert target.position == position
-            theirs = runs.device_values(expected[position].position)
-            assert not theirs or all(map(same, target.device_values(position), theirs))
-        assert not target.differences and not target.take_news()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import tracemalloc
-from collections.abc import Iterator
+from collections import Counter
 from typing import Any
 
 import ml_dtypes
@@ -15,8 +15,8 @@ import pytest
 from etscope.errors import EtscopeError, FormatError, UsageError
 from etscope.etdb.protocol.messages import HEADER, Condition, NumberTest, Reader, Tag, Writer
 from etscope.etdb.protocol.runner import Runner
-from tests.support.etdb.scripted_server import ScriptedServer, frame, serving
-from tests.support.etdb.server import blob, text
+from tests.support.etdb.scripted_server import ScriptedServer, serving
+from tests.support.etdb.server import blob, frame, text
 from tests.support.etdb.tensors import read_tensor
 from tests.support.fuzz import fuzzed
 
@@ -35,9 +35,6 @@ def test_numbers_texts_and_bits() -> None:
         + blob(b"\x01\x03")
         + struct.pack("<I I I I I I I", 3, 1, 7, 0, 2, 8, 9)
     )
-
-
-def test_tests_carry_their_bound_and_where_they_hold() -> None:
     test = NumberTest(Condition.BELOW, np.array([False, True]), -2.5)
     assert Writer().tests([test]).body() == struct.pack("<IBd", 1, 3, -2.5) + blob(b"\x02")
 
@@ -61,15 +58,12 @@ def test_values(value: Any, expected: bytes) -> None:
     assert Writer().value(value).body() == expected
 
 
-def test_a_tensor_keeps_its_order_in_memory() -> None:
+def test_a_tensor_keeps_its_order_in_memory_and_loses_its_gaps() -> None:
     array = np.arange(6, dtype=np.int8).reshape(1, 2, 1, 3).transpose(0, 3, 1, 2)
     body = Writer().value(array).body()
     assert body[3:] == struct.pack("<4I4BQ", 1, 3, 2, 1, 0, 2, 3, 1, 6) + bytes(range(6))
-
-
-def test_a_view_with_gaps_is_sent_dense() -> None:
-    array = np.arange(12, dtype=np.int8).reshape(3, 4)[:, ::2]
-    assert Writer().value(array).body()[-6:] == bytes([0, 2, 4, 6, 8, 10])
+    view = np.arange(12, dtype=np.int8).reshape(3, 4)[:, ::2]
+    assert Writer().value(view).body()[-6:] == bytes([0, 2, 4, 6, 8, 10])
 
 
 @pytest.mark.parametrize(
@@ -96,12 +90,8 @@ def _shape(kind: int, sizes: tuple[int, ...], order: tuple[int, ...], nbytes: in
 def test_a_description() -> None:
     facts = Reader(_shape(15, (2, 3), (1, 0), 12), "it").described().tensor
     assert facts is not None
-    assert (facts.dtype, facts.shape, facts.dim_order, facts.nbytes) == (
-        np.dtype(ml_dtypes.bfloat16),
-        (2, 3),
-        (1, 0),
-        12,
-    )
+    assert (facts.dtype, facts.shape) == (np.dtype(ml_dtypes.bfloat16), (2, 3))
+    assert (facts.dim_order, facts.nbytes) == ((1, 0), 12)
 
 
 @pytest.mark.parametrize(
@@ -131,13 +121,14 @@ def test_what_ran_is_counted_before_it_is_listed() -> None:
     rest = struct.pack("<iIQI", -1, 0, 0, 0) + text("")
     stopped = Reader(fields + ranges + rest, "it").stopped(3, most=2, tests=0)
     assert stopped.ran.tolist() == [1, 2]
-    with pytest.raises(FormatError, match="2 instructions ran, 1 could at most"):
-        Reader(fields + ranges + rest, "it").stopped(3, most=1, tests=0)
-    with pytest.raises(FormatError, match="that are not there"):
-        Reader(fields + ranges + rest, "it").stopped(2, most=2, tests=0)
     hostile = struct.pack("<I", 0xFFFFFFFF)
-    with pytest.raises(FormatError, match="are announced"):
-        Reader(fields + hostile, "it").stopped(3, most=2, tests=0)
+    for data, count, most, reason in (
+        (ranges + rest, 3, 1, "2 instructions ran, 1 could at most"),
+        (ranges + rest, 2, 2, "that are not there"),
+        (hostile, 3, 2, "are announced"),
+    ):
+        with pytest.raises(FormatError, match=reason):
+            Reader(fields + data, "it").stopped(count, most=most, tests=0)
 
 
 # -- a client that is sent anything
@@ -198,7 +189,8 @@ def _converse(channel: Any) -> list[Any]:
         return said
 
 
-def _conversation() -> list[bytes]:
+@pytest.fixture(scope="module")
+def conversation() -> list[bytes]:
     """All frames of a server that dies in the end."""
     server = ScriptedServer(die_at=12)
     with serving(server) as channel, pytest.raises(EtscopeError, match="killed its runner"):
@@ -234,27 +226,19 @@ def _mutated(frames: list[bytes], dice: random.Random) -> bytes:
             case 7:  # refused
                 number = int.from_bytes(data[8:12], "little")
                 body = struct.pack("<H", dice.randrange(12)) + text("no") + text("why")
-                data = bytearray(frame(0xFFFF, number, body))
+                data = bytearray(frame(0xFFFF, body, number))
         changed[at] = bytes(data) or b"\0"
     return b"".join(changed)
 
 
-@pytest.fixture(scope="module")
-def conversation() -> Iterator[list[bytes]]:
-    yield _conversation()
-
-
-def test_the_conversation_as_it_is(conversation: list[bytes]) -> None:
-    with pytest.raises(EtscopeError, match="the runtime aborted"):
-        _converse(_Recorded(b"".join(conversation)))
-
-
-@fuzzed(4000, nightly=100_000)
+@fuzzed(1500, nightly=100_000)
 def test_mutated_answers_are_told_as_what_they_are(
     conversation: list[bytes], seed: int, count: int
 ) -> None:
+    with pytest.raises(EtscopeError, match="the runtime aborted"):
+        _converse(_Recorded(b"".join(conversation)))  # as it is
     dice = random.Random(seed)
-    kinds: dict[str, int] = {}
+    kinds: Counter[str] = Counter()
     try:
         for turn in range(count):
             if turn == count * 9 // 10:
@@ -262,9 +246,9 @@ def test_mutated_answers_are_told_as_what_they_are(
             channel = _Recorded(_mutated(conversation, dice))
             try:
                 _converse(channel)
-                kinds["none"] = kinds.get("none", 0) + 1
+                kinds["none"] += 1
             except EtscopeError as error:
-                kinds[type(error).__name__] = kinds.get(type(error).__name__, 0) + 1
+                kinds[type(error).__name__] += 1
             assert channel.largest <= 64 << 20
         assert tracemalloc.get_traced_memory()[1] < _BOUND
     finally:
@@ -273,29 +257,8 @@ def test_mutated_answers_are_told_as_what_they_are(
     assert {"FormatError", "DeviceLost", "RunnerDied", "RuntimeFailure"} <= kinds.keys(), kinds
 
 
-@fuzzed(50, nightly=2000)
-def test_mutated_answers_over_a_socket(conversation: list[bytes], seed: int, count: int) -> None:
-    dice = random.Random(seed)
-    for _ in range(count):
-        server = _Deaf(_mutated(conversation, dice))
-        with serving(server) as channel, pytest.raises(EtscopeError):
-            _converse(channel)
-
-
-class _Deaf(ScriptedServer):
-    """Says its piece whatever it is asked, and hangs up."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__()
-        self._piece = data
-
-    def serve(self, connection: Any) -> None:
-        with connection:
-            connection.sendall(self._piece)
-
-
 def test_a_stranger_at_the_address() -> None:
     with pytest.raises(FormatError, match="not an answer of etdb-server"):
         Runner(_Recorded(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
     with pytest.raises(FormatError, match="is it an etdb-server"):
-        Runner(_Recorded(frame(0x8001, 1, bytes(65 << 10))))
+        Runner(_Recorded(frame(0x8001, bytes(65 << 10))))

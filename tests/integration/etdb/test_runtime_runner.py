@@ -23,15 +23,12 @@ from etscope.errors import (
 )
 from etscope.etdb.protocol import runner as runner_module
 from etscope.etdb.protocol.launch import SocketChannel
-from etscope.etdb.protocol.messages import (
-    RunnerDied,
-    StopReason,
-)
+from etscope.etdb.protocol.messages import RunnerDied, StopReason
 from etscope.etdb.protocol.runner import Runner
 from tests.support.etdb.ctrl_c import is_heard_by, press
 from tests.support.etdb.scripted_server import ScriptedServer, serving
-from tests.support.etdb.server import eventually
 from tests.support.etdb.tensors import read_tensor
+from tests.support.waiting import until
 
 NOWHERE = np.zeros(4, bool)
 OUTPUTS = [[0], [1], [2], [3]]
@@ -127,15 +124,9 @@ class _Stuck(ScriptedServer):
 
 
 def test_a_server_that_does_not_get_on() -> None:
-    with running(_Stuck()) as runner, pytest.raises(FormatError, match="stays at step 0"):
-        runner.go(NOWHERE)
-    with running(_Stuck()) as runner, pytest.raises(FormatError, match="stays at step 0"):
-        runner.go_to(3)
-
-
-def test_flags_of_another_program() -> None:
-    with running(ScriptedServer()) as runner, pytest.raises(UsageError, match="4 instructions"):
-        runner.go(np.zeros(5, bool))
+    for go in (lambda runner: runner.go(NOWHERE), lambda runner: runner.go_to(3)):
+        with running(_Stuck()) as runner, pytest.raises(FormatError, match="stays at step 0"):
+            go(runner)
 
 
 class _Slow(ScriptedServer):
@@ -182,7 +173,7 @@ def test_a_ctrl_c_interrupts_a_run() -> None:
 
 def test_another_thread_interrupts_a_run() -> None:
     def interrupt() -> None:
-        assert eventually(lambda: runner._connection.interrupts._waiting)
+        until(lambda: runner._connection.interrupts._waiting)
         runner.interrupt()
 
     with running(_Slow(interrupt)) as runner:
@@ -201,18 +192,15 @@ class _Pressing(ScriptedServer):
     def _9(self, body: bytes) -> bytes:
         for _ in range(self.times):
             press()
-            assert eventually(lambda: is_heard_by(signal.default_int_handler))  # it was noted
+            until(lambda: is_heard_by(signal.default_int_handler))  # it was noted
         return super()._9(body)
 
 
-def test_a_ctrl_c_while_something_is_asked_waits_for_the_answer() -> None:
+def test_a_ctrl_c_while_something_is_asked_waits_for_the_answer_and_a_second_does_not() -> None:
     with running(_Pressing(1)) as runner:
         with pytest.raises(KeyboardInterrupt):
             runner.statistics(0)
         assert runner.describe(0).tensor is not None
-
-
-def test_a_second_ctrl_c_ends_the_connection() -> None:
     with running(_Pressing(2)) as runner:
         with pytest.raises(KeyboardInterrupt):
             runner.statistics(0)
@@ -259,7 +247,9 @@ def test_a_request_that_no_server_takes_is_not_sent() -> None:
     with running(server) as runner:
         with pytest.raises(UsageError, match="bytes in one request"):
             runner.set_inputs([[np.zeros(65 << 20, np.int8)]])
-        assert 4 not in server.asked
+        with pytest.raises(UsageError, match="4 instructions"):  # flags of another program
+            runner.go(np.zeros(5, bool))
+        assert not {4, 6} & set(server.asked)
         assert runner.describe(0).tensor is not None
 
 

@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.errors import (
-    DeviceLost,
-    MissingDataError,
-    UsageError,
-)
+from etscope.errors import DeviceLost, MissingDataError, UsageError
 from etscope.etdb.protocol.launch import Local
 from etscope.etdb.protocol.messages import RunnerDied
 from etscope.etdb.targets.runtime import RuntimeTarget
@@ -32,20 +28,6 @@ def numbers(target: RuntimeTarget, node: str) -> Any:
 
 
 # -- going
-
-
-def test_the_run_stops_at_what_is_wanted_and_passes_over_all_else() -> None:
-    with on_runtime("cnn_portable") as target:
-        found = []
-        position = target.go(-1, lambda stop: stop.op == "relu")
-        while position is not None:
-            found.append(target.stops[position].path)
-            position = target.go(position, lambda stop: stop.op == "relu")
-        assert (
-            found == [stop.path for stop in target.stops if stop.op == "relu"] and len(found) == 6
-        )
-        assert target.ended and target.position == len(target.stops) - 1
-        assert target.runs[0].total == target.total_ns > 0
 
 
 def test_a_loop_is_foreseen_once_and_then_known() -> None:
@@ -137,9 +119,6 @@ def test_a_value_that_is_gone_is_set_where_it_was_computed() -> None:
         target.reach(2)
         assert len(np.unique(numbers(target, "aten_relu_default")[0, 0])) == 1
         assert not target.differences
-
-
-# -- cores
 
 
 # -- what goes wrong

@@ -54,36 +54,44 @@ def test_a_program_that_changed_is_told_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "code"),
+    ("kind", "body", "code"),
     [
-        (s.hello(version=2), s.VERSION),
-        (s.hello(version=0) + b"what a later version adds", s.VERSION),
-        (b"GET / HTTP/1.1\r\n\r\n", s.PROTOCOL),
-        (s.hello()[:-1], s.PROTOCOL),
-        (s.hello() + b"\0", s.PROTOCOL),
-        (b"", s.PROTOCOL),
-        (b"etscope\n\x01\x00" + s.text(b"\xff\xfe"), s.PROTOCOL),
-        (b"x" * 4097, s.PROTOCOL),
+        (s.HELLO, s.hello(version=2), s.VERSION),
+        (s.HELLO, s.hello(version=0) + b"what a later version adds", s.VERSION),
+        (s.HELLO, b"GET / HTTP/1.1\r\n\r\n", s.PROTOCOL),
+        (s.HELLO, s.hello()[:-1], s.PROTOCOL),
+        (s.HELLO, s.hello() + b"\0", s.PROTOCOL),
+        (s.HELLO, b"", s.PROTOCOL),
+        (s.HELLO, b"etscope\n\x01\x00" + s.text(b"\xff\xfe"), s.PROTOCOL),
+        (s.HELLO, b"x" * 4097, s.PROTOCOL),
+        *((kind, b"", s.PROTOCOL) for kind in (s.BYE, s.LOAD, s.GO, 0, 99, s.HELLO | s.ANSWER)),
     ],
 )
-def test_a_greeting_that_is_none(body: bytes, code: int, running: s.Server) -> None:
+def test_a_greeting_that_is_none(kind: int, body: bytes, code: int, running: s.Server) -> None:
     with running.open() as wire:
-        assert wire.refused(s.HELLO, body).code == code
+        assert wire.refused(kind, body).code == code
         assert wire.is_closed()
 
 
-@pytest.mark.parametrize("kind", [s.BYE, s.LOAD, s.GO, 0, 99, s.HELLO | s.ANSWER])
-def test_what_comes_before_the_greeting(kind: int, running: s.Server) -> None:
+@pytest.mark.parametrize(
+    ("data", "number"),
+    [
+        (struct.pack("<IHHI", (64 << 20) + 1, s.GO, 0, 77), 77),  # too long
+        (s.frame(s.BYE, zero=1), 1),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", None),
+    ],
+)
+@pytest.mark.parametrize("greeted", [True, False])
+def test_a_header_that_is_none(
+    data: bytes, number: int | None, greeted: bool, running: s.Server
+) -> None:
     with running.open() as wire:
-        assert wire.refused(kind).code == s.PROTOCOL
-        assert wire.is_closed()
-
-
-def test_other_protocols_are_hung_up_on(running: s.Server) -> None:
-    with running.open() as wire:
-        wire.socket.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        kind, _, body = wire.receive()
+        if greeted:
+            wire.ask(s.HELLO, s.hello())
+        wire.socket.sendall(data)
+        kind, of, body = wire.receive()
         assert (kind, s.refusal(body).code) == (s.ERROR, s.PROTOCOL)
+        assert number in (of, None)
         assert wire.is_closed()
 
 
@@ -109,15 +117,13 @@ def test_a_token_lets_in_those_who_know_it(tmp_path: Path) -> None:
 
 
 def test_the_token_of_the_environment() -> None:
-    with s.serving(env={**os.environ, "ETDB_TOKEN": "abc"}) as one:
+    environment = {**os.environ, "ETDB_TOKEN": "abc"}
+    with s.serving(env=environment) as one:
         with one.open() as wire:
             assert wire.refused(s.HELLO, s.hello("abd")).code == s.TOKEN
         with one.greeted("abc") as wire:
             wire.ask(s.BYE)
-
-
-def test_a_handed_connection_needs_no_token_of_the_environment() -> None:
-    with s.serving_one(env={**os.environ, "ETDB_TOKEN": "abc"}) as (wire, _):
+    with s.serving_one(env=environment) as (wire, _):  # a connection that it is handed needs none
         wire.ask(s.HELLO, s.hello())
 
 
@@ -163,34 +169,14 @@ def test_a_malformed_frame_ends_the_connection(name: str, running: s.Server) -> 
         assert wire.is_closed()
 
 
-def test_a_frame_that_is_too_long(running: s.Server) -> None:
-    with running.greeted() as wire:
-        wire.socket.sendall(struct.pack("<IHHI", (64 << 20) + 1, s.GO, 0, 77))
-        kind, number, body = wire.receive()
-        assert (kind, number, s.refusal(body).code) == (s.ERROR, 77, s.PROTOCOL)
-        assert wire.is_closed()
-
-
-def test_the_header_ends_with_a_zero(running: s.Server) -> None:
-    with running.greeted() as wire:
-        wire.socket.sendall(s.frame(s.BYE, zero=1))
-        kind, _, body = wire.receive()
-        assert (kind, s.refusal(body).code) == (s.ERROR, s.PROTOCOL)
-        assert wire.is_closed()
-
-
 def test_requests_may_come_in_any_pieces(running: s.Server) -> None:
+    requests = [(s.HELLO, s.hello(), 5), (s.INTERRUPT, b"", 6), (s.BYE, b"", 7)]
+    data = b"".join(s.frame(*request) for request in requests)
     with running.open() as wire:
-        data = (
-            s.frame(s.HELLO, s.hello(), 5) + s.frame(s.INTERRUPT, b"", 6) + s.frame(s.BYE, b"", 7)
-        )
         for at in range(len(data)):
             wire.socket.sendall(data[at : at + 1])
-        assert [wire.receive()[:2] for _ in range(3)] == [
-            (s.HELLO | s.ANSWER, 5),
-            (s.INTERRUPT | s.ANSWER, 6),
-            (s.BYE | s.ANSWER, 7),
-        ]
+        for kind, _, number in requests:
+            assert wire.receive()[:2] == (kind | s.ANSWER, number)
         assert wire.is_closed()
 
 
@@ -236,7 +222,11 @@ def test_an_upload_has_a_limit(running: s.Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"no program", b"", b"\0\0\0\0ET12" + bytes(100), b"\0\0\0\0BP08" + bytes(100)]
+    "data",
+    [
+        *(b"no program", b"", b"\0\0\0\0ET12" + bytes(100), b"\0\0\0\0BP08" + bytes(100)),
+        *(PTE.read_bytes()[:size] for size in (PTE.stat().st_size // 2, 200, 12)),
+    ],
 )
 def test_an_upload_that_is_no_program(data: bytes, running: s.Server) -> None:
     with running.greeted() as wire:
@@ -247,22 +237,10 @@ def test_an_upload_that_is_no_program(data: bytes, running: s.Server) -> None:
         wire.ask(s.BYE)
 
 
-def test_a_program_that_is_cut_is_refused(running: s.Server) -> None:
-    program = PTE.read_bytes()
-    with running.greeted() as wire:
-        for size in (len(program) // 2, 200, 12):
-            upload(wire, program[:size])
-            assert wire.refused(s.LOAD, s.load(source=1)).code == s.PROGRAM
-
-
-def test_a_method_that_is_not_there(running: s.Server) -> None:
+def test_a_method_and_threads_that_are_not_there(running: s.Server) -> None:
     with running.greeted() as wire:
         error = wire.refused(s.LOAD, s.load("backward"))
         assert error.code == s.PROGRAM
         assert "no method 'backward'; it has forward" in error.message
-
-
-def test_more_threads_than_any_machine_has(running: s.Server) -> None:
-    with running.greeted() as wire:
         body = b"\0" + s.text("") + struct.pack("<iI", 1 << 20, 0)
         assert wire.refused(s.LOAD, body).code == s.LIMIT

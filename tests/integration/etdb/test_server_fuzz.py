@@ -12,8 +12,8 @@ import pytest
 from tests.integration.etdb.test_server_runs import CNN, TABLE, floats, given, go, image
 from tests.support.artifacts import artifacts
 from tests.support.etdb import server as s
-from tests.support.etdb.server import eventually
 from tests.support.fuzz import fuzzed
+from tests.support.waiting import until
 
 BATCH = 40  # that are sent before answers are looked at
 EXTREME = (0, 1, 2, 7, 255, 2**15, 2**16 - 1, 2**24, 2**26, 2**31 - 1, 2**31, 2**32 - 1, 2**63,
@@ -144,7 +144,7 @@ def server() -> Iterator[s.Server]:
         yield one
 
 
-@fuzzed(8000, nightly=200_000)
+@fuzzed(4000, nightly=200_000)
 def test_mutated_requests_are_answered_and_the_server_lives(
     server: s.Server, seed: int, count: int
 ) -> None:
@@ -158,7 +158,7 @@ def test_mutated_requests_are_answered_and_the_server_lives(
     assert server.process.poll() is None
     with server.greeted() as wire:
         wire.ask(s.BYE)
-    assert eventually(lambda: not server.children())
+    until(lambda: not server.children())
 
 
 @fuzzed(100, nightly=5000)
@@ -174,7 +174,7 @@ def test_noise_instead_of_frames(server: s.Server, seed: int, count: int) -> Non
                 while wire.socket.recv(1 << 16):
                     pass
     assert server.process.poll() is None
-    assert eventually(lambda: not server.children())
+    until(lambda: not server.children())
 
 
 @fuzzed(60, nightly=2000)
@@ -202,4 +202,4 @@ def test_programs_that_are_mutated(server: s.Server, seed: int, count: int) -> N
                 pass  # it died
     assert loaded > count / 10
     assert server.process.poll() is None
-    assert eventually(lambda: not server.children())
+    until(lambda: not server.children())

@@ -17,7 +17,7 @@ from etscope.formats.program.pte import read_pte
 from tests.support import rogue_programs
 from tests.support.artifacts import Artifact, artifacts
 from tests.support.etdb import server as s
-from tests.support.etdb.server import eventually
+from tests.support.waiting import until
 
 CNN = artifacts("cnn_portable")
 FLOAT = 6
@@ -107,10 +107,15 @@ def test_a_run_gives_what_the_runtime_gives(wire: s.Wire) -> None:
     assert end.ran == [(0, 0, LAST)]
     np.testing.assert_array_equal(read(wire, OUTPUT), the_answer())
     assert run(wire, s.GO, go()).ran == []  # nothing is left
+    tags = [wire.ask(s.DESCRIBE, struct.pack("<I", i))[0] for i in range(len(METHOD.values))]
+    assert {0, 1, 3, 6, 7} <= set(tags) <= set(range(8))
 
 
 def test_what_load_tells(running: s.Server) -> None:
     with running.greeted() as wire:
+        # An output that is not there: nothing is loaded.
+        assert wire.refused(s.LOAD, s.load(outputs=[[FULL]])).code == s.PROGRAM
+        assert wire.refused(s.BEGIN, b"\0").code == s.STATE
         body = wire.ask(s.LOAD, s.load(outputs=TABLE))
         assert body.startswith(s.text("forward"))
         took, values, inputs = struct.unpack_from("<QII", body, 11)
@@ -208,20 +213,6 @@ def test_values_that_are_not_there(wire: s.Wire) -> None:
     assert wire.refused(s.STATISTICS, struct.pack("<I", scalar)).code == s.VALUE
 
 
-def test_outputs_that_are_not_there(running: s.Server) -> None:
-    with running.greeted() as wire:
-        error = wire.refused(s.LOAD, s.load(outputs=[[FULL]]))
-        assert error.code == s.PROGRAM
-        assert wire.refused(s.BEGIN, b"\0").code == s.STATE  # nothing is loaded
-
-
-def test_all_values_can_be_looked_at(wire: s.Wire) -> None:
-    begin(wire)
-    run(wire, s.GO, go())
-    tags = [wire.ask(s.DESCRIBE, struct.pack("<I", i))[0] for i in range(len(METHOD.values))]
-    assert {0, 1, 3, 6, 7} <= set(tags) <= set(range(8))
-
-
 # -- interrupting
 
 
@@ -268,15 +259,15 @@ def test_what_comes_while_it_runs_is_answered_afterwards(endless: s.Server) -> N
 
 def test_a_client_that_goes_away_ends_its_run(endless: s.Server) -> None:
     with going(endless):
-        assert eventually(lambda: len(endless.children()) == 1)  # those before have ended
-    assert eventually(lambda: not endless.children())
+        until(lambda: len(endless.children()) == 1)  # those before have ended
+    until(lambda: not endless.children())
 
 
 # -- dying
 
 
 def test_a_crash_leaves_last_words_and_a_core(running: s.Server) -> None:
-    assert eventually(lambda: not running.children())  # of the tests before
+    until(lambda: not running.children())  # of the tests before
     with running.greeted() as wire:
         (child,) = running.children()
         wire.ask(s.LOAD, s.load(outputs=TABLE))

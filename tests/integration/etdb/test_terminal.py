@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,21 +16,23 @@ import pytest
 from etscope.run.native import native_missing
 from tests.support.artifacts import artifacts
 from tests.support.rogue_programs import endless
+from tests.support.waiting import until
 
 if shutil.which("tmux") is None:
     pytest.skip("tmux is not here", allow_module_level=True)
 pytest.importorskip("prompt_toolkit")
 
-PATIENCE = 300.0
-
 
 class Terminal:
     """A terminal of tmux with a session of etdb in it."""
 
-    def __init__(self, folder: Path, columns: int, *options: str, files: Sequence[str]) -> None:
+    def __init__(
+        self, folder: Path, columns: int, *options: str, files: Sequence[str], **variables: str
+    ) -> None:
         self._name = f"etdb{uuid.uuid4().hex[:8]}"
         command = [sys.executable, "-m", "etscope.etdb", *files, *options]
         environment = {**os.environ, "XDG_STATE_HOME": str(folder), "TERM": "xterm-256color"}
+        environment |= variables
         for size in ("COLUMNS", "LINES"):  # of whoever runs the tests
             environment.pop(size, None)
         self._tmux(
@@ -64,13 +65,15 @@ class Terminal:
 
     def wait(self, *words: str, gone: Callable[[str], bool] | None = None) -> str:
         """The screen, when it has all the words."""
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
+        screen = ""
+
+        def is_there() -> bool:
+            nonlocal screen
             screen = self.screen()
-            if all(word in screen for word in words) and (gone is None or gone(screen)):
-                return screen
-            time.sleep(0.1)
-        raise AssertionError(f"no {words} in\n{self.screen()}")
+            return all(word in screen for word in words) and (gone is None or gone(screen))
+
+        until(is_there, every=0.1, shown=lambda: f"{words} in\n{screen}")
+        return screen
 
     def wait_for_prompt(self) -> str:
         """The screen, when nothing was typed at its last prompt: between two, keys are echoed by
@@ -85,10 +88,10 @@ class Terminal:
 def terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
     opened: list[Terminal] = []
 
-    def start(columns: int, *options: str, files: Sequence[str] = ()) -> Terminal:
+    def start(columns: int, *options: str, files: Sequence[str] = (), **variables: str) -> Terminal:
         artifact = artifacts("cnn_portable")
         recorded = [str(artifact.etrecord), str(artifact.etdump), str(artifact.debug_buffer)]
-        opened.append(Terminal(tmp_path, columns, *options, files=files or recorded))
+        opened.append(Terminal(tmp_path, columns, *options, files=files or recorded, **variables))
         return opened[-1]
 
     yield start
@@ -96,14 +99,22 @@ def terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
         one.close()
 
 
-def test_the_prompt_completes_and_remembers(
+def test_the_prompt_wraps_completes_and_remembers(
     terminal: Callable[..., Terminal], tmp_path: Path
 ) -> None:
-    one = terminal(100)
+    (tmp_path / "torch.py").write_text("raise ImportError\n")  # to load it takes a while
+    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    one = terminal(60, PYTHONPATH=path)
     one.wait_for_prompt()
     one.keys("start", "Enter")
     one.wait("aten_convolution_default")
     one.wait_for_prompt()
+    one.keys("print/f $[0, 0, 0]", "Enter")
+    one.wait("float32[16]")
+    screen = one.wait_for_prompt()
+    rows = re.findall(r"^[\[ ]+-?\d.*", screen.partition("std")[2], re.MULTILINE)
+    assert [len(row.split()) for row in rows[-4:]] == [4, 4, 4, 5], screen  # "]" is the fifth
+    one.resize(100)
     one.keys("print aten_max", "Tab")
     one.wait("print aten_max")
     one.keys("C-c")
@@ -126,47 +137,16 @@ def test_the_prompt_completes_and_remembers(
     one.wait_for_prompt()
     one.keys("quit", "Enter")
     history = tmp_path / "etscope" / "etdb_history"
-    until = time.monotonic() + PATIENCE
-    while "quit" not in (history.read_text() if history.exists() else ""):
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    until(lambda: history.exists() and "quit" in history.read_text())
 
 
-def test_lines_of_numbers_are_wrapped_once(terminal: Callable[..., Terminal]) -> None:
-    one = terminal(60)
-    one.wait_for_prompt()
-    one.keys("start", "Enter")
-    one.wait("aten_convolution_default")
-    one.wait_for_prompt()
-    one.keys("print/f $[0, 0, 0]", "Enter")
-    one.wait("float32[16]")
-    screen = one.wait_for_prompt()
-    rows = re.findall(r"^[\[ ]+-?\d.*", screen.partition("std")[2], re.MULTILINE)
-    assert [len(row.split()) for row in rows[-4:]] == [4, 4, 4, 5], screen  # "]" is the fifth
-
-
-def test_the_full_screen_follows_the_run(terminal: Callable[..., Terminal]) -> None:
-    pytest.importorskip("textual")
-    one = terminal(80, "--tui", "-ex", "start")
-    one.wait("Modules", "Source", "Values", "Console", "aten_convolution")
-    one.keys("break op:add", "Enter")
-    one.wait("breakpoint 1: op:add")
-    one.keys("F5")
-    one.wait("[9] aten_add_tensor", "return x + self.second", "$0 = float32[1, 8, 16, 16]")
-    one.keys("F9")
-    one.wait("[8] aten_relu_default_2")
-    one.keys("quit", "Enter")
-    one.wait(gone=lambda screen: "Modules" not in screen)
-
-
-def test_the_full_screen_is_written_anew_for_another_size(
-    terminal: Callable[..., Terminal],
-) -> None:
+def test_the_full_screen_follows_the_run_and_its_size(terminal: Callable[..., Terminal]) -> None:
     pytest.importorskip("textual")
     one = terminal(80, "--tui", "-ex", "set times off", "-ex", "start")
-    one.wait("x: torch.Tensor) -…", "$0 = float32[1, 8, 16, 16]  min -1.8258  max 2.1…")
+    one.wait("Modules", "Source", "Values", "Console", "aten_convolution")
+    one.wait("$0 = float32[1, 8, 16, 16]  min -1.8258  max 2.1…")
     one.resize(140)
-    one.wait("x: torch.Tensor) -> torch.Tensor:", "mean 0.002522  std 0.55844")
+    one.wait(">   35 ", "mean 0.002522  std 0.55844")
     long = "'" + "word " * 20 + "end'"
     one.keys("-l", f"print {long}")
     one.keys("Enter")
@@ -179,6 +159,15 @@ def test_the_full_screen_is_written_anew_for_another_size(
     screen = one.wait("$0 = float32[1, 8, 16, 16]  min -1.8258  max 2.1…")
     assert ">   35 " in screen
     one.wait("│ word word word word word end ", f"│ {'w' * 72} ", "│ end ")  # wrapped
+    one.resize(80)
+    one.keys("break op:add", "Enter")
+    one.wait("breakpoint 1: op:add")
+    one.keys("F5")
+    one.wait("[9] aten_add_tensor", "return x + self.second", "$0 = float32[1, 8, 16, 16]")
+    one.keys("F9")
+    one.wait("[8] aten_relu_default_2")
+    one.keys("quit", "Enter")
+    one.wait(gone=lambda screen: "Modules" not in screen)
 
 
 def test_each_line_of_the_full_screen_ends_where_enter_was_pressed(
@@ -203,18 +192,15 @@ def test_each_line_of_the_full_screen_ends_where_enter_was_pressed(
     one.wait("│ 9000 ")
 
 
-def test_the_full_screen_keeps_stderr_of_libraries_out() -> None:
+def test_the_full_screen_keeps_stderr_of_libraries_out(capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("textual")
-    program = (
-        "import os, sys\n"
-        "from etscope.etdb.ui.tui import stderr_off_the_screen\n"
-        "with stderr_off_the_screen():\n"
-        "    os.write(2, b'noise')\n"
-        "    print('drawn', file=sys.__stderr__, flush=True)\n"
-        "os.write(2, b'after')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-    assert done.stderr == b"drawn\nafter"
+    from etscope.etdb.ui.tui import stderr_off_the_screen
+
+    with stderr_off_the_screen():
+        os.write(2, b"noise")
+        print("drawn", file=sys.__stderr__, flush=True)
+    os.write(2, b"after")
+    assert capfd.readouterr().err == "drawn\nafter"
 
 
 def test_the_full_screen_lives_while_a_run_goes_on_and_ends_it(

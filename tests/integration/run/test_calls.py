@@ -54,9 +54,13 @@ def test_calls_of_one_method_share_its_state() -> None:
     x = np.ones(2, np.float32)
     calls = [Call(inputs=(x,), iterations=2, warmup=0), Call(inputs=(x,), iterations=1, warmup=0)]
 
-    done = run(artifacts("stateful").extra("counter.bpte"), calls, trace=False)
+    program = artifacts("stateful").extra("counter.bpte")
+    done = run(program, calls, trace=False)
 
     assert [outputs[0].tolist() for outputs in done.arrays] == [[2, 2], [3, 3]]
+    assert run(program, calls[1], trace=False).arrays[0][0].tolist() == [1, 1]  # a call alone
+    with pytest.raises(MissingDataError, match="no test cases"):
+        run(write_bundled(artifacts("cnn_portable").pte.read_bytes(), []))
 
 
 @pytest.mark.parametrize("runner", ["python", "native"])
@@ -109,21 +113,6 @@ def test_the_bundle_tells_what_to_expect_though_a_record_is_there(tmp_path: Path
     assert [block.run_output[0].tolist() for block in blocks] == [[5, 0], [7, 0]]
 
 
-def test_a_bundle_without_cases() -> None:
-    data = write_bundled(artifacts("cnn_portable").pte.read_bytes(), [])
-
-    with pytest.raises(MissingDataError, match="no test cases"):
-        run(data)
-
-
-def test_a_single_call_is_a_call() -> None:
-    made = artifacts("cnn_portable")
-
-    done = run(made.pte, Call("forward", case(made, "forward/0"), iterations=1), trace=False)
-
-    assert [call.method for call in done.calls] == ["forward"]
-
-
 def test_a_record_of_another_program_is_refused_before_anything_runs(tmp_path: Path) -> None:
     from tests.support.run.recorded import recorded_program
 
@@ -139,15 +128,14 @@ def test_a_record_of_another_program_is_refused_before_anything_runs(tmp_path: P
 
 def test_a_tensor_without_elements() -> None:
     import torch
-
-    from etscope.export import export
+    from executorch.exir import to_edge
 
     class Joined(torch.nn.Module):
         def forward(self, nothing: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
             return torch.cat([nothing, x]) + 1
 
     inputs = (torch.zeros(0, 4), torch.ones(2, 4))
-    program = export(Joined(), inputs).program_bytes()
+    program = bytes(to_edge(torch.export.export(Joined(), inputs)).to_executorch().buffer)
 
     for runner in ("python", "native"):
         done = run(program, inputs, iterations=1, trace=False, runner=runner)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,9 @@ from etscope.run import run  # noqa: E402
 ROWS = 4  # XNNPACK chooses a scale for each of them, the reference one for all
 
 
-def bundle(fault: int | None) -> bytes:
-    """A .bpte of two dynamically quantised layers with the outputs of the sound model; `fault` is
-    the index of a layer one of whose output channels has lost its weights."""
+@functools.cache
+def quantised() -> tuple[bytes, Any, torch.Tensor]:
+    """A program of two dynamically quantised layers; the model that it was made of; an input."""
     from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
@@ -40,18 +42,25 @@ def bundle(fault: int | None) -> bytes:
     prepared = prepare_pt2e(torch.export.export(model, x).module(), quantizer)
     prepared(*x)
     converted: Any = convert_pt2e(prepared)
-    expected = converted(*x).detach().numpy()
-    if fault is not None:
-        weights = [one for name, one in converted.named_buffers() if "frozen_param" in name]
-        weights[fault][3].zero_()
     partitioner = XnnpackPartitioner(
         config_precisions=ConfigPrecisionType.DYNAMIC_QUANT, per_op_mode=True
     )
     program = to_edge_transform_and_lower(
         torch.export.export(converted, x), partitioner=[partitioner]
     ).to_executorch()
-    case = ((x[0].numpy(),), (expected,))
-    return bundle_cases(program.buffer, {"forward": [case]})
+    return bytes(program.buffer), converted, x[0]
+
+
+def bundle(fault: int | None) -> bytes:
+    """A .bpte with the outputs of the model as it is, or of one that has other weights in an output
+    channel of a layer, of this index."""
+    program, model, x = quantised()
+    model = copy.deepcopy(model)
+    if fault is not None:
+        weights = [one for name, one in model.named_buffers() if "frozen_param" in name]
+        weights[fault][3].zero_()
+    expected = model(x).detach().numpy()
+    return bundle_cases(program, {"forward": [((x.numpy(),), (expected,))]})
 
 
 def test_a_sound_model_passes_and_faults_are_found(

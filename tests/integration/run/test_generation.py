@@ -95,15 +95,11 @@ def test_chunks_of_a_fixed_length_fill_the_cache(runner: str) -> None:
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_a_full_cache_ends_it(runner: str) -> None:
+def test_a_full_cache_or_an_end_token_ends_it(runner: str) -> None:
     run = once("dynamic", runner=runner, max_new_tokens=1000)
     assert run.stopped_by == "context"
     assert len(run.tokens) == CONTEXT - len(PROMPT) + 1
     assert "The cache is full" in str(run.report().section("generation").table.notes)
-
-
-@pytest.mark.parametrize("runner", RUNNERS)
-def test_an_end_token_ends_it(runner: str) -> None:
     tokens = eager_tokens("dynamic", PROMPT, 12)
     run = once("dynamic", runner=runner, end_tokens=[tokens[4]])
     assert run.tokens.tolist() == tokens[: tokens.index(tokens[4]) + 1]
@@ -111,19 +107,14 @@ def test_an_end_token_ends_it(runner: str) -> None:
 
 
 def test_both_runners_draw_the_same_tokens() -> None:
-    seeds = range(2)
     for options in ({}, {"top_k": 9}, {"top_k": 30, "top_p": 0.5}):
-        found = [
-            [
-                once(
-                    "dynamic", runner=runner, temperature=0.9, seed=seed, **options
-                ).tokens.tolist()
-                for seed in seeds
-            ]
+        drawn = {"temperature": 0.9, **options}
+        python, native = (
+            [once("dynamic", runner=runner, seed=seed, **drawn).tokens.tolist() for seed in (0, 1)]
             for runner in RUNNERS
-        ]
-        assert found[0] == found[1], options
-        assert len({str(tokens) for tokens in found[0]}) > 1, "seeds differ"
+        )
+        assert python == native, options
+        assert python[0] != python[1], "seeds differ"
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
@@ -133,10 +124,9 @@ def test_logits_under_forced_tokens(name: str, runner: str) -> None:
     run = once(name, runner=runner, force_tokens=forced, logits=True)
     assert run.tokens.tolist() == forced
     wanted = eager_logits(name, [*PROMPT, *forced[:-1]])
-    positions = run.logits_positions.tolist()
-    whole = list(range(len(PROMPT) + 3))
     # A one-token program gives logits of each token of the prompt, too.
-    assert positions == whole
+    positions = run.logits_positions.tolist()
+    assert positions == list(range(len(PROMPT) + 3))
     np.testing.assert_allclose(run.logits, wanted[positions], atol=1e-4)
 
 
@@ -265,22 +255,25 @@ def generates(pid: int, told: Path | None) -> bool:
 # -- prompts
 
 
-def test_prompt_of_text() -> None:
+def test_prompts(tmp_path: Path) -> None:
     tokenizer = artifacts("decoders").extra("tokenizer.json")
-    run = once("dynamic", tokens=None, prompt="w3 w17 w4", tokenizer=tokenizer, max_new_tokens=3)
+    run = prompted(prompt="w3 w17 w4", tokenizer=tokenizer, max_new_tokens=3)
     assert run.prompt_tokens.tolist() == [3, 17, 4]
     assert run.text == " ".join(f"w{token}" for token in run.tokens.tolist())
     assert run.generation.tokenizer_sha256 is not None
+    # A drawn one is the same everywhere; without any, the first token is the model's.
+    drawn = prompted(prompt_length=6, seed=11)
+    assert drawn.prompt_tokens.tolist() == [145, 68, 49, 210, 123, 10]
+    assert prompted().prompt_tokens.tolist() == [1]
+    (tmp_path / "ids.txt").write_text("3, 17\n4")
+    np.save(tmp_path / "ids.npy", np.array([[3, 17, 4]]))
+    for file in ("ids.txt", "ids.npy"):
+        assert prompted(tokens=tmp_path / file).prompt_tokens.tolist() == [3, 17, 4]
 
 
-def test_drawn_prompt_is_the_same_everywhere() -> None:
-    run = once("dynamic", tokens=None, prompt_length=6, seed=11, max_new_tokens=1)
-    assert run.prompt_tokens.tolist() == [145, 68, 49, 210, 123, 10]
-
-
-def test_without_a_prompt_the_first_token_is_the_models() -> None:
-    run = once("dynamic", tokens=None, max_new_tokens=2)
-    assert run.prompt_tokens.tolist() == [1]
+def prompted(**options: Any) -> Any:
+    """What the native runner makes of another prompt."""
+    return once("dynamic", **{"tokens": None, "max_new_tokens": 1, "runner": "native", **options})
 
 
 def test_the_place_of_an_image() -> None:
@@ -291,14 +284,6 @@ def test_the_place_of_an_image() -> None:
         *("token_embedding", "text_decoder", "vision_encoder"),
         *("text_decoder", "token_embedding", "text_decoder"),
     ]
-
-
-def test_tokens_from_a_file(tmp_path: Path) -> None:
-    (tmp_path / "ids.txt").write_text("3, 17\n4")
-    np.save(tmp_path / "ids.npy", np.array([[3, 17, 4]]))
-    for file in ("ids.txt", "ids.npy"):
-        run = once("dynamic", tokens=tmp_path / file, max_new_tokens=1)
-        assert run.prompt_tokens.tolist() == [3, 17, 4]
 
 
 def test_weights_beside_the_program() -> None:
@@ -343,12 +328,10 @@ def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
     given = json.loads(artifacts("decoders").extra("tokenizer.json").read_text())
     given["model"]["vocab"]["more"] = VOCABULARY
     (tmp_path / "tokenizer.json").write_text(json.dumps(given))
+    options = {"prompt": "w1", "tokenizer": tmp_path / "tokenizer.json"}
     with pytest.raises(MismatchError, match="257 tokens, and the program's vocabulary 256"):
-        once("dynamic", tokens=None, prompt="w1", tokenizer=tmp_path / "tokenizer.json")
-    other = once(
-        "dynamic", tokens=None, prompt="w1", tokenizer=tmp_path / "tokenizer.json", verify=False
-    )
-    assert other.prompt_tokens.tolist() == [1]
+        prompted(**options)
+    assert prompted(**options, verify=False).prompt_tokens.tolist() == [1]
 
 
 def test_a_state_that_survives_is_told() -> None:
@@ -398,12 +381,13 @@ def test_sources_that_the_native_runner_cannot_take() -> None:
 # -- the table
 
 
-def test_report() -> None:
-    run = once("dynamic", iterations=3, warmup=1, max_new_tokens=30, runner="native")
+def test_report_with_memory(tmp_path: Path) -> None:
+    run = once("dynamic", iterations=3, warmup=1, max_new_tokens=30, runner="native", memory=True)
     report = run.report()
     phases = report.section("phases").table
     assert phases.values["phase"] == ["prefill", "decode"]
     assert phases.values["tokens"] == [len(PROMPT), 29]
+    assert "planned buffers" in report.section("memory_owners").table.values["owner"]
     pace = run.pace
     assert len(pace.first_token_ns) == 3
     assert len(pace.inter_token_ns) == 3 * 29
@@ -414,12 +398,6 @@ def test_report() -> None:
     firsts = calls.start_ns[np.append(0, last[:-1] + 1)]
     assert pace.wall_ns.sum() == (ends - firsts).sum()
     assert 0 <= pace.host_share < 1
-
-
-def test_memory_by_owner(tmp_path: Path) -> None:
-    run = once("dynamic", runner="native", memory=True)
-    owners = run.report().section("memory_owners").table
-    assert "planned buffers" in owners.values["owner"]
     run.save(tmp_path)
     assert read_run_json(tmp_path / "run.json").memory.measured is not None
 

@@ -66,10 +66,16 @@ def refusal(made: Program, given: Any, names: Sequence[str] | None = None) -> st
 # -- forms
 
 
-def test_nothing_given_is_generated() -> None:
+def test_nothing_is_generated_and_a_single_value_is_the_only_input() -> None:
     one, two = taken(program(tensor(2), integer(3)), None)
     assert one.shape == (2,)
     assert two == 3
+    (one,) = taken(program(tensor(2)), a)
+    assert one is a or one.base is a
+    assert taken(program(integer(3)), 3) == (3,)
+    (one,) = taken(program(tensor(scalar_type=ScalarType.DOUBLE)), np.float64(0.5))
+    assert one.shape == ()
+    assert taken(program(), None) == taken(program(), ()) == taken(program(), {}) == ()
 
 
 Pair = namedtuple("Pair", "left right")
@@ -103,16 +109,6 @@ a, b, c = arrays(1, 2, 3)
 )
 def test_containers_are_flattened_in_order(given: Any) -> None:
     assert order(three(), given) == [1, 2, 3]
-
-
-def test_a_single_value_is_the_only_input() -> None:
-    (one,) = taken(program(tensor(2)), a)
-    assert one is a or one.base is a
-    assert taken(program(integer(3)), 3) == (3,)
-
-
-def test_a_method_without_inputs() -> None:
-    assert taken(program(), None) == taken(program(), ()) == taken(program(), {}) == ()
 
 
 def test_containers_without_end() -> None:
@@ -170,19 +166,13 @@ def test_names_give_an_order(names: tuple[str, ...], expected: list[float], tmp_
     assert order(three(), tmp_path / "named.npz") == expected
 
 
-def test_numbers_as_names() -> None:
-    assert order(three(), {2: a, 0: b, 1: c}) == [2, 3, 1]
-
-
 def test_names_of_the_record_come_first() -> None:
+    assert order(three(), {2: a, 0: b, 1: c}) == [2, 3, 1]
     given = {"x1": a, "x0": b, "x2": c}
     assert order(three(), given) == [2, 1, 3]
     assert order(three(), given, ("x1", "x0", "x2")) == [1, 2, 3]
     assert order(three(), given, ("other", "names", "here")) == [2, 1, 3]
-
-
-def test_names_of_another_number_of_inputs_are_not_used() -> None:
-    assert order(three(), {"y": a, "x": b, "z": c}, ("x", "y")) == [1, 2, 3]
+    assert order(three(), {"y": a, "x": b, "z": c}, ("x", "y")) == [1, 2, 3]  # of others
 
 
 def test_a_name_that_is_not_there() -> None:
@@ -234,10 +224,7 @@ def test_keyword_arguments_by_name() -> None:
     assert order(made, {"y": {"p": a, "q": b}, "z": c}) == [3, 2, 1]
     made = three(call([leaf()], {"z": leaf(), "y": leaf()}))
     assert order(made, (a, b, c)) == [1, 2, 3]
-
-
-def test_the_one_argument_that_is_a_dict() -> None:
-    made = three(call([dictionary({"z": leaf(), "y": leaf(), "x": leaf()})]))
+    made = three(call([dictionary({"z": leaf(), "y": leaf(), "x": leaf()})]))  # the one argument
     assert order(made, {"x": a, "y": b, "z": c}) == [3, 2, 1]
     assert order(made, ({"x": a, "y": b, "z": c},)) == [3, 2, 1]
 
@@ -316,15 +303,12 @@ def test_other_orders_in_memory_and_of_bytes() -> None:
         assert array.transpose(0, 2, 3, 1).flags.c_contiguous
 
 
-@pytest.mark.parametrize("shape", [(1, 4), (8, 4), (5, 4), (0, 4), (8, 1)])
-def test_sizes_within_their_bounds(shape: tuple[int, ...]) -> None:
-    (array,) = taken(program(tensor(8, 4, dynamism=DYNAMIC)), np.zeros(shape, np.float32))
-    assert array.shape == shape
-
-
-def test_sizes_without_bounds() -> None:
-    (array,) = taken(program(tensor(1, dynamism=UNBOUND)), np.zeros(100, np.float32))
-    assert array.shape == (100,)
+def test_sizes_within_their_bounds() -> None:
+    bounded, unbound = tensor(8, 4, dynamism=DYNAMIC), tensor(1, dynamism=UNBOUND)
+    shapes = [(1, 4), (8, 4), (5, 4), (0, 4), (8, 1)]
+    for wanted, shape in (*((bounded, shape) for shape in shapes), (unbound, (100,))):
+        (array,) = taken(program(wanted), np.zeros(shape, np.float32))
+        assert array.shape == shape
 
 
 @pytest.mark.parametrize(
@@ -351,17 +335,7 @@ def test_numbers_that_the_runtime_takes(wanted: pte.ScalarValue, given: Any) -> 
     assert found is None or found == pytest.approx(wanted.value, nan_ok=True, rel=1e-4)
 
 
-def test_a_number_of_numpy_is_also_a_tensor_without_dimensions() -> None:
-    (found,) = taken(program(tensor(scalar_type=ScalarType.DOUBLE)), np.float64(0.5))
-    assert found.shape == ()
-
-
 # -- what does not fit
-
-
-def test_the_hint_names_the_file() -> None:
-    opened = read_pte(artifacts("cnn_portable").pte)
-    assert f"etscope info {artifacts('cnn_portable').pte}" in refusal(opened, ())
 
 
 @pytest.mark.parametrize(
@@ -423,6 +397,8 @@ def test_the_number_of_inputs() -> None:
     assert "2 inputs (the float 1.0, the float 2.0) where the program takes 1 input" in text
     assert "give a numpy array for a tensor" in text
     assert "0 inputs where" in refusal(program(tensor(2)), ())
+    pte_path = artifacts("cnn_portable").pte
+    assert f"etscope info {pte_path}" in refusal(read_pte(pte_path), ())
 
 
 def test_many_problems_are_told_briefly() -> None:

@@ -18,7 +18,7 @@ from etscope.run._runner_host import native_command
 from etscope.run.inputs import generate_inputs
 from etscope.run.job import RESULT, Job, JobCall
 from tests.support.artifacts import artifacts
-from tests.support.native.runner import run_flags, run_job, runner
+from tests.support.native.runner import run_flags, run_job
 from tests.support.run.echo import NOTHING, echo_program, typed
 from tests.support.run.ran import case, expected
 
@@ -38,14 +38,6 @@ def same(found: Any, wanted: Any) -> None:
 
 
 # -- calls
-
-
-def test_a_name_cannot_be_more_flags(tmp_path: Path) -> None:
-    """The name of a method is the program's, which may come from anybody."""
-    call = JobCall("forward\n--etdump-out\n/tmp/precious", ())
-    with pytest.raises(UsageError, match="no line break"):
-        native_command(["runner"], Job(tmp_path / "a.pte", (call,)), tmp_path)
-    assert not list(tmp_path.iterdir())
 
 
 def test_calls_of_several_methods_share_one_load_and_one_dump(tmp_path: Path) -> None:
@@ -75,14 +67,6 @@ def test_calls_of_several_methods_share_one_load_and_one_dump(tmp_path: Path) ->
     same(result.calls[2].outputs[0], expected(made, "encode/0")[0])
 
 
-def test_the_answer_says_what_ran(tmp_path: Path) -> None:
-    program = echo_program(tmp_path / "echo.pte", [typed(ScalarType.FLOAT, 2)])
-    job = Job(program, (JobCall("forward", (np.zeros(2, np.float32),)),), threads=1)
-    result = run_job(job, tmp_path)
-    assert (result.runner, result.threads) == ("native", 1)
-    assert result.executorch is not None and result.executorch.startswith("1.")
-
-
 def test_a_program_with_external_tensors(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from executorch.exir import ExecutorchBackendConfig, to_edge
@@ -102,15 +86,6 @@ def test_a_program_with_external_tensors(tmp_path: Path) -> None:
     assert "loading method 'forward' failed with Error::" in without.stderr
 
 
-def test_iterations_are_executions_with_the_same_inputs(tmp_path: Path) -> None:
-    """Planned memory of inputs is written over by the program, so they are fed each time."""
-    made = artifacts("cnn_portable")
-    inputs = case(made, "forward/0")
-    once = run_job(Job(made.pte, (JobCall("forward", inputs),)), tmp_path)
-    often = run_job(Job(made.pte, (JobCall("forward", inputs, iterations=5),)), tmp_path)
-    same(often.calls[0].outputs[0], once.calls[0].outputs[0])
-
-
 # -- values
 
 
@@ -123,16 +98,6 @@ def test_tensors_of_every_type_pass_through(kind: ScalarType, tmp_path: Path) ->
     same(result.calls[0].outputs[0], value)
 
 
-def test_scalar_tensors_and_empty_tensors(tmp_path: Path) -> None:
-    program = echo_program(
-        tmp_path / "echo.pte", [typed(ScalarType.FLOAT), typed(ScalarType.LONG, 0, 3)]
-    )
-    inputs = (np.array(2.5, np.float32), np.zeros((0, 3), np.int64))
-    result = run_job(Job(program, (JobCall("forward", inputs),)), tmp_path)
-    for found, wanted in zip(result.calls[0].outputs, inputs, strict=True):
-        same(found, wanted)
-
-
 def test_inputs_and_outputs_that_are_no_tensors(tmp_path: Path) -> None:
     scalars = [
         pte.ScalarValue(pte.ValueKind.INT, -(1 << 62)),
@@ -140,21 +105,44 @@ def test_inputs_and_outputs_that_are_no_tensors(tmp_path: Path) -> None:
         pte.ScalarValue(pte.ValueKind.DOUBLE, 0.1),
         NOTHING,
     ]
+    doubles = [np.nan, np.inf, -np.inf, 1.0, 1e-300, 2.0**60]
+    held = [pte.ScalarValue(pte.ValueKind.DOUBLE, number) for number in doubles]
     text = pte.ScalarValue(pte.ValueKind.STRING, 'say "hi"\n\x01 ü')
-    program = echo_program(tmp_path / "echo.pte", scalars, [text])
-    call = JobCall("forward", (-(1 << 62), True, 0.1, None))
-    result = run_job(Job(program, (call,)), tmp_path)
-    assert result.calls[0].outputs == (-(1 << 62), True, 0.1, None, 'say "hi"\n\x01 ü')
-    assert type(result.calls[0].outputs[1]) is bool
+    tensors = [typed(ScalarType.FLOAT), typed(ScalarType.LONG, 0, 3)]
+    program = echo_program(tmp_path / "echo.pte", [*scalars, *tensors], [text, *held])
+    plain = (-(1 << 62), True, 0.1, None)
+    arrays = (np.array(2.5, np.float32), np.zeros((0, 3), np.int64))
+    job = Job(program, (JobCall("forward", (*plain, *arrays)),), threads=1)
+    result = run_job(job, tmp_path)
+    assert (result.runner, result.threads) == ("native", 1)
+    assert result.executorch is not None and result.executorch.startswith("1.")
+    outputs = result.calls[0].outputs
+    assert (*outputs[:4], outputs[6]) == (*plain, 'say "hi"\n\x01 ü')
+    assert type(outputs[1]) is bool
+    for found, wanted in zip(outputs[4:6], arrays, strict=True):
+        same(found, wanted)
+    assert all(isinstance(number, float) for number in outputs[7:])
+    np.testing.assert_equal(outputs[7:], doubles)
+    # Generated, they are those that the program holds.
+    _, (call,) = ran(program, tmp_path)
+    assert [one.get("value") for one in call["outputs"][:4]] == list(plain)
 
 
-@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 1.0, 1e-300, 2.0**60])
-def test_doubles_come_back_as_they_are(number: float, tmp_path: Path) -> None:
-    held = pte.ScalarValue(pte.ValueKind.DOUBLE, number)
-    program = echo_program(tmp_path / "echo.pte", [], [held])
-    (found,) = run_job(Job(program, (JobCall("forward", ()),)), tmp_path).calls[0].outputs
-    assert isinstance(found, float)
-    np.testing.assert_equal(found, number)
+def ran(program: Path, folder: Path, *flags: object) -> tuple[str, list[dict[str, Any]]]:
+    """What the runner said of a run that went well, and the calls of its answer."""
+    done = run_flags("--program", program, "--result-out", folder / RESULT, *flags)
+    assert done.returncode == 0, done.stderr
+    return done.stderr, json.loads((folder / RESULT).read_text())["calls"]
+
+
+def test_files_of_outputs(tmp_path: Path) -> None:
+    program = echo_program(tmp_path / "echo.pte", [typed(ScalarType.FLOAT, 2)])
+    _, (call,) = ran(program, tmp_path)
+    plain = {"kind": "tensor", "dtype": "float32", "sizes": [2], "dim_order": [0]}
+    assert call["outputs"] == [plain]
+    (tmp_path / "out").mkdir()
+    _, (call,) = ran(program, tmp_path, "--outputs-dir", tmp_path / "out")
+    assert Path(call["outputs"][0]["file"]) == tmp_path / "out" / "output-0-0.raw"
 
 
 def test_bytes_are_put_in_the_order_that_the_program_takes(tmp_path: Path) -> None:
@@ -178,28 +166,14 @@ def test_a_file_whose_name_ends_like_an_order_of_dimensions(tmp_path: Path) -> N
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_outputs_without_a_folder_have_no_file(tmp_path: Path) -> None:
-    program = echo_program(tmp_path / "echo.pte", [typed(ScalarType.FLOAT, 2)])
-    run_flags("--program", program, "--result-out", tmp_path / RESULT)
-    (call,) = json.loads((tmp_path / RESULT).read_text())["calls"]
-    assert call["outputs"] == [
-        {"kind": "tensor", "dtype": "float32", "sizes": [2], "dim_order": [0]}
-    ]
-
-
-def test_outputs_in_another_folder_are_named_by_their_path(tmp_path: Path) -> None:
-    program = echo_program(tmp_path / "echo.pte", [typed(ScalarType.FLOAT, 2)])
-    (tmp_path / "out").mkdir()
-    flags = ("--outputs-dir", tmp_path / "out", "--result-out", tmp_path / RESULT)
-    run_flags("--program", program, *flags)
-    (call,) = json.loads((tmp_path / RESULT).read_text())["calls"]
-    assert Path(call["outputs"][0]["file"]) == tmp_path / "out" / "output-0-0.raw"
-
-
-def test_a_job_cannot_hold_text(tmp_path: Path) -> None:
-    job = Job(tmp_path / "x.pte", (JobCall("forward", ("text",)),))  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="cannot be a str"):
-        native_command([runner()], job, tmp_path)
+def test_what_a_job_cannot_hold(tmp_path: Path) -> None:
+    """The name of a method is the program's, which may come from anybody."""
+    more_flags = JobCall("forward\n--etdump-out\n/tmp/precious", ())
+    text = JobCall("forward", ("text",))  # type: ignore[arg-type]
+    for call, words in ((more_flags, "no line break"), (text, "cannot be a str")):
+        with pytest.raises(UsageError, match=words):
+            native_command(["runner"], Job(tmp_path / "a.pte", (call,)), tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 # -- generated inputs
@@ -210,32 +184,13 @@ def test_generated_inputs_are_those_of_python(seed: int, tmp_path: Path) -> None
     kinds = [kind for kind in PLAIN if kind not in FLOAT8]
     inputs = [typed(kind, 3, 5, dim_order=(1, 0)) for kind in kinds] + [typed(ScalarType.FLOAT)]
     program = echo_program(tmp_path / "echo.pte", inputs)
-    flags = ("--outputs-dir", tmp_path, "--result-out", tmp_path / RESULT)
-    done = run_flags("--program", program, "--seed", seed, *flags)
-    assert done.returncode == 0, done.stderr
+    ran(program, tmp_path, "--seed", seed, "--outputs-dir", tmp_path)
     wanted = generate_inputs(read_pte(program), "forward", seed)
     for index, value in enumerate(wanted):
         stored = (tmp_path / f"output-0-{index}.raw").read_bytes()
         assert isinstance(value, np.ndarray)
         assert stored == np.ascontiguousarray(value.T).tobytes(), value.dtype
-
-
-def test_generated_scalars_are_those_that_the_program_holds(tmp_path: Path) -> None:
-    scalars = [
-        pte.ScalarValue(pte.ValueKind.INT, 5),
-        pte.ScalarValue(pte.ValueKind.DOUBLE, 0.5),
-        pte.ScalarValue(pte.ValueKind.BOOL, True),
-        NOTHING,
-    ]
-    program = echo_program(tmp_path / "echo.pte", scalars)
-    done = run_flags("--program", program, "--result-out", tmp_path / RESULT)
-    assert (done.returncode, done.stderr) == (0, "")
-    (call,) = json.loads((tmp_path / RESULT).read_text())["calls"]
-    assert [one.get("value") for one in call["outputs"]] == [5, 0.5, True, None]
-
-
-def test_float8_cannot_be_generated(tmp_path: Path) -> None:
-    program = echo_program(tmp_path / "echo.pte", [typed(ScalarType.FLOAT8E5M2, 2)])
+    program = echo_program(tmp_path / "float8.pte", [typed(ScalarType.FLOAT8E5M2, 2)])
     done = run_flags("--program", program)
     assert done.returncode == 3
     assert "input 0, a tensor of float8_e5m2; give it by --input" in done.stderr

@@ -13,12 +13,7 @@ import pytest
 
 from etscope.errors import MissingDependencyError, MissingFileError, RuntimeFailure
 from etscope.run import native as _native_build
-from etscope.run.native import (
-    find_runner,
-    find_sdk,
-    find_server,
-    native_missing,
-)
+from etscope.run.native import find_runner, find_sdk, find_server, native_missing
 from tests.support.native.runner import runner
 
 # What stands in for cmake: it notes each build, and leaves a program where the real one does.
@@ -81,26 +76,6 @@ def builds(folder: Path) -> int:
 # -- what is there
 
 
-def test_the_runner_that_a_user_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = script(tmp_path / "mine", "#!/bin/sh\n")
-    monkeypatch.setenv("ETSCOPE_RUNNER", str(program))
-    assert find_runner() == program
-    assert native_missing() is None
-
-
-def test_a_user_names_what_is_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ETSCOPE_RUNNER", str(tmp_path))
-    with pytest.raises(MissingFileError, match="which is not a program"):
-        find_runner()
-    assert "unset it to have the runner built" in str(native_missing())
-
-
-def test_the_module_prints_the_path() -> None:
-    line = [sys.executable, "-m", "etscope.run.native"]
-    done = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{runner()}\n"
-
-
 def test_the_sdk_is_found_without_importing_it() -> None:
     code = (
         "import sys; from etscope.run.native import find_sdk; find_sdk();"
@@ -109,49 +84,47 @@ def test_the_sdk_is_found_without_importing_it() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_server_that_a_user_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_that_a_user_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = script(tmp_path / "mine", "#!/bin/sh\necho mine $*\n")
+    module = [sys.executable, "-m", "etscope.run.native"]
+    assert subprocess.check_output(module, text=True) == f"{runner()}\n"
+    monkeypatch.setenv("ETSCOPE_RUNNER", str(program))
     monkeypatch.setenv("ETSCOPE_ETDB_SERVER", str(program))
-    line = [sys.executable, "-m", "etscope.run.native", "--server"]
-    assert subprocess.check_output(line, text=True) == f"{program}\n"
+    assert find_runner() == program
+    assert native_missing() is None
+    assert subprocess.check_output([*module, "--server"], text=True) == f"{program}\n"
     serve = "import sys; from etscope.run.native import serve; sys.exit(serve())"
     done = subprocess.check_output([sys.executable, "-c", serve, "--help"], text=True)
     assert done == "mine --help\n"
     monkeypatch.setenv("ETSCOPE_ETDB_SERVER", str(tmp_path))
     with pytest.raises(MissingFileError, match="ETSCOPE_ETDB_SERVER"):
         find_server()
+    monkeypatch.setenv("ETSCOPE_RUNNER", str(tmp_path))
+    with pytest.raises(MissingFileError, match="which is not a program"):
+        find_runner()
+    assert "unset it to have the runner built" in str(native_missing())
 
 
 # -- building
 
 
 def test_it_is_built_once(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Processes wait for each other at a lock; threads have files of their own, and so do as
+    well."""
     add_tools(alone, "c++", "make", cmake=fake_cmake(alone))
     assert native_missing() is None
-    first = find_runner()
+    with ThreadPoolExecutor(4) as pool:
+        (first,) = {done.result() for done in [pool.submit(find_runner) for _ in range(4)]}
     assert "building the native runner and etdb-server, once" in capsys.readouterr().err
     assert subprocess.check_output([first]) == b"made\n"
-    assert find_runner() == first
+    (alone / "bin" / "cmake").unlink()  # what was built needs no tools
+    assert find_runner() == first and native_missing() is None
     assert builds(alone) == 1 and capsys.readouterr().err == ""
-    kept = sorted(path.name for path in first.parent.iterdir())
-    server = first.name.replace("etscope-runner", "etdb-server")
-    assert kept == [server, first.name, f"{first.name}.lock"]
-
-
-def test_the_debuggers_server_is_built_with_it(alone: Path) -> None:
-    add_tools(alone, "c++", "make", cmake=fake_cmake(alone))
-    first = find_server()
-    assert subprocess.check_output([first]) == b"made\n"
-    assert find_runner().parent == first.parent
-    assert builds(alone) == 1
-
-
-def test_what_was_built_needs_no_tools(alone: Path) -> None:
-    add_tools(alone, "c++", "make", cmake=fake_cmake(alone))
-    first = find_runner()
-    (alone / "bin" / "cmake").unlink()
-    assert find_runner() == first
-    assert native_missing() is None
+    server = find_server()  # is built with it
+    assert subprocess.check_output([server]) == b"made\n"
+    assert server.name == first.name.replace("etscope-runner", "etdb-server")
+    kept = {path.name for path in first.parent.iterdir()}
+    assert kept == {server.name, first.name, f"{first.name}.lock"}
 
 
 @pytest.mark.parametrize(
@@ -173,21 +146,16 @@ def test_other_sources_are_built_again(alone: Path, change: Callable[[Path], obj
     assert builds(alone) == 2
 
 
-def test_several_processes_build_once(alone: Path) -> None:
-    """They wait for each other at a lock; threads have files of their own, and so do as well."""
-    add_tools(alone, "c++", "make", cmake=fake_cmake(alone))
-    with ThreadPoolExecutor(4) as pool:
-        found = {done.result() for done in [pool.submit(find_runner) for _ in range(4)]}
-    assert len(found) == 1
-    assert builds(alone) == 1
-
-
-def test_tools_beside_python_are_found(alone: Path) -> None:
+def test_tools_beside_python_and_a_compiler_that_the_user_names_are_found(
+    alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """pip puts them there, and a virtual environment need not be active."""
-    add_tools(alone, "c++")
+    add_tools(alone)
     (alone / "venv" / "bin").mkdir(parents=True)
     script(alone / "venv/bin/ninja", "#!/bin/sh\n")
     script(alone / "venv/bin/cmake", fake_cmake(alone))
+    assert native_missing() is not None
+    monkeypatch.setenv("CXX", "/opt/mine/c++")
     assert native_missing() is None
     assert find_runner().exists()
 
@@ -212,13 +180,6 @@ def test_tools_that_are_missing(
     assert hint in str(error.value.hint)
     assert str(native_missing()).startswith(f"{missing} is needed to build the native runner")
     assert not (alone / "cache").exists()
-
-
-def test_a_compiler_that_the_user_names(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_tools(alone, "make", cmake=fake_cmake(alone))
-    assert native_missing() is not None
-    monkeypatch.setenv("CXX", "/opt/mine/c++")
-    assert native_missing() is None
 
 
 def test_sources_that_are_missing(alone: Path) -> None:

@@ -18,6 +18,7 @@ from tests.support.run.echo import CONSTANTS, echo_program, typed
 
 USAGE, BAD_INPUT, RUNTIME = 2, 3, 5
 LEVEL = ("--debug-level", "program_outputs")
+ALL = ("--debug-level", "intermediate_outputs", "--debug-buffer-out", "d")
 
 
 def program_in(folder: Path) -> Path:
@@ -40,25 +41,18 @@ def refuse(folder: Path, code: int, *flags: object, say: str) -> None:
 # -- flags
 
 
-def test_help_describes_every_flag(tmp_path: Path) -> None:
+def test_help_describes_every_flag() -> None:
     done = run_flags("--help")
     assert (done.returncode, done.stderr) == (0, "")
-    source = (Path(__file__).parents[3] / "native/src/common/options.cpp").read_text()
+    root = Path(__file__).parents[3]
+    source = (root / "native/src/common/options.cpp").read_text()
     flags = [part.partition('"')[0] for part in source.split('{"')[1:] if part.startswith("--")]
     assert len(flags) > 20
     for flag in flags:
         assert f"\n  {flag} " in done.stdout
     assert all(len(line) <= 100 for line in done.stdout.splitlines())
-
-
-def test_the_documentation_shows_the_help() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "native-runner.md").read_text()
-    assert f"```text\n{run_flags('--help').stdout}```" in page
-
-
-def test_version(tmp_path: Path) -> None:
-    done = run_flags("--version")
-    assert done.stdout.startswith("etscope-runner, ExecuTorch 1.")
+    assert f"```text\n{done.stdout}```" in (root / "docs" / "native-runner.md").read_text()
+    assert run_flags("--version").stdout.startswith("etscope-runner, ExecuTorch 1.")
 
 
 @pytest.mark.parametrize(
@@ -94,21 +88,19 @@ def test_version(tmp_path: Path) -> None:
             "--testset-index and --input exclude each other",
         ),
         (("--program", "x", "--verify", "--input", "none"), "--verify and --input exclude"),
+        (
+            ("--program", "echo.pte", "--etdump-out", "e", *ALL, "--delegate-filter", "("),
+            "--delegate-filter (: not a regular expression",
+        ),
     ],
 )
 def test_wrong_flags(flags: tuple[str, ...], say: str, tmp_path: Path) -> None:
+    program_in(tmp_path)
     refuse(tmp_path, USAGE, *flags, say=say)
 
 
-def test_a_filter_must_be_a_regular_expression(tmp_path: Path) -> None:
-    program_in(tmp_path)
-    level = ("--debug-level", "intermediate_outputs", "--debug-buffer-out", "d")
-    flags = ("--program", "echo.pte", "--etdump-out", "e", *level, "--delegate-filter", "(")
-    refuse(tmp_path, USAGE, *flags, say="--delegate-filter (: not a regular expression")
-
-
 @pytest.mark.parametrize(
-    ("spec", "code", "say"),
+    ("specs", "code", "say"),
     [
         ("float32", USAGE, "no file"),
         ("float31:2,3:x", USAGE, "no type of that name"),
@@ -132,26 +124,16 @@ def test_a_filter_must_be_a_regular_expression(tmp_path: Path) -> None:
         ("float32:1,6:x", BAD_INPUT, "is float32 [2, 3], not float32 [1, 6]"),
         ("int32:2,3:x", BAD_INPUT, "is float32 [2, 3], not int32 [2, 3]"),
         ("int:1", BAD_INPUT, "input 0 of method 'forward' is a tensor, not an int"),
+        ("float32:1,3:half", BAD_INPUT, "is not what the method takes: Error::"),  # a fixed shape
+        ("none none", BAD_INPUT, "method 'forward' takes 1 inputs, not 2"),
     ],
 )
-def test_wrong_inputs(spec: str, code: int, say: str, tmp_path: Path) -> None:
+def test_wrong_inputs(specs: str, code: int, say: str, tmp_path: Path) -> None:
     program_in(tmp_path)
     (tmp_path / "x").write_bytes(bytes(24))
-    refuse(tmp_path, code, "--program", "echo.pte", "--input", spec, say=say)
-
-
-def test_sizes_below_those_of_a_fixed_shape(tmp_path: Path) -> None:
-    program_in(tmp_path)
-    (tmp_path / "x").write_bytes(bytes(12))
-    done = run_flags("--program", "echo.pte", "--input", "float32:1,3:x", folder=tmp_path)
-    assert done.returncode == BAD_INPUT
-    assert "input 0 of method 'forward' is not what the method takes: Error::" in done.stderr
-
-
-def test_wrong_number_of_inputs(tmp_path: Path) -> None:
-    program_in(tmp_path)
-    flags = ("--program", "echo.pte", "--input", "none", "--input", "none")
-    refuse(tmp_path, BAD_INPUT, *flags, say="method 'forward' takes 1 inputs, not 2")
+    (tmp_path / "half").write_bytes(bytes(12))
+    inputs = [word for spec in specs.split() for word in ("--input", spec)]
+    refuse(tmp_path, code, "--program", "echo.pte", *inputs, say=say)
 
 
 # -- files
@@ -222,18 +204,14 @@ def test_a_pipe_is_written_to_as_it_is(tmp_path: Path) -> None:
 # -- the method that is run
 
 
-def test_forward_is_run_unless_another_is_named(tmp_path: Path) -> None:
+def test_forward_or_else_the_first_method_is_run_unless_another_is_named(tmp_path: Path) -> None:
     names = ("first", "forward", "last")
     made = [method([typed(ScalarType.FLOAT, 1)], inputs=[0], outputs=[0], name=n) for n in names]
     (tmp_path / "three.pte").write_bytes(pte_file(*made, segments=[bytes(16)], more=CONSTANTS))
-    done = run_flags("--program", "three.pte", "--result-out", "/dev/stdout", folder=tmp_path)
-    assert '"method": "forward"' in done.stdout
-
-
-def test_without_forward_the_first_method_is_run(tmp_path: Path) -> None:
-    program = echo_program(tmp_path / "x.pte", [typed(ScalarType.FLOAT, 1)], name="encode")
-    done = run_flags("--program", program, "--result-out", "/dev/stdout")
-    assert '"method": "encode"' in done.stdout
+    echo_program(tmp_path / "encode.pte", [typed(ScalarType.FLOAT, 1)], name="encode")
+    for program, chosen in (("three.pte", "forward"), ("encode.pte", "encode")):
+        done = run_flags("--program", program, "--result-out", "/dev/stdout", folder=tmp_path)
+        assert f'"method": "{chosen}"' in done.stdout
 
 
 # -- the runtime's log

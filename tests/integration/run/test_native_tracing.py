@@ -59,13 +59,6 @@ def of_kind(dump: ETDump, kind: EventKind) -> int:
 # -- levels
 
 
-def test_times_only(tmp_path: Path) -> None:
-    dump = run_cnn(tmp_path)
-    assert of_kind(dump, EventKind.DEBUG) == 0
-    assert {"OPERATOR_CALL", "Method::execute"} <= set(names(dump, EventKind.PROFILE))
-    assert not (tmp_path / DEBUG_BUFFER).exists()
-
-
 def test_intermediate_outputs_are_those_that_the_python_runtime_logs(tmp_path: Path) -> None:
     made = artifacts("cnn_portable")
     run_cnn(tmp_path, debug_level=INTERMEDIATE_OUTPUTS)
@@ -81,11 +74,18 @@ def test_intermediate_outputs_are_those_that_the_python_runtime_logs(tmp_path: P
     assert logged > 10
 
 
-def test_methods_only(tmp_path: Path) -> None:
+def test_levels(tmp_path: Path) -> None:
+    dump = run_cnn(tmp_path, allocations=True)
+    assert of_kind(dump, EventKind.DEBUG) == 0
+    assert {"OPERATOR_CALL", "Method::execute"} <= set(names(dump, EventKind.PROFILE))
+    assert of_kind(dump, EventKind.ALLOCATION) > 0
+    assert set(dump.run_allocators) == {("MethodAllocator", "TemporaryAllocator")}
+    assert not (tmp_path / DEBUG_BUFFER).exists()
     dump = run_cnn(tmp_path, profiling_level=METHOD_ONLY, debug_level=INTERMEDIATE_OUTPUTS)
     timed = set(names(dump, EventKind.PROFILE))
     assert timed == {"Program::load_method", "Method::init", "Method::execute"}
     assert of_kind(dump, EventKind.DEBUG) > 20
+    assert of_kind(dump, EventKind.ALLOCATION) == 0
 
 
 def test_tensors_start_on_boundaries_of_64_bytes(tmp_path: Path) -> None:
@@ -97,13 +97,6 @@ def test_tensors_start_on_boundaries_of_64_bytes(tmp_path: Path) -> None:
     assert len(data) == 64 + 128 + 64 + 65
     for start, value in ((0, inputs[0]), (64, inputs[1]), (192, inputs[0]), (256, inputs[1])):
         assert data[start : start + value.size] == value.tobytes()
-
-
-def test_allocations_are_logged_next_to_the_profile(tmp_path: Path) -> None:
-    dump = run_cnn(tmp_path, allocations=True)
-    assert of_kind(dump, EventKind.ALLOCATION) > 0
-    assert {"OPERATOR_CALL", "Method::execute"} <= set(names(dump, EventKind.PROFILE))
-    assert set(dump.run_allocators) == {("MethodAllocator", "TemporaryAllocator")}
 
 
 # -- types that ETDumpGen cannot log
@@ -148,31 +141,22 @@ def test_every_bit_pattern_of_half_and_bfloat16_is_kept(tmp_path: Path) -> None:
 
 def test_what_cannot_be_widened_is_left_out_and_said_once(tmp_path: Path) -> None:
     kinds = (ScalarType.UINT64, ScalarType.FLOAT8E4M3FN, ScalarType.FLOAT)
-    program = echo_program(tmp_path / "x.pte", [typed(kind, 1) for kind in kinds], [NOTHING])
+    text = pte.ScalarValue(pte.ValueKind.STRING, "text")
+    tensors = [typed(kind, 1) for kind in kinds]
+    program = echo_program(tmp_path / "x.pte", tensors, [NOTHING, text])
     inputs = tuple(np.array([255], np.uint8).astype(kind.numpy_dtype) for kind in kinds)
     large = (np.array([1 << 63], np.uint64), *inputs[1:])
     calls = (JobCall("forward", large, iterations=3),)
     job = Job(program, calls, debug_level=PROGRAM_OUTPUTS)
     done = run_flags(*native_command([runner()], job, tmp_path)[1:])
     assert done.returncode == 0
-    said = "etscope-runner: an output of the program is a tensor of {}, which an ETDump cannot hold"
+    said = "etscope-runner: an output of the program is a {}, which an ETDump cannot hold"
     assert done.stderr.splitlines() == [
-        said.format("uint64") + "; it is left out",
-        said.format("float8_e4m3fn") + "; it is left out",
+        said.format(what) + "; it is left out"
+        for what in ("tensor of uint64", "tensor of float8_e4m3fn", "string")
     ]
     for block in inspector(tmp_path).event_blocks[1:]:
         assert [np.asarray(one).tolist() for one in block.run_output] == [[255.0]]
-
-
-def test_text_is_left_out_of_a_dump(tmp_path: Path) -> None:
-    text = pte.ScalarValue(pte.ValueKind.STRING, "text")
-    program = echo_program(tmp_path / "x.pte", [typed(ScalarType.FLOAT, 1)], [text])
-    call = JobCall("forward", (np.ones(1, np.float32),))
-    job = Job(program, (call,), debug_level=PROGRAM_OUTPUTS)
-    done = run_flags(*native_command([runner()], job, tmp_path)[1:])
-    assert done.returncode == 0
-    assert "an output of the program is a string" in done.stderr
-    assert len(inspector(tmp_path).event_blocks[1].run_output) == 1
 
 
 # -- delegates
@@ -207,17 +191,11 @@ def run_delegate(folder: Path, *patterns: str, **settings: Any) -> dict[str, Any
         **settings,
     )
     run_job(job, folder)
-    events = (
-        Inspector(
-            etdump_path=folder / ETDUMP,
-            debug_buffer_path=folder / DEBUG_BUFFER if job.debug_level != "none" else None,
-        )
-        .event_blocks[1]
-        .events
-    )
+    debug_buffer = folder / DEBUG_BUFFER if job.debug_level != "none" else None
+    found = Inspector(etdump_path=folder / ETDUMP, debug_buffer_path=debug_buffer)
     return {
         str(event.name): event.debug_data
-        for event in events
+        for event in found.event_blocks[1].events
         if event.name not in ("DELEGATE_CALL", "Method::execute") and len(event.debug_data)
     }
 
@@ -239,14 +217,11 @@ def test_delegates_log_values_of_every_kind(tmp_path: Path) -> None:
     assert {name: np.asarray(value[0]).tolist() for name, value in logged.items()} == wanted
 
 
-def test_filters_keep_what_they_match_whole(tmp_path: Path) -> None:
+def test_filters_keep_what_they_match_whole_and_lower_levels_nothing(tmp_path: Path) -> None:
     logged = run_delegate(tmp_path, "uint.*", "inp", "7", debug_level=INTERMEDIATE_OUTPUTS)
     assert set(logged) == {"uint32", "uint64", "7"}
-
-
-@pytest.mark.parametrize("level", ["none", PROGRAM_OUTPUTS])
-def test_delegates_log_nothing_at_lower_levels(level: str, tmp_path: Path) -> None:
-    assert run_delegate(tmp_path, debug_level=level) == {}
+    for level in ("none", PROGRAM_OUTPUTS):
+        assert run_delegate(tmp_path, debug_level=level) == {}
 
 
 def test_a_backend_that_is_missing_is_named(tmp_path: Path) -> None:
@@ -261,22 +236,16 @@ def test_a_backend_that_is_missing_is_named(tmp_path: Path) -> None:
 def test_a_runtime_that_aborts_leaves_no_files(tmp_path: Path) -> None:
     (tmp_path / "delegate.pte").write_bytes(delegated_program())
     value = np.full((2, 3), -13, np.float32)
-    job = Job(
-        tmp_path / "delegate.pte",
-        (JobCall("forward", (value,)),),
-        libraries=(compiled(BACKEND, shared=True),),
-        debug_level=INTERMEDIATE_OUTPUTS,
-    )
+    calls, libraries = (JobCall("forward", (value,)),), (compiled(BACKEND, shared=True),)
+    program, level = tmp_path / "delegate.pte", INTERMEDIATE_OUTPUTS
+    job = Job(program, calls, libraries=libraries, debug_level=level)
     done = run_flags(*native_command([runner()], job, tmp_path)[1:])
     assert done.returncode == 5
     assert "the backend gives up" in done.stderr
     last = done.stderr.splitlines()[-1]
     assert last == "etscope-runner: the runtime gave up while executing method 'forward'"
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "delegate.pte",
-        "flags.txt",
-        "input-0-0.raw",
-    ]
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["delegate.pte", "flags.txt", "input-0-0.raw"]
 
 
 # -- the size of the debug buffer

@@ -57,36 +57,28 @@ def place(carrier: Folder) -> Elsewhere:
     return Elsewhere(carrier, {"native": lambda: [str(find_runner())]})
 
 
-def test_a_program_goes_there_once(tmp_path: Path) -> None:
-    made, carrier = artifacts("cnn_portable"), Folder(tmp_path)
+def test_a_program_goes_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, carrier, read = artifacts("cnn_portable"), Folder(tmp_path), list[Path]()
+    sha256 = _place._sha256
+
+    def noted(path: Path) -> str:
+        read.append(path)
+        return sha256(path)
+
+    monkeypatch.setattr(_place, "_sha256", noted)
     there = place(carrier)
     with run(made.pte, made.inputs_pt, place=there, iterations=2, profiled_iterations=3) as done:
         assert done.passes["latency"].result.runner == "native"
         assert [len(one.samples_ns) for one in done.latencies] == [2, 3]
+    read.clear()
     with run(made.pte, made.inputs_pt, place=there, trace=False, iterations=1) as again:
         expected = np.load(made.outputs)
         np.testing.assert_array_equal(again.arrays[0][0], expected[expected.files[0]])
+    assert read.count(made.pte) == 1 and len(set(read)) == len(read)  # nor is it read twice
     programs = [name for name in carrier.pushed if name.endswith(".pte")]
     assert len(programs) == 1
     assert carrier.pushed.count("input-0-0.raw") == 1
     assert carrier.pushed.count("flags.txt") == 3  # each run has its own
-
-
-def test_a_program_is_read_once_an_execution(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[Path] = []
-    sha256 = _place._sha256
-
-    def counted(path: Path) -> str:
-        read.append(path)
-        return sha256(path)
-
-    monkeypatch.setattr(_place, "_sha256", counted)
-    pte = artifacts("cnn_portable").pte
-    run(pte, place=place(Folder(tmp_path)), trace=False, iterations=1).close()
-    assert read.count(pte) == 1
-    assert len(set(read)) == len(read)
 
 
 def test_an_answer_of_an_earlier_run_is_not_taken(tmp_path: Path) -> None:

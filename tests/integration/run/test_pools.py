@@ -95,6 +95,8 @@ def test_test_cases_of_a_bundle_are_all_run() -> None:
     (found,) = smallest_pools(made.bpte, method="forward").methods
     assert found.runs > 1
     assert found.size(METHOD) > 0
+    with pytest.raises(UsageError, match="test case"):
+        smallest_pools(made.pte, testset_index=1)
 
 
 @pytest.mark.parametrize("pool", ["method", "temporary"])
@@ -118,28 +120,26 @@ def test_kernels_that_work_in_temporary_memory(tmp_path: Path) -> None:
         execute(a_job(pte, replace(exact, temporary=exact.temporary - 1)), tmp_path / "less")
 
 
-@pytest.mark.parametrize("size", ["-1", "4294967296", "many", "0x10"])
-def test_sizes_that_are_none(size: str) -> None:
-    done = run_flags(
-        "--program", artifacts("cnn_portable").pte, "--method-pool", size, "--temporary-pool", "0"
-    )
-    assert done.returncode == 2
-    assert f"--method-pool {size}: not a number" in done.stderr
+SIZE = ("--method-pool", "9", "--temporary-pool", "9")
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("flags", "say"),
     [
-        ["--method-pool", "9"],
-        ["--planned-in-pool"],
-        ["--method-pool", "9", "--temporary-pool", "9", "--etdump-out", "a.etdp"],
-        ["--method-pool", "9", "--temporary-pool", "9", "--method", "a", "--method", "b"],
+        (("--method-pool", "-1", *SIZE[2:]), "--method-pool -1: not a number"),
+        (("--method-pool", "4294967296", *SIZE[2:]), "--method-pool 4294967296: not a number"),
+        (("--method-pool", "many", *SIZE[2:]), "--method-pool many: not a number"),
+        (("--method-pool", "0x10", *SIZE[2:]), "--method-pool 0x10: not a number"),
+        (SIZE[:2], "pool"),
+        (("--planned-in-pool",), "pool"),
+        ((*SIZE, "--etdump-out", "a.etdp"), "pool"),
+        ((*SIZE, "--method", "a", "--method", "b"), "pool"),
     ],
 )
-def test_flags_that_do_not_go_together(flags: list[str], tmp_path: Path) -> None:
+def test_wrong_flags(flags: tuple[str, ...], say: str, tmp_path: Path) -> None:
     done = run_flags("--program", artifacts("cnn_portable").pte, *flags, folder=tmp_path)
     assert done.returncode == 2
-    assert "pool" in done.stderr
+    assert say in done.stderr
 
 
 def test_a_program_that_fails_for_another_reason_is_not_told_as_a_pool(tmp_path: Path) -> None:
@@ -149,11 +149,6 @@ def test_a_program_that_fails_for_another_reason_is_not_told_as_a_pool(tmp_path:
     with pytest.raises(RuntimeFailure, match="no kernel for aten::convolutiom") as failed:
         smallest_pools(foreign)
     assert not isinstance(failed.value, PoolTooSmall)
-
-
-def test_a_test_case_without_a_bundle() -> None:
-    with pytest.raises(UsageError, match="test case"):
-        smallest_pools(artifacts("cnn_portable").pte, testset_index=1)
 
 
 # -- the command
@@ -169,16 +164,12 @@ def test_the_command_names_delegates_beside_the_pools(capsys: pytest.CaptureFixt
 def test_the_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     pte = artifacts("cnn_portable").pte
     assert main(["run", str(pte), "--pools", "-f", "json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "etscope.pools/1"
-    text = json.dumps(document)
+    text = capsys.readouterr().out
+    assert json.loads(text)["schema"] == "etscope.pools/1"
     assert "size_bytes" in text
     buffers = [size for size in read_pte(pte).method("forward").buffer_sizes if size]
     assert buffers
     assert all(str(size) in text for size in buffers)
-
-
-def test_the_command_takes_no_options_of_traces(capsys: pytest.CaptureFixture[str]) -> None:
-    pte = artifacts("cnn_portable").pte
+    # It takes no options of traces.
     assert main(["run", str(pte), "--pools", "--allocations", "--threads", "2"]) == 2
     assert "--threads, --allocations" in capsys.readouterr().err

@@ -30,6 +30,10 @@ def test_outputs_are_those_of_the_bindings() -> None:
     assert isinstance(done.outputs[0], torch.Tensor)
     np.testing.assert_array_equal(done.outputs[0].numpy(), expected(made, "forward/0")[0])
     np.testing.assert_array_equal(done.arrays[0][0], expected(made, "forward/0")[0])
+    # Operators of quantized_decomposed are in a library beside the runtime.
+    made = artifacts("cnn_xnnpack_int8")
+    done = run(made.pte, case(made, "forward/0"), iterations=1, trace=False)
+    np.testing.assert_array_equal(done.arrays[0][0], expected(made, "forward/0")[0])
 
 
 def test_latency_times_and_values_are_separate_runs() -> None:
@@ -44,21 +48,12 @@ def test_latency_times_and_values_are_separate_runs() -> None:
     assert done.latency.load_ns > 0
     rows = list(done.latency_table().values["run"])
     assert rows == ["untraced", "traced: times", "traced: values"]
-
-
-def test_warm_up_is_in_no_dump() -> None:
-    done = traced_cnn()
-
     for path, executions in ((done.profile_path, 4), (done.etdump_path, 3)):
         dump = read_etdump(path)
         names = [dump.run_name_of(index) for index in range(dump.num_runs)]
-        assert names.count("Execute") == executions
+        assert names.count("Execute") == executions  # of the warm-up, none
         assert "Default" in names  # loading stays
-
-
-def test_the_debug_buffer_ends_with_its_last_tensor() -> None:
-    done = traced_cnn()
-
+    # The debug buffer ends with its last tensor.
     assert done.debug_buffer_path is not None
     used = logged_values(read_etdump(done.etdump_path)).buffer_size
     assert done.debug_buffer_path.stat().st_size == used > 0
@@ -77,12 +72,8 @@ def test_the_inspector_reads_it_all_back() -> None:
     assert any("cnn" in str(event.stack_traces) for event in kernels)
     assert all(event.module_hierarchy for event in kernels)
 
-
-def test_profile_times_hold_no_recording_of_values() -> None:
-    inspector = traced_cnn().inspector(etdump_path=traced_cnn().profile_path)
-
-    block = next(b for b in inspector.event_blocks if b.name == "Execute")
-
+    times = done.inspector(etdump_path=done.profile_path)  # hold no recording of values
+    block = next(b for b in times.event_blocks if b.name == "Execute")
     assert block.run_output == []
     assert all(len(event.perf_data.raw) == 4 for event in block.events if event.perf_data)
 
@@ -162,25 +153,23 @@ def test_one_run_for_all_is_labelled() -> None:
     assert done.profile_path == done.etdump_path
 
 
-def test_it_tells_when_it_ran() -> None:
+def test_without_a_trace() -> None:
     begin = datetime.now(timezone.utc)
-    done = run(artifacts("cnn_portable").pte, iterations=1, trace=False, isolate=False)
+    done = run(artifacts("cnn_portable").pte, iterations=2, trace=False, isolate=False, threads=1)
 
     assert begin <= done.recorded_at <= datetime.now(timezone.utc)
     told = datetime.fromisoformat(done.facts()["recorded_at"])
     assert told.utcoffset() == timedelta(0)
     assert abs(told - done.recorded_at) <= timedelta(milliseconds=1)
-
-
-def test_without_a_trace() -> None:
-    done = run(artifacts("cnn_portable").pte, iterations=2, trace=False, isolate=False, threads=1)
-
     assert not done.is_traced
     assert done.facts()["threads"] == 1
+    assert done.memory is None and done.conditions is not None  # it was this process
     with pytest.raises(MissingDataError, match="nothing was traced"):
         _ = done.etdump_path
     with pytest.raises(MissingDataError):
         done.save_debug_buffer("debug.bin")
+    with pytest.raises(MissingDataError, match="nothing was run that has expected outputs"):
+        done.verify()
 
 
 def test_saved_files(tmp_path: Path) -> None:
@@ -188,14 +177,8 @@ def test_saved_files(tmp_path: Path) -> None:
 
     files = done.save(tmp_path / "kept")
 
-    assert [file.name for file in files] == [
-        "run.etdp",
-        "values.etdp",
-        "debug.bin",
-        "outputs.npz",
-        "inputs.npz",
-        "run.json",
-    ]
+    dumps = ["run.etdp", "values.etdp", "debug.bin"]
+    assert [file.name for file in files] == [*dumps, "outputs.npz", "inputs.npz", "run.json"]
     inspector = etscope.Inspector(
         etdump_path=files[1],
         debug_buffer_path=files[2],
@@ -231,23 +214,19 @@ def test_the_memory_is_that_of_the_runners_process() -> None:
         assert one.peak_rss > one.rss_before > 1 << 20
     assert python.peak_rss > native.peak_rss  # Python and torch
     assert "torch" not in native.in_words()
-    here = run(artifacts("cnn_portable").pte, iterations=1, trace=False, isolate=False)
-    assert here.memory is None and here.conditions is not None
 
 
 def test_a_second_save_leaves_nothing_of_the_first(tmp_path: Path) -> None:
-    traced_cnn().save(tmp_path)
+    traced_cnn().save(tmp_path / "run")
 
-    run(artifacts("cnn_portable").pte, iterations=1, trace=False, isolate=False).save(tmp_path)
+    done = run(artifacts("cnn_portable").pte, iterations=1, trace=False, isolate=False)
+    done.save(tmp_path / "run")
 
-    assert {path.name for path in tmp_path.iterdir()} == {"inputs.npz", "outputs.npz", "run.json"}
-
-
-def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    left = {path.name for path in (tmp_path / "run").iterdir()}
+    assert left == {"inputs.npz", "outputs.npz", "run.json"}
     (tmp_path / "file").write_text("")
-
     with pytest.raises(UsageError, match="cannot make the folder"):
-        traced_cnn().save(tmp_path / "file")
+        done.save(tmp_path / "file")
 
 
 def test_the_files_go_with_the_run() -> None:
@@ -259,15 +238,6 @@ def test_the_files_go_with_the_run() -> None:
     gc.collect()
 
     assert not folder.exists()
-
-
-def test_kernels_outside_the_bindings_are_found() -> None:
-    """Operators of quantized_decomposed are in a library beside the runtime."""
-    made = artifacts("cnn_xnnpack_int8")
-
-    done = run(made.pte, case(made, "forward/0"), iterations=1, trace=False)
-
-    np.testing.assert_array_equal(done.arrays[0][0], expected(made, "forward/0")[0])
 
 
 @pytest.mark.parametrize(
@@ -359,13 +329,6 @@ def test_a_wrong_expectation_does_not_pass() -> None:
     assert [case.passed for case in verification.cases] == [True, False]
     assert not verification.passed
     assert done.verify(rtol=0, atol=0.02).passed
-
-
-def test_nothing_to_verify_is_no_pass() -> None:
-    done = run(artifacts("cnn_portable").pte, iterations=1, trace=False, isolate=False)
-
-    with pytest.raises(MissingDataError, match="nothing was run that has expected outputs"):
-        done.verify()
 
 
 def test_complex_numbers_run_and_are_left_out_of_the_dump() -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.support.etdb.server import SECONDS, eventually
+from tests.support.waiting import until
 
 
 def press() -> None:
@@ -44,10 +44,10 @@ def pressing(seconds: float = 0.0) -> Iterator[None]:
     over = threading.Event()
 
     def wait_and_press() -> None:
-        if eventually(lambda: over.is_set() or not is_heard_by(before), SECONDS, every=0.0005):
-            time.sleep(seconds)
-            if not over.is_set():
-                press()
+        until(lambda: over.is_set() or not is_heard_by(before), every=0.0005)
+        time.sleep(seconds)
+        if not over.is_set():
+            press()
 
     thread = threading.Thread(target=wait_and_press)
     thread.start()

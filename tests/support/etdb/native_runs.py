@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.program.program import instructions, unfolded
-from etscope.etdb.protocol.launch import Local
+from etscope.etdb.protocol.launch import Launcher, Local
 from etscope.etdb.protocol.messages import Stopped
 from etscope.etdb.protocol.runner import Runner
 from etscope.formats.program import pte_schema as pte
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.scalar_type import ScalarType
+from etscope.run.inputs import method_inputs
 from tests.support.artifacts import artifacts
 from tests.support.etdb.runtimes import inputs_of, method_of
 from tests.support.etdb.tensors import read_tensor
@@ -31,8 +31,11 @@ ONE = pte.ScalarValue(pte.ValueKind.INT, 1)
 class Run:
     """A method that is loaded. outputs: of each instruction the tensors that it writes."""
 
-    def __init__(self, runner: Runner, outputs: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, runner: Runner, method: pte.Method, outputs: Sequence[Sequence[int]]
+    ) -> None:
         self.runner = runner
+        self.method = method
         self.outputs = outputs
         self.nowhere = np.zeros(len(outputs), bool)
 
@@ -44,39 +47,44 @@ class Run:
     def go(self, most: int = 0) -> Stopped:
         return self.runner.go(self.nowhere, (), most)
 
+    def read(self, value: int) -> npt.NDArray[Any]:
+        return read_tensor(self.runner, value)
+
     def written_by(self, instruction: int | None) -> list[npt.NDArray[Any]]:
         """The tensors that an instruction writes, as they are now."""
         found = () if instruction is None else self.outputs[instruction]
-        return [read_tensor(self.runner, value).copy() for value in found]
+        return [self.read(value).copy() for value in found]
+
+    def results(self) -> list[npt.NDArray[Any]]:
+        """The outputs of the method, as they are now."""
+        return [self.read(value) for value in self.method.outputs]
 
 
 @contextmanager
-def loaded(path: Path, name: str, inputs: Sequence[Any]) -> Iterator[Run]:
+def loaded(
+    path: Path, inputs: Sequence[Any], name: str = "forward", launcher: Launcher | None = None
+) -> Iterator[Run]:
+    """The method, at the beginning of a run; on a server of this machine unless another is said."""
     program = read_pte(path)
-    values = program.method(name).values
-    outputs = [unfolded(values, record.outputs) for record in instructions(program, name).records]
-    with Runner(Local().connect()) as runner:
+    method = program.method(name)
+    records = instructions(program, name).records
+    outputs = [unfolded(method.values, record.outputs) for record in records]
+    launcher = launcher or Local()
+    with Runner(launcher.connect(), launcher.token) as runner:
         runner.load(path.read_bytes(), name, outputs)
         runner.set_inputs(inputs)
         runner.begin()
-        yield Run(runner, outputs)
+        yield Run(runner, method, outputs)
 
 
 @contextmanager
-def artifact_run(name: str) -> Iterator[Run]:
+def artifact_run(name: str, launcher: Launcher | None = None) -> Iterator[Run]:
     """Its first method, at the beginning of a run of its first case."""
     artifact = artifacts(name)
-    inputs = [_array(value) for value in inputs_of(name)]
-    with loaded(artifact.pte, method_of(artifact), inputs) as run:
+    method = method_of(artifact)
+    inputs = method_inputs(read_pte(artifact.pte), method, tuple(inputs_of(name)), seed=0)
+    with loaded(artifact.pte, inputs, method, launcher) as run:
         yield run
-
-
-def _array(value: Any) -> Any:
-    if str(getattr(value, "dtype", "")) == "torch.bfloat16":
-        import torch
-
-        return value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return value.numpy() if hasattr(value, "numpy") else value
 
 
 def write_program(

@@ -18,15 +18,10 @@ from typing import Any
 import numpy as np
 
 from etscope.etdb.protocol.launch import SocketChannel
-from tests.support.etdb.server import blob, text
+from tests.support.etdb.server import ERROR, blob, frame, text
 
 NOWHERE = 0xFFFFFFFF
-ERROR = 0xFFFF
 FLOAT = 6
-
-
-def frame(kind: int, number: int, body: bytes) -> bytes:
-    return struct.pack("<IHHI", len(body), kind, 0, number) + body
 
 
 class Refused(Exception):
@@ -225,10 +220,10 @@ class ScriptedServer:
     def frames(self, kind: int, number: int, body: bytes) -> list[bytes]:
         """What is sent for a request."""
         try:
-            answers = [frame(kind | 0x8000, number, self.answer(kind, body))]
+            answers = [frame(kind | 0x8000, self.answer(kind, body), number)]
         except Refused as refused:
             code, message, log = refused.args
-            answers = [frame(ERROR, number, struct.pack("<H", code) + text(message) + text(log))]
+            answers = [frame(ERROR, struct.pack("<H", code) + text(message) + text(log), number)]
         except ConnectionAbortedError:
             answers = self.last_words()
         self.sent += answers
@@ -236,12 +231,12 @@ class ScriptedServer:
 
     def last_words(self) -> list[bytes]:
         where = struct.pack("<QII", self.step, 0, (self.step - 1) % self.count)
-        died = frame(0x4001, 0, text("the runtime aborted") + where + bytes([self.traced]))
+        died = frame(0x4001, text("the runtime aborted") + where + bytes([self.traced]), 0)
         if not self.traced:
             return [died]
         parts = [(0, b"etd"), (1, b"deb"), (0, b"ump"), (1, b"ug")]
-        cores = [frame(0x4002, 0, bytes([which]) + blob(data)) for which, data in parts]
-        return [died, *cores, frame(0x4003, 0, b"")]
+        cores = [frame(0x4002, bytes([which]) + blob(data), 0) for which, data in parts]
+        return [died, *cores, frame(0x4003, b"", 0)]
 
 
 @contextlib.contextmanager

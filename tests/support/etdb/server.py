@@ -9,8 +9,7 @@ import signal
 import socket
 import struct
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from etscope.errors import MissingDependencyError
 from etscope.run.native import find_server
 from tests.support.artifacts import ArtifactUnavailable
+from tests.support.waiting import until
 
 (HELLO, UPLOAD, LOAD, INPUTS, BEGIN, GO, GOTO, DESCRIBE, STATISTICS, READ, WRITE, CORE, FETCH,
  INTERRUPT, BYE) = range(1, 16)  # fmt: skip
@@ -167,22 +167,18 @@ def refusal(body: bytes) -> Refused:
     return Refused(code, message, log)
 
 
-def eventually(holds: Callable[[], bool], seconds: float = SECONDS, every: float = 0.02) -> bool:
-    until = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > until:
-            return False
-        time.sleep(every)
-    return True
+def state_of(pid: int) -> str:
+    """The letter of its state; "Z" of what has ended, also where its parent has asked for it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
 
 
 def kill(pid: int, how: int) -> None:
     """While the process waits for a request: in the middle of an answer it would say no more."""
 
-    def waits() -> bool:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "S"
-
-    assert eventually(waits)
+    until(lambda: state_of(pid) == "S")
     os.kill(pid, how)
 
 
