@@ -229,12 +229,11 @@ def make():
 
 
 def test_the_command(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
-    """By a rule as it is: nothing is planted."""
+    """By the rules as they are: nothing is planted."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     Path("slow_linear.py").write_text(MODEL)
     options = ["--rounds", "8", "--runner", RUNNER, "--keep", "kept", "--budget", "5m"]
-    options += ["--rule", "not-delegated"]
     code = main(["explain", "slow_linear.py:make", "--try", *options])
     out, err = capfd.readouterr()
     assert code == 0, err
