@@ -55,6 +55,11 @@ def steps() -> tuple[nn.Module, Any, Any]:
     return model, exported(model, torch.randn(4, 3), scale=torch.ones(1)), torch.randn(4, 3)
 
 
+@pytest.fixture(scope="module")
+def counter() -> Any:
+    return exported(Counter(), torch.ones(2))
+
+
 def test_values_are_those_of_pytorch(steps: tuple[nn.Module, Any, Any]) -> None:
     model, program, x = steps
     found = dict(run_reference(program, ((x,), {"scale": torch.tensor([3.0])})))
@@ -98,31 +103,25 @@ def test_a_value_is_gone_after_its_last_use() -> None:
     assert len(alive) == 6 and most <= 2
 
 
-def test_state_of_the_record_is_not_written_to() -> None:
-    model = Counter()
-    program = exported(model, torch.ones(2))
+def test_state_of_the_record_is_not_written_to(counter: Any) -> None:
     given = torch.ones(2)
     for _ in range(2):
-        found = dict(run_reference(program, [given]))
+        found = dict(run_reference(counter, [given]))
         assert torch.equal(found["mul"], torch.full((2,), 2.0))
-    assert torch.equal(program.state_dict["count"], torch.zeros(2))
+    assert torch.equal(counter.state_dict["count"], torch.zeros(2))
     assert torch.equal(given, torch.ones(2))
 
 
-@pytest.mark.parametrize("edge", [False, True])
-def test_state_goes_from_run_to_run_when_it_is_asked_for(edge: bool) -> None:
-    program = exported(Counter(), torch.ones(2))
-    if edge:
-        program = to_edge(program).exported_program()
-    state: dict[str, Any] = {}
-    for _ in range(3):
-        found = list(run_reference(program, [torch.ones(2)], state))
-    assert torch.equal(found[-1][1], torch.full((2,), 6.0))
-    assert torch.equal(state["count"], torch.full((2,), 3.0))
-    assert keeps_state(program)
-
-
-def test_a_model_without_state_keeps_none(steps: tuple[nn.Module, Any, Any]) -> None:
+def test_state_goes_from_run_to_run_when_it_is_asked_for(
+    counter: Any, steps: tuple[nn.Module, Any, Any]
+) -> None:
+    for program in (counter, to_edge(counter).exported_program()):
+        state: dict[str, Any] = {}
+        for _ in range(3):
+            found = list(run_reference(program, [torch.ones(2)], state))
+        assert torch.equal(found[-1][1], torch.full((2,), 6.0))
+        assert torch.equal(state["count"], torch.full((2,), 3.0))
+        assert keeps_state(program)
     assert not keeps_state(steps[1])
 
 
@@ -149,10 +148,9 @@ def test_arrays_of_any_type() -> None:
         ([3], "int"),
     ],
 )
-def test_inputs_must_be_the_programs(inputs: Any, words: str) -> None:
-    program = exported(Counter(), torch.ones(2))
+def test_inputs_must_be_the_programs(counter: Any, inputs: Any, words: str) -> None:
     with pytest.raises(NumericGapError) as caught:
-        list(run_reference(program, inputs))
+        list(run_reference(counter, inputs))
     assert words in str(caught.value)
     assert "update_representative_inputs" in str(caught.value)
 

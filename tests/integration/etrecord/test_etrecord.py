@@ -37,18 +37,11 @@ def test_programs_come_back(path: Path) -> None:
     names = [node.name for node in net.edge.exported_program().graph.nodes]
     assert [node.name for node in record.edge_dialect_program.graph.nodes] == names
     assert record.graph_map == {}
-
-
-def test_maps_come_back_with_keys_as_text(path: Path) -> None:
-    net, record = lowered(), saved(path)
+    # The keys of the maps are text.
     assert record._debug_handle_map == json.loads(json.dumps(net.program.debug_handle_map))
     assert record._delegate_map == {"forward": {}}
     assert record._instruction_id_to_num_outs_map == {"forward": {}}
     assert record._reference_outputs is None and record._representative_inputs is None
-
-
-def test_the_program_comes_back(path: Path) -> None:
-    net, record = lowered(), saved(path)
     assert record.program_buffer() == net.program.buffer
 
 
@@ -125,9 +118,7 @@ def test_a_bundled_program_gives_outputs_and_inputs(path: Path) -> None:
     assert torch.equal(first[0], expected) and torch.equal(second[0], expected)
     assert torch.equal(record._representative_inputs[0], net.inputs[0])
     assert record.program_buffer() == net.program.buffer
-
-
-def test_a_bundle_of_another_method_gives_inputs_too() -> None:
+    # Of a method of another name, too.
     record = ETRecord()
     record.add_executorch_program(lowered("encode").bundled("encode"))
     assert record._reference_outputs is not None and list(record._reference_outputs) == ["encode"]

@@ -57,7 +57,7 @@ def test_the_newer_signature(tmp_path: Path) -> None:
         assert names == ("exported_program", f"{EDGE}/forward", "aten/forward")
 
 
-def test_both_signatures_at_once(path: Path) -> None:
+def test_calls_that_are_neither(path: Path) -> None:
     net = lowered()
     with pytest.raises(RecordError, match="same argument"):
         generate_etrecord(path, net.edge, net.program, etrecord_path=path)
@@ -70,11 +70,8 @@ def test_both_signatures_at_once(path: Path) -> None:
             extra_recorded_export_modules=modules,
             export_modules=modules,
         )
-
-
-def test_without_what_is_needed(path: Path) -> None:
     with pytest.raises(RecordError, match="needs et_record"):
-        generate_etrecord(path, lowered().edge)
+        generate_etrecord(path, net.edge)
     assert not path.exists()
 
 
@@ -83,6 +80,8 @@ def test_without_what_is_needed(path: Path) -> None:
 
 def test_parts_can_be_added_once() -> None:
     net, record = lowered(), ETRecord()
+    record.add_exported_program(None)  # nothing is a fine exported program
+    assert record.exported_program is None and record.export_graph_id is None
     record.add_exported_program(net.exported)
     record.add_edge_dialect_program(net.edge)
     record.add_executorch_program(net.program)
@@ -95,12 +94,6 @@ def test_parts_can_be_added_once() -> None:
             add(part)
 
 
-def test_nothing_is_a_fine_exported_program() -> None:
-    record = ETRecord()
-    record.add_exported_program(None)
-    assert record.exported_program is None and record.export_graph_id is None
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -108,12 +101,16 @@ def test_nothing_is_a_fine_exported_program() -> None:
         lambda record: record.add_exported_program({"forward": 3}),
         lambda record: record.add_edge_dialect_program(lowered().exported["forward"]),
         lambda record: record.add_executorch_program(lowered().edge),
-        lambda record: record.add_extra_export_modules({"a": 3}),
+        lambda record: record.add_extra_export_modules(
+            {"good": lowered().exported["forward"], "bad": 3}
+        ),
     ],
 )
 def test_objects_of_other_types(call: Any) -> None:
+    record = ETRecord()
     with pytest.raises(RecordError):
-        call(ETRecord())
+        call(record)
+    assert record.graph_map is None
 
 
 RESERVED = [
@@ -145,20 +142,13 @@ def test_reserved_names(name: str) -> None:
         ETRecord().add_extra_export_modules({name: lowered().exported["forward"]})
 
 
-def test_a_bad_module_adds_none_of_them() -> None:
-    record = ETRecord()
-    with pytest.raises(RecordError):
-        record.add_extra_export_modules({"good": lowered().exported["forward"], "bad": 3})
-    assert record.graph_map is None
-
-
 @pytest.mark.parametrize("name", ["my_delegate_map2", "a/b", "exported_programs", "état"])
 def test_names_that_only_look_reserved(name: str, path: Path) -> None:
     record = saved(path, extra_recorded_export_modules={name: lowered().exported["forward"]})
     assert list(record.graph_map or {}) == [f"{name}/forward"]
 
 
-def test_reference_outputs_in_their_three_forms() -> None:
+def test_outputs_and_inputs_in_all_their_forms() -> None:
     record, net = ETRecord(), lowered()
     record.update_reference_outputs([[1.0]])
     assert record._reference_outputs == {"forward": [[1.0]]}
@@ -166,10 +156,6 @@ def test_reference_outputs_in_their_three_forms() -> None:
     assert record._reference_outputs == {"encode": [[2.0]]}
     record.update_reference_outputs(net.bundled(cases=3))
     assert len(record._reference_outputs["forward"]) == 3
-
-
-def test_representative_inputs_in_their_two_forms() -> None:
-    record, net = ETRecord(), lowered()
     record.update_representative_inputs([1, (2.0, True)])
     assert record._representative_inputs == [1, (2.0, True)]
     record.update_representative_inputs(net.bundled())
@@ -188,20 +174,16 @@ def test_updated_values_are_saved(path: Path) -> None:
     assert opened._reference_outputs == {"forward": [[torch.zeros(1)]]}
 
 
-def test_test_cases_without_outputs() -> None:
+def test_bundles_without_outputs_or_maps(tmp_path: Path) -> None:
     net = lowered()
     suites = [MethodTestSuite("forward", [MethodTestCase(net.inputs)])]
     bundle = BundledProgram(net.program, suites)
     with pytest.raises(ValueError, match="expected outputs for method forward"):
         ETRecord().add_executorch_program(bundle)
-
-
-def test_a_bundle_of_a_file_has_no_maps(tmp_path: Path) -> None:
     pte = tmp_path / "model.pte"
-    pte.write_bytes(lowered().program.buffer)
-    bundle = BundledProgram(None, [], str(pte))
+    pte.write_bytes(net.program.buffer)
     with pytest.raises(RecordError, match=r"\.pte file"):
-        ETRecord().add_executorch_program(bundle)
+        ETRecord().add_executorch_program(BundledProgram(None, [], str(pte)))
 
 
 def test_a_copy_has_the_graphs_and_not_the_program() -> None:

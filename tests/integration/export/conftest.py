@@ -24,7 +24,7 @@ def portable() -> Exported:
 
 @pytest.fixture(scope="session")
 def xnnpack() -> Exported:
-    return export(tiny(), (INPUT,), backend="xnnpack")
+    return export(tiny(), [INPUT.numpy()], backend="xnnpack")  # arrays are inputs, too
 
 
 @pytest.fixture(scope="session")
@@ -32,9 +32,12 @@ def quantized() -> Exported:
     return export(tiny(), (INPUT,), backend="xnnpack", quantize=True)
 
 
+COUNTING = Counting()
+
+
 @pytest.fixture(scope="session")
 def counting() -> Exported:
-    return export(Counting(), (torch.ones(2),))
+    return export(COUNTING, (torch.ones(2),))
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -245,40 +244,23 @@ def test_layers_that_a_group_size_does_not_divide_stay_in_float() -> None:
     assert torch.allclose(made(x), model(x), atol=0.2)
 
 
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        (ViTConfig(), "a model of the type 'vit', which is no language model"),
-        (BertConfig(), "a model of the type 'bert', which is no language model"),
-    ],
-)
-def test_a_config_of_another_kind_of_model(config: Any, words: str, tmp_path: Path) -> None:
-    config.save_pretrained(tmp_path)
-    with pytest.raises(UsageError, match=words):
-        load_model(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [("{", "not JSON"), ("[]", "no model_type"), ('{"model_type": 3}', "no model_type")],
-)
-def test_a_file_that_is_no_config(content: str, words: str, tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(content)
-    with pytest.raises(FormatError, match=words):
-        check_model_name(str(path))
-
-
-def test_a_config_that_transformers_does_not_know(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({"model_type": "zebra"}))
-    with pytest.raises(UsageError, match=r"cannot read the config .*zebra"):
-        load_model(str(path))
-
-
-def test_a_folder_without_a_config(tmp_path: Path) -> None:
+def test_a_config_that_is_none_of_a_language_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has no config\.json"):
         check_model_name(str(tmp_path))
+    for config, kind in ((ViTConfig(), "vit"), (BertConfig(), "bert")):
+        config.save_pretrained(tmp_path)
+        with pytest.raises(UsageError, match=f"of the type '{kind}', which is no language model"):
+            load_model(str(tmp_path))
+    path = tmp_path / "config.json"
+    path.write_text('{"model_type": "zebra"}')
+    with pytest.raises(UsageError, match=r"cannot read the config .*zebra"):
+        load_model(str(path))
+    for content, words in (
+        ("{", "not JSON"), ("[]", "no model_type"), ('{"model_type": 3}', "no model_type"),
+    ):  # fmt: skip
+        path.write_text(content)
+        with pytest.raises(FormatError, match=words):
+            check_model_name(str(path))
 
 
 def test_weights_beside_a_config(tmp_path: Path) -> None:
@@ -305,28 +287,24 @@ def test_weights_of_another_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "quantize"),
     [
-        ("model.py:make", None),
-        ("-q model.py:make", "int8"),
-        ("model.py:make --quantize", "int8"),
-        ("--quantize --strict model.py:make", "int8"),
-        ("--quantize model.py:make -b xnnpack", "int8"),
-        ("--quantize 8da4w model.py:make", "8da4w"),
-        ("--quantize=8da8w model.py:make", "8da8w"),
-        ("model.py:make -q int8", "int8"),
+        ("MODEL", None),
+        ("-q MODEL", "int8"),
+        ("MODEL --quantize", "int8"),
+        ("--quantize --strict MODEL", "int8"),
+        ("--quantize MODEL -b xnnpack", "int8"),
+        ("--quantize 8da4w MODEL", "8da4w"),
+        ("--quantize=8da8w MODEL", "8da8w"),
+        ("MODEL -q int8", "int8"),
     ],
 )
-def test_a_scheme_of_quantisation_may_be_left_out(words: str, quantize: str | None) -> None:
-    parsed = command.make_context("export", words.split()).params
-    assert (parsed["model"], parsed["quantize"]) == ("model.py:make", quantize)
-
-
-def test_a_folder_after_the_option_is_the_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_scheme_of_quantisation_may_be_left_out(
+    words: str, quantize: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tiny").mkdir()
     monkeypatch.chdir(tmp_path)
-    parsed = command.make_context("export", ["--quantize", "tiny"]).params
-    assert (parsed["model"], parsed["quantize"]) == ("tiny", "int8")
+    for model in ("model.py:make", "tiny"):
+        parsed = command.make_context("export", words.replace("MODEL", model).split()).params
+        assert (parsed["model"], parsed["quantize"]) == (model, quantize)
 
 
 def test_choices_of_a_language_model_for_another_model() -> None:

@@ -160,18 +160,14 @@ def test_a_model_that_is_not_named_is_refused_without_torch(tmp_path: Path) -> N
     check_model_name(f"{tmp_path}/net.py:Net.forward")
 
 
-def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
+def test_a_file_of_any_name_may_import_its_neighbours(tmp_path: Path) -> None:
     (tmp_path / "layers_of_mine.py").write_text("import torch\nNet = torch.nn.ReLU\n")
     (tmp_path / "json.py").write_text("from layers_of_mine import Net\n")  # a name that is taken
-    source = load_model(f"{tmp_path / 'json.py'}:Net")
-    assert isinstance(source.model, torch.nn.ReLU)
+    (tmp_path / "my.best-model.py").write_text("from layers_of_mine import Net\n")
+    for name in ("json", "my.best-model"):
+        source = load_model(f"{tmp_path / name}.py:Net")
+        assert isinstance(source.model, torch.nn.ReLU)
     assert hasattr(sys.modules["json"], "loads")
-
-
-def test_any_name_of_a_file_will_do(tmp_path: Path) -> None:
-    path = tmp_path / "my.best-model.py"
-    path.write_text("import torch\nNet = torch.nn.ReLU\n")
-    assert isinstance(load_model(f"{path}:Net").model, torch.nn.ReLU)
 
 
 def test_modules_are_seen_from_the_current_folder(

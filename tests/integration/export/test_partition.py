@@ -341,8 +341,8 @@ def test_conversions_of_the_runtime(int8: Exported, tmp_path: Path) -> None:
     assert "not enabled precision types" in refused
 
 
-def test_program_without_delegates(tmp_path: Path) -> None:
-    _, record, _ = export(torch.nn.ReLU(), (torch.ones(2),)).save(tmp_path)
+def test_program_without_delegates(portable: Exported, tmp_path: Path) -> None:
+    _, record, _ = portable.save(tmp_path)
     found = partition(read_etrecord(record), "forward")
     assert (found.calls, found.partitionings, Borders(found).crossings) == ((), (), ())
 
@@ -399,7 +399,7 @@ def refused_by(partitioner: Partitioner) -> dict[str, tuple[str, str | None]]:
     return {refusal.node.op: (refusal.answer, refusal.reason) for refusal in one.refusals}
 
 
-def test_sets_of_supported_operators_tell(capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_ways_to_tell(capfd: pytest.CaptureFixture[str]) -> None:
     assert refused_by(Reporting(reports=False)) == {
         "aten.add.Tensor": ("unplaced", None),
         "aten.relu.default": ("unplaced", None),
@@ -408,9 +408,6 @@ def test_sets_of_supported_operators_tell(capfd: pytest.CaptureFixture[str]) -> 
         "aten.cumsum.default": ("told", "Op not supported: aten.cumsum.default"),
     }
     assert "Op not supported" not in capfd.readouterr().out
-
-
-def test_reporter_of_rejected_nodes() -> None:
     found = refused_by(Reporting(reports=True))
     assert found["aten.sin.default"] == ("told", "aten_sin_default is not for us")
 
@@ -472,26 +469,17 @@ def test_command_as_text_and_csv(both: Lowered, out: Any, monkeypatch: pytest.Mo
     assert "no operator implementation" in text
     flat = out("graph", both.record, "forward", "--partition", "--format", "csv")
     assert "edge/forward,refused,0,why," in flat
-
-
-def test_command_selects_nodes(both: Lowered, out: Any) -> None:
-    asked = ("graph", both.record, "forward", "--partition", "--format", "json", "--select")
-    found = json.loads(out(*asked, "delegate:XnnpackBackend"))["reports"][0]["sections"]
-    assert {row["backend"] for row in found["nodes"]} == {XNNPACK}
-    assert {row["op"] for row in found["refused"]} == {"aten.convolution.default"}
-    assert "nothing matches" in out(*asked, "op:no_such_op", code=4)
-
-
-def test_command_of_a_record_without_reasons(
-    both: Lowered, out: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
     text = out("graph", both.plain, "forward", "--partition")
     assert "does not tell who refused" in text
     assert "XnnpackBackend #" in text
 
 
-def test_command_refuses_what_it_cannot_show(both: Lowered, out: Any) -> None:
+def test_command_selects_nodes_and_refuses_what_it_cannot_show(both: Lowered, out: Any) -> None:
+    asked = ("graph", both.record, "forward", "--partition", "--format", "json", "--select")
+    found = json.loads(out(*asked, "delegate:XnnpackBackend"))["reports"][0]["sections"]
+    assert {row["backend"] for row in found["nodes"]} == {XNNPACK}
+    assert {row["op"] for row in found["refused"]} == {"aten.convolution.default"}
+    assert "nothing matches" in out(*asked, "op:no_such_op", code=4)
     assert "--partition goes with" in out("graph", both.record, "--partition", "--tree", code=2)
     assert "give the ETRecord" in out("graph", both.program, "--partition", code=2)
     assert "no graph 'fast'" in out("graph", both.record, "fast", "--partition", code=4)

@@ -17,7 +17,7 @@ from etscope.etrecord import parse_etrecord
 from etscope.export import Exported, export
 from etscope.formats.etrecord.reader import TAPS, read_etrecord
 from etscope.run import run
-from tests.support.etrecord_files import members_of
+from tests.support.etrecord_files import members_of, old_record, zip_bytes
 
 
 class Net(nn.Module):
@@ -109,8 +109,8 @@ def ran(what: Exported, method: str = "forward") -> Any:
 @pytest.mark.parametrize(
     ("backend", "quantize"),
     [
-        ("portable", False),
         ("xnnpack", False),
+        pytest.param("portable", False, marks=pytest.mark.nightly),
         pytest.param("xnnpack", True, marks=pytest.mark.nightly),
     ],
 )
@@ -150,11 +150,7 @@ def test_a_value_that_is_written_to_is_tapped_as_it_was(tapped: Exported) -> Non
 
 
 def test_taps_narrow_down_a_delegate() -> None:
-    whole = exported(Net(), IMAGE, backend="xnnpack")
     tapped = exported(Net(), IMAGE, backend="xnnpack", taps=["op:conv2d", "add"])
-    with ran(whole) as done:
-        rows = [row for row in done.numerics().rows if row.is_delegate]
-        assert max(len(row.nodes) for row in rows) > 3
     with ran(tapped) as done:
         found = done.numerics()
         assert found.is_fine, found.verdict
@@ -267,13 +263,9 @@ def test_what_cannot_be_tapped_is_said() -> None:
     assert len(what.record.taps["forward"].taps) == 1
 
 
-def test_a_damaged_list_of_taps_is_refused(tmp_path: Path) -> None:
-    import zipfile
-
-    export(nn.ReLU(), torch.ones(2)).record.save(tmp_path / "record")
-    with zipfile.ZipFile(tmp_path / "record", "a") as archive:
-        archive.writestr(TAPS, '{"version": 1, "methods": {"forward": {"taps": [{"node": 1}]}}}')
-    record = read_etrecord(tmp_path / "record")
+def test_a_damaged_list_of_taps_is_refused() -> None:
+    damaged = {TAPS: b'{"version": 1, "methods": {"forward": {"taps": [{"node": 1}]}}}'}
+    record = read_etrecord(zip_bytes({**members_of(old_record("1.4.1")), **damaged}))
     with pytest.raises(FormatError, match="taps_constants"):
         _ = record.taps
 
@@ -290,7 +282,6 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     capfd.readouterr()
     assert main(["export", model, "--tap", "linaer", "-o", folder]) == 4
     assert "near it are: linear" in capfd.readouterr().err
-    assert main(["export", model, "--tap", "op:", "-o", folder]) == 2
 
 
 def test_layers_that_quantise_their_inputs_are_tapped_as_a_whole() -> None:
@@ -308,5 +299,5 @@ def test_layers_that_quantise_their_inputs_are_tapped_as_a_whole() -> None:
             "aten.linear.default",
             "aten.relu.default",
         ]
-        with pytest.raises(UsageError, match="no value of their own"):
-            export(program, example, backend="xnnpack", taps="op:*quantize_affine*")
+    with pytest.raises(UsageError, match="no value of their own"):
+        export(program, example, backend="xnnpack", taps="op:*quantize_affine*")

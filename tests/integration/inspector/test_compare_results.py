@@ -148,9 +148,6 @@ def test_in_a_notebook_the_plots_are_shown_too(
     assert figures.in_notebook()
     assert [data.startswith(PNG) for data in shown] == [True, True]
     assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_a_terminal_of_ipython_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = SimpleNamespace(get_ipython=lambda: SimpleNamespace())
     monkeypatch.setitem(sys.modules, "IPython", terminal)
     assert not figures.in_notebook()

@@ -25,7 +25,9 @@ def etscope(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("backend", ["portable", "xnnpack"])
+@pytest.mark.parametrize(
+    "backend", ["portable", pytest.param("xnnpack", marks=pytest.mark.nightly)]
+)
 def test_numerics_evaluate_and_report(tmp_path: Path, backend: str) -> None:
     made = artifacts("llm_operators")
     program, path = (str(made.extra(f"{backend}.{kind}")) for kind in ("pte", "etrecord"))

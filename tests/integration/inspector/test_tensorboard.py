@@ -126,7 +126,9 @@ def test_files_that_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert not (tmp_path / "log").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
+)
 def test_launch_serves_on_loopback_until_it_is_ended(tmp_path: Path, number: int) -> None:
     made = artifacts("cond")
     command = [sys.executable, "-m", "etscope", *arguments(made), "--logdir", str(tmp_path / "l")]

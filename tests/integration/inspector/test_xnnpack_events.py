@@ -40,29 +40,46 @@ def handles(events: list[str], *kinds: str) -> list[int | None]:
     return [None if one is None else one.node.debug_handle for one in found]
 
 
-def test_kinds_and_their_order_tell() -> None:
-    events = [
-        "Fully Connected (NC, F32) GEMM #1",
-        "Add (ND) #1",
-        "Fully Connected (NC, F32) GEMM #2",
-    ]
-    assert handles(events, "FullyConnected", "Add", "FullyConnected") == [1, 2, 3]
-
-
-def test_an_operator_that_was_left_out() -> None:
-    events = ["Fully Connected (NC) #1", "Batch Matrix Multiply (NC, F32) GEMM #1"]
-    kinds = ("FullyConnected", "StaticTranspose", "BatchMatrixMultiply")
-    assert handles(events, *kinds) == [1, 3]
-
-
-def test_which_of_two_was_left_out_is_not_guessed() -> None:
-    events = ["Static Reshape (NC) #1", "Add (ND) #1"]
-    assert handles(events, "StaticReshape", "StaticReshape", "Add") == [None, 3]
-
-
-def test_two_with_one_debug_handle_need_no_choice() -> None:
-    reshape = XnnNode("StaticReshape", 7)
-    assert pair(["Static Reshape (NC) #1"], [reshape, reshape]) == [Pairing(reshape)]
+@pytest.mark.parametrize(
+    ("events", "kinds", "expected"),
+    [
+        pytest.param(
+            ["Fully Connected (NC, F32) GEMM #1", "Add (ND) #1", "Fully Connected (NC, F32) #2"],
+            ("FullyConnected", "Add", "FullyConnected"),
+            [1, 2, 3],
+            id="kinds and their order tell",
+        ),
+        pytest.param(
+            ["Fully Connected (NC) #1", "Batch Matrix Multiply (NC, F32) GEMM #1"],
+            ("FullyConnected", "StaticTranspose", "BatchMatrixMultiply"),
+            [1, 3],
+            id="an operator that was left out",
+        ),
+        pytest.param(
+            ["Static Reshape (NC) #1", "Add (ND) #1"],
+            ("StaticReshape", "StaticReshape", "Add"),
+            [None, 3],
+            id="which of two was left out is not guessed",
+        ),
+        pytest.param(
+            ["Add (ND) #1", "Clamp (NC) #1"],
+            ("Add+", "Clamp"),
+            [1, None],
+            id="a clamp that is either fused or an operator",
+        ),
+        pytest.param(
+            ["Pack LH (X32) #1", "Fully Connected (NC) #1"],
+            ("FullyConnected",),
+            [None, 1],
+            id="packing belongs to no operator",
+        ),
+        pytest.param([], ("Clamp",), [], id="nothing"),
+    ],
+)
+def test_operators_of_events(
+    events: list[str], kinds: tuple[str, ...], expected: list[int | None]
+) -> None:
+    assert handles(events, *kinds) == expected
 
 
 def test_a_fused_activation_may_run_apart() -> None:
@@ -72,14 +89,6 @@ def test_a_fused_activation_may_run_apart() -> None:
     assert first is not None and second is not None and third is not None
     assert [one.node.debug_handle for one in (first, second, third)] == [1, 1, 2]
     assert [one.activation for one in (first, second, third)] == [False, True, False]
-
-
-def test_a_clamp_that_is_either_fused_or_an_operator_is_neither() -> None:
-    assert handles(["Add (ND) #1", "Clamp (NC) #1"], "Add+", "Clamp") == [1, None]
-
-
-def test_packing_belongs_to_no_operator() -> None:
-    assert handles(["Pack LH (X32) #1", "Fully Connected (NC) #1"], "FullyConnected") == [None, 1]
 
 
 @pytest.mark.parametrize(
@@ -97,10 +106,6 @@ def test_what_does_not_fit_has_no_operators_at_all(
     events: list[str], kinds: tuple[str, ...]
 ) -> None:
     assert handles(events, *kinds) == [None] * len(events)
-
-
-def test_nothing_of_nothing() -> None:
-    assert pair([], nodes("Clamp")) == []
 
 
 # -- models in which each line says what it becomes
@@ -142,7 +147,9 @@ def test_events_have_the_tensors_of_their_operators(name: str) -> None:
         assert math.prod(map(int, sizes[0].split("x"))) in wanted, row.name
 
 
-def test_equal_operators_of_other_shapes_have_none() -> None:
+def test_equal_operators_need_no_choice_but_those_of_other_shapes_have_no_tensors() -> None:
+    reshape = XnnNode("StaticReshape", 7)
+    assert pair(["Static Reshape (NC) #1"], [reshape, reshape]) == [Pairing(reshape)]
     one, other = (XnnTensor("float32", (size,)) for size in (4, 8))
     reshapes = [XnnNode("StaticReshape", 7, outputs=(tensor,)) for tensor in (one, other)]
     (found,) = pair(["Static Reshape (NC) #1"], reshapes)

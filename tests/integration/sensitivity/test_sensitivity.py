@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shlex
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
+from etscope.cli import main
+from etscope.cli.options.export import RUN_HERE
+from etscope.cli.verbs.checking import sensitivity as command
 from etscope.errors import MismatchError, MissingDataError, UsageError
-from etscope.export import export
 from etscope.run import run
 from etscope.search import LOWER
 from etscope.sensitivity import Sensitivity, _sensitivity, sensitivity
+from etscope.sensitivity._groups import GROUPINGS
 from etscope.sensitivity.results import Variant
-from tests.support.sensitivity.planted import planted, sample
+from tests.support.artifacts import ROOT
+from tests.support.sensitivity.planted import WIDTH, planted, sample
 
 SAMPLES = [sample(seed) for seed in (0, 1, 2)]
 TOLERANCE = 30.0
@@ -28,11 +34,49 @@ OPTIONS: dict[str, Any] = {
     "isolate": False,
     "rounds": 3,
 }
+MODEL = str(ROOT / "tests/support/sensitivity/planted.py:planted")
+
+
+class Printed(NamedTuple):
+    """What a command that ended with 0 printed."""
+
+    out: str
+    err: str
+
+
+def etscope(*arguments: object, code: int = 0) -> Printed:
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        with redirect_stdout(out), redirect_stderr(err):
+            ended = main([str(one) for one in arguments])
+        for file in (out, err):
+            file.seek(0)
+        printed = Printed(out.read(), err.read())
+    assert ended == code, printed.err
+    return printed
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kept")
+    """With the samples as files, and what the search keeps."""
+    folder = tmp_path_factory.mktemp("sensitivity")
+    (folder / "data").mkdir()
+    for number, (value,) in enumerate(SAMPLES):
+        np.savez(folder / f"data/{number}.npz", x=value.numpy())
+    return folder
+
+
+def arguments(folder: Path, *, tolerance: float) -> list[object]:
+    data = ("--calibration", folder / "data", "--samples", folder / "data")
+    options = ("--no-isolate", "--rounds", 1, "--tolerance", tolerance, "--keep", folder / "kept")
+    return ["sensitivity", MODEL, "--select", OPTIONS["select"], *data, *options]
+
+
+@pytest.fixture(scope="module")
+def printed(folder: Path) -> Printed:
+    """Of the only search that measures: others go on with its results."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("COLUMNS", "160")
+        return etscope(*arguments(folder, tolerance=TOLERANCE))
 
 
 @pytest.fixture(scope="module")
@@ -41,29 +85,27 @@ def told() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path, told: list[str]) -> Sensitivity:
+def found(folder: Path, printed: Printed, told: list[str]) -> Sensitivity:
     model, inputs = planted()
     return sensitivity(
         model,
         inputs,
         tolerance=TOLERANCE,
-        folder=folder,
+        folder=folder / "kept",
+        resume=True,
         progress=lambda what, variant: told.append(what),
         **OPTIONS,
     )
 
 
-def by_hand(keep_float: Sequence[str]) -> tuple[float, int]:
-    """The sqnr of all samples as one, and the size of the program."""
-    model, inputs = planted()
-    program = export(
-        model,
-        inputs,
-        backend="xnnpack",
-        quantize=True,
-        calibration=SAMPLES,
-        keep_float=keep_float,
-    ).program_bytes()
+def by_hand(folder: Path, keep_float: str) -> tuple[float, int]:
+    """The sqnr of all samples as one, and the size of the program, of an export that ends with
+    these arguments."""
+    files = [f"--calibration={path}" for path in sorted((folder / "data").iterdir())]
+    options = ("-b", "xnnpack", "-q", *files, *shlex.split(keep_float))
+    etscope("export", MODEL, *options, "-o", folder / "by_hand")
+    program = (folder / "by_hand/model.pte").read_bytes()
+    model, _ = planted()
     signal = noise = 0.0
     for one in SAMPLES:
         with torch.no_grad():
@@ -75,7 +117,7 @@ def by_hand(keep_float: Sequence[str]) -> tuple[float, int]:
     return 10 * np.log10(signal / noise), len(program)
 
 
-def test_the_planted_pair_is_found(found: Sensitivity, told: list[str]) -> None:
+def test_the_planted_pair_is_found(found: Sensitivity, told: list[str], printed: Printed) -> None:
     """The value between the two layers is what does not bear int8: neither alone helps."""
     assert [group.selector for group in found.groups] == ["module:wild", "module:mix"]
     alone = [found.variants[frozenset([index])] for index in range(2)]
@@ -84,12 +126,17 @@ def test_the_planted_pair_is_found(found: Sensitivity, told: list[str]) -> None:
     assert found.keep_float == ("module:wild", "module:mix")
     assert found.reached is True
     assert found.int8.error < TOLERANCE - 5 < TOLERANCE <= found.confirmed.error
-    assert "module:wild + module:mix" in told
-    assert told[-1] == "again: module:wild + module:mix"
+    assert "\nmodule:wild + module:mix: " in printed.err
+    assert printed.err.splitlines()[-1].startswith("again: module:wild + module:mix: ")
+    assert told == []  # what is known is not made again
 
 
-def test_the_numbers_are_those_of_exports_by_hand(found: Sensitivity) -> None:
-    error, size = by_hand(found.keep_float)
+def test_the_numbers_are_those_of_exports_by_hand(
+    found: Sensitivity, folder: Path, printed: Printed
+) -> None:
+    last = printed.out.strip().splitlines()[-1]
+    assert last == "--keep-float module:wild --keep-float module:mix"
+    error, size = by_hand(folder, last)
     assert found.confirmed.error == pytest.approx(error, abs=1e-4)
     assert found.confirmed.error == pytest.approx(found.variants[found.chosen].error, abs=1e-4)
     assert found.confirmed.size == size
@@ -115,34 +162,25 @@ def test_the_table_has_a_row_for_each_program(found: Sensitivity) -> None:
     assert {len(times) for times in found.times.values()} == {3}
 
 
-def test_what_is_known_is_not_made_again(found: Sensitivity, folder: Path) -> None:
-    model, inputs = planted()
-    told: list[str] = []
-    again = sensitivity(
-        model,
-        inputs,
-        tolerance=500,
-        folder=folder,
-        resume=True,
-        progress=lambda what, variant: told.append(what),
-        **{**OPTIONS, "rounds": 1},
-    )
-    assert told == []
-    assert again.reached is False
-    assert again.variants[frozenset({0, 1})] == found.variants[frozenset({0, 1})]
-    assert again.best >= {0, 1}
-    assert "No set that was measured reaches 500 dB" in again.table().notes[-1]
-    state = json.loads((folder / "state.json").read_text())
-    assert len(state["variants"]) == len(list((folder / "programs").iterdir()))
+def test_a_tolerance_that_is_not_reached(found: Sensitivity, folder: Path) -> None:
+    asked = (*arguments(folder, tolerance=500), "--resume", "--limit", 4, "-f", "json")
+    document = json.loads(etscope(*asked, code=1).out)
+    rows = document["rows"]
+    assert [row["role"] for row in rows] == ["int8", *["variant"] * 3, "float"]
+    assert rows[1]["keep_float"] == ["module:wild", "module:mix"]
+    assert rows[1]["sqnr"] == found.variants[frozenset({0, 1})].error
+    assert "No set that was measured reaches 500 dB" in document["notes"][-1]
+    state = json.loads((folder / "kept/state.json").read_text())
+    assert len(state["variants"]) == len(list((folder / "kept/programs").iterdir()))
 
 
 def test_the_state_of_another_model_is_refused(found: Sensitivity, folder: Path) -> None:
     model, inputs = planted()
     model.head.bias.data += 1  # type: ignore[union-attr, operator]
     with pytest.raises(MismatchError, match="is from another model"):
-        sensitivity(model, inputs, folder=folder, resume=True, **OPTIONS)
+        sensitivity(model, inputs, folder=folder / "kept", resume=True, **OPTIONS)
     with pytest.raises(UsageError, match="is from an earlier search"):
-        sensitivity(model, inputs, folder=folder, **OPTIONS)
+        sensitivity(model, inputs, folder=folder / "kept", **OPTIONS)
 
 
 def test_the_plot_is_a_picture(found: Sensitivity, tmp_path: Path) -> None:
@@ -176,7 +214,7 @@ def test_variants_that_all_fail_are_an_error_with_the_reason(
         ({"group": "file"}, "no grouping"),
         ({"resume": True}, "nothing to resume"),
         ({"rounds": 0}, "at least one round"),
-        ({"samples": [(torch.zeros(1, 3, 9, 8),)]}, "sample 0 cannot be fed"),
+        ({"samples": [(torch.zeros(4, 9),)]}, "sample 0 cannot be fed"),
     ],
 )
 def test_bad_arguments(options: dict[str, Any], words: str) -> None:
@@ -192,5 +230,32 @@ def test_there_must_be_something_to_quantise_and_to_compare() -> None:
     with pytest.raises(MissingDataError, match="nothing that would be quantised is picked"):
         sensitivity(model, inputs, samples=SAMPLES, select="module:nowhere")
     with pytest.raises(MissingDataError, match="has NaN for sample 1"):
-        nan = (torch.full((1, 3, 8, 8), torch.nan),)
+        nan = (torch.full((4, WIDTH), torch.nan),)
         sensitivity(model, inputs, samples=[inputs, nan])
+
+
+# -- the command
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--plot", "plot.gif"], "no picture format"),
+        (["--select", "op:("], "nothing after op"),
+    ],
+)
+def test_wrong_usage(options: list[str], words: str) -> None:
+    printed = etscope("sensitivity", MODEL, *options, code=2)
+    assert printed.out == ""
+    assert words in printed.err
+
+
+def test_a_selector_of_an_export_that_picks_nothing(tmp_path: Path) -> None:
+    options = ("-b", "xnnpack", "-q", "--keep-float", "module:had", "-o", tmp_path / "made")
+    assert "near names: head" in etscope("export", MODEL, *options, code=2).err
+    assert not (tmp_path / "made").exists()
+
+
+def test_the_words_are_those_of_the_library() -> None:
+    assert set(command.GROUPINGS) == set(GROUPINGS)
+    assert "xnnpack" in RUN_HERE
