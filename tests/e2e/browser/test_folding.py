@@ -68,7 +68,9 @@ def test_equal_modules_are_one_frame_with_their_sum(page: Any, report: str, docu
     assert page.failures == []
 
 
-def test_a_module_that_is_found_is_not_hidden(page: Any, report: str) -> None:
+def test_what_is_found_is_not_hidden_and_one_choice_draws_the_blocks_of_both_views_apart(
+    page: Any, report: str
+) -> None:
     page.goto(f"{report}#run0/modules/0")
     page.wait_for_selector(FRAME.format(BOX))
     find(page, "blocks.7.mlp.up", "module")
@@ -76,12 +78,7 @@ def test_a_module_that_is_found_is_not_hidden(page: Any, report: str) -> None:
     assert chosen.get_attribute("data-path") == "blocks.7.mlp.up"
     page.reload()
     page.wait_for_selector(FRAME.format("blocks.7.mlp.up"))
-    assert page.failures == []
 
-
-def test_one_choice_draws_the_blocks_of_both_views_apart(page: Any, report: str) -> None:
-    page.goto(f"{report}#run0/modules/0")
-    page.wait_for_selector(FRAME.format(BOX))
     page.select_option('[data-testid="graph-repeats"]', "off")
     page.wait_for_selector(FRAME.format("blocks.7"))
     assert page.query_selector(FRAME.format(BOX)) is None
@@ -130,13 +127,8 @@ def test_a_node_in_a_folded_block_is_found_and_shown(
     page.wait_for_selector('[data-testid="graph-drawn"]', state="attached")
     assert page.get_attribute('[data-testid="graph-drawn"]', "data-items") == opened
     assert page.inner_text('[data-testid="details"] h2') == node["name"]
-    assert page.failures == []
 
-
-def test_a_box_of_a_graph_is_named_after_its_parent(page: Any, report: str, document: Json) -> None:
-    key = document["runs"][0]["graphs"][-1]["key"]
-    page.goto(f"{report}#run0/graph/0?graph.left={key}&graph.repeats=on")
-    page.wait_for_selector('[data-testid="graph-drawn"]', state="attached")
+    # A box is named after its parent.
     page.fill('[data-testid="graph-search"]', NAME)
     page.wait_for_selector('[data-testid="graph-found"]')
     page.keyboard.press("Enter")
