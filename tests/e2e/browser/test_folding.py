@@ -9,10 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from etscope.reporting.report import report_inputs, runs_of_files
-from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import find, screenshot
+from tests.support.browser.chromium import find, run_document, screenshot
 from tests.unit.views.page.test_document import Json
 
 BLOCKS = 12
@@ -24,15 +22,7 @@ FRAME = '[data-testid="icicle-frame"][data-path="{}"]'
 @pytest.fixture(scope="module")
 def document() -> Json:
     files = artifacts("deep_transformer")
-    return document_of(
-        list(report_inputs(runs_of_files([files.etdump_timing, files.etrecord, files.pte])))
-    )
-
-
-@pytest.fixture(scope="module")
-def report(document: Json, page_of: Any) -> str:
-    found: str = page_of(document)
-    return found
+    return run_document(files.etdump_timing, files.etrecord, files.pte)
 
 
 def modules_of(document: Json) -> dict[str, Json]:

@@ -43,12 +43,6 @@ def document(saved: Path) -> dict[str, Any]:
     return document_of(list(report_inputs(runs, ReportOptions(numerics=False))))
 
 
-@pytest.fixture(scope="module")
-def report(document: dict[str, Any], page_of: Any) -> str:
-    found: str = page_of(document)
-    return found
-
-
 def opened(page: Any, report: str, controls: str = "") -> Any:
     page.goto(f"{report}#run0/generation/0{controls}")
     page.wait_for_selector('[data-testid="stack-decode"] canvas')

@@ -424,35 +424,31 @@ def test_the_controls_survive_a_reload(page: Any, report: str) -> None:
     assert page.failures == []
 
 
+TICKS = """all => all.map(one => [...one.querySelectorAll('[data-value]')]
+  .map(tick => tick.dataset.value).join(' '))"""
+
+
 def test_panes_side_by_side_have_one_scale(page: Any, report: str) -> None:
-    def ticks(panes: int) -> list[list[str]]:
-        """Of each legend, when none changes any more."""
-        page.locator('[data-testid="graph-legend"] [data-value]').nth(panes - 1).wait_for()
-        page.locator('[data-testid="graph-drawn"]').nth(panes - 1).wait_for(state="attached")
-        told: list[list[str]] = []
-        while len(told) != panes or told != read():
-            told = read()
-            draw(page)
-        return told
-
-    def read() -> list[list[str]]:
-        found: list[list[str]] = page.locator('[data-testid="graph-legend"]').evaluate_all(
-            "all => all.map(one => [...one.querySelectorAll('[data-value]')]"
-            ".map(tick => tick.dataset.value))"
-        )
-        return found
-
     graphs = "graph.left=edge/forward&graph.right=exported/forward"
     page.goto(f"{report}#run0/graph/0?{graphs}")
     page.wait_for_selector('[data-testid="graph-drawn"]', state="attached")
     page.locator('[data-testid="graph-depth"]').first.select_option("999")
-    page.wait_for_selector('[data-testid="graph-drawn"]:not([data-open="0"])', state="attached")
-    (alone,) = ticks(1)
+    opened = all_boxes(page, "edge/forward")
+    page.wait_for_selector(f'[data-testid="graph-drawn"][data-open="{opened}"]', state="attached")
+    draw(page)
+    (alone,) = page.locator('[data-testid="graph-legend"]').evaluate_all(TICKS)
+    assert alone
 
     page.click('[data-testid="graph-split"]')
-    left, right = ticks(2)
-
-    assert left == right != alone  # the boxes of the right one are closed, and hold more
+    # The boxes of the right one are closed, and hold more.
+    page.wait_for_function(
+        f"""alone => {{
+             const [left, right] = ({TICKS})(
+               [...document.querySelectorAll('[data-testid="graph-legend"]')]);
+             return left === right && left !== alone;
+           }}""",
+        arg=alone,
+    )
     assert page.failures == []
 
 

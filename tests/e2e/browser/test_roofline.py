@@ -8,19 +8,14 @@ from typing import Any
 import pytest
 
 from etscope.formats.calibration import write_calibration
-from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
-from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import draw, screenshot
+from tests.support.browser.chromium import draw, run_document, screenshot
 from tests.support.calibrations import calibration
 
 
 def document_with(name: str, peaks: Path | None) -> dict[str, Any]:
     files = artifacts(name)
-    assert files.etrecord is not None
-    runs = runs_of_files([files.etdump, files.etrecord, files.pte])
-    options = ReportOptions(numerics=False, calibration=peaks)
-    return document_of(list(report_inputs(runs, options)))
+    return run_document(files.etdump, files.etrecord, files.pte, numerics=False, calibration=peaks)
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +23,6 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     peaks = tmp_path_factory.mktemp("peaks") / "peaks.json"
     write_calibration(calibration(), peaks)
     return document_with("cnn_portable", peaks)
-
-
-@pytest.fixture(scope="module")
-def report(document: dict[str, Any], page_of: Any) -> str:
-    found: str = page_of(document)
-    return found
 
 
 def opened(page: Any, report: str, rest: str = "") -> Any:

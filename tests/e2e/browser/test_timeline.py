@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from etscope.reporting.report import report_inputs, runs_of_files
-from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import draw, screenshot
+from tests.support.browser.chromium import draw, run_document, screenshot
 
 SUMS = '[data-testid="span-sums"]'
 
@@ -18,14 +16,7 @@ SUMS = '[data-testid="span-sums"]'
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     files = artifacts("cnn_xnnpack")
-    given = [files.etdump_timing or files.etdump, files.etrecord, files.pte]
-    return document_of(list(report_inputs(runs_of_files([p for p in given if p is not None]))))
-
-
-@pytest.fixture(scope="module")
-def report(document: dict[str, Any], page_of: Any) -> str:
-    found: str = page_of(document)
-    return found
+    return run_document(files.etdump_timing, files.etrecord, files.pte)
 
 
 def shown(page: Any) -> tuple[float, int, float]:

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from etscope.views.page import page_html
+from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.views.page import document_of, page_html
 
 FLAGS = (
     "--headless",
@@ -85,6 +86,18 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], str]:
         return path.as_uri()
 
     return written
+
+
+@pytest.fixture(scope="module")
+def report(document: Any, page_of: Callable[[Any], str]) -> str:
+    """The address of the page of what the file's fixture `document` gives."""
+    return page_of(document)
+
+
+def run_document(*files: Path | None, **options: Any) -> dict[str, Any]:
+    """The document of a report of these files, with `ReportOptions`."""
+    runs = runs_of_files([path for path in files if path is not None])
+    return document_of(list(report_inputs(runs, ReportOptions(**options))))
 
 
 def watched(page: Any) -> Any:
