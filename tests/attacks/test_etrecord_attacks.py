@@ -106,13 +106,6 @@ def test_any_json(content: Any, member: str) -> None:
     touch(record_bytes(**{member: json.dumps(content).encode()}))
 
 
-def test_truncations() -> None:
-    data = record_bytes()
-    for end in range(0, len(data), 7):
-        with suppress(FormatError):
-            touch(data[:end])
-
-
 # -- code
 
 

@@ -47,8 +47,9 @@ def test_a_chosen_row_shows_its_values(page: Any, report: str) -> None:
     assert cell(page, "elements", "index").startswith(f"[0,{CHANNEL},")
     label = page.get_attribute('[data-testid="values-channels"]', "aria-label")
     assert f"channel {CHANNEL} has 100.0% of the error" in label
-    bars = page.locator('[data-testid="values-channels"] rect')
-    heights = [float(bars.nth(at).get_attribute("height")) for at in range(bars.count())]
+    heights = page.locator('[data-testid="values-channels"] rect').evaluate_all(
+        "all => all.map(one => Number(one.getAttribute('height')))"
+    )
     worst = page.locator('[data-testid="values-channels"] rect.values-worst')
     assert worst.count() == 1
     assert float(worst.get_attribute("height")) == max(heights)
