@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from etscope.errors import EtscopeError, UsageError
 from etscope.etdb.expressions.expression import evaluate, parse
+from tests.attacks.mutations import limited
 
 WRITABLE = np.zeros(4, np.float32)
 
@@ -29,73 +29,27 @@ class Scope:
 
 
 HOSTILE = [
-    "__import__('os').system('true')",
-    "().__class__.__bases__",
-    "x.__class__",
-    "x.tofile('/tmp/etscope_attack')",
-    "x.dump('/tmp/etscope_attack')",
-    "x.data",
-    "x.ctypes",
-    "x.base",
-    "open('/etc/passwd')",
-    "eval('1')",
-    "exec('1')",
-    "getattr(x, 'data')",
-    "(lambda: 1)()",
-    "[i for i in x]",
-    "{1: 2}",
-    "f'{x}'",
-    "(a := 1)",
-    "x if 1 else y",
-    "x.mean",
-    "x.item().__class__",
-    "abs(x, y)",
-    "x.exp(y)",
-    "sqrt(x, out=y)",
-    "x.sum(out=y)",
-    "x.reshape(99)",
-    "x[None, 'a']",
-    "x['a']",
-    "x[1.5]",
-    "x[99]",
-    "9 ** 99999",
-    "10 ** 10 ** 10",
-    "x ** 1000",
-    "'a' * 1000000000",
-    "x.reshape(-1)[:, None] @ 5",
-    "1 / 'a'",
-    "x +",
-    "",
-    "x; y",
-    "x\ny",
-    "x = 1",
-    "import os",
-    "(" * 300 + "x" + ")" * 300,
-    "-" * 500 + "x",
-    "not " * 500 + "x",
-    "x" + "[0]" * 500,
-    "1" * 1000,
+    # Attributes, names and syntax beyond arithmetic.
+    *("__import__('os').system('true')", "().__class__.__bases__", "x.__class__", "import os"),
+    *("x.tofile('/tmp/etscope_attack')", "x.dump('/tmp/etscope_attack')", "x.data", "x.ctypes"),
+    *("x.base", "open('/etc/passwd')", "eval('1')", "exec('1')", "getattr(x, 'data')", "unknown"),
+    *("(lambda: 1)()", "[i for i in x]", "{1: 2}", "f'{x}'", "(a := 1)", "x if 1 else y", "*x"),
+    *("yield x", "await x", "x = 1", "x; y", "x\ny", "x +", "", "\x00", "x\u202e", "x.mean"),
+    # Calls and operators that do not fit.
+    *("x.item().__class__", "abs(x, y)", "x.exp(y)", "sqrt(x, out=y)", "x.sum(out=y)", "gap(x)"),
+    *("x.reshape(99)", "x[None, 'a']", "x['a']", "x[1.5]", "x[99]", "1 / 'a'", "x[...] @ 'a'"),
+    *("x.reshape(-1)[:, None] @ 5", "round(x, 'a')", "sum(x, 'a')", "sum(x, axis=99)"),
+    # What would take much time or memory.
+    *("9 ** 99999", "10 ** 10 ** 10", "x ** 1000", "'a' * 1000000000", "1" * 1000),
+    *("(" * 300 + "x" + ")" * 300, "-" * 500 + "x", "not " * 500 + "x", "x" + "[0]" * 500),
     "x." + "a" * 3000,
-    "\x00",
-    "x\u202e",
-    "yield x",
-    "await x",
-    "*x",
-    "x[...] @ 'a'",
-    "round(x, 'a')",
-    "sum(x, 'a')",
-    "sum(x, axis=99)",
-    "gap(x)",
-    "unknown",
 ]
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_text_is_an_error_and_nothing_else(text: str) -> None:
-    began = time.process_time()
-    with pytest.raises(EtscopeError) as caught:
+    with limited(), pytest.raises(EtscopeError) as caught:
         evaluate(parse(text), Scope())
-    assert time.process_time() - began < 5
     assert caught.value.message
     assert not WRITABLE.any()
 

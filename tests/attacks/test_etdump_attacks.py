@@ -6,10 +6,9 @@ import json
 import struct
 import subprocess
 import sys
-import tracemalloc
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 from etscope.errors import FormatError
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
+from tests.attacks.hostile import MIB, little_memory
 from tests.attacks.mutated_etdumps import touch
 from tests.support.artifacts import ROOT, artifacts
 from tests.support.etdump_by_hand import debug, etdump, flatbuffer, profile, run, tensor, value
@@ -35,7 +35,6 @@ MUTATED = (
     "scalar_outputs",
     "two_methods",
 )
-MIB = 1 << 20
 
 
 @fuzzed(1000, nightly=20_000)
@@ -110,16 +109,9 @@ def _tolerate(data: bytes) -> None:
         touch(data, DEBUG)
 
 
-@contextmanager
-def _little_memory(data: bytes) -> Iterator[None]:
-    """What happens in the block takes no more than some times the file's size."""
-    tracemalloc.start()
-    try:
-        yield
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < MIB + 40 * len(data)
+def _little_memory(data: bytes) -> AbstractContextManager[None]:
+    """No more than some times the file's size."""
+    return little_memory(MIB + 40 * len(data))
 
 
 def _refused(data: bytes, message: str | None = None) -> FormatError:
@@ -139,67 +131,48 @@ def _with_references(build: Callable[[Any], bytes], targets: Callable[[bytes], l
     return bytes(data)
 
 
-def test_runs_that_share_a_list_of_events() -> None:
+def test_runs_and_events_that_are_the_same() -> None:
     events = [profile("conv") for _ in range(500)]
-
-    _refused(etdump(*(run("x", events) for _ in range(2000))), "more events than the file has room")
-
-
-def test_runs_that_are_one_run() -> None:
-    one = run("x", [profile("conv") for _ in range(500)])
-
-    _refused(etdump(*[one] * 5000), "more events than the file has room")
-
-
-def test_events_that_are_one_event() -> None:
     one = profile("conv")
-
-    _refused(etdump(run("x", [one] * 100_000)), "more events than the file has room")
-
-
-def test_strings_that_overlap() -> None:
-    count = 1000
-    data = _with_references(
-        lambda mark: etdump(
-            run("x", [profile(mark(i)) for i in range(count)] + [profile(metadata=_LADDER)])
-        ),
-        lambda data: [data.index(_LADDER) + 4 * i for i in range(count)],
-    )
-
-    _refused(data, "strings overlap")
-
-
-def test_metadata_that_overlaps() -> None:
-    count = 1000
-    data = _with_references(
-        lambda mark: etdump(
-            run("x", [profile(metadata=mark(i)) for i in range(count)] + [profile(_LADDER)])
-        ),
-        lambda data: [data.index(_LADDER) + 4 * i for i in range(count)],
-    )
-
-    _refused(data, "metadata overlap")
+    for data in (
+        etdump(*(run("x", events) for _ in range(2000))),
+        etdump(*[run("x", events)] * 5000),
+        etdump(run("x", [one] * 100_000)),
+    ):
+        _refused(data, "more events than the file has room")
 
 
 # Every word is the length of a string or vector that reaches over most of the others.
 _LADDER = struct.pack("<I", 30_000) * 10_000
 
 
+@pytest.mark.parametrize(
+    ("overlapping", "ladder", "message"),
+    [
+        (profile, profile(metadata=_LADDER), "strings overlap"),
+        (lambda mark: profile(metadata=mark), profile(_LADDER), "metadata overlap"),
+    ],
+)
+def test_texts_that_overlap(overlapping: Any, ladder: Any, message: str) -> None:
+    data = _with_references(
+        lambda mark: etdump(run("x", [*(overlapping(mark(i)) for i in range(1000)), ladder])),
+        lambda data: [data.index(_LADDER) + 4 * i for i in range(1000)],
+    )
+    _refused(data, message)
+
+
 def test_lists_of_allocators_that_overlap() -> None:
     ladder = struct.pack("<I", 5000) * 10_000
-    count = 1000
     data = _with_references(
         lambda mark: etdump(
-            *(run("x", allocators=mark(i)) for i in range(count)),
+            *(run("x", allocators=mark(i)) for i in range(1000)),
             run("x", [profile(metadata=ladder)]),
         ),
-        lambda data: [data.index(ladder) + 4 * i for i in range(count)],
+        lambda data: [data.index(ladder) + 4 * i for i in range(1000)],
     )
-
     _refused(data, "lists of tables overlap")
 
-
-def test_many_runs_with_one_list_of_allocators() -> None:
+    # One list of many runs is fine.
     allocators = [{0: f"allocator {i}"} for i in range(100)]
     dump = read_etdump(etdump(*(run("x", allocators=allocators) for _ in range(1000))))
 
@@ -231,13 +204,9 @@ def test_vectors_longer_than_the_file(count: int) -> None:
     _refused(data[:runs] + struct.pack("<I", count) + data[runs + 4 :], "longer than the file")
 
 
-@pytest.mark.parametrize("offset", [0, 2, 2**31, 2**32 - 1])
-def test_a_root_that_is_nowhere(offset: int) -> None:
-    _refused(SMALL[:4] + struct.pack("<I", offset) + SMALL[8:])
-
-
 @pytest.mark.parametrize("distance", [0, 2**31, 2**32 - 1])
 def test_references_to_nowhere(distance: int) -> None:
+    _refused(SMALL[:4] + struct.pack("<I", distance) + SMALL[8:])  # the root
     nowhere = ("I", distance)
     for data in (
         flatbuffer({1: nowhere}),
@@ -254,15 +223,13 @@ def test_references_to_nowhere(distance: int) -> None:
         assert error.offset is not None
 
 
-def test_a_table_that_is_its_own_vtable() -> None:
+def test_tables_and_fields_outside_of_each_other() -> None:
     data = bytearray(flatbuffer({}))
     root = 4 + struct.unpack_from("<I", data, 4)[0]
     struct.pack_into("<i", data, root, 0)
 
     _refused(bytes(data), "a vtable is broken")
 
-
-def test_fields_outside_of_their_table() -> None:
     data = bytearray(etdump(run("Execute", [profile("conv", start=1, end=2)])))
     place = data.index(struct.pack("<HHH", 4 + 2 * 8, 24, 4))  # the profile event's vtable
     struct.pack_into("<H", data, place + 4, 22)  # its name

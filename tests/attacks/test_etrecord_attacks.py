@@ -8,10 +8,9 @@ import pickle
 import struct
 import subprocess
 import sys
-import tracemalloc
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from etscope.errors import FormatError
 from etscope.etrecord import parse_etrecord
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.model.exported_graph import graph_from_record
+from tests.attacks.hostile import MIB, Call, little_memory
 from tests.attacks.mutated_etrecords import touch
 from tests.support.artifacts import ROOT, artifacts
 from tests.support.etrecord_files import (
@@ -39,7 +39,6 @@ from tests.support.etrecord_files import (
 )
 from tests.support.fuzz import fuzzed
 
-MIB = 1 << 20
 MUTATED = ("two_methods", "cond", "dynamic_shape", "bundled", "cnn_xnnpack_lowered")
 
 
@@ -107,13 +106,6 @@ def test_any_json(content: Any, member: str) -> None:
     touch(record_bytes(**{member: json.dumps(content).encode()}))
 
 
-def test_truncations() -> None:
-    data = record_bytes()
-    for end in range(0, len(data), 7):
-        with suppress(FormatError):
-            touch(data[:end])
-
-
 # -- code
 
 
@@ -152,40 +144,22 @@ def record_with_code(plant: Callable[[dict[str, Any], str], None], witness: Path
 
 
 @pytest.mark.parametrize("plant", CODE)
-def test_code_does_not_run_when_graphs_are_read(plant: Any, tmp_path: Path) -> None:
-    touch(record_with_code(plant, tmp_path / "ran"))
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("plant", CODE)
-def test_code_does_not_run_when_programs_are_rebuilt(plant: Any, tmp_path: Path) -> None:
-    pytest.importorskip("executorch")
-    record = parse_etrecord(io.BytesIO(record_with_code(plant, tmp_path / "ran")))
-    with pytest.raises(FormatError, match=r"not a(n expression| name) that torch writes"):
-        _ = record.edge_dialect_program
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("plant", CODE)
-def test_without_the_check_the_code_would_run(plant: Any, tmp_path: Path) -> None:
+def test_code_in_a_program_does_not_run(plant: Any, tmp_path: Path) -> None:
     pytest.importorskip("executorch")
     from etscope.bridge.programs import SerializedProgram, deserialize_program
 
-    record = read_etrecord(record_with_code(plant, tmp_path / "ran"))
-    text = bytes(record.program_text("edge_dialect_exported_program/encode"))
+    data = record_with_code(plant, tmp_path / "ran")
+    touch(data)
+    with pytest.raises(FormatError, match=r"not a(n expression| name) that torch writes"):
+        _ = parse_etrecord(io.BytesIO(data)).edge_dialect_program
+    assert list(tmp_path.iterdir()) == []
+
+    # Without the check it would.
+    name = "edge_dialect_exported_program/encode"
+    text = bytes(read_etrecord(data).program_text(name))
     with suppress(FormatError):
         deserialize_program(SerializedProgram(text, b"", b"", b""), "encode")
     assert [file.name for file in tmp_path.iterdir()] == ["ran"]
-
-
-class Call:
-    """Pickled, it is a call of `open` that leaves a file behind."""
-
-    def __init__(self, witness: Path) -> None:
-        self.witness = str(witness)
-
-    def __reduce__(self) -> Any:
-        return open, (self.witness, "w")
 
 
 @pytest.mark.parametrize("is_archive", [False, True])
@@ -211,17 +185,6 @@ def test_pickles_do_not_run(member: str, protocol: int, is_archive: bool, tmp_pa
 # -- size
 
 
-@contextmanager
-def little_memory(limit: int) -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < limit
-
-
 def claimed(data: bytes, name: str, size: int) -> bytes:
     """The archive with another unpacked size of a member in its directory."""
     changed = bytearray(data)
@@ -244,14 +207,12 @@ def test_zip_bombs(member: str) -> None:
         record.archive.read(member)
 
 
-def test_a_bomb_of_tensors_in_an_archive_in_an_archive() -> None:
+def test_bombs_in_what_is_small_in_the_file() -> None:
     inner = zip_bytes({"archive/data.pkl": b"N" * 100 * MIB}, zipfile.ZIP_DEFLATED)
     record = read_etrecord(record_bytes(reference_outputs=inner))
     with little_memory(4 * MIB), pytest.raises(FormatError, match="unpacks from"):
         record.reference_outputs()
 
-
-def test_json_that_is_small_in_the_file_and_large_in_memory() -> None:
     bomb = b"[" + b"[]," * 6_000_000 + b"[]]"
     record = read_etrecord(record_bytes(**{EDGE: bomb}))
     with little_memory(100 * MIB), pytest.raises(FormatError, match="values is too large"):
@@ -263,11 +224,6 @@ def test_json_deeper_than_the_stack(depth: int) -> None:
     deep = b'{"a":' * depth + b"1" + b"}" * depth
     for member in (EDGE, "debug_handle_map", "delegate_map", "etscope/fingerprints_constants"):
         assert touch(record_bytes(**{member: deep})) > 0
-
-
-def test_numbers_without_end() -> None:
-    assert touch(record_bytes(export_graph_id=b"1" * 1_000_000)) > 0
-    assert touch(record_bytes(debug_handle_map=b'{"forward": {"' + b"1" * 10_000 + b'": 1}}')) > 0
 
 
 def test_branches_within_branches() -> None:
@@ -288,27 +244,19 @@ def test_a_graph_of_one_name() -> None:
     assert len({call.name for call in graph.nodes}) == len(graph.nodes)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        'File "' * 20_000,
-        'File "a", line 1, in ' * 20_000,
-        '"' * 100_000 + ", line 1",
-        '  File "a", line 1\n' * 20_000,
-        " " * 100_000 + "x",
-        "^" * 100_000 + "x",
-    ],
-    ids=range(6),
+HARD_STACKS = (
+    *('File "' * 20_000, 'File "a", line 1, in ' * 20_000, '"' * 100_000 + ", line 1"),
+    *('  File "a", line 1\n' * 20_000, " " * 100_000 + "x", "^" * 100_000 + "x"),
 )
-def test_stack_traces_that_are_hard_to_read(text: str) -> None:
-    touch(record_bytes(program(node("relu", stack_trace=text))))
+HARD_MODULES = ("[" * 100_000, "(" * 100_000 + ",,", ",;" * 50_000, ";" * 99_999)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "(" * 100_000 + ",,", ",;" * 50_000, ";" * 99_999])
-def test_module_stacks_that_are_hard_to_read(text: str) -> None:
-    touch(record_bytes(program(node("relu", nn_module_stack=text))))
-
-
-def test_a_size_that_is_hard_to_read() -> None:
+def test_texts_that_are_hard_to_read() -> None:
+    for text in HARD_STACKS:
+        touch(record_bytes(program(node("relu", stack_trace=text))))
+    for text in HARD_MODULES:
+        touch(record_bytes(program(node("relu", nn_module_stack=text))))
     size = {"as_expr": {"expr_str": "(" * 8000, "hint": None}}
     assert touch(record_bytes(program(node("relu"), relu=tensor(size)))) == 1
+    assert touch(record_bytes(export_graph_id=b"1" * 1_000_000)) > 0
+    assert touch(record_bytes(debug_handle_map=b'{"forward": {"' + b"1" * 10_000 + b'": 1}}')) > 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import tracemalloc
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -17,14 +16,13 @@ from etscope.analysis.weights import ProgramClaims, external_parts
 from etscope.errors import EtscopeError
 from etscope.formats.program.ptd import ExternalData, match_external, read_ptd
 from etscope.formats.program.pte import Program, read_pte
-from tests.attacks.mutations import limited
+from tests.attacks.hostile import is_read_in_little_memory
 from tests.attacks.test_pte_attacks import attack_files
 from tests.support.artifacts import artifacts
 from tests.support.formats.handmade import Number, build, ints
 from tests.support.fuzz import fuzzed
 
 PROGRAMS = ("external_portable", "external_xnnpack")
-MIB = 1 << 20
 
 
 @cache
@@ -123,18 +121,7 @@ def test_any_tables(
 
 
 def in_little_memory(data: bytes) -> bool:
-    """Return True if the file was read; it or the refusal must take memory in proportion."""
-    tracemalloc.start()
-    try:
-        with limited():
-            beside_programs(data)
-        return True
-    except EtscopeError:
-        return False
-    finally:
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert peak < 16 * MIB + 200 * len(data)
+    return is_read_in_little_memory(data, beside_programs, each=200)
 
 
 def test_many_keys_of_one_segment() -> None:

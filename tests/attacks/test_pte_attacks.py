@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import tracemalloc
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +31,8 @@ from etscope.formats.program.pte_schema import (
     TensorValue,
     ValueKind,
 )
-from tests.attacks.mutations import attack, limited, mutated
+from tests.attacks.hostile import is_read_in_little_memory
+from tests.attacks.mutations import attack, mutated
 from tests.support.artifacts import artifacts
 from tests.support.formats.handmade import (
     Number,
@@ -47,9 +47,6 @@ from tests.support.formats.handmade import (
     value,
 )
 from tests.support.fuzz import fuzzed
-
-MIB = 1 << 20
-
 
 # -- what is done with each
 
@@ -179,14 +176,14 @@ def with_a_cache() -> bytes:
     return pte_file(*made, method([integer(16)], name="get_max_context_len", outputs=[0]))
 
 
-@fuzzed(2000, nightly=40_000)
+@fuzzed(1200, nightly=40_000)
 def test_mutated_programs(seed: int, count: int) -> None:
     names = ("bf16_fp16", "cond", "forward_and_extra", "int_outputs", "two_methods", "while_loop")
     real = [artifacts(name).pte.read_bytes() for name in names]
     attack_files(seed, count, [*real, with_everything(), with_a_cache()], touch_pte)
 
 
-@fuzzed(1500, nightly=40_000)
+@fuzzed(800, nightly=40_000)
 def test_mutated_bundles(seed: int, count: int) -> None:
     floats = {0: Number("b", 6), 1: ints(2, 3), 2: bytes(24), 3: bytes([1, 0])}
     case = [
@@ -202,7 +199,7 @@ def test_mutated_bundles(seed: int, count: int) -> None:
     attack_files(seed, count, [*[small] * 7, real.read_bytes()], touch_bpte)
 
 
-@fuzzed(1500, nightly=40_000)
+@fuzzed(800, nightly=40_000)
 def test_mutated_external_tensors(seed: int, count: int, tmp_path: Path) -> None:
     made = tmp_path / "made.ptd"
     write_ptd({"a": np.zeros((2, 3), np.float32), "b": np.int8(1), "c": b"opaque"}, made)
@@ -211,11 +208,14 @@ def test_mutated_external_tensors(seed: int, count: int, tmp_path: Path) -> None
     attack_files(seed, count, [*real, made.read_bytes()], touch_ptd)
 
 
-def test_external_tensors_cut_off_anywhere() -> None:
-    data = artifacts("external_portable").extra("weights.ptd").read_bytes()
-    for size in range(len(data)):
-        with pytest.raises(EtscopeError):
-            read_ptd(data[:size])
+def test_files_cut_off_anywhere() -> None:
+    for data, read in (
+        (artifacts("external_portable").extra("weights.ptd").read_bytes(), read_ptd),
+        (with_everything(), read_pte),
+    ):
+        for size in range(len(data)):
+            with pytest.raises(EtscopeError):
+                read(data[:size])
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"ET12", b"BP08", b"FT01"]))
@@ -226,31 +226,11 @@ def test_any_bytes_behind_the_identifier(rest: bytes, identifier: bytes) -> None
             read(data)
 
 
-def test_a_program_cut_off_anywhere() -> None:
-    data = with_everything()
-    for size in range(len(data)):
-        with pytest.raises(EtscopeError):
-            read_pte(data[:size])
-
-
 # -- small files that stand for large ones
 
 
 def in_little_memory(data: bytes) -> bool:
-    """Whether the file was read; it or the refusal must take bounded time, and memory in
-    proportion to the file."""
-    tracemalloc.start()
-    try:
-        with limited():
-            touch_pte(data)
-        opened = True
-    except EtscopeError:
-        opened = False
-    finally:
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert peak < 16 * MIB + 100 * len(data)
-    return opened
+    return is_read_in_little_memory(data, touch_pte)
 
 
 def test_one_tensor_as_many_values() -> None:

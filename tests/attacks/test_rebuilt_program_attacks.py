@@ -1,14 +1,13 @@
 """Records whose programs run code when they are rebuilt, or when the rebuilt graph is run.
 
-Each attack is first shown to work on ExecuTorch's own deserializer: a module is imported or a file
-written. Then etscope refuses the record.
+etscope refuses the record of each attack; then it is shown to work on ExecuTorch's own
+deserializer: a module is imported or a file written.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -28,18 +27,6 @@ pytest.importorskip("executorch")
 Program = dict[str, Any]
 LEAF = {"type": None, "context": None, "children_spec": []}
 EDGE_OPS = "executorch.exir.dialects.edge.ops"
-
-
-@pytest.fixture
-def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that only planted code makes; a module that does so when it is imported."""
-    folder = tmp_path / "witness"
-    (folder / "path").mkdir(parents=True)
-    path = folder / "ran"
-    (folder / "path" / "imported_by_attack.py").write_text(f"open({str(path)!r}, 'w').close()")
-    monkeypatch.delitem(sys.modules, "imported_by_attack", raising=False)
-    monkeypatch.syspath_prepend(str(folder / "path"))
-    return path
 
 
 @pytest.fixture
@@ -192,29 +179,25 @@ RUNS = [
 
 @pytest.mark.usefixtures("own_operator")
 @pytest.mark.parametrize("make", RUNS)
-def test_executorchs_own_deserializer_would_run_it(
+def test_executorchs_own_deserializer_would_run_it_and_etscope_refuses_it(
     make: Callable[[Path], Program], witness: Path
 ) -> None:
     from executorch.exir.serde.export_serialize import SerializedArtifact
     from executorch.exir.serde.serialize import deserialize
 
-    content = json.dumps(make(witness)).encode()
-    with suppress(Exception):
-        rebuilt = deserialize(SerializedArtifact(content, b"", b"", b""))
-        rebuilt.graph_module(torch.ones(2, 3))
-    assert witness.exists()
-
-
-@pytest.mark.usefixtures("own_operator")
-@pytest.mark.parametrize("make", RUNS)
-def test_etscope_refuses_it(make: Callable[[Path], Program], witness: Path) -> None:
-    record = record_bytes(make(witness))
+    content = make(witness)
+    record = record_bytes(content)
     assert touch(record) > 0  # graphs are read without torch
     with pytest.raises(FormatError) as caught:
         _ = parse_etrecord(io.BytesIO(record)).edge_dialect_program
     assert caught.value.hint
     assert caught.value.member == "edge_dialect_exported_program/forward"
     assert not witness.exists()
+
+    with suppress(Exception):
+        artifact = SerializedArtifact(json.dumps(content).encode(), b"", b"", b"")
+        deserialize(artifact).graph_module(torch.ones(2, 3))
+    assert witness.exists()
 
 
 # -- what torch would look up, though it stops at it today
@@ -226,50 +209,27 @@ def refusal(content: Program) -> FormatError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "torch.os.system",
-        "torch.hub.load",
-        "torch.serialization.load",
-        "torch.sys.modules.clear",
-        "torch.load",
-        "torch.ops.load_library",
-        "torch.ops.load_library.__globals__.clear",
-        "torch.ops.import_module.a.b",
-        "torch.ops.aten.add.__class__",
-        "torch.ops.aten.add.Tensor.redispatch",
-        "torch.ops.aten.save.default",
-        "torch.ops.aten._print.default",
-        "torch.ops.aten.warn.default",
-        "torch.ops._private.evil.default",
-        "torch.ops.higher_order.print",
-        "torch.ops.higher_order.call_torchbind",
-        "torch.ops.higher_order.triton_kernel_wrapper_mutation",
-        "torch.ops.higher_order.wrap.default",
-        f"{EDGE_OPS}.aten.save.default",
-        f"{EDGE_OPS}.aten",
-        f"{EDGE_OPS}x.aten.add.Tensor",
-        f"{EDGE_OPS}.load_library.__call__.x",
-        "_operator.methodcaller",
-        "_operator.attrgetter",
-        "_operator.setitem",
-        "_operatorx.call",
-        "math.factorial",
-        "executorch.exir.memory.os",
-        "builtins.eval",
-        "eval",
-        "",
-        "torch.ops.aten.add.Tensor\n",
-        "torch.ops.aten.add.Tensor;x",
-    ],
+OTHER_FUNCTIONS = (
+    *("torch.os.system", "torch.hub.load", "torch.serialization.load", "torch.sys.modules.clear"),
+    *("torch.load", "torch.ops.load_library", "torch.ops.load_library.__globals__.clear"),
+    *("torch.ops.import_module.a.b", "torch.ops.aten.add.__class__"),
+    *("torch.ops.aten.add.Tensor.redispatch", "torch.ops.aten.save.default"),
+    *("torch.ops.aten._print.default", "torch.ops.aten.warn.default"),
+    *("torch.ops._private.evil.default", "torch.ops.higher_order.print"),
+    *("torch.ops.higher_order.call_torchbind", "torch.ops.higher_order.wrap.default"),
+    *("torch.ops.higher_order.triton_kernel_wrapper_mutation", f"{EDGE_OPS}.aten.save.default"),
+    *(f"{EDGE_OPS}.aten", f"{EDGE_OPS}x.aten.add.Tensor", f"{EDGE_OPS}.load_library.__call__.x"),
+    *("_operator.methodcaller", "_operator.attrgetter", "_operator.setitem", "_operatorx.call"),
+    *("math.factorial", "executorch.exir.memory.os", "builtins.eval", "eval", ""),
+    *("torch.ops.aten.add.Tensor\n", "torch.ops.aten.add.Tensor;x"),
 )
-@pytest.mark.parametrize("key", ["target", "as_operator"])
-def test_other_functions_are_refused(target: str, key: str) -> None:
-    content = calling(target)
-    if key == "as_operator":
-        content = calling("torch.ops.higher_order.cond", _0={"as_operator": target})
-    assert "operator" in str(refusal(content))
+
+
+@pytest.mark.parametrize("target", OTHER_FUNCTIONS)
+def test_other_functions_are_refused(target: str) -> None:
+    given = calling("torch.ops.higher_order.cond", _0={"as_operator": target})
+    for content in (calling(target), given):
+        assert "operator" in str(refusal(content))
 
 
 @pytest.mark.parametrize(
@@ -295,15 +255,14 @@ def test_other_functions_are_refused(target: str, key: str) -> None:
     ids=range(16),
 )
 def test_other_containers_are_refused(outputs: Any) -> None:
-    content = with_trees(outputs)
-    assert refusal(content)
+    assert refusal(with_trees(outputs))
 
 
-@pytest.mark.parametrize("name", ["a=1", "a,b", "a b", "a):\n  x\ndef f(", "a.b", "1", "é", [1]])
-def test_other_names_of_keyword_inputs_are_refused(name: Any) -> None:
-    keywords = tree("builtins.dict", json.dumps([name]), LEAF)
-    inputs = tree("builtins.tuple", "null", tree("builtins.tuple", "null"), keywords)
-    assert refusal(with_trees(LEAF, inputs))
+def test_other_names_of_keyword_inputs_are_refused() -> None:
+    for name in ("a=1", "a,b", "a b", "a):\n  x\ndef f(", "a.b", "1", "é", [1]):
+        keywords = tree("builtins.dict", json.dumps([name]), LEAF)
+        inputs = tree("builtins.tuple", "null", tree("builtins.tuple", "null"), keywords)
+        assert refusal(with_trees(LEAF, inputs)), name
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import os
 import pickle
 import random
 import struct
-import tracemalloc
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from hypothesis import strategies as st
 
 from etscope.errors import EtscopeError, FormatError
 from etscope.formats.torch_files.tensor_files import read_tensor_file
+from tests.attacks.hostile import MIB, Call, little_memory
 from tests.attacks.mutations import (
     Mutation,
     attack,
@@ -37,19 +37,8 @@ from tests.attacks.mutations import (
 from tests.support.etrecord_files import members_of, zip_bytes
 from tests.support.fuzz import fuzzed
 
-MIB = 1 << 20
 WORDS = (
-    b"-1",
-    b"0",
-    b"1",
-    b"99999999999",
-    b"true",
-    b"null",
-    b"{}",
-    b"[]",
-    b'"',
-    b"'",
-    b"(",
+    *(b"-1", b"0", b"1", b"99999999999", b"true", b"null", b"{}", b"[]", b'"', b"'", b"("),
     b"\xe9",
 )
 
@@ -132,14 +121,9 @@ def test_any_bytes_behind_a_known_beginning(rest: bytes, head: bytes) -> None:
 
 def refused_in_little_memory(path: Path, data: bytes) -> str:
     path.write_bytes(data)
-    tracemalloc.start()
-    try:
-        with limited(), pytest.raises(FormatError) as caught:
-            read_tensor_file(path)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 16 * MIB + 100 * len(data)
+    limit = 16 * MIB + 100 * len(data)
+    with little_memory(limit), limited(), pytest.raises(FormatError) as caught:
+        read_tensor_file(path)
     return str(caught.value)
 
 
@@ -187,13 +171,12 @@ def test_a_bomb_of_zeros(tmp_path: Path) -> None:
     assert len(data) < MIB
     assert "unpacks from" in refused_in_little_memory(tmp_path / "a.npz", data)
 
-
-def test_a_member_that_unpacks_to_more_than_it_says(tmp_path: Path) -> None:
-    data = bytearray(deflated("x.npy", 60))
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+    # A member that unpacks to more than it says.
+    lying = bytearray(deflated("x.npy", 60))
+    with zipfile.ZipFile(io.BytesIO(lying)) as archive:
         end = archive.start_dir
-    struct.pack_into("<I", data, end + 24, 1000)
-    refused_in_little_memory(tmp_path / "a.npz", bytes(data))
+    struct.pack_into("<I", lying, end + 24, 1000)
+    refused_in_little_memory(tmp_path / "a.npz", bytes(lying))
 
 
 def test_a_list_of_lists_of_one_list(tmp_path: Path) -> None:
@@ -230,18 +213,10 @@ def test_headers_of_safetensors(tmp_path: Path) -> None:
 # -- nothing runs
 
 
-class Payload:
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (self.path,)
-
-
 def test_a_payload_never_runs(tmp_path: Path) -> None:
     sign = tmp_path / "was-run"
     for protocol in range(6):
-        payload = pickle.dumps({"x": Payload(sign)}, protocol)
+        payload = pickle.dumps({"x": Call(sign)}, protocol)
         for data in (
             payload,
             zlib.compress(payload),

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +60,41 @@ ON_THE_RUNTIME = (
 )
 
 
-def verified(*jobs: tuple[Path, str, int]) -> list[str]:
-    """What the runtime says to each (file, method, case); "died" for those it never answered."""
-    lines = "".join(json.dumps([str(path), *rest]) + "\n" for path, *rest in jobs)
-    done = subprocess.run(
-        [sys.executable, "-c", VERIFY], input=lines, capture_output=True, text=True, check=False
-    )
-    answers = [json.loads(line)[1] for line in done.stdout.splitlines() if line.startswith("[[")]
-    return [*answers, *["died"] * (len(jobs) - len(answers))]
+class Runtime:
+    """ExecuTorch's runtime in one process for all tests, which is started anew where it ended."""
+
+    def __init__(self) -> None:
+        self.child: subprocess.Popen[str] | None = None
+
+    def __call__(self, *jobs: tuple[Path, str, int]) -> list[str]:
+        """What the runtime says to each (file, method, case); "died" where it said nothing."""
+        return [self._answer([str(path), *rest]) for path, *rest in jobs]
+
+    def _answer(self, job: list[object]) -> str:
+        if self.child is None:
+            command = [sys.executable, "-c", VERIFY]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            self.child = subprocess.Popen(command, text=True, stderr=subprocess.DEVNULL, **pipes)
+        assert self.child.stdin is not None and self.child.stdout is not None
+        self.child.stdin.write(json.dumps(job) + "\n")
+        self.child.stdin.flush()
+        for line in self.child.stdout:
+            if line.startswith("[["):
+                return str(json.loads(line)[1])
+        self.end()
+        return "died"
+
+    def end(self) -> None:
+        if self.child is not None:
+            self.child.communicate()
+            self.child = None
+
+
+@pytest.fixture(scope="module")
+def verified() -> Iterator[Runtime]:
+    runtime = Runtime()
+    yield runtime
+    runtime.end()
 
 
 def made_cases(name: str) -> dict[str, list[tuple[Any, Any]]]:
@@ -85,7 +112,7 @@ def made_cases(name: str) -> dict[str, list[tuple[Any, Any]]]:
 
 
 @pytest.mark.parametrize("name", ON_THE_RUNTIME)
-def test_the_runtime_verifies_what_we_write(name: str, tmp_path: Path) -> None:
+def test_the_runtime_verifies_what_we_write(name: str, verified: Runtime, tmp_path: Path) -> None:
     cases = made_cases(name)
     program = artifacts(name).pte
     good, bad = tmp_path / "good.bpte", tmp_path / "bad.bpte"
@@ -104,7 +131,7 @@ class Twice(torch.nn.Module):
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float16", "float64", "uint8", "int64", "bool"])
-def test_types_of_elements(name: str, tmp_path: Path) -> None:
+def test_types_of_elements(name: str, verified: Runtime, tmp_path: Path) -> None:
     x = torch.arange(6).reshape(2, 3).to(getattr(torch, name))
     program = to_edge(torch.export.export(Twice(), (x,))).to_executorch()
     path, wrong = tmp_path / "torch.bpte", tmp_path / "wrong.bpte"
@@ -157,7 +184,7 @@ def both(program: Any) -> tuple[Any, Any]:
     return bundle(*OURS, program, inputs, outputs), bundle(*THEIRS, program, inputs, outputs)
 
 
-def test_attributes_are_the_same(both: tuple[Any, Any]) -> None:
+def test_objects_and_schema_are_the_same(both: tuple[Any, Any]) -> None:
     ours, theirs = both
     assert ours.executorch_program is theirs.executorch_program
     assert ours._pte_file_path is theirs._pte_file_path is None
@@ -167,14 +194,13 @@ def test_attributes_are_the_same(both: tuple[Any, Any]) -> None:
             assert [type(v) for v in mine.inputs] == [type(v) for v in yours.inputs]
             assert str(mine.inputs) == str(yours.inputs)
             assert str(mine.expected_outputs) == str(yours.expected_outputs)
+    schemas = [dataclasses.asdict(one.serialize_to_schema()) for one in both]
+    assert schemas[0] == schemas[1]
 
 
-def test_the_schema_is_the_same(both: tuple[Any, Any]) -> None:
-    ours, theirs = (dataclasses.asdict(one.serialize_to_schema()) for one in both)
-    assert ours == theirs
-
-
-def test_each_reads_what_the_other_writes(both: tuple[Any, Any]) -> None:
+def test_each_reads_what_the_other_writes(
+    both: tuple[Any, Any], program: Any, verified: Runtime, tmp_path: Path
+) -> None:
     ours = our_serialize.serialize_from_bundled_program_to_flatbuffer(both[0])
     theirs = their_serialize.serialize_from_bundled_program_to_flatbuffer(both[1])
     read = [
@@ -184,38 +210,27 @@ def test_each_reads_what_the_other_writes(both: tuple[Any, Any]) -> None:
     ]
     assert read[0] == read[1] == read[2] == read[3]
     assert type(read[0]["program"]) is type(read[3]["program"]) is bytes
+    for index, data in enumerate((ours, theirs)):
+        path = tmp_path / f"{index}.bpte"
+        path.write_bytes(data)
+        assert verified((path, "forward", 0)) == ["passed"]
 
-
-def test_we_serialize_upstream_s_objects(both: tuple[Any, Any], program: Any) -> None:
-    ours, theirs = map(our_serialize.serialize_from_bundled_program_to_flatbuffer, both)
-    assert ours == theirs
+    # The reader of files takes upstream's, and the writer upstream's objects.
+    (case,) = read_bundled(theirs).suite("forward").cases
     suites = both[1].method_test_suites
-    mixed = our_core.BundledProgram(program, suites)
-    assert our_serialize.serialize_from_bundled_program_to_flatbuffer(mixed) == ours
-
-
-def test_the_runtime_verifies_both(both: tuple[Any, Any], tmp_path: Path) -> None:
-    ours, theirs = tmp_path / "ours.bpte", tmp_path / "theirs.bpte"
-    both[0].save(ours)
-    theirs.write_bytes(their_serialize.serialize_from_bundled_program_to_flatbuffer(both[1]))
-    assert verified((ours, "forward", 0), (theirs, "forward", 0)) == ["passed", "passed"]
-
-
-def test_a_bundle_upstream_made_is_read(both: tuple[Any, Any]) -> None:
-    data = their_serialize.serialize_from_bundled_program_to_flatbuffer(both[1])
-    (case,) = read_bundled(data).suite("forward").cases
-    inputs = both[1].method_test_suites[0].test_cases[0].inputs
-    for found, wanted in zip(case.inputs, inputs, strict=True):
+    for found, wanted in zip(case.inputs, suites[0].test_cases[0].inputs, strict=True):
         if isinstance(wanted, torch.Tensor):
             np.testing.assert_array_equal(found, as_numpy(wanted))
         else:
             assert (type(found), found) == (type(wanted), wanted)
+    for made in (both[1], our_core.BundledProgram(program, suites)):
+        assert our_serialize.serialize_from_bundled_program_to_flatbuffer(made) == ours
 
 
 # -- JSON
 
 
-def test_the_json_is_the_same(both: tuple[Any, Any]) -> None:
+def test_the_json_is_the_same_and_each_reads_it(both: tuple[Any, Any]) -> None:
     ours, theirs = (one.serialize_to_schema() for one in both)
     text = our_serialize.serialize_from_bundled_program_to_json(ours)
     assert text == their_serialize.serialize_from_bundled_program_to_json(theirs)
@@ -223,10 +238,8 @@ def test_the_json_is_the_same(both: tuple[Any, Any]) -> None:
         assert our_serialize.serialize_from_bundled_program_to_json(content) == text
     assert our_serialize.deserialize_from_json_to_bundled_program(text) == ours
 
-
-def test_each_reads_the_json_of_the_other(both: tuple[Any, Any]) -> None:
     data = our_serialize.serialize_from_bundled_program_to_flatbuffer(both[0])
-    wanted = dataclasses.asdict(both[0].serialize_to_schema())
+    wanted = dataclasses.asdict(ours)
     texts = [module.convert_from_flatbuffer(data) for module in (our_serialize, their_serialize)]
     assert json.loads(texts[0]) == json.loads(texts[1])
     for module in (our_serialize, their_serialize):
@@ -262,31 +275,24 @@ def changed(index: int, to: Any) -> Change:
     return lambda flat: [*flat[:index], to, *flat[index + 1 :]]
 
 
-REFUSED = {
-    "too few inputs": (lambda flat: flat[:-1], "5 inputs, and the method has 6"),
-    "too many inputs": (lambda flat: [*flat, 1], "7 inputs, and the method has 6"),
-    "dtype": (
+REFUSED = (
+    (lambda flat: flat[:-1], "5 inputs, and the method has 6"),
+    (lambda flat: [*flat, 1], "7 inputs, and the method has 6"),
+    (
         changed(0, torch.zeros(2, 3, dtype=torch.float64)),
         r"input 0: float64\[2, 3\] where the program takes float32",
     ),
-    "a number for a tensor": (changed(0, 1), "input 0: the int 1 where the program takes float32"),
-    "a tensor for a number": (
-        changed(3, torch.zeros(())),
-        r"input 3: float32\[\] where the program takes the int",
-    ),
-    "a bool for an int": (
-        changed(3, True),
-        "input 3: the bool True where the program takes the int",
-    ),
-    "an int for a double": (changed(4, 2), "input 4: the int 2 where the program takes the float"),
-    "a text": (changed(0, "text"), "input 0 is of type str"),
-    "nothing": (changed(0, None), "input 0 is of type NoneType"),
-}
+    (changed(0, 1), "input 0: the int 1 where the program takes float32"),
+    (changed(3, torch.zeros(())), r"input 3: float32\[\] where the program takes the int"),
+    (changed(3, True), "input 3: the bool True where the program takes the int"),
+    (changed(4, 2), "input 4: the int 2 where the program takes the float"),
+    (changed(0, "text"), "input 0 is of type str"),
+    (changed(0, None), "input 0 is of type NoneType"),
+)
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_both_refuse(name: str, program: Any, both: tuple[Any, Any]) -> None:
-    change, message = REFUSED[name]
+@pytest.mark.parametrize(("change", "message"), REFUSED)
+def test_both_refuse(change: Change, message: str, program: Any, both: tuple[Any, Any]) -> None:
     inputs = change(list(both[0].method_test_suites[0].test_cases[0].inputs))
     with pytest.raises(AssertionError):
         bundle(*THEIRS, program, inputs)
@@ -295,21 +301,13 @@ def test_both_refuse(name: str, program: Any, both: tuple[Any, Any]) -> None:
     assert isinstance(caught.value, BundleError)
 
 
-def test_both_refuse_outputs_of_another_type(program: Any) -> None:
-    outputs = [torch.zeros(2, 3), torch.zeros(4)]
-    for parts in (THEIRS, OURS):
-        with pytest.raises(AssertionError):
-            bundle(*parts, program, mixed_inputs(), outputs)
-
-
-def test_both_refuse_methods_that_are_not_there(program: Any) -> None:
-    for core, config in (THEIRS, OURS):
-        with pytest.raises(AssertionError, match="encode"):
-            core.BundledProgram(program, [config.MethodTestSuite("encode", [])])
-
-
-@pytest.mark.parametrize("core", [our_core, their_core])
-def test_both_want_exactly_one_program(core: Any, program: Any) -> None:
+@pytest.mark.parametrize("parts", [OURS, THEIRS])
+def test_both_refuse_other_outputs_methods_and_programs(parts: Any, program: Any) -> None:
+    core, config = parts
+    with pytest.raises(AssertionError):
+        bundle(core, config, program, mixed_inputs(), [torch.zeros(2, 3), torch.zeros(4)])
+    with pytest.raises(AssertionError, match="encode"):
+        core.BundledProgram(program, [config.MethodTestSuite("encode", [])])
     with pytest.raises(RuntimeError, match="Either executorch_program or pte_file_path must be"):
         core.BundledProgram(None, [])
     with pytest.raises(RuntimeError, match="Only one of executorch_program or pte_file_path"):
@@ -328,7 +326,7 @@ ACCEPTED_UPSTREAM = {
 
 @pytest.mark.parametrize("name", ACCEPTED_UPSTREAM)
 def test_what_would_fail_on_the_device_is_refused(
-    name: str, program: Any, both: tuple[Any, Any], tmp_path: Path
+    name: str, program: Any, both: tuple[Any, Any], verified: Runtime, tmp_path: Path
 ) -> None:
     change, outputs = ACCEPTED_UPSTREAM[name]
     inputs = change(list(both[0].method_test_suites[0].test_cases[0].inputs))
@@ -360,7 +358,7 @@ class Layouts(torch.nn.Module):
         return x.clone(memory_format=torch.channels_last)
 
 
-def test_channels_last_outputs_can_be_verified(tmp_path: Path) -> None:
+def test_channels_last_outputs_can_be_verified(verified: Runtime, tmp_path: Path) -> None:
     x = torch.randn(1, 2, 3, 4)
     program = to_edge(torch.export.export(Layouts(), (x,))).to_executorch()
     answers = {}
@@ -373,7 +371,7 @@ def test_channels_last_outputs_can_be_verified(tmp_path: Path) -> None:
     assert answers == {"ours": "passed", "theirs": "died"}
 
 
-def test_views_and_parameters_are_taken() -> None:
+def test_views_and_parameters_are_taken_and_no_tensor_without_data() -> None:
     net = lowered()
     wide = torch.randn(4, 4)
     inputs = {"a view": wide[1:3], "a transpose": wide.t()[:2], "numpy": wide[:2].numpy()}
@@ -383,12 +381,8 @@ def test_views_and_parameters_are_taken() -> None:
         )
         (found,) = read_bundled(data).suite("forward").cases[0].inputs
         np.testing.assert_array_equal(found, as_numpy(value))
-
-
-@pytest.mark.parametrize("device", ["meta"])
-def test_a_tensor_without_data_is_refused(device: str) -> None:
     with pytest.raises(BundleError, match="input 0: this tensor cannot be read"):
-        bundle(*OURS, lowered().program, (torch.zeros(2, 4, device=device),))
+        bundle(*OURS, net.program, (torch.zeros(2, 4, device="meta"),))
 
 
 # -- records
@@ -405,10 +399,6 @@ def test_a_record_takes_our_bundle(tmp_path: Path) -> None:
     assert str(ours._reference_outputs) == str(theirs._reference_outputs)
     assert str(ours._representative_inputs) == str(theirs._representative_inputs)
     torch.testing.assert_close(ours._reference_outputs["forward"][0][0], expected)
-
-
-def test_a_record_wants_expected_outputs(tmp_path: Path) -> None:
-    net = lowered()
     with pytest.raises(UsageError, match="Missing at least one set of expected outputs"):
         generate_etrecord(
             tmp_path / "one.etrecord", net.edge, bundle(*OURS, net.program, net.inputs)

@@ -33,13 +33,8 @@ def test_upstreams_inspector_opens_a_written_profile(tmp_path: Path) -> None:
 
     assert block.name == "Execute"
     events = {event.name: event for event in block.events}
-    assert list(events) == [
-        "native_call_add.out",
-        "OPERATOR_CALL",
-        "conv #1",
-        "7",
-        "Method::execute",
-    ]
+    names = ["native_call_add.out", "OPERATOR_CALL", "conv #1", "7", "Method::execute"]
+    assert list(events) == names
     assert events["native_call_add.out"].perf_data.raw == [2.0, 2.000001, 2.000002]
     assert events["native_call_add.out"]._instruction_id == 4
     assert events["conv #1"].delegate_debug_identifier == "conv #1"
@@ -47,16 +42,13 @@ def test_upstreams_inspector_opens_a_written_profile(tmp_path: Path) -> None:
     assert events["7"]._delegate_debug_metadatas == [b"\x00\xff"] * 3
     assert not events["Method::execute"].is_delegated_op
 
-
-def test_upstreams_inspector_opens_repeated_blocks(tmp_path: Path) -> None:
+    # Blocks that are repeated.
     writer = ETDumpWriter()
     writer.create_event_block("Execute")
     writer.log_profiling("first", 0, 1_000_000)
     writer.log_profiling("second", 0, 2_000_000)
     writer.repeat_block([[0, 0], [0, 0]], [[3_000_000, 4_000_000], [5_000_000, 6_000_000]])
-    path = tmp_path / "repeated.etdp"
     writer.save(path)
-
     (block,) = Inspector(etdump_path=str(path)).event_blocks
 
     assert [event.perf_data.raw for event in block.events] == [[1, 3, 5], [2, 4, 6]]

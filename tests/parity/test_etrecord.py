@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,12 @@ from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph, Node, TensorSpec
 from tests.support.artifacts import artifacts
 
-pytest.importorskip("executorch")
+torch = pytest.importorskip("torch")
+upstream = pytest.importorskip("executorch.devtools.etrecord")
+
+import etscope.etrecord as ours  # noqa: E402
+from etscope.etrecord import generate_etrecord, parse_etrecord, slim_etrecord  # noqa: E402
+from tests.support.etrecord.small_models import Gate, lowered  # noqa: E402
 
 RECORDS = [
     "cnn_portable",
@@ -37,9 +43,7 @@ RECORDS = [
 @cache
 def upstream_graphs(name: str) -> dict[str, Any]:
     """Graph name -> ExportedProgram, as ExecuTorch reads the record."""
-    from executorch.devtools.etrecord import parse_etrecord
-
-    record = parse_etrecord(str(artifacts(name).etrecord))
+    record = upstream_reads(artifacts(name).etrecord)
     programs = dict(record.graph_map or {})
     if record.exported_program is not None:
         programs["exported_program"] = record.exported_program
@@ -64,28 +68,22 @@ def fx_nodes(module: Any) -> list[Any]:
     return [node for node in module.graph.nodes if node.target is not operator.getitem]
 
 
-def test_nodes_are_the_same_in_name_kind_and_order(pair: list[tuple[Graph, Any]]) -> None:
+def test_nodes_are_the_same(pair: list[tuple[Graph, Any]]) -> None:
     for graph, program in pair:
-        ours = [(node.name, node.kind) for node in graph.nodes]
-        assert ours == [(node.name, node.op) for node in fx_nodes(program.graph_module)]
-
-
-def test_elements_of_several_outputs_have_the_names_of_getitem_nodes(
-    pair: list[tuple[Graph, Any]],
-) -> None:
-    for graph, program in pair:
-        nodes = program.graph_module.graph.nodes
-        theirs = {node.name for node in nodes if node.target is operator.getitem}
-        ours = {
-            value.name for node in graph.nodes for value in node.outputs if value.name != node.name
+        nodes = fx_nodes(program.graph_module)
+        assert [(node.name, node.kind) for node in graph.nodes] == [(n.name, n.op) for n in nodes]
+        # Elements of several outputs have the names of getitem nodes.
+        outputs = [(value.name, node.name) for node in graph.nodes for value in node.outputs]
+        assert {value for value, node in outputs if value != node} == {
+            node.name
+            for node in program.graph_module.graph.nodes
+            if node.target is operator.getitem
         }
-        assert ours == theirs
-
-
-def test_nodes_use_the_same_values(pair: list[tuple[Graph, Any]]) -> None:
-    for graph, program in pair:
-        for node, theirs in zip(graph.nodes, fx_nodes(program.graph_module), strict=True):
+        for node, theirs in zip(graph.nodes, nodes, strict=True):
             assert sorted(set(node.inputs)) == sorted(used.name for used in theirs.all_input_nodes)
+            for branch in node.subgraphs:
+                module = getattr(program.graph_module, branch.name.rpartition("/")[2])
+                assert [n.name for n in branch.nodes] == [n.name for n in fx_nodes(module)]
 
 
 def test_operators_carry_what_the_inspector_shows(pair: list[tuple[Graph, Any]]) -> None:
@@ -98,23 +96,19 @@ def test_operators_carry_what_the_inspector_shows(pair: list[tuple[Graph, Any]])
             assert node.stack_trace == theirs.meta.get("stack_trace")
             modules = {frame.key: (frame.path, frame.type) for frame in node.modules}
             assert modules == theirs.meta.get("nn_module_stack", {})
+            chain = theirs.meta.get("from_node") or []
+            assert list(map(our_link, node.origins)) == list(map(their_link, chain))
 
 
-def test_origins_are_the_same(pair: list[tuple[Graph, Any]]) -> None:
-    def links(source: Any) -> Any:
-        return (source.name, source.target, source.graph_id, [links(s) for s in source.from_node])
-
-    def ours(origin: Any) -> Any:
-        return (origin.name, origin.target, origin.graph_id, [ours(o) for o in origin.origins])
-
-    for graph, program in pair:
-        for node, theirs in zip(graph.nodes, fx_nodes(program.graph_module), strict=True):
-            if node.kind == "call_function":
-                chain = theirs.meta.get("from_node") or []
-                assert [ours(o) for o in node.origins] == [links(source) for source in chain]
+def our_link(origin: Any) -> Any:
+    return (origin.name, origin.target, origin.graph_id, list(map(our_link, origin.origins)))
 
 
-def test_shapes_types_and_strides_are_the_same(pair: list[tuple[Graph, Any]]) -> None:
+def their_link(source: Any) -> Any:
+    return (source.name, source.target, source.graph_id, list(map(their_link, source.from_node)))
+
+
+def test_tensors_and_weights_are_the_same(pair: list[tuple[Graph, Any]]) -> None:
     for graph, program in pair:
         values = {value.name: value.tensor for node in graph.nodes for value in node.outputs}
         compared = 0
@@ -124,6 +118,13 @@ def test_shapes_types_and_strides_are_the_same(pair: list[tuple[Graph, Any]]) ->
                 assert described(value) == spec(values[theirs.name])
                 compared += 1
         assert compared >= len(graph.nodes) // 2
+        signature = program.graph_signature
+        assert graph.parameters == {
+            **signature.inputs_to_parameters,
+            **signature.inputs_to_buffers,
+            **signature.inputs_to_lifted_tensor_constants,
+            **signature.inputs_to_lifted_custom_objs,
+        }
 
 
 def described(tensor: Any) -> tuple[str, list[str], list[str], str]:
@@ -137,25 +138,6 @@ def spec(tensor: TensorSpec | None) -> tuple[str, list[str], list[str], str]:
     return (tensor.dtype, shape, strides, tensor.device)
 
 
-def test_weights_have_the_same_names(pair: list[tuple[Graph, Any]]) -> None:
-    for graph, program in pair:
-        signature = program.graph_signature
-        assert graph.parameters == {
-            **signature.inputs_to_parameters,
-            **signature.inputs_to_buffers,
-            **signature.inputs_to_lifted_tensor_constants,
-            **signature.inputs_to_lifted_custom_objs,
-        }
-
-
-def test_branches_are_the_same(pair: list[tuple[Graph, Any]]) -> None:
-    for graph, program in pair:
-        for node in graph.nodes:
-            for branch in node.subgraphs:
-                module = getattr(program.graph_module, branch.name.rpartition("/")[2])
-                assert [n.name for n in branch.nodes] == [n.name for n in fx_nodes(module)]
-
-
 def test_delegated_graphs_are_the_same() -> None:
     record = read_etrecord(artifacts("cnn_xnnpack_lowered").etrecord)
     name = record.graph_names[0]
@@ -167,8 +149,8 @@ def test_delegated_graphs_are_the_same() -> None:
     assert call.delegate.processed_bytes == len(lowered.processed_bytes)
     assert call.delegate.compile_specs == {s.key: s.value for s in lowered.compile_specs}
     theirs = fx_nodes(lowered.original_module.graph_module)
-    ours: tuple[Node, ...] = call.delegate.graph.nodes
-    assert [(n.name, n.debug_handle) for n in ours] == [
+    nodes: tuple[Node, ...] = call.delegate.graph.nodes
+    assert [(n.name, n.debug_handle) for n in nodes] == [
         (n.name, n.meta.get("debug_handle")) for n in theirs
     ]
 
@@ -177,37 +159,27 @@ def test_delegated_graphs_are_the_same() -> None:
 
 
 def upstream_reads(path: Path) -> Any:
-    from executorch.devtools.etrecord import parse_etrecord
-
-    return parse_etrecord(str(path))
+    return upstream.parse_etrecord(str(path))
 
 
 def test_upstream_reads_our_records(tmp_path: Path) -> None:
-    import torch
-
-    from etscope.etrecord import generate_etrecord, parse_etrecord
-    from tests.support.etrecord.small_models import lowered
-
     net = lowered("encode", "forward")
     path = tmp_path / "ours.etrecord"
     extra = {"aten": net.exported["forward"]}
     generate_etrecord(path, net.edge, net.bundled(), net.exported, extra)
-    theirs, ours = upstream_reads(path), parse_etrecord(path)
-    assert list(theirs.graph_map) == ["aten/forward"] == list(ours.graph_map or {})
+    theirs, mine = upstream_reads(path), parse_etrecord(path)
+    assert list(theirs.graph_map) == ["aten/forward"] == list(mine.graph_map or {})
     assert set(theirs.edge_dialect_program) == {"encode", "forward"}
-    assert theirs.export_graph_id == ours.export_graph_id
+    assert theirs.export_graph_id == mine.export_graph_id
     for field in ("_debug_handle_map", "_delegate_map", "_instruction_id_to_num_outs_map"):
-        assert getattr(theirs, field) == getattr(ours, field)
+        assert getattr(theirs, field) == getattr(mine, field)
     (outputs,) = theirs._reference_outputs["forward"][0]
     assert torch.equal(outputs, net.model(*net.inputs))
     assert torch.equal(theirs.exported_program.module()(*net.inputs), outputs)
-    assert torch.equal(theirs._representative_inputs[0], ours._representative_inputs[0])
+    assert torch.equal(theirs._representative_inputs[0], mine._representative_inputs[0])
 
 
 def test_upstream_reads_a_record_of_one_method_of_another_name(tmp_path: Path) -> None:
-    from etscope.etrecord import generate_etrecord
-    from tests.support.etrecord.small_models import lowered
-
     net = lowered("encode")
     generate_etrecord(tmp_path / "ours", net.edge, net.program, net.exported)
     theirs = upstream_reads(tmp_path / "ours")
@@ -217,11 +189,6 @@ def test_upstream_reads_a_record_of_one_method_of_another_name(tmp_path: Path) -
 
 
 def test_upstream_reads_branches_with_constants(tmp_path: Path) -> None:
-    import torch
-
-    from etscope.etrecord import generate_etrecord
-    from tests.support.etrecord.small_models import Gate, lowered
-
     net = lowered(model=Gate)
     generate_etrecord(tmp_path / "ours", net.edge, net.program)
     edge = upstream_reads(tmp_path / "ours").edge_dialect_program.module()
@@ -231,8 +198,6 @@ def test_upstream_reads_branches_with_constants(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["cnn_xnnpack", "cnn_xnnpack_lowered", "two_methods"])
 def test_upstream_reads_slim_and_copied_records(name: str, tmp_path: Path) -> None:
-    from etscope.etrecord import parse_etrecord, slim_etrecord
-
     path = artifacts(name).etrecord
     assert path is not None
     slim_etrecord(path, tmp_path / "slim")
@@ -249,12 +214,6 @@ def test_upstream_reads_slim_and_copied_records(name: str, tmp_path: Path) -> No
 
 
 def test_signatures_take_all_that_upstreams_take() -> None:
-    import inspect
-
-    import executorch.devtools.etrecord as upstream
-
-    import etscope.etrecord as ours
-
     names = ("ETRecord", "generate_etrecord", "parse_etrecord")
     pairs = [(getattr(ours, name), getattr(upstream, name)) for name in names]
     pairs += [

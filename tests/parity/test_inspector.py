@@ -27,7 +27,7 @@ WITH_RECORD = (
     "cnn_xnnpack_lowered",
     "cnn_xnnpack_int8",
     "transformer",
-    "transformer_portable",
+    pytest.param("transformer_portable", marks=pytest.mark.nightly),  # as the two around it
     "bf16_fp16",
     "dynamic_shape",
     "bundled",
@@ -40,7 +40,8 @@ WITH_RECORD = (
 )
 WITHOUT_RECORD = (
     *("cnn_portable", "cnn_xnnpack", "bundled", "cond"),
-    *("forward_and_extra", "two_methods", "channels_last", "large_20k"),
+    *("forward_and_extra", "two_methods", "channels_last"),
+    pytest.param("large_20k", marks=pytest.mark.nightly),
 )
 
 ATTRIBUTION = ("op_types", "stack_traces", "module_hierarchy")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -72,9 +74,19 @@ def _quiet() -> Any:
         yield
 
 
-def model() -> Model:
+def model(kind: type[nn.Module] = Model) -> nn.Module:
     torch.manual_seed(0)
-    return Model().eval()
+    return kind().eval()
+
+
+@cache
+def _exported(kind: type[nn.Module]) -> Any:
+    return torch.export.export(model(kind), INPUTS, strict=True)
+
+
+def exported(kind: type[nn.Module] = Model) -> Any:
+    """The exported model, which a test may write taps into."""
+    return copy.deepcopy(_exported(kind))
 
 
 def test_the_names_are_upstreams() -> None:
@@ -86,7 +98,7 @@ def test_the_names_are_upstreams() -> None:
 def test_the_specs_are_upstreams(name: str) -> None:
     found = []
     for taps in (ours, upstreams):
-        program = torch.export.export(model(), INPUTS, strict=True)
+        program = exported()
         rules = [(SELECTORS[name](taps), "FULL_TENSOR")]
         same, specs = taps.tap_intermediate_outputs_(program, rules, max_taps=9)
         assert same is program
@@ -96,12 +108,11 @@ def test_the_specs_are_upstreams(name: str) -> None:
     assert found[0]
 
 
-@pytest.mark.parametrize("delegated", [False, True])
-@pytest.mark.parametrize("reducer", ["STATS", "FULL_TENSOR"])
+@pytest.mark.parametrize(("reducer", "delegated"), [("STATS", True), ("FULL_TENSOR", False)])
 def test_the_comparison_is_upstreams(reducer: str, delegated: bool) -> None:
     frames = [
         taps.tap_compare(
-            model(),
+            model(Layer),
             INPUTS,
             [XnnpackPartitioner()] if delegated else None,
             rules=(taps.select_all_call_function(), reducer),
@@ -146,8 +157,7 @@ def test_a_reducer_of_ones_own() -> None:
 
 
 def test_nothing_is_left_of_a_tap() -> None:
-    program = torch.export.export(model(), INPUTS, strict=True)
-    program, _ = ours.tap_intermediate_outputs_(program)
+    program, _ = ours.tap_intermediate_outputs_(exported(Layer))
     edge = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
     assert ours.find_tap_nodes(edge.exported_program().graph_module)
     ours.strip_taps_(edge)
@@ -155,7 +165,7 @@ def test_nothing_is_left_of_a_tap() -> None:
 
 
 def test_what_cannot_be_is_a_value_error() -> None:
-    program = torch.export.export(model(), INPUTS, strict=True)
+    program = exported()
     nothing = (ours.select_by_op_type("aten.no.such"), ours.STATS)
     with pytest.raises(UsageError, match="no rule selects"):
         ours.tap_intermediate_outputs_(program, nothing)

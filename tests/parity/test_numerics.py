@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from etscope.inspector import compare_results, numerical_comparator
+from etscope import inspector
+from etscope.inspector import numerical_comparator
 
 torch = pytest.importorskip("torch")
 upstream = pytest.importorskip("executorch.devtools.inspector")
@@ -30,11 +31,11 @@ def values(seed: int, shape: tuple[int, ...], dtype: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", [(), (7,), (2, 3, 4), (1, 3, 5, 5)])
+@pytest.mark.parametrize("shape", [(), (1, 3, 5, 5)])
 def test_compare_results(dtype: Any, shape: tuple[int, ...]) -> None:
     pairs = [values(seed, shape, dtype) for seed in range(5)]
     reference, run = [a for a, _ in pairs], [b for _, b in pairs]
-    ours, its = compare_results(reference, run), upstream.compare_results(reference, run)
+    ours, its = (module.compare_results(reference, run) for module in (inspector, upstream))
 
     assert list(ours) == list(its)
     for name, numbers in its.items():
@@ -47,48 +48,32 @@ def test_compare_results_of_channels_last_and_of_equal_outputs() -> None:
     last = b.to(memory_format=torch.channels_last)
     ours, its = (
         module.compare_results([a, a], [last, a.clone()], ["snr", "mse"])
-        for module in (pytest.importorskip("etscope.inspector"), upstream)
+        for module in (inspector, upstream)
     )
     assert list(ours) == ["snr", "mse"]
     for name, numbers in its.items():
         assert ours[name] == pytest.approx(numbers, abs=0.0051)
     assert ours["snr"][1] == its["snr"][1] == math.inf
-
-
-def test_both_refuse_other_shapes() -> None:
-    for module in (pytest.importorskip("etscope.inspector"), upstream):
+    for module in (inspector, upstream):
         with pytest.raises(ValueError, match="must have the same shape"):
             module.compare_results([torch.ones(3)], [torch.ones(1)])
 
 
-def test_the_same_names_are_there() -> None:
-    assert sorted(numerical_comparator.__all__) == sorted(theirs.__all__)
-    for name in NAMES:
-        module = f"{name.removesuffix('Comparator').lower()}_numerical_comparator"
-        ours = pytest.importorskip(f"etscope.inspector.numerical_comparator.{module}")
-        its = pytest.importorskip(f"{theirs.__name__}.{module}")
-        assert getattr(ours, name).__name__ == getattr(its, name).__name__
-
-
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [*DTYPES, torch.bool, torch.uint8], ids=str)
-def test_element_compare(name: str, dtype: Any) -> None:
+def test_element_compare(name: str) -> None:
     ours, its = getattr(numerical_comparator, name)(), getattr(theirs, name)()
     # A sum over no elements is 0 there, as if something had been compared.
     shapes = [(), (5,), (3, 4)] + [(2, 0)] * (name != "L1Comparator")
-    for seed, shape in enumerate(shapes):
-        a, b = values(seed, shape, dtype)
-        assert ours.element_compare(a, b) == pytest.approx(its.element_compare(a, b), nan_ok=True)
+    for dtype in (*DTYPES, torch.bool, torch.uint8):
+        for seed, shape in enumerate(shapes):
+            a, b = values(seed, shape, dtype)
+            wanted = its.element_compare(a, b)
+            assert ours.element_compare(a, b) == pytest.approx(wanted, nan_ok=True), (dtype, shape)
     assert ours.element_compare(2, 3.5) == pytest.approx(its.element_compare(2, 3.5))
     array = torch.arange(1.0, 5).numpy()
     assert ours.element_compare(array, array + 1) == pytest.approx(
         its.element_compare(array, array + 1)
     )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_element_compare_of_extremes(name: str) -> None:
-    ours, its = getattr(numerical_comparator, name)(), getattr(theirs, name)()
     one = torch.tensor([1.0, 2.0])
     for a, b in (
         (one, one.clone()),
@@ -136,23 +121,3 @@ def test_compare(name: str, seed: int) -> None:
             else:
                 assert mine == other
                 assert type(mine) is type(other)
-
-
-@pytest.mark.parametrize(
-    "processed",
-    [[1], {1: ((1,), 2)}, {((1,), 2): 3}, {(1, 2): ((1,), 2)}, {((1,), 2): ((1.5,), 2)}],
-)
-def test_both_refuse_what_preprocessing_returns(processed: Any) -> None:
-    """An error of ours is also of the class that upstream raises."""
-    raised = []
-    for module in (numerical_comparator, theirs):
-
-        class Odd(module.MSEComparator):  # type: ignore[name-defined,misc]
-            def preprocessing(self, mapping: Any) -> Any:
-                return processed
-
-        with pytest.raises((TypeError, ValueError)) as caught:
-            Odd().compare({}, {}, {})
-        raised.append(caught.value)
-    assert isinstance(raised[0], type(raised[1]))
-    assert str(raised[0])[:20] == str(raised[1])[:20]

@@ -1,4 +1,4 @@
-"""Our reader of .pte and .bpte files against ExecuTorch's own."""
+"""Our reader of .pte files against ExecuTorch's own."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from etscope.analysis.program.program import instructions
 from etscope.analysis.size import savings, size_files
 from etscope.errors import MissingDataError
 from etscope.formats.program import pte_schema as ours
-from etscope.formats.program.bpte import read_bundled
 from etscope.formats.program.pte import Program, read_pte
 from etscope.formats.program.scalar_type import ScalarType
 from tests.support.artifacts import ArtifactUnavailable, artifacts
@@ -274,18 +272,6 @@ def test_outputs_of_delegates_behind_views_and_state(module: Any) -> None:
     assert found
 
 
-def test_initial_state_of_a_mutable_buffer(exported: dict[str, Path]) -> None:
-    program = read_pte(exported["mutable_state"])
-    (index,) = (
-        index
-        for index, value in enumerate(program.methods[0].values)
-        if isinstance(value, ours.TensorValue) and value.name == "count"
-    )
-    np.testing.assert_array_equal(
-        program.constant("forward", index), np.arange(6, dtype=np.float32).reshape(2, 3)
-    )
-
-
 def test_weights_beside_the_program_are_not_in_it(exported: dict[str, Path]) -> None:
     program = read_pte(exported["external"])
     weights = {
@@ -296,83 +282,6 @@ def test_weights_beside_the_program_are_not_in_it(exported: dict[str, Path]) -> 
     assert set(weights) == {"first.weight", "first.bias", "second.weight", "second.bias"}
     with pytest.raises(MissingDataError, match=r"'first.weight' is not in .*external.pte"):
         program.constant("forward", weights["first.weight"])
-
-
-def test_bundled_cases_are_those_that_executorch_reads() -> None:
-    from executorch.devtools.bundled_program.serialize import (
-        deserialize_from_flatbuffer_to_bundled_program,
-    )
-
-    path = artifacts("bundled").bpte
-    assert path is not None
-    _compare_bundles(
-        path.read_bytes(), deserialize_from_flatbuffer_to_bundled_program(path.read_bytes())
-    )
-
-
-def test_bundled_values_of_every_kind() -> None:
-    from executorch.devtools.bundled_program import schema
-    from executorch.devtools.bundled_program.serialize import (
-        convert_to_flatbuffer,
-        deserialize_from_flatbuffer_to_bundled_program,
-        serialize_from_bundled_program_to_json,
-    )
-
-    tensor = schema.Tensor(
-        scalar_type=theirs.ScalarType.SHORT,
-        sizes=[2, 3],
-        data=np.arange(6, dtype=np.int16).reshape(2, 3).T.tobytes(),
-        dim_order=[1, 0],
-    )
-    values = [schema.Int(-7), schema.Bool(True), schema.Double(2.5), tensor]
-    bundle = schema.BundledProgram(
-        version=2,
-        method_test_suites=[
-            schema.BundledMethodTestSuite(
-                "forward",
-                [
-                    schema.BundledMethodTestCase(
-                        inputs=[schema.Value(value) for value in values],
-                        expected_outputs=[schema.Value(tensor)],
-                    )
-                ],
-            )
-        ],
-        program=b"not a program",
-    )
-    data = convert_to_flatbuffer(serialize_from_bundled_program_to_json(bundle))
-    _compare_bundles(data, deserialize_from_flatbuffer_to_bundled_program(data))
-    case = read_bundled(data).suites[0].cases[0]
-    assert case.inputs[:3] == (-7, True, 2.5)
-    np.testing.assert_array_equal(case.inputs[3], np.arange(6, dtype=np.int16).reshape(2, 3))
-
-
-def _compare_bundles(data: bytes, expected: Any) -> None:
-    bundle = read_bundled(data)
-    assert bundle.version == expected.version
-    assert bundle.program_bytes == expected.program
-    assert [suite.method for suite in bundle.suites] == [
-        suite.method_name for suite in expected.method_test_suites
-    ]
-    for suite, other in zip(bundle.suites, expected.method_test_suites, strict=True):
-        for case, theirs_ in zip(suite.cases, other.test_cases, strict=True):
-            pairs = (
-                (case.inputs, theirs_.inputs),
-                (case.expected_outputs, theirs_.expected_outputs or []),
-            )
-            for values, others in pairs:
-                for value, one in zip(values, others, strict=True):
-                    _compare_case_values(value, one.val)
-
-
-def _compare_case_values(value: Any, expected: Any) -> None:
-    if not hasattr(expected, "data"):
-        (plain,) = vars(expected).values()
-        assert (type(value), value) == (type(plain), plain)
-        return
-    assert isinstance(value, np.ndarray)
-    assert list(value.shape) == expected.sizes
-    assert value.transpose(expected.dim_order).tobytes() == bytes(expected.data)
 
 
 def _value(value: Any) -> ours.Value:

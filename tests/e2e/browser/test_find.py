@@ -25,12 +25,6 @@ def document() -> dict[str, Any]:
     return document_of([*inputs, *inputs])
 
 
-@pytest.fixture(scope="module")
-def report(document: dict[str, Any], page_of: Any) -> str:
-    found: str = page_of(document)
-    return found
-
-
 def test_each_kind_of_thing_is_found_and_shown(
     page: Any, report: str, document: dict[str, Any]
 ) -> None:

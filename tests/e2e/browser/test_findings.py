@@ -13,6 +13,7 @@ from etscope.cli import main
 from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
+from tests.support.browser.chromium import run_document
 
 MODELS = ("cnn_xnnpack_int8", "transformer_portable")
 
@@ -36,10 +37,7 @@ def test_the_first_page_says_what_inspect_says(
     name: str, page: Any, page_of: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = artifacts(name)
-    (found,) = report_inputs(
-        runs_of_files([files.etdump, files.etrecord, files.pte]), ReportOptions(numerics=False)
-    )
-    report = page_of(document_of([found]))
+    report = page_of(run_document(files.etdump, files.etrecord, files.pte, numerics=False))
     arguments = ("inspect", files.etdump, "-r", files.etrecord, "-p", files.pte, "-f", "json")
     assert main([str(argument) for argument in arguments]) == 0
     told = json.loads(capsys.readouterr().out)["findings"]
@@ -75,7 +73,7 @@ def test_the_first_page_says_what_inspect_says(
 
 
 def test_the_first_page_of_two_dumps_says_what_changed(page: Any, page_of: Any) -> None:
-    sides = [artifacts(name) for name in ("transformer_portable", "transformer")]
+    sides = [artifacts(name) for name in ("cnn_portable", "cnn_xnnpack")]
     found = [
         one
         for files in sides
@@ -98,15 +96,12 @@ def test_the_first_page_explains_what_explain_explains(
     page: Any, page_of: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = artifacts("cnn_portable")
-    (found,) = report_inputs(
-        runs_of_files([files.etdump_timing, files.etrecord, files.pte]),
-        ReportOptions(numerics=False),
-    )
+    document = run_document(files.etdump_timing, files.etrecord, files.pte, numerics=False)
     arguments = (files.etdump_timing, "-r", files.etrecord, "-p", files.pte, "-f", "json")
     assert main(["explain", *map(str, arguments)]) == 0
     told = json.loads(capsys.readouterr().out)["findings"]
 
-    page.goto(f"{page_of(document_of([found]))}#run0/summary/0")
+    page.goto(f"{page_of(document)}#run0/summary/0")
     page.wait_for_selector('[data-testid="explanations"]')
     card = page.locator('[data-testid="explanations"]')
     shown = card.locator("ol > li")

@@ -9,11 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from etscope.capture.files import runs_of_files
-from etscope.reporting.report import report_inputs
-from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import find, screenshot
+from tests.support.browser.chromium import find, run_document, screenshot
 from tests.unit.views.page.test_document import Json
 
 BLOCKS = 12
@@ -25,15 +22,7 @@ FRAME = '[data-testid="icicle-frame"][data-path="{}"]'
 @pytest.fixture(scope="module")
 def document() -> Json:
     files = artifacts("deep_transformer")
-    return document_of(
-        list(report_inputs(runs_of_files([files.etdump_timing, files.etrecord, files.pte])))
-    )
-
-
-@pytest.fixture(scope="module")
-def report(document: Json, page_of: Any) -> str:
-    found: str = page_of(document)
-    return found
+    return run_document(files.etdump_timing, files.etrecord, files.pte)
 
 
 def modules_of(document: Json) -> dict[str, Json]:
@@ -69,7 +58,9 @@ def test_equal_modules_are_one_frame_with_their_sum(page: Any, report: str, docu
     assert page.failures == []
 
 
-def test_a_module_that_is_found_is_not_hidden(page: Any, report: str) -> None:
+def test_what_is_found_is_not_hidden_and_one_choice_draws_the_blocks_of_both_views_apart(
+    page: Any, report: str
+) -> None:
     page.goto(f"{report}#run0/modules/0")
     page.wait_for_selector(FRAME.format(BOX))
     find(page, "blocks.7.mlp.up", "module")
@@ -77,12 +68,7 @@ def test_a_module_that_is_found_is_not_hidden(page: Any, report: str) -> None:
     assert chosen.get_attribute("data-path") == "blocks.7.mlp.up"
     page.reload()
     page.wait_for_selector(FRAME.format("blocks.7.mlp.up"))
-    assert page.failures == []
 
-
-def test_one_choice_draws_the_blocks_of_both_views_apart(page: Any, report: str) -> None:
-    page.goto(f"{report}#run0/modules/0")
-    page.wait_for_selector(FRAME.format(BOX))
     page.select_option('[data-testid="graph-repeats"]', "off")
     page.wait_for_selector(FRAME.format("blocks.7"))
     assert page.query_selector(FRAME.format(BOX)) is None
@@ -131,13 +117,8 @@ def test_a_node_in_a_folded_block_is_found_and_shown(
     page.wait_for_selector('[data-testid="graph-drawn"]', state="attached")
     assert page.get_attribute('[data-testid="graph-drawn"]', "data-items") == opened
     assert page.inner_text('[data-testid="details"] h2') == node["name"]
-    assert page.failures == []
 
-
-def test_a_box_of_a_graph_is_named_after_its_parent(page: Any, report: str, document: Json) -> None:
-    key = document["runs"][0]["graphs"][-1]["key"]
-    page.goto(f"{report}#run0/graph/0?graph.left={key}&graph.repeats=on")
-    page.wait_for_selector('[data-testid="graph-drawn"]', state="attached")
+    # A box is named after its parent.
     page.fill('[data-testid="graph-search"]', NAME)
     page.wait_for_selector('[data-testid="graph-found"]')
     page.keyboard.press("Enter")

@@ -165,11 +165,9 @@ def test_a_job_is_followed_and_cancelled_from_its_page(served: Served, page: Any
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1400, "light")])
-def test_pages_fit_and_have_no_errors(
-    served: Served, chromium: Any, width: int, scheme: str
-) -> None:
-    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    page = watched(context.new_page())
+def test_pages_fit_and_have_no_errors(served: Served, page: Any, width: int, scheme: str) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
     job = served.job
     for path in ("/", f"/jobs/{job}", "/history", f"/compare?first={job}&second={job}", "/devices"):
         page.goto(served.address + path)
@@ -180,7 +178,6 @@ def test_pages_fit_and_have_no_errors(
         if path == "/history" and width > 400:
             page.locator("[data-chart=history] canvas").wait_for()
     assert page.failures == []
-    context.close()
 
 
 def test_pages_can_be_read_without_the_script(served: Served, chromium: Any) -> None:

@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from etscope.capture.files import runs_of_files
-from etscope.reporting.report import report_inputs
-from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import screenshot
+from tests.support.browser.chromium import run_document, screenshot
 
 REFUSALS = '[data-testid="refusals"] .fact'
 
@@ -18,12 +15,10 @@ REFUSALS = '[data-testid="refusals"] .fact'
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     made = artifacts("partitioned")
-    files = [made.extra("both.model.etrecord"), made.extra("both.model.pte")]
-    return document_of(list(report_inputs(runs_of_files(files))))
+    return run_document(made.extra("both.model.etrecord"), made.extra("both.model.pte"))
 
 
-def test_details_of_nodes(document: dict[str, Any], page: Any, page_of: Any) -> None:
-    report = page_of(document)
+def test_details_of_nodes(document: dict[str, Any], page: Any, report: str) -> None:
     (graph,) = [one for one in document["runs"][0]["graphs"] if one["key"] == "edge/forward"]
     names = [node["name"] for node in graph["nodes"]]
 

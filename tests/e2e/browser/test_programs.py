@@ -124,6 +124,13 @@ def test_partners_are_at_one_place_and_move_in_step(page: Any, inserted: str) ->
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2 + 120)
     page.mouse.up()
     still(page, moved_from=zoomed)
+
+    # A search finds on both sides.
+    page.fill('[data-testid="graph-search"]', "sigmoid")
+    page.wait_for_selector('[data-testid="graph-found"]')
+    page.press('[data-testid="graph-search"]', "Enter")
+    assert page.wait_for_selector(STATUS).get_attribute("data-status") == "added"
+    assert "find.compared" in page.url
     assert page.failures == []
 
 
@@ -152,13 +159,8 @@ def test_what_one_side_has_is_an_outline_of_the_other(page: Any, inserted: str) 
     assert page.failures == []
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
-def test_a_changed_weight_is_told_with_its_reader_without_records(
-    page: Any, folder: Path, width: int, scheme: str
-) -> None:
+def test_a_changed_weight_is_told_with_its_reader_without_records(page: Any, folder: Path) -> None:
     address = report(folder, "cnn_portable.pte", "reweighted.pte")
-    page.set_viewport_size({"width": width, "height": 900})
-    page.emulate_media(color_scheme=scheme)
     page.goto(f"{address}#run0/compare/0")
     page.wait_for_selector(DRAWN, state="attached")
     page.click(NEXT)
@@ -167,23 +169,15 @@ def test_a_changed_weight_is_told_with_its_reader_without_records(
     assert "reweighted.pte" in told
     assert "elements differ, by" in told
     assert page.get_attribute(STATUS, "data-status") == "changed"
-    still(page)
-    screenshot(page, f"programs-{width}-{scheme}")
+    for width, scheme in ((1400, "light"), (390, "dark")):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        still(page)
+        screenshot(page, f"programs-{width}-{scheme}")
 
     page.click('[data-testid="compared-partner"]')
     page.wait_for_function("location.hash.startsWith('#run1/')")
     assert "cnn_portable.pte" in page.wait_for_selector('[data-testid="compared"]').inner_text()
-    assert page.failures == []
-
-
-def test_a_search_finds_on_both_sides(page: Any, inserted: str) -> None:
-    page.goto(f"{inserted}#run0/compare/0?compare.graph=executed/forward")
-    page.wait_for_selector(DRAWN, state="attached")
-    page.fill('[data-testid="graph-search"]', "sigmoid")
-    page.wait_for_selector('[data-testid="graph-found"]')
-    page.press('[data-testid="graph-search"]', "Enter")
-    assert page.wait_for_selector(STATUS).get_attribute("data-status") == "added"
-    assert "find.compared" in page.url
     assert page.failures == []
 
 

@@ -14,13 +14,14 @@ from etscope.analysis.comparison.changes import MethodDiff
 from etscope.analysis.comparison.diff import diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table
 from etscope.analysis.comparison.waterfall import waterfall_table
+from etscope.analysis.memory import memory_plan
 from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
-from etscope.capture.files import runs_of_files
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
-from etscope.reporting.report import ReportOptions, report_inputs
+from etscope.formats.program.pte import read_pte
+from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
 from etscope.units import TimeScale
 from etscope.views.page import ReportInput, document_of
 from tests.support.artifacts import artifacts
@@ -103,39 +104,87 @@ def table(page: Any, test_id: str) -> dict[int, dict[str, str]]:
     return {int(row): cells for row, cells in element.evaluate(READ_TABLE).items()}
 
 
-def test_the_instructions_are_those_of_the_profile(
+def test_the_numbers_are_those_of_the_inspector(
     page: Any, report: str, inspector: Inspector
 ) -> None:
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
-    expected = profile_table(inspector.trace.profiles()[0], MS, sort="run")
+    profile = inspector.trace.profiles()[0]
 
+    # The instructions, with their total.
+    expected = profile_table(profile, MS, sort="run")
     go(page, report, "events")
     shown = table(page, "instructions-table")
-
     assert len(shown) > 15
     for row, cells in shown.items():
         for name in ("avg", "p50", "p90", "share"):
             value = expected.values[name][row]
             assert cells[name] == "" if value is None else near(cells[name], value)
         assert cells["event"] == expected.values["event"][row]
-    total = len(expected) - 1
-    assert near(shown[total]["avg"], MS(inspector.trace.profiles()[0].total).mean())
-    assert page.failures == []
-    assert all(url.startswith(("file:", "data:", "blob:")) for url in requests), requests
+    assert near(shown[len(expected) - 1]["avg"], MS(profile.total).mean())
 
-
-def test_all_events_are_those_of_to_dataframe(page: Any, report: str, inspector: Inspector) -> None:
+    # All events.
     frame = inspector.to_dataframe(include_units=False)
-
-    go(page, report, "events")
     page.get_by_text("All events").click()
     shown = table(page, "events-table")
-
     for row, cells in shown.items():
         assert cells["event_name"] == frame["event_name"][row]
         assert near(cells["avg"], frame["avg"][row])
     assert len(shown) > 15
+
+    # Modules hold what ran in them.
+    go(page, report, "modules")
+    page.wait_for_selector('[data-testid="icicle-frame"]')
+    frames = page.eval_on_selector_all(
+        '[data-testid="icicle-frame"]',
+        "all => all.map(one => [one.dataset.path, Number(one.dataset.total)])",
+    )
+    totals = dict(frames)
+    roots = totals.get("", 0.0) + totals.get("(no module)", 0.0)
+    assert roots == pytest.approx(MS(profile.total - profile.unaccounted).mean(), rel=1e-12)
+    screenshot(page, "report-modules")
+
+    # The memory that is planned.
+    go(page, report, "memory")
+    peak = page.wait_for_selector('[data-testid="peak"]').get_attribute("data-value")
+    assert int(peak) == memory_plan(read_pte(artifacts(MODEL).pte), "forward").peak_bytes
+    screenshot(page, "report-memory")
+
+    for tab, sign in (
+        ("timeline", '[data-testid="timeline-canvas"]'),
+        ("source", '[data-testid="source"]'),
+        ("compare", '[data-testid="compare-table"] [data-row]'),
+    ):
+        page.click(f'[data-testid="tab-{tab}"]')
+        page.wait_for_selector(sign)
+        screenshot(page, f"report-{tab}")
+    assert page.failures == []
+    assert all(url.startswith(("file:", "data:", "blob:")) for url in requests), requests
+
+
+def test_the_summary_has_the_times_and_leads_to_the_longest(
+    page: Any, report: str, inspector: Inspector
+) -> None:
+    profile = inspector.trace.profiles()[0]
+    go(page, report, "summary")
+    section = page.wait_for_selector('[data-testid="section-profile"]')
+
+    def fact(name: str) -> float:
+        selector = f'[data-fact="{name}"] dd, [data-col="{name}"]'
+        return float(section.query_selector(selector).get_attribute("data-value"))
+
+    assert near(fact("first"), MS(profile.total)[0])
+    assert near(fact("p50"), np.percentile(MS(profile.total), 50))
+    assert fact("runs") == len(profile.runs)
+    screenshot(page, "report-summary")
+
+    link = page.wait_for_selector('[data-testid="longest"] .entry .link')
+    name = link.inner_text()
+    link.click()
+    page.wait_for_selector('#view[data-tab="events"]')
+    row = page.wait_for_selector('[data-testid="instructions-table"] .row.chosen')
+    assert name in row.inner_text()
+    assert name in page.inner_text('[data-testid="details"] h2')
 
 
 def test_one_selection_for_all_views(page: Any, report: str, inspector: Inspector) -> None:
@@ -156,62 +205,6 @@ def test_one_selection_for_all_views(page: Any, report: str, inspector: Inspecto
     assert near(shown, MS(profile.rows[row].ticks).mean())
     screenshot(page, "report-graph")
     assert page.url.endswith(f"#run0/graph/0/row-0-{row}")
-    assert page.failures == []
-
-
-def test_modules_hold_what_ran_in_them(page: Any, report: str, inspector: Inspector) -> None:
-    profile = inspector.trace.profiles()[0]
-    accounted = float(MS(profile.total - profile.unaccounted).mean())
-
-    go(page, report, "modules")
-    page.wait_for_selector('[data-testid="icicle-frame"]')
-    frames = page.eval_on_selector_all(
-        '[data-testid="icicle-frame"]',
-        "all => all.map(one => [one.dataset.path, Number(one.dataset.total)])",
-    )
-
-    totals = dict(frames)
-    roots = totals.get("", 0.0) + totals.get("(no module)", 0.0)
-    assert roots == pytest.approx(accounted, rel=1e-12)
-    screenshot(page, "report-modules")
-    assert page.failures == []
-
-
-def test_the_summary_has_the_times(page: Any, report: str, inspector: Inspector) -> None:
-    profile = inspector.trace.profiles()[0]
-    go(page, report, "summary")
-    section = page.wait_for_selector('[data-testid="section-profile"]')
-
-    def fact(name: str) -> float:
-        return float(
-            section.query_selector(f'[data-fact="{name}"] dd, [data-col="{name}"]').get_attribute(
-                "data-value"
-            )
-        )
-
-    assert near(fact("first"), MS(profile.total)[0])
-    assert near(fact("p50"), np.percentile(MS(profile.total), 50))
-    assert fact("runs") == len(profile.runs)
-    screenshot(page, "report-summary")
-
-
-def test_memory_timeline_source_and_comparison(page: Any, report: str) -> None:
-    files = artifacts(MODEL)
-    from etscope.analysis.memory import memory_plan
-    from etscope.formats.program.pte import read_pte
-
-    go(page, report, "memory")
-    peak = page.wait_for_selector('[data-testid="peak"]').get_attribute("data-value")
-    assert int(peak) == memory_plan(read_pte(files.pte), "forward").peak_bytes
-    screenshot(page, "report-memory")
-    for tab, sign in (
-        ("timeline", '[data-testid="timeline-canvas"]'),
-        ("source", '[data-testid="source"]'),
-        ("compare", '[data-testid="compare-table"] [data-row]'),
-    ):
-        page.click(f'[data-testid="tab-{tab}"]')
-        page.wait_for_selector(sign)
-        screenshot(page, f"report-{tab}")
     assert page.failures == []
 
 
@@ -252,17 +245,10 @@ def test_compare_is_what_diff_says(page: Any, two_runs: tuple[str, MethodDiff]) 
         assert [cells[by] for _, cells in sorted(shown.items())] == list(sums.values[by])
         for row, cells in shown.items():
             assert near(cells["change"], sums.values["change"][row])
-    assert page.failures == []
 
-
-def test_swapped_sides_are_what_diff_says_the_other_way_round(
-    page: Any, two_runs: tuple[str, MethodDiff]
-) -> None:
-    address, diff = two_runs
+    # The other way round.
     reverse = diff_profiles(diff.sides.after, diff.sides.before)
-    go(page, address, "compare")
-    page.wait_for_selector('[data-testid="headline"]')
-
+    page.click('[data-testid="compare-by"] [data-key="rows"]')
     page.click('[data-testid="swap-sides"]')
     page.wait_for_function("location.hash.includes('compare.a=1')")
 
@@ -340,6 +326,9 @@ def test_numerics_are_those_of_the_diagnosis(page: Any, report: str) -> None:
             text = "" if value is None else known.get(value)
             assert cells[name] == text if text is not None else near(cells[name], value)
     screenshot(page, "report-numerics")
+    go(page, report, "summary", run=1)
+    card = page.wait_for_selector('[data-testid="numerics-card"]')
+    assert card.query_selector(".badge").inner_text() == "fine"
     assert page.failures == []
 
 
@@ -380,34 +369,15 @@ def test_what_is_not_a_number_is_said(page: Any, nan_report: str) -> None:
     page.goto(f"{nan_report}#run0/graph/0/node-1-edge%2Fforward?graph.colour=error")
     fact = page.wait_for_selector('[data-testid="measures"] [data-fact="error"] dd')
     assert fact.inner_text() == "NaN"
-    assert page.failures == []
-
-
-def test_the_summary_says_what_the_values_say(page: Any, nan_report: str, report: str) -> None:
-    go(page, report, "summary", run=1)
-    card = page.wait_for_selector('[data-testid="numerics-card"]')
-    assert card.query_selector(".badge").inner_text() == "fine"
 
     go(page, nan_report, "summary")
     card = page.wait_for_selector('[data-testid="numerics-card"]')
     assert "not fine" in card.inner_text() and "is the first that goes wrong" in card.inner_text()
     card.query_selector("p .link").click()
-
     page.wait_for_selector('#view[data-tab="numerics"]')
     chosen = page.wait_for_selector('[data-testid="numerics-table"] .row.chosen')
     assert chosen.get_attribute("data-row") == "0"
-
-
-def test_a_longest_instruction_opens(page: Any, report: str) -> None:
-    go(page, report, "summary")
-    link = page.wait_for_selector('[data-testid="longest"] .entry .link')
-    name = link.inner_text()
-    link.click()
-
-    page.wait_for_selector('#view[data-tab="events"]')
-    row = page.wait_for_selector('[data-testid="instructions-table"] .row.chosen')
-    assert name in row.inner_text()
-    assert name in page.inner_text('[data-testid="details"] h2')
+    assert page.failures == []
 
 
 def test_the_controls_survive_a_reload(page: Any, report: str) -> None:
@@ -454,35 +424,31 @@ def test_the_controls_survive_a_reload(page: Any, report: str) -> None:
     assert page.failures == []
 
 
+TICKS = """all => all.map(one => [...one.querySelectorAll('[data-value]')]
+  .map(tick => tick.dataset.value).join(' '))"""
+
+
 def test_panes_side_by_side_have_one_scale(page: Any, report: str) -> None:
-    def ticks(panes: int) -> list[list[str]]:
-        """Of each legend, when none changes any more."""
-        page.locator('[data-testid="graph-legend"] [data-value]').nth(panes - 1).wait_for()
-        page.locator('[data-testid="graph-drawn"]').nth(panes - 1).wait_for(state="attached")
-        told: list[list[str]] = []
-        while len(told) != panes or told != read():
-            told = read()
-            page.wait_for_timeout(200)
-        return told
-
-    def read() -> list[list[str]]:
-        found: list[list[str]] = page.locator('[data-testid="graph-legend"]').evaluate_all(
-            "all => all.map(one => [...one.querySelectorAll('[data-value]')]"
-            ".map(tick => tick.dataset.value))"
-        )
-        return found
-
     graphs = "graph.left=edge/forward&graph.right=exported/forward"
     page.goto(f"{report}#run0/graph/0?{graphs}")
     page.wait_for_selector('[data-testid="graph-drawn"]', state="attached")
     page.locator('[data-testid="graph-depth"]').first.select_option("999")
-    page.wait_for_selector('[data-testid="graph-drawn"]:not([data-open="0"])', state="attached")
-    (alone,) = ticks(1)
+    opened = all_boxes(page, "edge/forward")
+    page.wait_for_selector(f'[data-testid="graph-drawn"][data-open="{opened}"]', state="attached")
+    draw(page)
+    (alone,) = page.locator('[data-testid="graph-legend"]').evaluate_all(TICKS)
+    assert alone
 
     page.click('[data-testid="graph-split"]')
-    left, right = ticks(2)
-
-    assert left == right != alone  # the boxes of the right one are closed, and hold more
+    # The boxes of the right one are closed, and hold more.
+    page.wait_for_function(
+        f"""alone => {{
+             const [left, right] = ({TICKS})(
+               [...document.querySelectorAll('[data-testid="graph-legend"]')]);
+             return left === right && left !== alone;
+           }}""",
+        arg=alone,
+    )
     assert page.failures == []
 
 
@@ -496,41 +462,53 @@ def test_arrow_keys_go_from_tab_to_tab(page: Any, report: str) -> None:
     assert page.locator('[role="tab"][tabindex="0"]').count() == 1
 
 
-@pytest.mark.parametrize("width", [800, 1440])
-def test_nothing_is_cut_off(page: Any, report: str, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
-    tabs = "summary events modules timeline graph source numerics memory"
-    for tab in tabs.split():
+def test_nothing_is_cut_off_and_each_canvas_has_a_label(page: Any, report: str) -> None:
+    drawn = ("timeline", "graph", "numerics", "memory")
+    for tab in ("summary", "events", "modules", "source", *drawn):
         go(page, report, tab, run=1)
-        draw(page)
-        assert page.evaluate("document.documentElement.scrollWidth") == width
-        inner = page.locator(".simple-wrap").evaluate_all(
-            "all => all.map(one => one.scrollWidth - one.clientWidth)"
-        )
-        assert tab not in ("summary", "memory") or inner
-        assert all(beyond <= 0 for beyond in inner), tab
-    go(page, report, "events")
+        if tab in drawn:
+            page.wait_for_selector("canvas")
+        for width in (800, 1440):
+            page.set_viewport_size({"width": width, "height": 900})
+            draw(page)
+            assert page.evaluate("document.documentElement.scrollWidth") == width
+            inner = page.locator(".simple-wrap").evaluate_all(
+                "all => all.map(one => one.scrollWidth - one.clientWidth)"
+            )
+            assert tab not in ("summary", "memory") or inner
+            assert all(beyond <= 0 for beyond in inner), tab
+        assert_canvases_have_labels(page)
+    go(page, report, "summary")
+    page.wait_for_selector("canvas")
+    assert_canvases_have_labels(page)
+    go(page, report, "events", run=1)
     page.select_option('[data-testid="group-by"]', "op")
     page.wait_for_selector("[data-group] small")
-    beyond = page.locator("[data-group] small").evaluate_all(
-        "all => all.map(one => one.getBoundingClientRect().right"
-        " - one.parentElement.getBoundingClientRect().right)"
-    )
-    assert beyond and all(pixels <= 0 for pixels in beyond)
-
-
-def test_each_canvas_has_a_label(page: Any, report: str) -> None:
-    for tab in ("summary", "timeline", "graph", "numerics", "memory"):
-        go(page, report, tab, run=0 if tab == "summary" else 1)
-        page.wait_for_selector("canvas")
+    for width in (800, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
         draw(page)
-        labels = page.locator("canvas").evaluate_all(
-            "all => all.map(one => one.getAttribute('aria-label') ?? one.ariaLabel)"
+        beyond = page.locator("[data-group] small").evaluate_all(
+            "all => all.map(one => one.getBoundingClientRect().right"
+            " - one.parentElement.getBoundingClientRect().right)"
         )
-        assert labels and all(labels), tab
+        assert beyond and all(pixels <= 0 for pixels in beyond)
 
 
-def test_empty_tabs_can_be_read_in_both_colour_schemes(page: Any, record_alone: str) -> None:
+def assert_canvases_have_labels(page: Any) -> None:
+    labels = page.locator("canvas").evaluate_all(
+        "all => all.map(one => one.getAttribute('aria-label') ?? one.ariaLabel)"
+    )
+    assert all(labels), page.url
+
+
+def test_a_record_alone_has_graphs_and_says_what_it_lacks_in_both_colour_schemes(
+    page: Any, record_alone: str
+) -> None:
+    go(page, record_alone, "graph")
+    page.wait_for_selector('[data-testid="graph-canvas"]')
+    go(page, record_alone, "events")
+    assert "There is no dump" in page.inner_text("#view")
+    assert json.loads(page.inner_text("#etscope-data") or "{}")["runs"][0]["methods"] == []
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         go(page, record_alone, "compare")
@@ -543,6 +521,7 @@ def test_empty_tabs_can_be_read_in_both_colour_schemes(page: Any, record_alone: 
         )
         assert contrast(*colours) >= 4.5
         assert "There is no profile in this report" in page.inner_text("#view")
+    assert page.failures == []
 
 
 def contrast(*colours: str) -> float:
@@ -573,14 +552,4 @@ def test_hostile_names_are_text(page: Any, page_of: Any) -> None:
     text = page.inner_text("body")
     assert "\u202e" not in text and "\x1b" not in text
     assert page.evaluate("document.documentElement.scrollWidth") <= 1400
-    assert page.failures == []
-
-
-def test_a_record_alone_shows_its_graphs(page: Any, record_alone: str) -> None:
-    go(page, record_alone, "graph")
-    page.wait_for_selector('[data-testid="graph-canvas"]')
-    go(page, record_alone, "events")
-
-    assert "There is no dump" in page.inner_text("#view")
-    assert json.loads(page.inner_text("#etscope-data") or "{}")["runs"][0]["methods"] == []
     assert page.failures == []

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from etscope.capture.files import runs_of_files
 from etscope.formats.calibration import write_calibration
-from etscope.reporting.report import ReportOptions, report_inputs
-from etscope.views.page import document_of
 from tests.support.artifacts import artifacts
-from tests.support.browser.chromium import draw, screenshot
+from tests.support.browser.chromium import draw, run_document, screenshot
 from tests.support.calibrations import calibration
 
 
 def document_with(name: str, peaks: Path | None) -> dict[str, Any]:
     files = artifacts(name)
-    assert files.etrecord is not None
-    runs = runs_of_files([files.etdump, files.etrecord, files.pte])
-    options = ReportOptions(numerics=False, calibration=peaks)
-    return document_of(list(report_inputs(runs, options)))
+    return run_document(files.etdump, files.etrecord, files.pte, numerics=False, calibration=peaks)
 
 
 @pytest.fixture(scope="module")
@@ -32,42 +25,31 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return document_with("cnn_portable", peaks)
 
 
-@pytest.fixture(scope="module")
-def report(document: dict[str, Any], page_of: Any) -> str:
-    found: str = page_of(document)
-    return found
-
-
 def opened(page: Any, report: str, rest: str = "") -> Any:
     page.goto(f"{report}#run0/roofline/0{rest}")
     page.wait_for_selector('[data-testid="roofline-plot"] [data-dot]')
     return page
 
 
-@pytest.mark.parametrize(("width", "theme"), [(800, "dark"), (1280, "light")])
-def test_it_fits_the_window(page: Any, report: str, width: int, theme: str) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
-    page.emulate_media(color_scheme=theme)
-    opened(page, report, "/row-0-3")
-    draw(page)
-    screenshot(page, f"roofline-{width}-{theme}")
-    assert page.evaluate(
-        """() => {
-             const view = document.querySelector('[data-testid="roofline"]');
-             const plot = view.querySelector('svg').getBoundingClientRect();
-             const place = view.getBoundingClientRect();
-             return view.scrollWidth <= view.clientWidth + 1 && plot.right <= place.right + 1;
-           }"""
-    )
-    assert page.failures == []
-
-
-def test_dots_and_table_have_the_numbers_of_the_document(
+def test_it_fits_the_window_and_has_the_numbers_of_the_document(
     page: Any, report: str, document: dict[str, Any]
 ) -> None:
+    opened(page, report, "/row-0-3")
+    for width, theme in ((800, "dark"), (1280, "light")):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=theme)
+        draw(page)
+        screenshot(page, f"roofline-{width}-{theme}")
+        assert page.evaluate(
+            """() => {
+                 const view = document.querySelector('[data-testid="roofline"]');
+                 const plot = view.querySelector('svg').getBoundingClientRect();
+                 const place = view.getBoundingClientRect();
+                 return view.scrollWidth <= view.clientWidth + 1 && plot.right <= place.right + 1;
+               }"""
+        )
     run = document["runs"][0]
     points = run["roofline"]["methods"][0]
-    opened(page, report)
     drawn = page.locator("[data-dot]").evaluate_all("all => all.map(one => +one.dataset.dot)")
     placed = [
         at
@@ -75,30 +57,6 @@ def test_dots_and_table_have_the_numbers_of_the_document(
         if run["roofline"]["places"][place] in ("computes", "moves data")
     ]
     assert sorted(drawn) == placed and len(placed) > 5
-    # Both axes are logarithmic: equal ratios of the numbers are equal distances.
-    dots = {
-        int(one["at"]): (one["x"], one["y"])
-        for one in page.locator("circle[data-dot]").evaluate_all(
-            "all => all.map(one => ({at: one.dataset.dot, x: +one.getAttribute('cx'), "
-            "y: +one.getAttribute('cy')}))"
-        )
-    }
-    ratio = {
-        at: (
-            math.log10(points["flops"][at] / points["bytes"][at]),
-            math.log10(points["flops"][at] / points["ns"][at]),
-        )
-        for at in dots
-    }
-    low, high = min(dots, key=lambda at: ratio[at]), max(dots, key=lambda at: ratio[at])
-    for axis in (0, 1):
-        ends = ratio[low][axis], ratio[high][axis]
-        pixels = dots[low][axis], dots[high][axis]
-        scale = (pixels[1] - pixels[0]) / (ends[1] - ends[0])
-        for at, place in dots.items():
-            assert place[axis] == pytest.approx(
-                pixels[0] + scale * (ratio[at][axis] - ends[0]), abs=0.5
-            )
     names = page.locator("[data-ceiling]").evaluate_all("all => all.map(o => o.dataset.ceiling)")
     assert names == ["L1", "memory", "float32", "8da4w", "int8"]
     assert "100.0% of the time" in page.locator('[data-testid="roofline-count"]').inner_text()
@@ -129,6 +87,14 @@ def test_a_click_and_the_keys_select_the_operator(page: Any, report: str) -> Non
     assert "FLOP/byte" in text and "GFLOP/s" in text and "of the peak" in text
     page.keyboard.press("Enter")
     page.wait_for_function("row => !location.href.includes('/row-0-' + row)", arg=selected)
+    # Details lead to the roofline and back.
+    page.goto(f"{report}#run0/events/0/row-0-3")
+    for tab in ("roofline", "graph", "roofline"):
+        page.click(f'.show-in button:has-text("{tab}")')
+        page.wait_for_selector(f'[data-testid="tab-{tab}"][aria-selected="true"]')
+        assert f"/{tab}/" in page.url
+    page.wait_for_selector('[data-testid="roofline-plot"] .dot-mark')
+    assert "/row-0-3" in page.url
     assert page.failures == []
 
 
@@ -173,26 +139,13 @@ def test_it_zooms_with_the_wheel_the_pointer_and_keys(page: Any, report: str) ->
     page.wait_for_selector('[data-testid="roofline-whole"]')
     for _ in range(12):
         page.keyboard.press("Shift+ArrowRight")
-    fewer = dots()
-    assert fewer < everything
+    assert dots() < everything
     page.keyboard.press("0")
     page.wait_for_selector('[data-testid="roofline-whole"]', state="detached")
     page.keyboard.press("+")
     page.click('[data-testid="roofline-whole"]')
     page.wait_for_selector('[data-testid="roofline-whole"]', state="detached")
     assert dots() == everything
-    assert page.failures == []
-
-
-def test_details_lead_to_the_roofline_and_back(page: Any, report: str) -> None:
-    page.goto(f"{report}#run0/events/0/row-0-3")
-    page.click('.show-in button:has-text("roofline")')
-    page.wait_for_selector('[data-testid="roofline-plot"] .dot-mark')
-    assert "/roofline/" in page.url and "/row-0-3" in page.url
-    page.click('.show-in button:has-text("graph")')
-    page.wait_for_selector('[data-testid="tab-graph"][aria-selected="true"]')
-    page.click('.show-in button:has-text("roofline")')
-    page.wait_for_selector('[data-testid="roofline-plot"] .dot-mark')
     assert page.failures == []
 
 

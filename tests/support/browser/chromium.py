@@ -1,10 +1,10 @@
 """The system's Chromium, driven by Playwright: fixtures of all tests of pages.
 
-`chromium` is one browser for the whole test run, `page` a new profile for each test; its
-`failures` are what went wrong on it (exceptions, and errors on its console). Nothing but this
-machine can be reached from it. `page_of` writes the page of a report's document. `screenshot` keeps
-a picture where `$ETSCOPE_SCREENSHOTS` says: those of the documentation are made so; a person can
-look at what a test saw.
+`chromium` is one browser for the whole test run, with one profile for each file of tests; `page` is
+a page of it that is blank again for each test, and its `failures` are what went wrong on it
+(exceptions, and errors on its console). Nothing but this machine can be reached from it. `page_of`
+writes the page of a report's document. `screenshot` keeps a picture where `$ETSCOPE_SCREENSHOTS`
+says: those of the documentation are made so; a person can look at what a test saw.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from etscope.views.page import page_html
+from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.views.page import document_of, page_html
 
 FLAGS = (
     "--headless",
@@ -51,14 +52,28 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture
-def page(chromium: Any) -> Iterator[Any]:
-    """A Playwright `Page` with a profile of its own; `page.failures` is a list of texts."""
+@pytest.fixture(scope="module")
+def profile(chromium: Any) -> Iterator[Any]:
+    """A Playwright `BrowserContext` for the tests of a file, with one page."""
     context = chromium.new_context(viewport=SIZE)
     context.set_default_timeout(PATIENCE)
-    opened = watched(context.new_page())
-    yield opened
+    watched(context.new_page())
+    yield context
     context.close()
+
+
+@pytest.fixture
+def page(profile: Any) -> Any:
+    """The file's Playwright `Page`, blank and of the usual size, without others that a test opened;
+    `page.failures` is a list of texts."""
+    shared, *others = profile.pages
+    for other in others:
+        other.close()
+    shared.goto("about:blank")
+    shared.set_viewport_size(SIZE)
+    shared.emulate_media(color_scheme="light")
+    shared.failures.clear()
+    return shared
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +86,18 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], str]:
         return path.as_uri()
 
     return written
+
+
+@pytest.fixture(scope="module")
+def report(document: Any, page_of: Callable[[Any], str]) -> str:
+    """The address of the page of what the file's fixture `document` gives."""
+    return page_of(document)
+
+
+def run_document(*files: Path | None, **options: Any) -> dict[str, Any]:
+    """The document of a report of these files, with `ReportOptions`."""
+    runs = runs_of_files([path for path in files if path is not None])
+    return document_of(list(report_inputs(runs, ReportOptions(**options))))
 
 
 def watched(page: Any) -> Any:
