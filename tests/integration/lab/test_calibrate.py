@@ -83,7 +83,7 @@ def test_a_device_is_measured_and_its_jobs_find_it(
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real_children: None) -> Iterator[Lab]:
     monkeypatch.setenv(VARIABLE, str(find_runner()))  # which is in the cache
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("ETSCOPE_CALIBRATION", raising=False)
