@@ -108,14 +108,16 @@ def test_the_specs_are_upstreams(name: str) -> None:
     assert found[0]
 
 
-@pytest.mark.parametrize(("reducer", "delegated"), [("STATS", True), ("FULL_TENSOR", False)])
-def test_the_comparison_is_upstreams(reducer: str, delegated: bool) -> None:
+@pytest.mark.parametrize(
+    ("reducer", "selector", "delegated"), [("STATS", "op", True), ("FULL_TENSOR", "all", False)]
+)
+def test_the_comparison_is_upstreams(reducer: str, selector: str, delegated: bool) -> None:
     frames = [
         taps.tap_compare(
             model(Layer),
             INPUTS,
             [XnnpackPartitioner()] if delegated else None,
-            rules=(taps.select_all_call_function(), reducer),
+            rules=(SELECTORS[selector](taps), reducer),
         )[0]
         for taps in (ours, upstreams)
     ]
