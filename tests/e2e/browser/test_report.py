@@ -18,10 +18,11 @@ from etscope.analysis.memory import memory_plan
 from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
+from etscope.capture.files import runs_of_files
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
-from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.units import TimeScale
 from etscope.views.page import ReportInput, document_of
 from tests.support.artifacts import artifacts

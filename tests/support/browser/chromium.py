@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from etscope.reporting.report import ReportOptions, report_inputs, runs_of_files
+from etscope.capture.files import runs_of_files
+from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.views.page import document_of, page_html
 
 FLAGS = (
