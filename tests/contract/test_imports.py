@@ -74,11 +74,8 @@ def test_the_report_can_find_something() -> None:
     assert blame(["json", "email"], ["email"]) == {"email": "email"}
 
 
-def test_importing_etscope_loads_nothing_heavy() -> None:
+def test_importing_etscope_or_the_command_loads_nothing_heavy() -> None:
     assert blame(["etscope"], [*HEAVY, "numpy", "rich", "click"]) == {}
-
-
-def test_importing_the_command_loads_nothing_heavy() -> None:
     assert blame(["etscope.cli"], [*HEAVY, "numpy", "rich"]) == {}
 
 
