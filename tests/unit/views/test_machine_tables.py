@@ -124,14 +124,14 @@ def test_parquet_types_do_not_depend_on_the_values() -> None:
 
 
 def test_parquet_cuts_no_number() -> None:
-    columns = Column("n", Kind.INT), Column("m", Kind.INT), Column("t", Kind.DURATION, "ns")
+    kinds = {"n": Kind.INT, "m": Kind.INT, "t": Kind.DURATION, "f": Kind.COUNT}
     values: dict[str, list[object]] = {
         "n": [1, "x", 2],
         "m": [2**70, 1, 2],
         "t": [2**53 + 1, 1, None],
+        "f": [1, 1.5, 2**53 + 1],
     }
-    values["f"] = [1, 1.5, 2**53 + 1]
-    arrow = parquet(Table((*columns, Column("f", Kind.COUNT)), values))
+    arrow = parquet(Table(tuple(Column(name, kind) for name, kind in kinds.items()), values))
     assert arrow["n"].to_pylist() == ["1", "x", "2"]  # as text
     assert [int(value) for value in arrow["m"].to_pylist()] == values["m"]
     assert arrow["t"].to_pylist() == values["t"]
