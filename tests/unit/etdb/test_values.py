@@ -7,23 +7,52 @@ import re
 import numpy as np
 import pytest
 
+from etscope.analysis.metrics import find_metric
+from etscope.etdb import Session
+from etscope.etdb.expressions.scope import gap_between, single
 from tests.support.artifacts import artifacts
 from tests.support.etdb.sessions import refused, said, session
 
 
-def last_output(name: str) -> np.ndarray:
-    path = artifacts(name).outputs
-    with np.load(path) as arrays:
-        return arrays[arrays.files[0]]
+def softmax() -> tuple[Session, np.ndarray]:
+    """A session at the last operator, and what the runtime returned."""
+    with np.load(artifacts("cnn_portable").outputs) as arrays:
+        expected = arrays[arrays.files[0]]
+    one = session("cnn_portable")
+    said(one, "start", "until op:softmax")
+    return one, expected
 
 
 def test_the_last_value_is_what_the_runtime_returned() -> None:
-    one = session("cnn_portable")
-    said(one, "start", "until op:softmax")
-    expected = last_output("cnn_portable")
+    one, expected = softmax()
     for text in ("$", "$0", "aten__softmax_default", "device(aten__softmax_default)", "#23"):
         got = float(said(one, f"print ({text})[0, 3] * 1"))
         assert got == pytest.approx(float(expected[0, 3]), rel=1e-4), text
+
+
+def test_numbers_are_examined_with_all_digits() -> None:
+    one, expected = softmax()
+    text = said(one, "x/3f $")
+    assert len(text.split()) == 5
+    assert float(text.split()[2]) == pytest.approx(float(expected[0, 0]), rel=1e-4)
+    bits = said(one, "x/1x $").split()[2]
+    assert bits == "0x" + expected[0, 0].tobytes()[::-1].hex()
+    assert "no format 'q'" in refused(one, "x/3q $")
+    assert "at most" in refused(one, "x/99999 $")
+    assert np.float32(said(one, "print/f $[0, 3]")) == expected[0, 3]
+    assert said(one, "print $[0, 3]") != said(one, "print/f $[0, 3]")
+    numbers = said(one, "print/f $ + 0").splitlines()[1:]
+    words = " ".join(numbers).replace("[", "").replace("]", "").split()
+    assert [np.float32(word) for word in words] == list(expected[0])
+    for line, shown in (
+        ("print/f 1 / 3", "0.3333333333333333"),
+        ("print nan", "nan"),
+        ("print -inf", "-inf"),
+        ("print $.max() < inf", "True"),
+        ("print True", "True"),
+    ):
+        assert said(one, line) == f"{shown}\n"
+    said(one, "break if $.max() == inf")
 
 
 def test_a_name_is_shown_with_its_reference_and_gap() -> None:
@@ -36,9 +65,8 @@ def test_a_name_is_shown_with_its_reference_and_gap() -> None:
 
 
 def test_functions_compare_with_the_reference() -> None:
-    one = session("cnn_portable")
-    said(one, "start", "until op:softmax")
-    assert float(said(one, "print (ref($) - $).abs().max()".replace("ref($)", "ref()"))) < 1e-5
+    one, _ = softmax()
+    assert float(said(one, "print (ref() - $).abs().max()")) < 1e-5
     assert float(said(one, "print gap(max_abs)")) < 1e-5
     assert float(said(one, "print gap(max_abs, aten_relu_default)")) < 1e-4
     assert "unknown metric" in refused(one, "print gap(nothing)")
@@ -55,35 +83,13 @@ def test_values_that_are_not_there_yet_say_so() -> None:
     assert "did you mean" in refused(one, "print aten_relu_defalt")
     assert "no node has the debug handle" in refused(one, "print %9999")
     assert "$x was not set" in refused(one, "print $x")
-
-
-def test_without_a_buffer_a_value_says_what_to_load() -> None:
-    from etscope.etdb import Session
-
-    artifact = artifacts("cnn_portable")
-    assert artifact.etrecord is not None
-    one = Session(artifact.etrecord, artifact.etdump)
-    said(one, "start")
-    assert "debug buffer" in refused(one, "print aten_convolution_default")
-
-
-def test_names_of_ones_own_keep_values() -> None:
-    one = session("cnn_portable")
-    said(one, "start", "set $first = $.mean()", "step")
+    said(one, "set $first = $.mean()", "step")
     assert said(one, "print $first") != said(one, "print $.mean()")
     assert "a recorded run cannot be changed" in refused(one, "set aten_convolution_default = 0")
-
-
-def test_numbers_are_examined_one_by_one() -> None:
-    one = session("cnn_portable")
-    text = said(one, "start", "until op:softmax", "x/3f $")
-    assert len(text.split()) == 5
-    expected = last_output("cnn_portable")
-    assert float(text.split()[2]) == pytest.approx(float(expected[0, 0]), rel=1e-4)
-    bits = said(one, "x/1x $").split()[2]
-    assert bits == "0x" + expected[0, 0].tobytes()[::-1].hex()
-    assert "no format 'q'" in refused(one, "x/3q $")
-    assert "at most" in refused(one, "x/99999 $")
+    artifact = artifacts("cnn_portable")
+    without = Session(artifact.etrecord, artifact.etdump)
+    said(without, "start")
+    assert "debug buffer" in refused(without, "print aten_convolution_default")
 
 
 def test_displayed_expressions_follow_the_run() -> None:
@@ -159,8 +165,6 @@ def test_each_output_of_a_delegate_is_named_and_compared() -> None:
 
 
 def test_one_value_and_several_have_no_gap() -> None:
-    from etscope.analysis.metrics import find_metric
-    from etscope.etdb.expressions.scope import gap_between, single
 
     metric = find_metric("sqnr")
     several = [np.ones(3), np.ones((2, 2))]
@@ -187,27 +191,6 @@ def test_the_gap_is_of_the_run_that_is_walked(name: str, run: int, method: str) 
     text = said(one, f"run {run}", "gap")
     assert f"SQNR of {method} to" in text
     assert "no operator goes wrong" in text
-
-
-def test_all_digits_of_a_number_are_shown() -> None:
-    one = session("cnn_portable")
-    said(one, "start", "until op:softmax")
-    expected = last_output("cnn_portable")[0, 3]
-    assert np.float32(said(one, "print/f $[0, 3]")) == expected
-    assert said(one, "print $[0, 3]") != said(one, "print/f $[0, 3]")
-    numbers = said(one, "print/f $ + 0").splitlines()[1:]
-    words = " ".join(numbers).replace("[", "").replace("]", "").split()
-    assert [np.float32(word) for word in words] == list(last_output("cnn_portable")[0])
-    assert said(one, "print/f 1 / 3") == "0.3333333333333333\n"
-
-
-def test_nan_and_inf_are_numbers() -> None:
-    one = session("cnn_portable")
-    assert said(one, "start", "print nan") == "nan\n"
-    assert said(one, "print -inf") == "-inf\n"
-    assert said(one, "print $.max() < inf") == "True\n"
-    assert said(one, "print True") == "True\n"
-    said(one, "break if $.max() == inf")
 
 
 def test_several_outputs_are_computed_with_one_by_one() -> None:
