@@ -67,7 +67,6 @@ def test_runs_with_different_inputs_keep_every_output() -> None:
 @pytest.mark.parametrize("name", ["nan_output", "inf_output"])
 def test_nan_and_inf_outputs_open(name: str) -> None:
     (block,) = blocks(open_artifact(name))
-
     value = block.run_output[0].numpy()
     assert not np.isfinite(value).all()
     for output in block.run_outputs:
@@ -194,30 +193,16 @@ def test_branches_have_operators_with_the_program() -> None:
 
 def test_without_a_debug_buffer_tensors_are_absent_never_zeros() -> None:
     files = artifacts("cnn_portable")
-
     with pytest.warns(EtscopeWarning, match="no debug buffer"):
         inspector = Inspector(etdump_path=files.etdump)
-
     (block,) = blocks(inspector)
     assert block.run_output == [None]
     assert all(value is None for event in block for value in event.debug_data)
     with pytest.raises(MissingDataError, match="no reference"):
         compare_results([], block.run_output)
-
-
-def test_a_profile_without_debug_data_does_not_warn() -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        Inspector(etdump_path=artifacts("cnn_portable").folder / "timing.etdp")
-
-
-def test_a_record_in_the_second_place_is_told_its_name() -> None:
-    with pytest.raises(UsageError, match="exactly one of etdump_path or etdump_data") as caught:
-        Inspector("run.etdp", "net.etrecord")  # type: ignore[arg-type]
-    assert "etrecord=" in str(caught.value.hint)
-    with pytest.raises(UsageError) as caught:
-        Inspector()
-    assert caught.value.hint is None
+        warnings.simplefilter("error")  # a profile without debug data does not warn
+        Inspector(etdump_path=files.etdump_timing)
 
 
 def test_no_reference_outputs_without_a_bundled_case() -> None:
@@ -421,9 +406,8 @@ def test_a_foreign_record_is_refused_and_the_first_difference_named() -> None:
 # --- arguments -----------------------------------------------------------------------------------
 
 
-def test_the_seeds_words_and_paths_work() -> None:
+def test_words_and_types_of_upstream_are_taken() -> None:
     files = artifacts("cnn_portable")
-
     inspector = Inspector(
         etdump_path=str(files.etdump),
         buffer_path=files.debug_buffer,
@@ -431,24 +415,32 @@ def test_the_seeds_words_and_paths_work() -> None:
         source_time_scale="ns",
         target_time_scale="us",
     )
-
     (block,) = blocks(inspector)
     assert block.target_time_scale is TimeScale.US
     assert block.run_output[0].shape == outputs_of("cnn_portable")["forward/0/0"].shape
+    assert inspector.get_exported_program("exported_program") is not None
+    upstream = pytest.importorskip("executorch.devtools.inspector")
+    scale = upstream.TimeScale.US
+    other = Inspector(etdump_path=files.etdump_timing, target_time_scale=scale)
+    assert other.event_blocks[0].target_time_scale is TimeScale.US
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "hint"),
     [
-        {"etdump_path": "a", "etdump_data": b"b"},
-        {"etdump_path": "a", "source_time_scale": "cycles"},
-        {"etdump_path": "a", "source_time_scale": "hours"},
-        {"etdump_path": "a", "debug_buffer_path": "b", "buffer_path": "c"},
+        ({}, None),
+        ({"etdump_path": "a", "etdump_data": "b.etrecord"}, "etrecord="),  # in the second place
+        ({"etdump_path": "a", "source_time_scale": "cycles"}, ""),
+        ({"etdump_path": "a", "source_time_scale": "hours"}, ""),
+        ({"etdump_path": "a", "debug_buffer_path": "b", "buffer_path": "c"}, ""),
     ],
 )
-def test_arguments_that_do_not_fit_together(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
+def test_arguments_that_do_not_fit_together(options: dict[str, Any], hint: str | None) -> None:
+    with pytest.raises(UsageError) as caught:
         Inspector(**options)
+    if hint != "":
+        assert "exactly one of etdump_path or etdump_data" in str(caught.value)
+        assert caught.value.hint is None if hint is None else hint in str(caught.value.hint)
 
 
 def test_events_can_be_made_by_hand() -> None:
@@ -479,28 +471,22 @@ def test_a_record_whose_graph_is_not_what_runs_is_still_its_own(name: str) -> No
     assert [block.method for block in blocks(inspector)] == ["forward"]
 
 
-def test_methods_of_one_delegate_call_are_told_apart_by_what_it_logged() -> None:
+def test_methods_that_nothing_tells_apart_are_not_told_apart(tmp_path: Path) -> None:
+    """Methods of one delegate call are told apart by what it logged."""
     files = artifacts("forward_and_extra")
-    dump = files.folder / "timing.etdp"
-    by_record = Inspector(etdump_path=dump, etrecord=files.etrecord).trace
-    by_program = Inspector(etdump_path=dump, program=files.pte).trace
-
-    for trace in (by_record, by_program):
+    dump = files.etdump_timing
+    for given in ({"etrecord": files.etrecord}, {"program": files.pte}):
+        trace = Inspector(etdump_path=dump, **given).trace
         for block in trace.blocks[1:]:
             logged = " ".join(str(key.delegate_id) for key in block.keys)
             expected = "forward" if "Softmax" in logged else "extra"
             assert (trace.method_of(block), trace.also_fitting(block)) == (expected, ())
-
-
-def test_methods_that_nothing_tells_apart_are_not_told_apart(tmp_path: Path) -> None:
-    files = artifacts("forward_and_extra")
     # Each method is one delegate call, whose data only XNNPACK itself can read now.
     unreadable = tmp_path / "program.pte"
     data = files.pte.read_bytes()
     assert b"XH00" in data
     unreadable.write_bytes(data.replace(b"XH00", b"XH99"))
-    trace = Inspector(etdump_path=files.folder / "timing.etdp", program=unreadable).trace
-
+    trace = Inspector(etdump_path=dump, program=unreadable).trace
     assert {trace.method_of(block) for block in trace.blocks[1:]} == {"forward", "extra"}
     for profile in trace.profiles():
         assert {profile.method, *profile.alternatives} == {"forward", "extra"}
@@ -533,17 +519,3 @@ def test_absent_names_are_none_and_not_nan() -> None:
         values = list(frame[column])
         assert None in values
         assert not any(isinstance(value, float) for value in values)
-
-
-def test_upstreams_time_scale_and_graph_names_are_taken() -> None:
-    upstream = pytest.importorskip("executorch.devtools.inspector")
-    files = artifacts("cnn_portable")
-
-    inspector = Inspector(
-        etdump_path=files.folder / "timing.etdp",
-        etrecord=files.etrecord,
-        target_time_scale=upstream.TimeScale.US,
-    )
-
-    assert inspector.event_blocks[0].target_time_scale is TimeScale.US
-    assert inspector.get_exported_program("exported_program") is not None

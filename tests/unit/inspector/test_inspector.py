@@ -32,23 +32,18 @@ def test_get_op_list_groups_events_by_op_type() -> None:
     }
     with pytest.raises(MissingDataError, match="no event block 'Exec'"):
         inspector.get_op_list("Exec")
-
-
-def test_get_op_list_without_delegated_ops() -> None:
-    inspector = open_artifact("cnn_xnnpack")
-
-    everything, undelegated = (
+    delegating = open_artifact("cnn_xnnpack")
+    shown, undelegated = (
         {
             id(event)
-            for events in inspector.get_op_list("Execute", show).values()
+            for events in delegating.get_op_list("Execute", show).values()
             for event in events
         }
         for show in (True, False)
     )
-
-    (block,) = [b for b in inspector.event_blocks if b.name == "Execute"]
+    (block,) = [b for b in delegating.event_blocks if b.name == "Execute"]
     delegated = {id(event) for event in block if event.is_delegated_op}
-    assert delegated and everything - undelegated == delegated
+    assert delegated and shown - undelegated == delegated
 
 
 def test_get_exported_program() -> None:
@@ -126,37 +121,26 @@ def test_the_printed_table_is_the_one_of_upstream() -> None:
     assert rows(ours.getvalue()) == rows(theirs.getvalue())
 
 
-def test_tsv_holds_what_is_printed(tmp_path: Path) -> None:
-    inspector = open_artifact("cnn_portable")
-
-    inspector.save_data_to_tsv(tmp_path / "out.tsv")
-
-    frame = pd.read_csv(tmp_path / "out.tsv", sep="\t", index_col=0)
-    assert "OPERATOR_CALL" not in set(frame["event_name"])
-    assert list(frame.columns)[:3] == ["event_block_name", "event_name", "p10 (ms)"]
-    assert "raw" not in frame.columns
-
-
 def test_the_seeds_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     files = artifacts("bundled")
-
+    paths = {
+        "etdump": files.etdump, "etrecord": files.etrecord, "debug_buffer": files.debug_buffer
+    }  # fmt: skip
     inspector_cli(
         [
-            f"--etdump_path={files.etdump}",
-            f"--etrecord_path={files.etrecord}",
-            f"--debug_buffer_path={files.debug_buffer}",
-            "--source_time_scale=ns",
-            "--target_time_scale=us",
-            "--tsv_path=out.tsv",
+            *(f"--{name}_path={path}" for name, path in paths.items()),
+            *("--source_time_scale=ns", "--target_time_scale=us", "--tsv_path=out.tsv"),
             "--compare_results",
         ]
     )
-
     out = capsys.readouterr().out
     assert "p50 (us)" in out and "native_call_convolution.out" in out
     assert out.count("cosine_similarity") == 4
-    assert (tmp_path / "out.tsv").is_file()
+    frame = pd.read_csv(tmp_path / "out.tsv", sep="\t", index_col=0)
+    assert "OPERATOR_CALL" not in set(frame["event_name"])
+    assert list(frame.columns)[:3] == ["event_block_name", "event_name", "p10 (us)"]
+    assert "raw" not in frame.columns

@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from etscope import Inspector
 from tests.support.artifacts import artifacts
 
@@ -19,12 +17,8 @@ def data_of(path: Path) -> dict[str, Any]:
     return data
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "report.html"
-
-
-def test_times_are_in_the_inspectors_scale_and_by_its_converter(path: Path) -> None:
+def test_times_are_in_the_inspectors_scale_and_by_its_converter(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
     files = artifacts("cnn_xnnpack")
     inspector = Inspector(
         files.etdump_timing,
@@ -42,10 +36,8 @@ def test_times_are_in_the_inspectors_scale_and_by_its_converter(path: Path) -> N
     assert events["avg"] == frame["avg"].tolist()
     assert {file["role"] for file in run["files"]} == {"dump", "record"}
 
-
-def test_a_dump_in_memory_has_a_report(path: Path) -> None:
     content = artifacts("cnn_portable").etdump_timing.read_bytes()
-    Inspector(etdump_data=content).report(path)
+    Inspector(etdump_data=content).report(path)  # a dump in memory has one, too
     (run,) = data_of(path)["runs"]
     assert run["files"][0]["bytes"] == len(content)
     assert any("No ETRecord" in note for note in run["notes"])
