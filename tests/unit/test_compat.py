@@ -94,7 +94,6 @@ def test_a_script_reads_a_dump_and_nothing_more_is_said(tmp_path: Path, dump: Pa
 def test_a_module_of_upstream_runs(tmp_path: Path, dump: Path) -> None:
     module = "executorch.devtools.inspector.inspector_cli"
     done = python(dump.parent, "-m", "etscope.compat", "-m", module, "--etdump_path", str(dump))
-
     assert "Method::execute" in done.stdout
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -178,7 +177,6 @@ def test_processes_of_multiprocessing(tmp_path: Path, method: str) -> None:
         f"    with multiprocessing.get_context({method!r}).Pool(1) as pool:\n"
         "        print(pool.apply(where))\n",
     )
-
     assert (done.stdout, done.returncode) == ("etscope\n", 0), done.stderr
 
 
@@ -201,7 +199,6 @@ def test_python_processes_that_a_script_starts(tmp_path: Path) -> None:
 
 def test_code_of_the_command_line(tmp_path: Path) -> None:
     done = command(tmp_path, "-c", CHILD + "import sys; print(where(), sys.argv)", "-m", "x")
-
     assert (done.stdout, done.stderr) == ("etscope ['-c', '-m', 'x']\n", "")
 
 

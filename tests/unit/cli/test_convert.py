@@ -69,13 +69,11 @@ def test_tables_hold_every_event(run: Run, tmp_path: Path, name: str) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     for suffix in ("csv", "jsonl", "parquet"):
         convert(run, name, tmp_path / f"run.{suffix}")
-
     tables = {
         "csv": list(csv.DictReader((tmp_path / "run.csv").open(newline=""))),
         "jsonl": [json.loads(line) for line in (tmp_path / "run.jsonl").open()],
         "parquet": parquet.read_table(tmp_path / "run.parquet").to_pylist(),
     }
-
     for rows in tables.values():
         column = next(key for key in rows[0] if key.startswith("elapsed"))
         found: dict[str, float] = defaultdict(float)

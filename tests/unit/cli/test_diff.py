@@ -126,9 +126,7 @@ def test_the_slower_kernel_stands_first_with_its_line(run: Run, dumps: dict[str,
 def test_sums_stand_by_name_and_add_up(run: Run, dumps: dict[str, Path], by: str) -> None:
     xnnpack = artifacts("cnn_xnnpack")
     records = ("-r", cnn().etrecord, "-r", xnnpack.etrecord)
-
     code, out, _ = run(dumps["before"], xnnpack.etdump_timing, *records, "--by", by, "-f", "json")
-
     document = json.loads(out)
     rows = document["rows"]
     assert code == 0 and rows[0][by]
@@ -157,7 +155,6 @@ def test_each_of_several_dumps_is_compared_with_the_first(run: Run, dumps: dict[
         assert changes == pytest.approx(total[f"change_{n}"])
     assert any(note.startswith("Dump 3, c.etdp: forward takes ") for note in document["notes"])
     assert run(*files[:2], files[0])[0] == 0
-
     code, out, _ = run(files[0], files[1], files[3], "-f", "junit")
     root = checked(out)
     suites = [suite.attrib["name"] for suite in root.iter("testsuite")]

@@ -151,11 +151,9 @@ def test_weights_in_ptd_files(tmp_path: Path, run: Run) -> None:
     content[-64:] = bytes(64)  # the end of a weight
     other = tmp_path / "other.ptd"
     other.write_bytes(content)
-
     code, out, err = run(before, after)
     assert (code, "identical" in out) == (0, True)
     assert "before.pte, after.pte are in a .ptd file: they are compared by key only" in err
-
     code, out, err = run(before, after, "--data", weights)
     assert (code, err) == (0, "")
     code, out, err = run(before, after, "--data", weights, "--data", other)

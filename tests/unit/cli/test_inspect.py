@@ -40,7 +40,6 @@ def test_a_person_sees_time_module_and_line(run: Run, monkeypatch: pytest.Monkey
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.chdir(cnn().etdump.parent)
     code, out, err = run("inspect", cnn().etdump.name, "--etrecord", cnn().etrecord.name)
-
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].startswith("forward · 5 runs · load ")
@@ -54,10 +53,8 @@ def test_a_person_sees_time_module_and_line(run: Run, monkeypatch: pytest.Monkey
 def test_nothing_is_wider_than_80(run: Run, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     files = artifacts(name)
-
     monkeypatch.chdir(files.etdump.parent)
     code, out, _ = run("inspect", files.etdump.name, "-r", files.etrecord.name)
-
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
     assert "Method::execute" in out
@@ -72,7 +69,6 @@ def test_what_matters_stands_below_in_words_and_in_json(
     _, text, _ = run("inspect", *files)
     _, out, _ = run("inspect", *files, "-f", "json")
     document = json.loads(out)
-
     findings = document["findings"]
     assert {"slowest-module", "slowest-operator", "memory"} <= {one["kind"] for one in findings}
     below = " ".join(text.partition("What matters")[2].replace("\\\n", "").split())
@@ -197,9 +193,7 @@ def test_work_is_shown_when_it_is_asked_for(
     monkeypatch.chdir(files.etdump.parent)
     options = [] if by is None else ["--by", by]
     files_given = (files.etdump.name, "-r", files.etrecord.name, "-p", files.pte.name)
-
     code, out, _ = run("inspect", *files_given, "--work", *options)
-
     assert code == 0
     lines = out.splitlines()
     assert max(map(len, lines)) <= width

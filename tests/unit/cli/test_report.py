@@ -29,9 +29,7 @@ def report(run: Run) -> Run:
 def test_a_report_is_one_file(report: Run, tmp_path: Path) -> None:
     files = artifacts("cnn_portable")
     out = tmp_path / "r.html"
-
     said = report(files.etrecord, files.etdump_timing, "-o", out, "--title", "A <title>")
-
     assert said[:2] == (0, "")
     assert [file.name for file in tmp_path.iterdir()] == ["r.html"]
     data = data_of(out)

@@ -10,9 +10,7 @@ from tests.support.cli.fixtures import Run
 
 def test_sizes_before_and_after(run: Run, tmp_path: Path) -> None:
     record, slim = artifacts("cnn_xnnpack").etrecord, tmp_path / "slim.etrecord"
-
     code, out, err = run("slim", record, slim)
-
     assert (code, err) == (0, "")
     assert out.splitlines()[0].startswith(f"{record}: ")
     assert out.splitlines()[1].startswith(f"{slim}: ")

@@ -74,7 +74,6 @@ def test_programs_get_one_table(run: Run) -> None:
     assert (row["instruction"], row["debug_handles"], row["avg"]) == (1, [8], None)
     inner = next(one for one in document["rows"] if one["event"] == "inner")
     assert (inner["clock"], inner["value"], inner["unit"]) == ("runtime", 91.5, "us")
-
     code, out, _ = run(*ethos_u(*more, "--format", "csv", "--columns", "event,file,value"))
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["value"] for row in rows if row["event"] == "inner"] == ["91.5"]

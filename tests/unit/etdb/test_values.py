@@ -165,7 +165,6 @@ def test_each_output_of_a_delegate_is_named_and_compared() -> None:
 
 
 def test_one_value_and_several_have_no_gap() -> None:
-
     metric = find_metric("sqnr")
     several = [np.ones(3), np.ones((2, 2))]
     assert gap_between(metric, several, np.ones(3)) is None

@@ -197,7 +197,6 @@ def test_records_are_matched(runs: Path, tmp_path: Path) -> None:
         ("transformer", ["forward"], "transformer"),
     ]
     assert one(tmp_path / "ds", "select count(*) from events where source like '%.py:%'") > 100
-
     done = collect([runs], tmp_path / "other", etrecord=record_of("transformer"))
     assert done.taken == 1  # that it fits
     assert {bad.slug for bad in done.bad} == {MismatchError.slug}

@@ -49,9 +49,7 @@ def test_get_op_list_groups_events_by_op_type() -> None:
 def test_get_exported_program() -> None:
     torch_export = pytest.importorskip("torch.export")
     inspector = open_artifact("cnn_portable")
-
     program = inspector.get_exported_program()
-
     assert isinstance(program, torch_export.ExportedProgram)
     with pytest.raises(MissingDataError, match="no graph 'nothing'"):
         inspector.get_exported_program("nothing")
@@ -63,7 +61,6 @@ def test_get_exported_program() -> None:
 
 def test_events_can_be_linked_to_another_graph() -> None:
     files = artifacts("cnn_portable")
-
     with pytest.raises(MissingDataError, match="no graph 'nothing'"):
         open_artifact("cnn_portable", reference_graph_name="nothing")
     graphs = open_artifact("cnn_portable").op_graph_dict or {}
@@ -77,13 +74,11 @@ def test_a_delegate_metadata_parser_and_time_converter() -> None:
     writer.create_event_block("Execute")
     writer.set_chain_debug_handle(0, 4)
     writer.log_profiling_delegate("conv", 100, 300, metadata=b"NPU")
-
     inspector = Inspector(
         etdump_data=writer.finish(),
         delegate_metadata_parser=lambda listed: {"unit": listed[0].decode()},
         delegate_time_scale_converter=lambda name, time: time / (10 if name == "conv" else 1),
     )
-
     (event,) = inspector.event_blocks[0].events
     assert event.perf_data.raw == [20.0]
     assert event.raw_delegate_debug_metadatas == [b"NPU"]

@@ -27,7 +27,6 @@ def test_times_are_in_the_inspectors_scale_and_by_its_converter(tmp_path: Path) 
         delegate_time_scale_converter=lambda name, time: 7 * time,
     )
     inspector.report(path, title="mine")
-
     data = data_of(path)
     (run,) = data["runs"]
     assert (data["title"], run["unit"]) == ("mine", "us")
@@ -35,7 +34,6 @@ def test_times_are_in_the_inspectors_scale_and_by_its_converter(tmp_path: Path) 
     events = run["methods"][0]["events"]["values"]
     assert events["avg"] == frame["avg"].tolist()
     assert {file["role"] for file in run["files"]} == {"dump", "record"}
-
     content = artifacts("cnn_portable").etdump_timing.read_bytes()
     Inspector(etdump_data=content).report(path)  # a dump in memory has one, too
     (run,) = data_of(path)["runs"]

@@ -18,11 +18,9 @@ def test_what_no_job_has_goes_when_it_is_old(run: Run, tmp_path: Path) -> None:
         needed = lab.store.put_stream([b"of a job"], "model.pte")
         forgotten = lab.store.put_stream([b"of nobody"], "other.pte")
         lab.submit(spec_of({"model": f"sha256:{needed.sha256}"}))
-
         home = "--home", tmp_path / "lab"
         assert run("lab", "sweep", *home)[:2] == (0, "0\n")
         assert run("lab", "sweep", "--older-than", "0h", *home)[:2] == (0, "1\n")
-
         assert lab.store.has(needed.sha256)
         assert not lab.store.has(forgotten.sha256)
 

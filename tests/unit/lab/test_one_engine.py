@@ -66,7 +66,6 @@ def test_diff_and_ab_agree_on_200_pairs() -> None:
         # A/B takes pairs of runs, which may tell more or less, but never something else.
         rounds = judge(in_rounds(before, after), Policy())
         told[diff.verdict, rounds.verdict] += 1
-
     different = {pair for pair in told if pair[0] is not pair[1]}
     assert all(Verdict.CANNOT_TELL in pair for pair in different), told
     same = sum(count for pair, count in told.items() if pair[0] is pair[1])
@@ -90,7 +89,6 @@ def test_rounds_tell_more_when_the_device_wanders() -> None:
         ]
         unpaired = compare_samples(times[::2], times[1::2]).verdict
         told[unpaired, judge(rounds, Policy()).verdict] += 1
-
     assert all(verdict is Verdict.REGRESSED for _, verdict in told), told
     assert told[Verdict.CANNOT_TELL, Verdict.REGRESSED] >= 40, told
     assert {unpaired for unpaired, _ in told} <= {Verdict.CANNOT_TELL, Verdict.REGRESSED}, told

@@ -44,7 +44,6 @@ def numbered(figure: Any) -> dict[str, tuple[float, float]]:
 
 def test_the_worst_are_numbered_and_named() -> None:
     figure = error_figure(table([1e-9, 3e-3, 2e-3, 0.0, 1e-4]), "mse", worst=3)
-
     assert numbered(figure) == {"1": (1, 3e-3), "2": (2, 2e-3), "3": (4, 1e-4)}
     assert below(figure) == [
         "1  0.003   #1  aten.op_1.default  model.py:11",
@@ -84,7 +83,6 @@ def test_instructions_and_outputs_are_whole_numbers(count: int) -> None:
 
 def test_of_a_snr_the_lowest_is_the_worst() -> None:
     figure = error_figure(table([INF, 60.0, 12.0, 30.0, -INF], "snr"), "snr", worst=3)
-
     assert [line.split()[1] for line in below(figure)] == ["-inf", "12", "30"]
     (axes,) = figure.axes
     assert axes.get_ylabel() == "SNR (dB), higher is better"
@@ -96,7 +94,6 @@ def test_of_a_snr_the_lowest_is_the_worst() -> None:
 
 def test_nan_is_the_worst_and_stands_out() -> None:
     figure = error_figure(table([1e-9, NAN, 1e-3, INF]), "mse", worst=2)
-
     assert [line.split()[1] for line in below(figure)] == ["nan", "inf"]
     assert legend(figure) == ["NaN", "infinite"]
     marks = numbered(figure)
@@ -111,7 +108,6 @@ def test_nan_is_the_worst_and_stands_out() -> None:
 def test_lines_of_tolerance_and_noise() -> None:
     rows = table([1e-9, 3e-3, None, 1e-4])
     figure = error_figure(rows, "mse", tolerance=1e-5, noise_floor=[1e-8, 2e-8, None, None])
-
     assert legend(figure) == ["tolerance", "noise floor"]
     _, tolerance, floor = figure.axes[0].lines
     assert tolerance.get_ydata() == [1e-5, 1e-5]
@@ -126,7 +122,6 @@ def test_lines_of_tolerance_and_noise() -> None:
 def test_rows_are_put_in_order_and_those_without_a_value_counted() -> None:
     rows = table([3.0, None, 1.0, 2.0], instruction=[9, 4, 2, None])
     figure = error_figure(rows, "mse")
-
     assert figure.axes[0].lines[0].get_xdata().tolist() == [2, 9]
     assert below(figure)[-1] == "without a value: 2 rows"
 
@@ -137,7 +132,6 @@ def test_names_from_files_are_only_text() -> None:
         [1.0, 2.0], op=["$\\frac{$", ["a", "b\n"]], source=["\x1b[31m$x", None], odd=[1, 2]
     )
     figure = error_figure(rows, "mse", title="$\\oops{$")
-
     assert below(figure) == ["1  2  #1  a, b\\n", "2  1  #0  $\\frac{$  \\x1b[31m$x"]
     figure.canvas.draw()
 
@@ -150,7 +144,6 @@ def test_the_text_below_is_within_the_picture(width: float) -> None:
         source=["/home/someone/projects/a/rather/long/path/to/model.py:123"] * 3,
     )
     figure = error_figure(long, "mse", size=(width, 4))
-
     figure.canvas.draw()
     text = figure._supxlabel.get_window_extent()
     assert text.x1 <= figure.bbox.x1

@@ -137,7 +137,6 @@ def test_parquet_cuts_no_number() -> None:
     assert [int(value) for value in arrow["m"].to_pylist()] == values["m"]
     assert arrow["t"].to_pylist() == values["t"]
     assert [float(value) for value in arrow["f"].to_pylist()] == [1, 1.5, float(2**53 + 1)]
-
     lists = {"a": [[1], [], None], "b": [[1.5], [2], [None]], "c": [["x", 1], (), "loose"]}
     arrow = parquet(Table(tuple(Column(name, Kind.LIST) for name in lists), lists))
     assert [str(kind.value_type) for kind in arrow.schema.types] == ["int64", "double", "string"]

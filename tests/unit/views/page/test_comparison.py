@@ -160,7 +160,6 @@ def test_programs_are_compared_as_diff_does(with_records: bool) -> None:
         sides.append(Side(name, read_pte(files.pte), record))
     inputs = [ReportInput(one.name, record=one.record, program=one.program) for one in sides]
     found: Json = json.loads(dumps(document_of(inputs)))
-
     assert Contract(DOCUMENT_TS.read_text()).faults(found, "ReportDocument") == []
     (programs,) = found["programs"]
     told = program_diff_report(diff_programs(*sides))

@@ -113,9 +113,7 @@ def test_rows_are_those_of_the_profile(name: str) -> None:
     trace = open_trace(
         str(files.etdump_timing or files.etdump), str(files.etrecord), program=str(files.pte)
     )
-
     run = document(name)["runs"][0]
-
     assert [method["name"] for method in run["methods"]] == [p.method for p in trace.profiles()]
     for method, profile in zip(run["methods"], trace.profiles(), strict=True):
         expected = profile_table(profile, MS, sort="run")
@@ -131,9 +129,7 @@ def test_events_are_those_of_to_dataframe(name: str) -> None:
     files = artifacts(name)
     dump = files.etdump_timing or files.etdump
     frame = Inspector(dump, etrecord=files.etrecord).to_dataframe(include_units=False)
-
     events = document(name)["runs"][0]["methods"][0]["events"]["values"]
-
     assert events["event_name"] == frame["event_name"].tolist()
     more = ("inputs", "outputs", *(column.name for column in WORK_COLUMNS))
     assert list(frame.columns) == [name for name in events if name not in more]
@@ -199,7 +195,6 @@ def test_rows_count_for_the_module_that_they_name(name: str) -> None:
 def test_the_timeline_holds_the_runs_side_by_side() -> None:
     run = document("cnn_xnnpack")["runs"][0]
     timeline, method = run["timeline"], run["methods"][0]
-
     total_row = rows_of(method["rows"]) - 1
     spans = [
         (start, duration, level)
@@ -234,9 +229,7 @@ def test_the_slowest_run_is_named_so(times: list[int], shown: list[str], tmp_pat
         for time in times
     ]
     dump.write_bytes(by_hand.etdump(*runs))
-
     tracks = document_of_files(dump)["runs"][0]["timeline"]["tracks"]
-
     named = [track["name"] for track in tracks if track["parent"] is None]
     assert named == [f"method · run {one}" for one in shown]
 
@@ -267,9 +260,7 @@ def test_many_runs_stay_small(
     monkeypatch.setattr(method_page, "MOST_SAMPLES", 12_000)
     dump = tmp_path / "many.etdp"
     dump.write_bytes(many_runs(600, 24))
-
     found = document_of_files(dump)
-
     run = found["runs"][0]
     (method,) = run["methods"]
     assert contract.faults(found, "ReportDocument") == []
@@ -323,7 +314,6 @@ def test_hostile_names_are_text(contract: Contract) -> None:
 def test_two_runs_are_told_apart() -> None:
     files = artifacts("cnn_xnnpack")
     found = document_of_files(files.etdump, files.etdump_timing, files.etrecord)
-
     assert [run["id"] for run in found["runs"]] == ["run0", "run1"]
     assert len({run["name"] for run in found["runs"]}) == 2
     assert all(run["graphs"] for run in found["runs"])
@@ -333,9 +323,7 @@ def test_a_dump_without_executions_says_so(tmp_path: Path, contract: Contract) -
     dump = tmp_path / "loading.etdp"
     loading = by_hand.profile("Program::load_method", chain=-1, start=5, end=9)
     dump.write_bytes(by_hand.etdump(by_hand.run("Default", [loading])))
-
     found = document_of_files(dump)
-
     (run,) = found["runs"]
     assert contract.faults(found, "ReportDocument") == []
     assert run["methods"] == []

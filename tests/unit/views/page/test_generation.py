@@ -64,7 +64,6 @@ def test_calls_and_facts_are_those_of_the_dump(tmp_path: Path) -> None:
     assert calls["start"][0] == 0
     assert [found["phases"][one] for one in calls["phase"][:2]] == ["prefill", "decode"]
     assert found["untraced"]["execute"][1] == pytest.approx(calls["time"][1] / 2, rel=0.01)
-
     sections = {section["name"]: section["table"]["values"] for section in run["summary"]}
     assert sections["generation"]["prompt_tokens"] == [PROMPT]
     assert sections["generation"]["text"] == ["a text"]
@@ -72,7 +71,6 @@ def test_calls_and_facts_are_those_of_the_dump(tmp_path: Path) -> None:
     assert sections["pace"]["first_token"][0] > 0
     assert "latency" not in sections
     assert sections["environment"]["calls"] == [None]
-
     told = dict(zip(run["timeline"]["runs"], run["timeline"]["tracks"], strict=True))
     assert set(told) == {None, *range(8)}
     assert told[3]["name"].startswith("forward · decode · run 3")

@@ -47,7 +47,6 @@ class Scripts(HTMLParser):
 @pytest.mark.parametrize("name", HOSTILE)
 def test_data_is_an_inert_script_whatever_it_says(name: str) -> None:
     text = with_data(PAGE, {"title": name, "runs": [name]})
-
     assert MARKER not in text
     found = Scripts(text)
     assert found.tags == ["html", "body", "div", "script", "script"]
@@ -81,7 +80,6 @@ def test_a_notebook_shows_the_longest_operators_and_hostile_names_as_text() -> N
     assert "convolution.out" in text and "cnn.py:" in text
     longest = max(inspector.trace.profiles()[0].rows, key=lambda row: float(row.ticks.mean()))
     assert text.index(longest.name) < len(text) / 2
-
     hostile = Inspector(etdump_data=hostile_dump())._repr_html_()
     known = {"div", "p", "b", "table", "caption", "thead", "tbody", "tr", "th", "td"}
     assert set(Scripts(text).tags) | set(Scripts(hostile).tags) <= known
