@@ -71,10 +71,18 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_exit_codes(
     run: Run, dumps: dict[str, Path], after: str, options: tuple[str, ...], code: int
 ) -> None:
-    found, out, err = run(dumps["before"], dumps[after], *options)
+    given = (dumps["before"], dumps[after], *options)
+    found, out, err = run(*given)
     assert (found, err) == (code, "")
     words = {("same", 0): "no difference", ("all", 1): "regressed", ("few", 4): "cannot tell"}
     assert words.get((after, code), "") in out.splitlines()[0]
+    found, out, _ = run(*given, "-f", "junit")  # which fails when the command does
+    root = checked(out)
+    assert found == code
+    assert len(root.findall(".//testcase")) == 25  # the method and 24 operators
+    assert (code == 1) == (int(root.attrib["failures"]) > 0)
+    assert after != "all" or root.attrib["failures"] == str(code)
+    assert root.attrib["errors"] == ("1" if code == 4 else "0")
 
 
 def test_mistakes(run: Run, dumps: dict[str, Path]) -> None:
@@ -284,23 +292,6 @@ def checked(text: str) -> ElementTree.Element:
         assert len({case.attrib["name"] for case in cases}) == len(cases)
         assert all(float(case.attrib["time"]) >= 0 for case in cases)
     return root
-
-
-def test_junit_fails_when_the_command_does(run: Run, dumps: dict[str, Path]) -> None:
-    for after, options, failures in (
-        ("same", (), 0),
-        ("all", (), 1),
-        ("kernel", ("--per-op", "-r", cnn().etrecord), None),
-        ("few", (), 0),
-        ("few", ("--strict",), 0),
-    ):
-        code, out, _ = run(dumps["before"], dumps[after], *options, "-f", "junit")
-        root = checked(out)
-        assert len(root.findall(".//testcase")) == 25  # the method and 24 operators
-        assert (code == 1) == (int(root.attrib["failures"]) > 0)
-        assert failures in (None, int(root.attrib["failures"]))
-        if options == ("--strict",):
-            assert code == 4 and root.attrib["errors"] == "1"
 
 
 def test_junit_golden(run: Run, tmp_path: Path) -> None:

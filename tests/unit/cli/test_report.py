@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from functools import partial
 from pathlib import Path
 
@@ -11,14 +10,7 @@ import pytest
 
 from tests.support.artifacts import artifacts
 from tests.support.cli.fixtures import Run
-
-
-def data_of(path: Path) -> dict[str, object]:
-    """What the page at `path` carries."""
-    found = re.search(r'<script type="application/json" id="etscope-data">(.*?)</script>',
-                      path.read_text(), re.DOTALL)  # fmt: skip
-    data: dict[str, object] = json.loads(found[1])
-    return data
+from tests.support.views.page_reports import data_of
 
 
 @pytest.fixture
@@ -34,7 +26,7 @@ def test_a_report_is_one_file(report: Run, tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["r.html"]
     data = data_of(out)
     assert data["title"] == "A <title>"
-    assert len(data["runs"]) == 1  # type: ignore[arg-type]
+    assert len(data["runs"]) == 1
     code, shown, _ = report(files.pte, "-o", "-")
     assert code == 0 and shown.startswith("<!doctype html>")
 
@@ -72,4 +64,4 @@ def test_files_of_two_exports(report: Run, tmp_path: Path) -> None:
     assert code == 3 and "do not belong together" in err
     assert not out.exists()
     assert report(*files, "-o", out, "--force")[0] == 0
-    assert "was not checked" in " ".join(data_of(out)["runs"][0]["notes"])  # type: ignore[index]
+    assert "was not checked" in " ".join(data_of(out)["runs"][0]["notes"])

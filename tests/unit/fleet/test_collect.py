@@ -253,16 +253,13 @@ def test_bad_dumps_are_named_and_the_rest_is_taken(runs: Path, tmp_path: Path) -
     }  # fmt: skip
     assert "cut off" in errors["bad/cut.etdp"] and "ISO 8601" in errors["bad/run/run.etdp"]
     assert one(tmp_path / "ds", "select count(*) from dumps") == 1
-
-
-def test_strict_writes_nothing(runs: Path, tmp_path: Path) -> None:
-    (tmp_path / "bad.etdp").write_bytes(b"nothing")
-    done = collect([runs, tmp_path / "bad.etdp"], tmp_path / "ds", strict=True)
+    strict = tmp_path / "strict"
+    done = collect([runs, bad / "empty.etdp"], strict, strict=True)
     assert (done.taken, len(done.bad)) == (0, 1)
-    assert list((tmp_path / "ds").rglob("*.parquet")) == []
-    assert one(tmp_path / "ds", "select count(*) from events") == 0
-    done = collect([runs], tmp_path / "ds", strict=True)
-    assert (done.taken, one(tmp_path / "ds", "select count(*) from dumps")) == (4, 4)
+    assert list(strict.rglob("*.parquet")) == []
+    assert one(strict, "select count(*) from events") == 0
+    assert collect([runs], strict, strict=True).taken == 4
+    assert one(strict, "select count(*) from dumps") == 4
 
 
 def test_what_an_interrupted_collect_left(

@@ -14,6 +14,7 @@ from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.inspector.inspector_cli import main as inspector_cli
 from tests.support.artifacts import artifacts
 from tests.support.inspector.opening import open_artifact
+from tests.support.views.page_reports import data_of
 
 
 def test_get_op_list_groups_events_by_op_type() -> None:
@@ -114,6 +115,28 @@ def test_the_printed_table_is_the_one_of_upstream() -> None:
         ]
 
     assert rows(ours.getvalue()) == rows(theirs.getvalue())
+
+
+def test_a_report_is_in_the_inspectors_scale_and_by_its_converter(tmp_path: Path) -> None:
+    path, files = tmp_path / "report.html", artifacts("cnn_xnnpack")
+    inspector = Inspector(
+        files.etdump_timing,
+        etrecord=files.etrecord,
+        target_time_scale="us",
+        delegate_time_scale_converter=lambda name, time: 7 * time,
+    )
+    inspector.report(path, title="mine")
+    data = data_of(path)
+    (run,) = data["runs"]
+    assert (data["title"], run["unit"]) == ("mine", "us")
+    frame = inspector.to_dataframe(include_units=False)
+    assert run["methods"][0]["events"]["values"]["avg"] == frame["avg"].tolist()
+    assert {file["role"] for file in run["files"]} == {"dump", "record"}
+    content = artifacts("cnn_portable").etdump_timing.read_bytes()
+    Inspector(etdump_data=content).report(path)  # a dump in memory has one, too
+    (run,) = data_of(path)["runs"]
+    assert run["files"][0]["bytes"] == len(content)
+    assert any("No ETRecord" in note for note in run["notes"])
 
 
 def test_the_seeds_command_line(

@@ -117,17 +117,17 @@ def test_what_is_wrong_is_said(wrong: dict[str, Any], said: str, schema: Validat
     assert not schema.is_valid(plain)  # editors see it, too
 
 
-RIGHT: list[dict[str, Any]] = [
-    {},
-    {"generation": {"lengths": [16, 32], "temperature": 0.8, "top_k": 40, "top_p": 0.9}},
-    {"prompts": "p.txt", "quality": GATE},
-    {"kind": "ab", "baseline": "b.pte"},
-    {"kind": "ab", "baseline": "b.pte", "generation": {}, "prompts": "p.txt"},
-    {"kind": "benchmark"},
-]
-
-
-@pytest.mark.parametrize("right", RIGHT)
+@pytest.mark.parametrize(
+    "right",
+    [
+        {},
+        {"generation": {"lengths": [16, 32], "temperature": 0.8, "top_k": 40, "top_p": 0.9}},
+        {"prompts": "p.txt", "quality": GATE},
+        {"kind": "ab", "baseline": "b.pte"},
+        {"kind": "ab", "baseline": "b.pte", "generation": {}, "prompts": "p.txt"},
+        {"kind": "benchmark"},
+    ],
+)
 def test_what_is_right_is_right_by_the_schema(right: dict[str, Any], schema: Validator) -> None:
     plain = {"kind": "generate", "model": "m.pte", **right}
     schema.validate(plain)
@@ -321,25 +321,6 @@ def evaluated(agree: bool, *, nan: bool = False) -> TokenEvaluation:
     )  # fmt: skip
 
 
-def test_a_gate() -> None:
-    gate = Quality.model_validate({**GATE, "min_agreement": 0.95})
-    fine = gate_result(gate, evaluated(agree=True))
-    assert fine["fine"] is True and (fine["mean_kl"], fine["agreement"]) == (0.0, 1.0)
-    assert fine["first_divergence"] is None
-    failed = gate_result(gate, evaluated(agree=False))
-    assert failed["fine"] is False
-    assert failed["mean_kl"] > failed["limit_mean_kl"] == 0.1
-    assert "the limit is 0.1" in failed["verdict"] and "the limit is 95.0%" in failed["verdict"]
-    first = failed["first_divergence"]
-    assert first is not None and first >= 1
-    # Only the limit that was set counts; but NaN never passes.
-    lenient = Quality.model_validate({"reference": REFERENCE, "tokens": TEXT, "max_kl": 1e3})
-    assert gate_result(lenient, evaluated(agree=False))["fine"] is True
-    not_numbers = gate_result(lenient, evaluated(agree=True, nan=True))
-    assert not_numbers["fine"] is False
-    assert "NaN in the logits of 1 tokens" in not_numbers["verdict"]
-
-
 def a_job(**summary: Any) -> Job:
     now = datetime.now(timezone.utc)
     return Job("ab12", spec(), "cd" * 32, State.DONE, now, summary=summary)
@@ -347,10 +328,18 @@ def a_job(**summary: Any) -> Job:
 
 def test_a_job_whose_gate_failed_is_marked_so() -> None:
     row = generation_row("p", a_generation(), [], None)
-    gate = Quality.model_validate(GATE)
-    fine = a_job(generation=[row], quality=gate_result(gate, evaluated(agree=True)))
+    gate = Quality.model_validate({**GATE, "min_agreement": 0.95})
+    result = gate_result(gate, evaluated(agree=True))
+    assert result["fine"] is True and (result["mean_kl"], result["agreement"]) == (0.0, 1.0)
+    assert result["first_divergence"] is None
+    fine = a_job(generation=[row], quality=result)
     assert (findings_of(fine), exit_code(fine)) == ((), 0)
-    failed = a_job(generation=[row], quality=gate_result(gate, evaluated(agree=False)))
+    result = gate_result(gate, evaluated(agree=False))
+    assert result["fine"] is False
+    assert result["mean_kl"] > result["limit_mean_kl"] == 0.1
+    assert "the limit is 0.1" in result["verdict"] and "the limit is 95.0%" in result["verdict"]
+    assert result["first_divergence"] is not None and result["first_divergence"] >= 1
+    failed = a_job(generation=[row], quality=result)
     [finding] = findings_of(failed)
     assert finding.startswith("the quality gate failed: a mean KL divergence of ")
     assert exit_code(failed) == 1
@@ -359,3 +348,9 @@ def test_a_job_whose_gate_failed_is_marked_so() -> None:
     generation, phases = (report.section(name) for name in ("generation", "phases"))
     assert generation.table.values["token_p50_ms"] == [row["token_p50_ms"]]
     assert phases.table.values["phase"] == ["prefill", "decode"]
+    # Only the limit that was set counts; but NaN never passes.
+    lenient = Quality.model_validate({"reference": REFERENCE, "tokens": TEXT, "max_kl": 1e3})
+    assert gate_result(lenient, evaluated(agree=False))["fine"] is True
+    not_numbers = gate_result(lenient, evaluated(agree=True, nan=True))
+    assert not_numbers["fine"] is False
+    assert "NaN in the logits of 1 tokens" in not_numbers["verdict"]

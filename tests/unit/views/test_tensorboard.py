@@ -134,17 +134,6 @@ def test_the_scale_is_that_of_short_and_long_runs(tmp_path: Path, milliseconds: 
     assert run.span("time avg", "m/") == milliseconds * 1000
 
 
-def test_memory_and_errors(tmp_path: Path) -> None:
-    run = run_of(tmp_path, timed())
-    (conv,) = (name for name in run.nodes if name.endswith("/conv_"))
-    assert run.stats("bytes of outputs")[conv].memory[0].total_bytes == 4 * 8 * 16 * 16
-    stats = run.stats("local error [1 µs shown = 1 dB over -200 dB]")
-    assert stats[conv].all_end_rel_micros == 80
-    # The worst of a box's nodes is the box's.
-    assert run.span("local error [1 µs shown = 1 dB over -200 dB]", "") == 200 - 41
-    assert run.nodes[conv].attr["error"].s == b"sqnr 120, fine"
-
-
 def test_a_graph_without_times(tmp_path: Path) -> None:
     view = replace(timed(), times={}, errors={}, profile=None)
     run = run_of(tmp_path, view)
@@ -175,6 +164,12 @@ def test_nodes_say_what_they_are(tmp_path: Path) -> None:
     assert inner.device == "/device:SOME:0"
     assert inner.attr["_XlaCluster"].s == b"SomeBackend #1"
     assert run.nodes["stem/conv/weight_"].op == "Const"
+    assert conv.attr["error"].s == b"sqnr 120, fine"
+    assert run.stats("bytes of outputs")[conv.name].memory[0].total_bytes == 4 * 8 * 16 * 16
+    errors = "local error [1 µs shown = 1 dB over -200 dB]"
+    assert run.stats(errors)[conv.name].all_end_rel_micros == 80
+    # The worst of a box's nodes is the box's.
+    assert run.span(errors, "") == 200 - 41
 
 
 def test_a_time_of_several_nodes_is_marked(tmp_path: Path) -> None:
@@ -213,14 +208,6 @@ def test_hostile_names(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_stays_in_the_log_directory(tmp_path: Path) -> None:
-    view = replace(timed(), key="../../etc/../passwd\\..")
-    write_runs(tmp_path / "inside", [view], {}, TimeScale.NS)
-    (file,) = tmp_path.rglob("*tfevents*")
-    assert file.resolve().is_relative_to((tmp_path / "inside").resolve())
-    assert ".." not in file.relative_to(tmp_path).parts
-
-
 def test_names() -> None:
     names = NodeNames()
     assert names.name(("blocks", "0"), "add_1") == "blocks/0_/add_1_"
@@ -239,6 +226,12 @@ def test_writing_again_replaces_what_was_there(tmp_path: Path) -> None:
     files = {file.name for file in other.parent.iterdir()}
     assert other.name in files
     assert len(files) == 2
+    # Whatever it is called, a run stays in the log directory.
+    inside = tmp_path / "logs" / "inside"
+    write_runs(inside, [replace(timed(), key="../../etc/../passwd\\..")], {}, TimeScale.NS)
+    (file,) = (tmp_path / "logs").rglob("*tfevents*")
+    assert file.resolve().is_relative_to(inside.resolve())
+    assert ".." not in file.relative_to(tmp_path).parts
 
 
 def test_texts_are_scalars_that_the_text_tab_renders(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ NAMES = (
     "deconvolution",
     "dynamic_shape",
     "llama_xnnpack",
+    "many_delegates",
 )
 MS = Scale(TimeScale.NS, TimeScale.MS)
 
@@ -71,7 +72,10 @@ def test_a_run_is_of_the_form_that_the_page_reads(contract: Contract, name: str)
     assert list(wrong_indices(found["runs"][0])) == []
     for method in found["runs"][0]["methods"]:
         averages, modules = method["rows"]["values"]["avg"], method["modules"]
+        named = method["links"]["module"]
         for number, module in enumerate(modules):
+            wanted = None if module["path"] == "(no module)" else number
+            assert [named[row] for row in module["rows"]] == [wanted] * len(module["rows"])
             below = sum(m["total"] for m in modules if m["parent"] == number)
             assert math.isclose(module["total"], module["self"] + below, rel_tol=1e-9)
             own = sum(averages[row] for row in module["rows"])
@@ -181,15 +185,6 @@ def test_nodes_of_a_delegate_are_found_in_each_graph(name: str) -> None:
             )
             assert "conv" in same["op"]
             assert same["line"] == edge["nodes"][number]["line"]
-
-
-@pytest.mark.parametrize("name", ["transformer", "cnn_xnnpack", "many_delegates"])
-def test_rows_count_for_the_module_that_they_name(name: str) -> None:
-    method = document(name)["runs"][0]["methods"][0]
-    named = method["links"]["module"]
-    for index, module in enumerate(method["modules"]):
-        wanted = None if module["path"] == "(no module)" else index
-        assert [named[row] for row in module["rows"]] == [wanted] * len(module["rows"])
 
 
 def test_the_timeline_holds_the_runs_side_by_side() -> None:

@@ -1,4 +1,4 @@
-"""The work of rows and nodes in the report's document."""
+"""The work of rows and nodes, and rooflines, in the report's document."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from etscope.analysis.work.columns import NAMES, SHOWN
+from etscope.analysis.work.roofline import roofline
 from etscope.formats.calibration import write_calibration
+from etscope.units import TimeScale
 from etscope.views.page.elements import CHOSEN
 from tests.support.artifacts import artifacts
 from tests.support.calibrations import calibration
+from tests.support.views.page_contract import DOCUMENT_TS, Contract
 from tests.support.views.page_reports import Json, document, document_of_files
+from tests.unit.analysis.test_roofline import opened
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +105,38 @@ def check_work(found: Json, *, is_edge: bool) -> None:
 def test_without_a_calibration_no_node_has_a_share() -> None:
     found = measures(document("cnn_xnnpack")["runs"][0], "edge/forward")
     assert {"flops", "moved_bytes", "intensity"} <= set(found) and "peak" not in found
+
+
+def test_rooflines_are_those_of_the_analysis(tmp_path: Path) -> None:
+    run = calibrated_run("cnn_portable", tmp_path)
+    assert Contract(DOCUMENT_TS.read_text()).faults(run["roofline"], "RooflineDoc") == []
+    points, names = run["roofline"]["methods"][0], run["methods"][0]["rows"]["values"]["event"]
+    assert len({len(points[name]) for name in points if name not in ("notes", "partial")}) == 1
+    assert all(0 <= row < len(names) for of_one in points["rows"] for row in of_one)
+    _, profile, limits = opened("cnn_portable", calibration())
+    wanted = roofline(profile, limits, TimeScale.NS).points
+    assert len(points["ns"]) == len(wanted) > 5
+    for at, point in enumerate(wanted):
+        named = points["name"][at] or names[points["rows"][at][0]]
+        assert named == point.name
+        assert points["ns"][at] == pytest.approx(point.ns)
+        if point.gflops is not None:
+            assert points["flops"][at] / points["ns"][at] == pytest.approx(point.gflops)
+            assert points["flops"][at] / points["bytes"][at] == pytest.approx(point.intensity)
+    assert sum(points["share"]) == pytest.approx(1)
+    assert dict(run["roofline"]["ceilings"]["memory"]) == {"L1": 50, "memory": 10}
+
+
+def test_rooflines_without_a_calibration_work_or_times() -> None:
+    files = artifacts("cnn_portable")
+    for paths, options, is_there in (
+        ((files.etdump, files.etrecord, files.pte), {}, True),
+        ((files.etdump,), {}, False),
+        ((files.etrecord,), {}, False),
+        ((files.etdump, files.etrecord), {"source_unit": "cycles"}, False),
+    ):
+        found = document_of_files(*paths, **options)["runs"][0]["roofline"]
+        assert (found is not None) == is_there
+        if is_there:
+            assert found["ceilings"] is None and any(found["methods"][0]["flops"])
+            assert any("etscope calibrate" in note for note in found["methods"][0]["notes"])
