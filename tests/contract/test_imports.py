@@ -97,7 +97,4 @@ def test_every_public_name_is_visible_without_loading_it() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert set(etscope.__all__) <= set(done.stdout.split())
-
-
-def test_the_package_is_typed() -> None:
     assert (Path(etscope.__file__).parent / "py.typed").exists()

@@ -61,7 +61,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     [
         ("same", (), 0),
         ("all", (), 1),
-        ("kernel", ("--per-op",), 1),
+        ("kernel", ("--per-op", "-r", cnn().etrecord), 1),
         ("all", ("--min-effect", "20%"), 0),
         ("few", (), 0),
         ("few", ("--strict",), 4),
@@ -69,7 +69,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     ],
 )
 def test_exit_codes(
-    run: Run, dumps: dict[str, Path], after: str, options: tuple[str, ...], code: int
+    run: Run, dumps: dict[str, Path], after: str, options: tuple[object, ...], code: int
 ) -> None:
     given = (dumps["before"], dumps[after], *options)
     found, out, err = run(*given)

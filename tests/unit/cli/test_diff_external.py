@@ -86,7 +86,7 @@ def test_another_order_is_a_difference_that_is_explained(tmp_path: Path, run: Ru
     shutil.copy(one, copy)
     size = copy.stat().st_size
     assert run(one, copy) == (0, f"copy.ptd is identical to one.ptd: {size:,} bytes.\n", "")
-    code, out, _ = run(one, other, copy, "-f", "json")  # with the first, each
+    code, out, _ = run(one, other, one, "-f", "json")  # with the first, each
     results = [report["result"] for report in json.loads(out)["reports"]]
     assert (code, results) == (1, ["different", "identical"])
     matrix = np.arange(16, dtype=np.float32).reshape(4, 4)

@@ -294,6 +294,17 @@ def test_what_an_interrupted_collect_left(
     assert rows(tmp_path / "ds", "select count(*), count(distinct dump_id) from dumps") == [(4, 4)]
 
 
+def test_the_same_dump_in_two_batches(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("etscope.fleet._collect._MOST_DUMPS", 2)
+    copy = tmp_path / "copy.etdp"
+    copy.write_bytes((runs / "cnn-0" / "run.etdp").read_bytes())
+    done = collect([runs, copy], tmp_path / "ds")
+    assert (done.found, done.taken, done.again) == (5, 4, 1)
+    assert rows(tmp_path / "ds", "select count(*), count(distinct dump_id) from dumps") == [(4, 4)]
+
+
 def test_folders_that_are_no_dataset(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not empty"):
         collect([runs], runs)
