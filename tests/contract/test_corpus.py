@@ -18,9 +18,6 @@ def test_each_archive_is_of_the_recipe_as_it_is() -> None:
     old = [name for name, entry in corpus.manifest().items()
            if entry["sources"] != source_hash(RECIPES[name])]  # fmt: skip
     assert not old, f"make corpus, as their sources have changed: {old}"
-
-
-def test_the_archives_are_small() -> None:
     assert sum(path.stat().st_size for path in corpus.RUNS.iterdir()) < LARGEST
 
 

@@ -65,26 +65,6 @@ def fault_of(call: list[str]) -> str | None:
     return None
 
 
-def faults(page: Path) -> list[str]:
-    """What is wrong with the commands of a page's console blocks, also of those that never run."""
-    return [
-        f"{page}:{block.line}: {shlex.join(call)}: {fault}"
-        for block in blocks(page)
-        if block.language == "console"
-        for line in block.commands
-        for call in calls(line)
-        if (fault := fault_of(call)) is not None
-    ]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_are_those_of_the_command_line(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert faults(page) == []
-
-
 def unknown(text: str) -> list[str]:
     """The command, or the options, of a command in the text that are not there."""
     words = text.split()
@@ -100,66 +80,7 @@ def unknown(text: str) -> list[str]:
     return [f"{text}: {option}" for option in options if option not in known]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_in_the_text_exist(page: Path) -> None:
-    texts = INLINE.findall(page.read_text())
-    assert [f"{page}: {fault}" for text in texts for fault in unknown(text)] == []
-
-
-@pytest.mark.parametrize(
-    "text", ["etscope nonsense", "etscope lab nonsense", "etscope inspect --nonsense", "etdb --no"]
-)
-def test_a_wrong_command_in_the_text_is_found(text: str) -> None:
-    assert unknown(text)
-
-
-def test_every_verb_is_shown() -> None:
-    shown = {
-        call[1]
-        for page in PAGES
-        for block in blocks(page)
-        if block.language == "console"
-        for line in block.commands
-        for call in calls(line)
-        if call[0] == "etscope" and len(call) > 1
-    }
-    assert shown >= set(COMMANDS)
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("etscope nonsense", "No such command"),
-        ("etscope lab nonsense", "No such command"),
-        ("etscope inspect run.etdp --by", "requires an argument"),
-        ("etscope inspect run.etdp --nonsense", "No such option"),
-        ("etscope size model.pte --by nonsense", "is not one of"),
-        ("etscope slim model.etrecord", "Missing argument"),
-        ("etdb model.etrecord --nonsense", "No such option"),
-        ("x=1 etscope nonsense > file", "No such command"),
-        ("job=$(etscope nonsense | head)", "No such command"),
-        ("for i in 1 2; do etscope nonsense; done", "No such command"),
-        ("echo x \\\n    | etscope nonsense || echo fine", "No such command"),
-    ],
-)
-def test_a_wrong_command_is_found(line: str, words: str, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"```console\n$ etscope info model.pte\n$ {line}\n```\n")
-    (fault,) = faults(page)
-    assert words in fault
-
-
 # -- code
-
-
-def code_faults(page: Path) -> list[str]:
-    """What is wrong with the code of a page."""
-    return [
-        f"{page}:{block.line}: {fault}"
-        for block in blocks(page)
-        if block.language == "python"
-        for fault in faults_of(block.code)
-    ]
 
 
 def faults_of(code: str) -> Iterator[str]:
@@ -216,14 +137,64 @@ def call_fault(call: ast.Call, function: Any) -> str | None:
     return None
 
 
+# -- pages
+
+
+def faults(page: Path) -> list[str]:
+    """What is wrong with the commands of a page's console blocks, also of those that never run,
+    with its code, and with the commands in its text."""
+    found = []
+    for block in blocks(page):
+        wrong: list[str] = []
+        if block.language == "console":
+            told = [(call, fault_of(call)) for line in block.commands for call in calls(line)]
+            wrong = [f"{shlex.join(call)}: {fault}" for call, fault in told if fault is not None]
+        elif block.language == "python":
+            wrong = list(faults_of(block.code))
+        found += [f"{page}:{block.line}: {fault}" for fault in wrong]
+    texts = INLINE.findall(page.read_text())
+    return found + [f"{page}: {fault}" for text in texts for fault in unknown(text)]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_takes_what_etscope_has(page: Path) -> None:
-    assert code_faults(page) == []
+def test_commands_and_code_of_a_page_are_those_of_etscope(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert faults(page) == []
+
+
+def test_every_verb_is_shown() -> None:
+    shown = {
+        call[1]
+        for page in PAGES
+        for block in blocks(page)
+        if block.language == "console"
+        for line in block.commands
+        for call in calls(line)
+        if call[0] == "etscope" and len(call) > 1
+    }
+    assert shown >= set(COMMANDS)
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("block", "words"),
     [
+        ("$ etscope nonsense", "No such command"),
+        ("$ etscope lab nonsense", "No such command"),
+        ("$ etscope inspect run.etdp --by", "requires an argument"),
+        ("$ etscope inspect run.etdp --nonsense", "No such option"),
+        ("$ etscope size model.pte --by nonsense", "is not one of"),
+        ("$ etscope slim model.etrecord", "Missing argument"),
+        ("$ etdb model.etrecord --nonsense", "No such option"),
+        ("$ x=1 etscope nonsense > file", "No such command"),
+        ("$ job=$(etscope nonsense | head)", "No such command"),
+        ("$ for i in 1 2; do etscope nonsense; done", "No such command"),
+        ("$ echo x \\\n    | etscope nonsense || echo fine", "No such command"),
+        ("`etscope nonsense`", "etscope nonsense"),
+        ("`etscope lab nonsense`", "etscope lab nonsense"),
+        ("`etscope inspect --nonsense`", "etscope inspect --nonsense: --nonsense"),
+        ("`etdb --no`", "etdb --no: --no"),
         ("x = = 1", "invalid syntax"),
         ("from etscope import Inspektor", "Inspektor"),
         ("from etscope.nonsense import Inspector", "nonsense"),
@@ -232,8 +203,11 @@ def test_code_takes_what_etscope_has(page: Path) -> None:
         (f"from {NEEDS_TORCH} import nonsense", "nonsense"),
     ],
 )
-def test_wrong_code_is_found(code: str, words: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_found(block: str, words: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"```python\n{code}\n```\n")
-    (fault,) = code_faults(page)
+    if block.startswith("$"):
+        page.write_text(f"```console\n$ etscope info model.pte\n{block}\n```\n")
+    else:
+        page.write_text(block if block.startswith("`") else f"```python\n{block}\n```\n")
+    (fault,) = faults(page)
     assert words in fault

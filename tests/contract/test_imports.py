@@ -74,11 +74,8 @@ def test_the_report_can_find_something() -> None:
     assert blame(["json", "email"], ["email"]) == {"email": "email"}
 
 
-def test_importing_etscope_loads_nothing_heavy() -> None:
+def test_importing_etscope_or_the_command_loads_nothing_heavy() -> None:
     assert blame(["etscope"], [*HEAVY, "numpy", "rich", "click"]) == {}
-
-
-def test_importing_the_command_loads_nothing_heavy() -> None:
     assert blame(["etscope.cli"], [*HEAVY, "numpy", "rich"]) == {}
 
 
@@ -100,7 +97,4 @@ def test_every_public_name_is_visible_without_loading_it() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert set(etscope.__all__) <= set(done.stdout.split())
-
-
-def test_the_package_is_typed() -> None:
     assert (Path(etscope.__file__).parent / "py.typed").exists()

@@ -29,16 +29,10 @@ def test_the_list_is_sorted_and_has_no_doubles() -> None:
 
 
 @pytest.mark.parametrize("module", by_module())
-def test_names_can_be_imported(module: str) -> None:
-    loaded = importlib.import_module(module)
-    missing = [name for name in by_module()[module] if not hasattr(loaded, name)]
-    assert missing == []
-
-
-@pytest.mark.parametrize("module", by_module())
-def test_all_is_the_list(module: str) -> None:
+def test_all_is_the_list_and_can_be_imported(module: str) -> None:
     loaded = importlib.import_module(module)
     assert sorted(loaded.__all__) == by_module()[module]
+    assert [name for name in by_module()[module] if not hasattr(loaded, name)] == []
 
 
 def taught(code: str) -> Iterator[str]:

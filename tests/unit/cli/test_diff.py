@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from functools import cache, partial
 from io import StringIO
@@ -15,9 +16,9 @@ import pytest
 
 from etscope.analysis.comparison.changes import Diff
 from etscope.analysis.comparison.diff import diff_profiles
+from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
-from etscope.cli import main
 from etscope.formats.etdump.reader import read_etdump
 from etscope.units import TimeScale
 from etscope.views.tables import junit
@@ -60,7 +61,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     [
         ("same", (), 0),
         ("all", (), 1),
-        ("kernel", ("--per-op",), 1),
+        ("kernel", ("--per-op", "-r", cnn().etrecord), 1),
         ("all", ("--min-effect", "20%"), 0),
         ("few", (), 0),
         ("few", ("--strict",), 4),
@@ -68,34 +69,50 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     ],
 )
 def test_exit_codes(
-    run: Run, dumps: dict[str, Path], after: str, options: tuple[str, ...], code: int
+    run: Run, dumps: dict[str, Path], after: str, options: tuple[object, ...], code: int
 ) -> None:
-    found, out, err = run(dumps["before"], dumps[after], *options)
+    given = (dumps["before"], dumps[after], *options)
+    found, out, err = run(*given)
     assert (found, err) == (code, "")
     words = {("same", 0): "no difference", ("all", 1): "regressed", ("few", 4): "cannot tell"}
     assert words.get((after, code), "") in out.splitlines()[0]
+    found, out, _ = run(*given, "-f", "junit")  # which fails when the command does
+    root = checked(out)
+    assert found == code
+    assert len(root.findall(".//testcase")) == 25  # the method and 24 operators
+    assert (code == 1) == (int(root.attrib["failures"]) > 0)
+    assert after != "all" or root.attrib["failures"] == str(code)
+    assert root.attrib["errors"] == ("1" if code == 4 else "0")
 
 
 def test_mistakes(run: Run, dumps: dict[str, Path]) -> None:
     before = dumps["before"]
-    xnnpack = artifacts("cnn_xnnpack")
-    assert run(before, "nothing.etdp")[0] == 2
-    assert run(before, before, "--min-effect", "much")[0] == 2
-    assert run(before, before, "--confidence", "1")[0] == 2
-    code, _, err = run(before, cnn().pte)
-    assert code == 2 and "a dump is not comparable with a program" in err
-    code, _, err = run(before, before, before, "-r", cnn().etrecord, "-r", cnn().etrecord)
-    assert code == 2 and "2 of --etrecord for 3 dumps" in err
-    assert run()[0] == 2
-    assert run(before, xnnpack.etdump_timing)[0] == 0  # another backend is no other model
-    other = artifacts("transformer_portable")
+    xnnpack, other = artifacts("cnn_xnnpack"), artifacts("transformer_portable")
     records = ("-r", cnn().etrecord, "-r", other.etrecord)
-    code, _, err = run(before, other.etdump_timing, *records)
-    assert code == 3 and "different models" in err
-    assert run(before, other.etdump_timing, *records, "--force")[0] in (0, 1)
-    code, _, err = run(before, before, "-s", "op:nothing")
-    assert code == 4 and "nothing was selected" in err
-    assert run(before, before, "-m", "nothing")[0] == 4
+    for given, wanted, said in (
+        ((), 2, ""),
+        ((before, "nothing.etdp"), 2, ""),
+        ((before, before, "--min-effect", "much"), 2, ""),
+        ((before, before, "--confidence", "1"), 2, ""),
+        ((before, cnn().pte), 2, "a dump is not comparable with a program"),
+        ((before,) * 3 + ("-r", cnn().etrecord) * 2, 2, "2 of --etrecord for 3 dumps"),
+        ((before, other.etdump_timing, *records), 3, "different models"),
+        (
+            (before, dumps["same"], other.etdump_timing, "-r", cnn().etrecord, *records),
+            3,
+            f"{other.etdump_timing.name}: the dumps are of different models",
+        ),
+        ((before, before, "-s", "op:nothing"), 4, "nothing was selected"),
+        ((before, before, "-m", "nothing"), 4, ""),
+    ):
+        code, _, err = run(*given)
+        assert code == wanted and said in err, err
+    assert run(before, xnnpack.etdump_timing)[0] == 0  # another backend is no other model
+    given = (before, other.etdump_timing, "--force", "--limit", "1")
+    code, _, err = run(*given, "-r", cnn().etrecord)
+    assert code == 0 and "give an --etrecord for each dump" in err
+    code, _, err = run(*given, *records)
+    assert code == 0 and err == ""
 
 
 def test_the_slower_kernel_stands_first_with_its_line(run: Run, dumps: dict[str, Path]) -> None:
@@ -117,9 +134,7 @@ def test_the_slower_kernel_stands_first_with_its_line(run: Run, dumps: dict[str,
 def test_sums_stand_by_name_and_add_up(run: Run, dumps: dict[str, Path], by: str) -> None:
     xnnpack = artifacts("cnn_xnnpack")
     records = ("-r", cnn().etrecord, "-r", xnnpack.etrecord)
-
     code, out, _ = run(dumps["before"], xnnpack.etdump_timing, *records, "--by", by, "-f", "json")
-
     document = json.loads(out)
     rows = document["rows"]
     assert code == 0 and rows[0][by]
@@ -127,25 +142,6 @@ def test_sums_stand_by_name_and_add_up(run: Run, dumps: dict[str, Path], by: str
     tops = [row for row, depth in zip(rows, depths, strict=True) if not depth][:-1]
     assert sum(row["change"] for row in tops) == pytest.approx(rows[-1]["change"])
     assert any("XnnpackBackend after" in note for note in document["notes"])
-
-
-def test_a_record_of_another_export_needs_its_own(run: Run, dumps: dict[str, Path]) -> None:
-    other = artifacts("transformer_portable")
-    code, _, err = run(
-        dumps["before"],
-        other.etdump_timing,
-        "-r",
-        cnn().etrecord,
-        "--force",
-        "--limit",
-        "1",
-    )
-    assert code == 0 and "give an --etrecord for each dump" in err
-    code, _, err = run(
-        dumps["before"], other.etdump_timing, "-r", cnn().etrecord,
-        "-r", other.etrecord, "--force", "--limit", "1",
-    )  # fmt: skip
-    assert code == 0 and err == ""
 
 
 def test_each_of_several_dumps_is_compared_with_the_first(run: Run, dumps: dict[str, Path]) -> None:
@@ -167,6 +163,11 @@ def test_each_of_several_dumps_is_compared_with_the_first(run: Run, dumps: dict[
         assert changes == pytest.approx(total[f"change_{n}"])
     assert any(note.startswith("Dump 3, c.etdp: forward takes ") for note in document["notes"])
     assert run(*files[:2], files[0])[0] == 0
+    code, out, _ = run(files[0], files[1], files[3], "-f", "junit")
+    root = checked(out)
+    suites = [suite.attrib["name"] for suite in root.iter("testsuite")]
+    assert suites == ["method: b.etdp", "method: d.etdp"]
+    assert code == 1 and root.attrib["failures"] == "1"
 
 
 @pytest.mark.parametrize("by", [None, "module", "op", "type", "source", "delegate"])
@@ -204,11 +205,9 @@ def test_what_several_dumps_added_is_one_row(
     run: Run, dumps: dict[str, Path], tmp_path: Path
 ) -> None:
     xnnpack = artifacts("cnn_xnnpack")
-    copied = tmp_path / "again.etdp"
-    copied.write_bytes(xnnpack.etdump_timing.read_bytes())
+    copied = shutil.copy(xnnpack.etdump_timing, tmp_path / "again.etdp")
     records = ("-r", cnn().etrecord, *("-r", xnnpack.etrecord) * 2)
-    files = (dumps["before"], xnnpack.etdump_timing, copied)
-    _, out, _ = run(*files, *records, "-f", "json")
+    _, out, _ = run(dumps["before"], xnnpack.etdump_timing, copied, *records, "-f", "json")
     delegates = [row for row in json.loads(out)["rows"] if row["event"] == "XnnpackBackend"]
     assert delegates and all(row["time_2"] == row["time_3"] for row in delegates)
     assert all(row["time_1"] is None and row["status_2"] == "added" for row in delegates)
@@ -221,8 +220,8 @@ def test_folders_of_saved_runs_are_compared_with_their_files(
     for name in ("before", "kernel", "all"):
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "run.etdp").write_bytes(dumps[name].read_bytes())
-        (folder / "run.etrecord").write_bytes(cnn().etrecord.read_bytes())
+        shutil.copy(dumps[name], folder / "run.etdp")
+        shutil.copy(cnn().etrecord, folder / "run.etrecord")
         folders.append(folder)
     _, out, _ = run(*folders, "-f", "json")
     document = json.loads(out)
@@ -232,21 +231,6 @@ def test_folders_of_saved_runs_are_compared_with_their_files(
     assert out.startswith("**forward: ")
 
 
-def test_junit_of_several_dumps(run: Run, dumps: dict[str, Path]) -> None:
-    code, out, _ = run(*(dumps[n] for n in ("before", "same", "all")), "-f", "junit")
-    root = checked(out)
-    suites = [suite.attrib["name"] for suite in root.iter("testsuite")]
-    assert suites == ["method: b.etdp", "method: d.etdp"]
-    assert code == 1 and root.attrib["failures"] == "1"
-
-
-def test_a_dump_of_another_model_is_named(run: Run, dumps: dict[str, Path]) -> None:
-    other = artifacts("transformer_portable")
-    records = [x for path in (cnn(), cnn(), other) for x in ("-r", path.etrecord)]
-    code, _, err = run(dumps["before"], dumps["same"], other.etdump_timing, *records)
-    assert code == 3 and f"{other.etdump_timing.name}: the dumps are of different models" in err
-
-
 @pytest.mark.filterwarnings("always::etscope.errors.EtscopeWarning")
 def test_logged_values_are_warned_of(run: Run) -> None:
     code, out, err = run(cnn().etdump, cnn().etdump_timing, "-f", "csv")
@@ -254,25 +238,20 @@ def test_logged_values_are_warned_of(run: Run) -> None:
     assert "logged in the first dump only" in err
 
 
-def test_noise_dumps(run: Run, dumps: dict[str, Path]) -> None:
+def test_noise_and_limits_for_people(
+    run: Run, dumps: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     noise = ("--baseline-noise", dumps["same"], "--baseline-noise", dumps["all"])
     code, out, _ = run(dumps["before"], dumps["all"], *noise, "-f", "md", "-n", "3")
     assert code == 0
     assert "3 dumps of one program" in out
-
-
-def test_a_comment_for_a_pull_request(dumps: dict[str, Path], tmp_path: Path) -> None:
+    # A comment for a pull request, and a terminal.
     target = tmp_path / "comment.md"
-    arguments = ["diff", str(dumps["before"]), str(dumps["kernel"]), "-n", "3", "-o", str(target)]
-    assert main([*arguments, "--min-effect", "0.05"]) == 0
+    given = (dumps["before"], dumps["kernel"], "-n", "3", "-o", target, "--min-effect", "0.05")
+    assert run(*given)[0] == 0
     text = target.read_text()
     assert text.startswith("**method: ")
     assert "| convolution.out |" in text and "(21 rows not shown)" in text
-
-
-def test_a_terminal_of_80_columns(
-    run: Run, monkeypatch: pytest.MonkeyPatch, dumps: dict[str, Path]
-) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = run(dumps["before"], dumps["all"], "-r", cnn().etrecord)
     assert max(map(len, out.splitlines())) <= 80
@@ -315,47 +294,27 @@ def checked(text: str) -> ElementTree.Element:
     return root
 
 
-def test_junit_fails_when_the_command_does(run: Run, dumps: dict[str, Path]) -> None:
-    for after, options, failures in (
-        ("same", (), 0),
-        ("all", (), 1),
-        ("kernel", ("--per-op", "-r", cnn().etrecord), None),
-        ("few", (), 0),
-        ("few", ("--strict",), 0),
-    ):
-        code, out, _ = run(dumps["before"], dumps[after], *options, "-f", "junit")
-        root = checked(out)
-        assert len(root.findall(".//testcase")) == 25  # the method and 24 operators
-        assert (code == 1) == (int(root.attrib["failures"]) > 0)
-        assert failures in (None, int(root.attrib["failures"]))
-        if options == ("--strict",):
-            assert code == 4 and root.attrib["errors"] == "1"
-
-
-def test_junit_takes_any_name(tmp_path: Path, dumps: dict[str, Path]) -> None:
-    profile = Trace(read_etdump(dumps["before"])).profiles()[0]
-    hostile = "a]]><b>&\"'\x00\x1b[31m\ud800\u202e\n</testcase>"
-    rows = tuple(replace(row, name=hostile) for row in profile.rows)
-    profile = replace(profile, rows=rows, method=hostile)
-    out = StringIO()
-    junit.write(Diff((diff_profiles(profile, profile),)), out, MS)
-    root = checked(out.getvalue())
-    assert re.fullmatch(r"[\t\n\x20-\ud7ff]*", out.getvalue())
-    case = root.findall(".//testcase")[1]
-    assert case.attrib["name"] == "#0 a]]><b>&\"'\\x00\\x1b[31m\\ud800\\u202e\\n</testcase>"
-
-
 def test_junit_golden(run: Run, tmp_path: Path) -> None:
     """Times made of nothing but seeds, and so the whole document."""
     profile = Trace(read_etdump(_made(tmp_path / "a.etdp", 1.0))).profiles()[0]
     other = Trace(read_etdump(_made(tmp_path / "b.etdp", 1.2))).profiles()[0]
-    diff = Diff((diff_profiles(profile, other),))
-    out = StringIO()
-    junit.write(diff, out, MS, per_op=True)
-    check_golden("diff/one_slower.xml", out.getvalue())
+    check_golden("diff/one_slower.xml", junit_of(profile, other, per_op=True))
     code, text, _ = run(tmp_path / "a.etdp", tmp_path / "b.etdp", "-f", "md")
     assert code == 1
     check_golden("diff/one_slower.md", text)
+    hostile = "a]]><b>&\"'\x00\x1b[31m\ud800\u202e\n</testcase>"
+    rows = tuple(replace(row, name=hostile) for row in profile.rows)
+    profile = replace(profile, rows=rows, method=hostile)
+    document = junit_of(profile, profile)
+    assert re.fullmatch(r"[\t\n\x20-\ud7ff]*", document)
+    case = checked(document).findall(".//testcase")[1]
+    assert case.attrib["name"] == "#0 a]]><b>&\"'\\x00\\x1b[31m\\ud800\\u202e\\n</testcase>"
+
+
+def junit_of(before: MethodProfile, after: MethodProfile, **options: bool) -> str:
+    out = StringIO()
+    junit.write(Diff((diff_profiles(before, after),)), out, MS, **options)
+    return out.getvalue()
 
 
 def _made(path: Path, factor: float) -> Path:

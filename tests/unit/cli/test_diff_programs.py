@@ -33,26 +33,38 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def test_sentences_come_first_and_those_that_break_an_app_before_the_others(
-    files: dict[str, Path], run: Run
+    files: dict[str, Path], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, _ = run(files["cnn_portable"], files["cnn_portable_inserted"])
+    given = files["cnn_portable"], files["cnn_portable_inserted"]
+    code, out, _ = run(*given)
     assert code == 1
     assert out.startswith("1 kernel is new, which an app has to register: aten::sigmoid.out.\n")
     assert out.index("cnn_portable_inserted.pte is 128 B larger") < out.index("Size by owner")
-
-
-def test_the_same_file_is_identical(files: dict[str, Path], tmp_path: Path, run: Run) -> None:
-    copy = shutil.copy(files["cnn_portable"], tmp_path / "copy.pte")
-    code, out, _ = run(files["cnn_portable"], copy)
-    assert (code, out) == (0, "copy.pte is identical to cnn_portable.pte: 43,280 bytes.\n")
+    # Order is that of the files: a program with a record stays behind one without.
+    code, out, _ = run(*given, files["cnn_portable_inserted record"])
+    assert code == 1 and "cnn_portable_inserted.pte is 128 B larger" in out
+    _, out, _ = run(*given, "-f", "csv")
+    head, first, *rest = out.splitlines()
+    assert head == "before,after,result,section,row,name,value"
+    assert ",summary,0,sentence," in first and "aten::sigmoid.out" in first
+    assert any(",size,0,change,128" in line for line in rest)
+    for width in (80, 140):
+        monkeypatch.setenv("COLUMNS", str(width))
+        _, out, _ = run(files["cnn_xnnpack"], files["cnn_xnnpack_int8"])
+        assert max(map(len, out.splitlines())) <= width
 
 
 def test_bytes_that_say_nothing_are_a_difference_all_the_same(
     files: dict[str, Path], tmp_path: Path, run: Run
 ) -> None:
-    longer = tmp_path / "longer.pte"
-    longer.write_bytes(files["cnn_portable"].read_bytes() + bytes(16))
-    code, out, _ = run(files["cnn_portable"], longer)
+    copy = Path(shutil.copy(files["cnn_portable"], tmp_path / "copy.pte"))
+    code, out, _ = run(files["cnn_portable"], copy)
+    assert (code, out) == (0, "copy.pte is identical to cnn_portable.pte: 43,280 bytes.\n")
+    made = artifacts("bundled")
+    code, out, _ = run(made.bpte, made.pte)  # bundled programs are programs
+    assert code == 0 and "is identical to" in out
+    copy.write_bytes(copy.read_bytes() + bytes(16))
+    code, out, _ = run(files["cnn_portable"], copy)
     assert code == 1
     assert "No difference was found in kernels" in out and "padding +16 B" in out
 
@@ -67,18 +79,6 @@ def test_records_among_the_files_or_by_option_give_names(files: dict[str, Path],
     _, out, err = run(*programs, records[1])
     assert "head.fc" not in out
     assert "note: there is no ETRecord of cnn_xnnpack.pte" in err
-
-
-def test_order_is_that_of_the_files_with_a_record_of_one_only(
-    files: dict[str, Path], run: Run
-) -> None:
-    """A program with a record stays behind one without."""
-    code, out, _ = run(
-        files["cnn_portable"],
-        files["cnn_portable_inserted"],
-        files["cnn_portable_inserted record"],
-    )
-    assert code == 1 and "cnn_portable_inserted.pte is 128 B larger" in out
 
 
 def test_one_record_is_used_where_it_fits_and_refused_where_it_fits_none(
@@ -123,23 +123,6 @@ def test_markdown_folds_the_tables(files: dict[str, Path], tmp_path: Path, run: 
         assert table.startswith("<summary>") and "</summary>\n\n| " in table
 
 
-def test_csv_has_the_sentences_and_every_value(files: dict[str, Path], run: Run) -> None:
-    _, out, _ = run(files["cnn_portable"], files["cnn_portable_inserted"], "-f", "csv")
-    head, first, *rest = out.splitlines()
-    assert head == "before,after,result,section,row,name,value"
-    assert ",summary,0,sentence," in first and "aten::sigmoid.out" in first
-    assert any(",size,0,change,128" in line for line in rest)
-
-
-@pytest.mark.parametrize("width", [80, 140])
-def test_a_terminal_has_no_line_wider_than_it(
-    files: dict[str, Path], width: int, monkeypatch: pytest.MonkeyPatch, run: Run
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    _, out, _ = run(files["cnn_xnnpack"], files["cnn_xnnpack_int8"])
-    assert max(map(len, out.splitlines())) <= width
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -159,12 +142,6 @@ def test_what_is_not_comparable_is_refused_with_what_to_give(
     assert (code, out) == (2, "") and said in err and "hint: " in err
 
 
-def test_bundled_programs_are_programs(files: dict[str, Path], run: Run) -> None:
-    made = artifacts("bundled")
-    code, out, _ = run(made.bpte or "", made.pte)
-    assert code == 0 and "is identical to" in out
-
-
 def test_weights_in_ptd_files(tmp_path: Path, run: Run) -> None:
     made = artifacts("external_portable")
     before = shutil.copy(made.pte, tmp_path / "before.pte")
@@ -174,11 +151,9 @@ def test_weights_in_ptd_files(tmp_path: Path, run: Run) -> None:
     content[-64:] = bytes(64)  # the end of a weight
     other = tmp_path / "other.ptd"
     other.write_bytes(content)
-
     code, out, err = run(before, after)
     assert (code, "identical" in out) == (0, True)
     assert "before.pte, after.pte are in a .ptd file: they are compared by key only" in err
-
     code, out, err = run(before, after, "--data", weights)
     assert (code, err) == (0, "")
     code, out, err = run(before, after, "--data", weights, "--data", other)
@@ -214,17 +189,15 @@ def test_a_program_may_have_several_ptd_files_in_any_order(
 def test_ptd_files_that_do_not_belong(files: dict[str, Path], tmp_path: Path, run: Run) -> None:
     made, opaque = artifacts("external_portable"), artifacts("external_xnnpack")
     before = shutil.copy(made.pte, tmp_path / "before.pte")
-    code, _, err = run(before, before, "--data", opaque.extra("weights.ptd"))
-    assert (code, "none of its 5 keys is asked for" in err) == (3, True)
-    weights = made.extra("weights.ptd")
-    code, _, err = run(before, files["cnn_portable"], *("--data", weights) * 2)
-    assert (code, "which .ptd goes with" in err) == (2, True)
-    both = files["cnn_portable"], files["cnn_xnnpack"]
-    code, _, err = run(*both, "--data", weights)
-    assert (code, "is not the .ptd of" in err) == (3, True)
-    part = tmp_path / "part.ptd"
+    weights, part = made.extra("weights.ptd"), tmp_path / "part.ptd"
     write_ptd({"first.weight": read_ptd(weights).tensor("first.weight")}, part)
-    code, _, err = run(before, before, "--data", part)
-    assert (code, "it has no data for 'first.bias'" in err) == (3, True)
-    code, _, err = run(files["dump"], files["dump"], "--data", weights)
-    assert (code, "does not go with times" in err) == (2, True)
+    portable, xnnpack, dump = (files[one] for one in ("cnn_portable", "cnn_xnnpack", "dump"))
+    for given, data, wanted, said in (
+        ((before, before), [opaque.extra("weights.ptd")], 3, "none of its 5 keys is asked for"),
+        ((before, portable), [weights] * 2, 2, "which .ptd goes with"),
+        ((portable, xnnpack), [weights], 3, "is not the .ptd of"),
+        ((before, before), [part], 3, "it has no data for 'first.bias'"),
+        ((dump, dump), [weights], 2, "does not go with times"),
+    ):
+        code, _, err = run(*given, *(word for path in data for word in ("--data", path)))
+        assert (code, said in err) == (wanted, True), err

@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,11 +22,24 @@ def cnn() -> Artifact:
     return artifacts("cnn_portable")
 
 
+def records_of(out: str) -> list[dict[str, Any]]:
+    """The rows of --format jsonl."""
+    return [json.loads(line) for line in out.splitlines()]
+
+
+@pytest.fixture
+def peaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A calibration; none is kept for this machine."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_calibration(calibration(), tmp_path / "peaks.json")
+    return tmp_path / "peaks.json"
+
+
 def test_a_person_sees_time_module_and_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.chdir(cnn().etdump.parent)
     code, out, err = run("inspect", cnn().etdump.name, "--etrecord", cnn().etrecord.name)
-
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].startswith("forward · 5 runs · load ")
@@ -33,19 +47,6 @@ def test_a_person_sees_time_module_and_line(run: Run, monkeypatch: pytest.Monkey
     assert "convolution.out" in convolution and "cnn.py:" in convolution
     assert any(line.strip().startswith("unaccounted") for line in lines)
     assert all(len(line) <= 140 for line in lines)
-
-
-@pytest.mark.parametrize("name", ["cnn_portable", "cnn_xnnpack", "transformer"])
-def test_nothing_is_wider_than_80(run: Run, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    files = artifacts(name)
-
-    monkeypatch.chdir(files.etdump.parent)
-    code, out, _ = run("inspect", files.etdump.name, "-r", files.etrecord.name)
-
-    assert code == 0
-    assert max(map(len, out.splitlines())) <= 80
-    assert "Method::execute" in out
 
 
 def test_what_matters_stands_below_in_words_and_in_json(
@@ -57,7 +58,7 @@ def test_what_matters_stands_below_in_words_and_in_json(
     _, text, _ = run("inspect", *files)
     _, out, _ = run("inspect", *files, "-f", "json")
     document = json.loads(out)
-
+    assert max(map(len, text.splitlines())) <= 80
     findings = document["findings"]
     assert {"slowest-module", "slowest-operator", "memory"} <= {one["kind"] for one in findings}
     below = " ".join(text.partition("What matters")[2].replace("\\\n", "").split())
@@ -72,43 +73,34 @@ def test_what_matters_stands_below_in_words_and_in_json(
 
 def test_machines_get_all_columns_of_all_methods(run: Run) -> None:
     files = artifacts("two_methods")
-
-    code, out, _ = run("inspect", files.etdump, "-r", files.etrecord, "-f", "json")
-
-    document = json.loads(out)
-    assert code == 0
-    rows = document["rows"]
-    assert {row["method"] for row in rows} == {"encode", "decode"}
-    assert {"instruction", "avg", "sources", "debug_handles"} <= set(rows[0])
+    for options in ((), ("--by", "op")):
+        code, out, _ = run("inspect", files.etdump, "-r", files.etrecord, "-f", "jsonl", *options)
+        rows = records_of(out)
+        assert code == 0
+        assert {row["method"] for row in rows} == {"encode", "decode"}
+        assert options or {"instruction", "avg_ms", "sources", "debug_handles"} <= set(rows[0])
 
 
 @pytest.mark.parametrize("format", ["csv", "tsv"])
-def test_columns_of_a_choice_in_order(run: Run, format: str) -> None:
-    code, out, _ = run(
-        "inspect", cnn().etdump, "-f", format, "--columns", "event,avg", "--unit", "us",
-        "--sort", "run",
-    )  # fmt: skip
-
+def test_columns_of_a_choice_in_order(run: Run, tmp_path: Path, format: str) -> None:
+    options = ("--columns", "event,avg,#", "--unit", "us", "--sort", "run")
+    code, out, _ = run("inspect", cnn().etdump, "-f", format, *options)
     rows = list(csv.reader(io.StringIO(out), delimiter="," if format == "csv" else "\t"))
     assert code == 0
-    assert rows[0] == ["event", "avg_us"]
+    assert rows[0] == ["event", "avg_us", "instruction"]  # a heading names a column, too
     assert rows[1][0] == "convolution.out" and float(rows[1][1]) > 0
-
-
-def test_a_column_may_be_named_by_its_heading(run: Run) -> None:
-    code, out, _ = run("inspect", cnn().etdump, "-f", "csv", "--columns", "event,#")
-
-    assert code == 0
-    assert out.splitlines()[0] == "event,instruction"
+    # No rows of what is selected are no error; and it writes files.
+    code, out, _ = run("inspect", cnn().etdump, "-s", "relu*", "-n", "0", "-f", format)
+    assert code == 0 and "not shown" in out
+    code, out, _ = run("inspect", cnn().etdump, "-o", tmp_path / "out.md")
+    assert (code, out) == (0, "")
+    assert (tmp_path / "out.md").read_text().count("|") > 50
 
 
 def test_select_shows_what_matches_and_still_adds_up(run: Run) -> None:
-    code, out, _ = run(
-        "inspect", cnn().etdump, "-r", cnn().etrecord, "-s", "op:conv* and module:stem",
-        "-f", "jsonl",
-    )  # fmt: skip
-
-    rows = [json.loads(line) for line in out.splitlines()]
+    selected = ("-s", "op:conv* and module:stem", "-f", "jsonl")
+    code, out, _ = run("inspect", cnn().etdump, "-r", cnn().etrecord, *selected)
+    rows = records_of(out)
     assert code == 0
     assert [row["kind"] for row in rows] == ["kernel", "hidden", "unaccounted", "total"]
     assert rows[0]["module"] == "stem.conv"
@@ -116,21 +108,17 @@ def test_select_shows_what_matches_and_still_adds_up(run: Run) -> None:
     assert sum(averages[:-1]) == pytest.approx(averages[-1])
 
 
-def test_it_writes_files(run: Run, tmp_path: Path) -> None:
-    code, out, _ = run("inspect", cnn().etdump, "-o", tmp_path / "out.md")
-
-    assert (code, out) == (0, "")
-    assert (tmp_path / "out.md").read_text().count("|") > 50
-
-
 def test_a_program_alone_gives_operators_sizes_and_memory(run: Run) -> None:
     code, out, _ = run("inspect", cnn().etdump, "-p", cnn().pte, "-f", "jsonl", "--sort", "run")
-
-    rows = [json.loads(line) for line in out.splitlines()]
+    kernels = [row for row in records_of(out) if row["kind"] == "kernel"]
     assert code == 0
-    kernels = [row for row in rows if row["kind"] == "kernel"]
     assert kernels[0]["operator"] == "aten::convolution.out"
     assert all(row["operator"] and row["outputs"] and row["bytes_written"] for row in kernels)
+
+
+WORK = "the work of what ran is not known"
+RECORD = ["-r", cnn().etrecord]
+TRANSFORMER = artifacts("transformer")
 
 
 @pytest.mark.parametrize(
@@ -141,8 +129,8 @@ def test_a_program_alone_gives_operators_sizes_and_memory(run: Run) -> None:
         (["/"], 2, "the folder / holds no file of a run"),
         (["/dev/null"], 3, "not a regular file"),
         ([cnn().etrecord], 3, "not"),
-        ([cnn().etdump, "-r", artifacts("transformer").etrecord], 3, "do not belong together"),
-        ([cnn().etdump, "-p", artifacts("transformer").pte], 3, "do not belong together"),
+        ([cnn().etdump, "-r", TRANSFORMER.etrecord], 3, "do not belong together"),
+        ([cnn().etdump, "-p", TRANSFORMER.pte], 3, "do not belong together"),
         ([cnn().etdump, "-b", cnn().pte], 3, "the ETDump refers to"),
         ([cnn().etdump, "-s", "op:nothing"], 4, "nothing matches"),
         ([cnn().etdump, "-s", "op:("], 2, "selector"),
@@ -156,39 +144,30 @@ def test_a_program_alone_gives_operators_sizes_and_memory(run: Run) -> None:
         ([cnn().etdump, "--by", "op", "--sort", "p50"], 2, "does not go with --by"),
         ([cnn().etdump, "--unit", "cycles"], 2, "cycles"),
         ([artifacts("empty_blocks").folder / "only.etdp"], 4, "no run of any method"),
+        ([cnn().etdump, "--work"], 4, WORK),
+        ([cnn().etdump, "--columns", "event,gflops"], 4, WORK),
+        ([cnn().etdump, "--sort", "flops"], 4, WORK),
+        ([cnn().etdump, *RECORD, "-s", "flops>x"], 2, "expected a number right after flops>"),
+        ([cnn().etdump, *RECORD, "-s", "flops >1"], 2, "in one word"),
+        ([cnn().etdump, *RECORD, "-s", "flops>1e15"], 4, "flops is 0 to"),
+        ([cnn().etdump, *RECORD, "--by", "bound"], 4, "need a calibration of the machine of the"),
+        ([cnn().etdump, *RECORD, "--sort", "peak"], 4, "need a calibration"),
+        ([cnn().etdump, *RECORD, "-s", "peak>0.1"], 4, "need a calibration"),
+        ([cnn().etdump, *RECORD, "--work", "--coverage"], 2, "does not go with --coverage"),
+        ([cnn().etdump, *RECORD, "--work", "--peaks", "/no.json"], 2, "calibration file not found"),
+        ([cnn().etdump, *RECORD, "--work", "--peaks", cnn().etrecord], 3, "not a"),
     ],
 )
 def test_bad_input_has_a_message_and_a_code(
-    run: Run, arguments: list[object], code: int, message: str
+    run: Run, peaks: Path, arguments: list[object], code: int, message: str
 ) -> None:
     actual, out, err = run("inspect", *arguments)
-
     assert (actual, out) == (code, "")
-    assert message in err
-    assert "Traceback" not in err
-
-
-def test_force_goes_on(run: Run) -> None:
-    code, out, _ = run("inspect", cnn().etdump, "-r", artifacts("transformer").etrecord, "--force")
-
-    assert code == 0
-    assert "convolution.out" in out
-
-
-def test_no_rows_of_what_is_selected_are_no_error(run: Run) -> None:
-    code, out, _ = run("inspect", cnn().etdump, "-s", "relu*", "-n", "0", "-f", "csv")
-
-    assert code == 0
-    assert "not shown" in out
-
-
-def test_roll_ups_of_several_methods_say_whose_they_are(run: Run) -> None:
-    files = artifacts("two_methods")
-
-    _, out, _ = run("inspect", files.etdump, "-r", files.etrecord, "--by", "op", "-f", "jsonl")
-
-    rows = [json.loads(line) for line in out.splitlines()]
-    assert {row["method"] for row in rows} == {"encode", "decode"}
+    assert message in err and "Traceback" not in err
+    assert message != WORK or "--etrecord or --program" in err
+    if TRANSFORMER.etrecord in arguments:
+        code, out, _ = run("inspect", *arguments, "--force")
+        assert code == 0 and "convolution.out" in out
 
 
 # -- work
@@ -204,9 +183,7 @@ def test_work_is_shown_when_it_is_asked_for(
     monkeypatch.chdir(files.etdump.parent)
     options = [] if by is None else ["--by", by]
     files_given = (files.etdump.name, "-r", files.etrecord.name, "-p", files.pte.name)
-
     code, out, _ = run("inspect", *files_given, "--work", *options)
-
     assert code == 0
     lines = out.splitlines()
     assert max(map(len, lines)) <= width
@@ -214,25 +191,6 @@ def test_work_is_shown_when_it_is_asked_for(
     assert width == 80 or all(name in head for name in ("FLOPs", "bytes", "FLOP/B", "GB/s"))
     assert "a multiply-add is two" in out
     assert "FLOP" not in run("inspect", *files_given, *options)[1]
-
-
-def test_without_record_and_program_work_is_not_known(run: Run) -> None:
-    for options in (["--work"], ["--columns", "event,gflops"], ["--sort", "flops"]):
-        code, out, err = run("inspect", cnn().etdump, *options)
-        assert (code, out) == (4, "")
-        assert "the work of what ran is not known" in err and "--etrecord or --program" in err
-
-
-# -- shares of the peak
-
-
-@pytest.fixture
-def peaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A calibration; none is kept for this machine."""
-    monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    write_calibration(calibration(), tmp_path / "peaks.json")
-    return tmp_path / "peaks.json"
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -245,6 +203,7 @@ def test_work_has_the_share_of_the_peak_and_the_bound(
     code, out, _ = run("inspect", *given, "--peaks", peaks)
     head = next(line for line in out.splitlines() if "GFLOP/s" in line)
     assert code == 0 and "peak" in head and "bound" in head
+    assert "Method::execute" in out
     assert re.search(r"\d% +memory", out) and re.search(r"\d% +compute", out)
     told = " ".join(out.split())
     assert "Peaks: bench (Test CPU, 2 cores), threads: 1, measured 2026-05-01" in told
@@ -276,6 +235,8 @@ def test_rows_are_selected_by_bound_and_numbers(run: Run, peaks: Path) -> None:
     assert len(shares) > 5 and shares == sorted(shares, reverse=True)
     bounds = [row["bound"] for row in json.loads(run(*words, "--by", "bound")[1])["rows"]]
     assert {"compute", "memory", "overhead", "Method::execute"} <= set(bounds)
+    code, _, err = run("diff", files.etdump, files.etdump, *RECORD, "-s", "flops>1")
+    assert code == 2 and "flops cannot be selected by here" in err
 
 
 def test_the_calibration_of_the_runs_machine_is_found(
@@ -294,31 +255,3 @@ def test_the_calibration_of_the_runs_machine_is_found(
             assert "the number of threads is 1 in the calibration and 2" in " ".join(out.split())
         else:
             assert code == 4 and "need a calibration" in err and "etscope calibrate" in err
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "message"),
-    [
-        (["-s", "flops>x"], 2, "expected a number right after flops>"),
-        (["-s", "flops >1"], 2, "in one word"),
-        (["-s", "flops>1e15"], 4, "flops is 0 to"),
-        (["--by", "bound"], 4, "need a calibration of the machine of the run"),
-        (["--sort", "peak"], 4, "need a calibration"),
-        (["-s", "peak>0.1"], 4, "need a calibration"),
-        (["--work", "--coverage"], 2, "--work does not go with --coverage"),
-        (["--work", "--peaks", "/nowhere.json"], 2, "calibration file not found"),
-        (["--work", "--peaks", cnn().etrecord], 3, "not a"),
-    ],
-)
-def test_bad_limits(run: Run, peaks: Path, options: list[object], code: int, message: str) -> None:
-    files = artifacts("cnn_portable")
-    actual, out, err = run("inspect", files.etdump, "-r", files.etrecord, *options)
-    assert (actual, out) == (code, "")
-    assert message in err and "Traceback" not in err
-
-
-def test_numbers_are_not_selected_in_a_comparison(run: Run) -> None:
-    files = artifacts("cnn_portable")
-    words = ["diff", files.etdump, files.etdump, "-r", files.etrecord, "-s", "flops>1"]
-    code, _, err = run(*words)
-    assert code == 2 and "flops cannot be selected by here" in err

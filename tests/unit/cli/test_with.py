@@ -60,12 +60,8 @@ def test_programs_get_one_table(run: Run) -> None:
     assert code == 0
     kinds = [row["file_kind"] for row in document["rows"]]
     counts = {kind: kinds.count(kind) for kind in kinds}
-    assert counts == {
-        None: 5,
-        "Vela per-layer estimate": 6,
-        "Arm debug map": 10,
-        "Chrome trace": 4,
-    }
+    estimated = {"Vela per-layer estimate": 6, "Arm debug map": 10}
+    assert counts == {None: 5, **estimated, "Chrome trace": 4}
     row = next(one for one in document["rows"] if one["event"] == "tosa_rescale_default")
     assert {name: row[name] for name in ("value", "unit", "quantity", "basis", "clock")} == {
         "value": 1826,
@@ -78,7 +74,6 @@ def test_programs_get_one_table(run: Run) -> None:
     assert (row["instruction"], row["debug_handles"], row["avg"]) == (1, [8], None)
     inner = next(one for one in document["rows"] if one["event"] == "inner")
     assert (inner["clock"], inner["value"], inner["unit"]) == ("runtime", 91.5, "us")
-
     code, out, _ = run(*ethos_u(*more, "--format", "csv", "--columns", "event,file,value"))
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["value"] for row in rows if row["event"] == "inner"] == ["91.5"]
@@ -126,13 +121,6 @@ def test_where_there_is_no_place_for_a_file(run: Run, command: tuple[str, ...], 
     assert not Path(command[-1]).exists()
 
 
-def test_names_of_the_dump_s_own_events_are_known(run: Run) -> None:
-    code, out, _ = run("inspect", "qnn.etdp", "--with", "optrace_0.json")
-    assert code == 0
-    assert "2 of its 2 names are known in this call." in out
-    assert "├ q::*InputSlice" in out
-
-
 def test_a_chrome_trace_has_their_tracks(run: Run) -> None:
     assert run("convert", "run.etdp", "--with", "host.json", "-o", "out.json")[0] == 0
     events = json.loads(Path("out.json").read_text())["traceEvents"]
@@ -145,12 +133,17 @@ def test_a_chrome_trace_has_their_tracks(run: Run) -> None:
     assert [event["ts"] - call["ts"] for event, call in zip(inner, calls, strict=True)] == [20] * 3
 
 
-@pytest.mark.parametrize("name", ["out.pftrace", "out.speedscope.json"])
-def test_other_traces_have_them_too(run: Run, name: str) -> None:
-    code, _, err = run("convert", "qnn.etdp", "--with", "optrace_0.json", "-o", name)
-    assert (code, err) == (0, "")
-    content = Path(name).read_bytes()
-    assert b"q::ConvLayer_s1.opt" in content and b"cycles, not time" in content
+def test_other_traces_have_them_too(run: Run) -> None:
+    """And names of the dump's own events are known."""
+    code, out, _ = run("inspect", "qnn.etdp", "--with", "optrace_0.json")
+    assert code == 0
+    assert "2 of its 2 names are known in this call." in out
+    assert "├ q::*InputSlice" in out
+    for name in ("out.pftrace", "out.speedscope.json"):
+        code, _, err = run("convert", "qnn.etdp", "--with", "optrace_0.json", "-o", name)
+        assert (code, err) == (0, "")
+        content = Path(name).read_bytes()
+        assert b"q::ConvLayer_s1.opt" in content and b"cycles, not time" in content
 
 
 def test_a_report_has_tables_and_tracks(run: Run) -> None:
@@ -159,11 +152,8 @@ def test_a_report_has_tables_and_tracks(run: Run) -> None:
     (found,) = json.loads(Path("out.json").read_text())["runs"]
     assert code == 0
     tables = {s["name"]: s["table"] for s in found["summary"] if "backend_file" in s["name"]}
-    assert [table["title"].partition(" · ")[0] for table in tables.values()] == [
-        "host.json",
-        "out_per-layer.csv",
-        "debug.json",
-    ]
+    titles = [table["title"].partition(" · ")[0] for table in tables.values()]
+    assert titles == ["host.json", "out_per-layer.csv", "debug.json"]
     timeline = found["timeline"]
     tracks = timeline["tracks"]
     added = [n for n, track in enumerate(tracks) if "host.json" in track["name"]]
@@ -187,9 +177,8 @@ def test_a_report_says_how_many_spans_it_leaves_out(run: Run) -> None:
     assert run("report", "run.etdp", "--with", "long.json", "-o", "out.json")[0] == 0
     timeline = json.loads(Path("out.json").read_text())["runs"][0]["timeline"]
     assert timeline["note"] == "10,000 of the shortest spans are left out."
-    track = [track["name"] for track in timeline["tracks"]].index(
-        "long.json · Chrome trace · thread 1"
-    )
+    names = [track["name"] for track in timeline["tracks"]]
+    track = names.index("long.json · Chrome trace · thread 1")
     mine = [n for n, of in enumerate(timeline["track"]) if of == track]
     assert len(mine) == 20_000
     longest = [timeline["duration"][n] for n in mine]

@@ -24,13 +24,10 @@ def test_selectors_pick_where_a_run_stops() -> None:
     ):
         said(one, "delete", f"tbreak {text}", "run")
         assert where(one) == node, text
-
-
-def test_a_temporary_breakpoint_is_hit_once() -> None:
-    one = session("cnn_portable")
-    assert "6 places" in said(one, "tbreak op:relu")
-    assert "temporary breakpoint 1" in said(one, "run")
-    assert "is over" in said(one, "continue")
+    other = session("cnn_portable")
+    assert "6 places" in said(other, "tbreak op:relu")
+    assert "temporary breakpoint 1" in said(other, "run")
+    assert "is over" in said(other, "continue")
 
 
 def test_conditions_are_over_values() -> None:
@@ -47,7 +44,10 @@ def test_conditions_are_over_values() -> None:
     assert "is over" in said(one, "run")
     said(one, "enable 1", "run")
     assert where(one) == "aten_relu_default"
-    assert "3" in said(one, "info breakpoints")
+    said(one, "condition 1 $.max() > 4")
+    assert "op:relu if $.max() > 4" in said(one, "info breakpoints")
+    said(one, "watch $.max() > 3")
+    assert "a watchpoint is a condition" in refused(one, "condition 2")
 
 
 def test_nan_and_infinities_are_watched_for() -> None:
@@ -62,13 +62,9 @@ def test_nan_and_infinities_are_watched_for() -> None:
     assert "is over" in said(other, "run")
     said(other, "delete", "watch inf")
     assert "Inf" in said(other, "run")
-
-
-def test_a_watched_expression_stops_where_it_holds() -> None:
-    one = session("cnn_portable")
-    said(one, "watch ($.sum() - 1).abs() < 1e-3")
-    said(one, "run")
-    assert where(one) == "aten__softmax_default"
+    sound = session("cnn_portable")
+    said(sound, "watch ($.sum() - 1).abs() < 1e-3", "run")
+    assert where(sound) == "aten__softmax_default"
 
 
 def test_the_first_divergence_is_a_condition() -> None:
@@ -84,30 +80,38 @@ def test_the_first_divergence_is_a_condition() -> None:
 
 
 def test_what_can_never_be_decided_is_no_pass() -> None:
-    one = session("cnn_portable", inputs=False)
-    said(one, "break if gap(sqnr) < 20")
-    result = one.execute("run")
-    assert result.exit_code == 4
-    assert "it is unknown" in str(result.error)
-    bare = Session(artifacts("cnn_portable").etdump)
-    said(bare, "watch nan")
-    result = bare.execute("run")
-    assert result.exit_code == 4
-    assert "it is unknown" in str(result.error)
+    without_inputs = session("cnn_portable", inputs=False)
+    without_values = Session(artifacts("cnn_portable").etdump)
+    for one, line in ((without_inputs, "break if gap(sqnr) < 20"), (without_values, "watch nan")):
+        said(one, line)
+        result = one.execute("run")
+        assert result.exit_code == 4
+        assert "it is unknown" in str(result.error)
+    behind = session("cnn_portable")
+    said(behind, "start", "step 3", "break id:1 if $.max() > -1e9")
+    assert "was never evaluated" in refused(behind, "continue")
+    assert behind.execute("continue").exit_code != 0
+    assert behind.execute("run").exit_code == 1
+    delegated = session("cnn_xnnpack")
+    said(delegated, "watch $.max() > 1e9")
+    assert "had no value at" in said(delegated, "run")
 
 
 def test_mistakes_are_told() -> None:
     one = session("cnn_portable")
-    assert "nothing is picked" in refused(one, "break op:nothing")
-    assert "unknown key" in refused(one, "break opp:relu")
-    assert "did you mean" in refused(one, "break op:relu if aten_relu_defaul > 1")
-    assert "not an expression" in refused(one, "break op:relu if 1 +")
-    assert "there is no breakpoint 7" in refused(one, "delete 7")
-    assert "the number of a breakpoint" in refused(one, "delete x")
-    assert "watch what" in refused(one, "watch")
-    assert "which breakpoints" in refused(one, "disable")
-    assert "hint: ignore N COUNT" in refused(one, "ignore")
-    assert "hint: ignore N COUNT" in refused(one, "ignore 1")
+    for line, told in (
+        ("break op:nothing", "nothing is picked"),
+        ("break opp:relu", "unknown key"),
+        ("break op:relu if aten_relu_defaul > 1", "did you mean"),
+        ("break op:relu if 1 +", "not an expression"),
+        ("delete 7", "there is no breakpoint 7"),
+        ("delete x", "the number of a breakpoint"),
+        ("watch", "watch what"),
+        ("disable", "which breakpoints"),
+        ("ignore", "hint: ignore N COUNT"),
+        ("ignore 1", "hint: ignore N COUNT"),
+    ):
+        assert told in refused(one, line)
     assert len(one.debugger.breakpoints) == 0
 
 
@@ -135,20 +139,6 @@ def test_a_place_that_picks_nothing_has_what_it_may_mean(text: str, meant: str) 
         assert said(one, f"break {meant}")
     for nothing in ("op:nothing", "zzz", "op:sofmax and module:head", "shape:1x2x3x4x5"):
         assert "info ops lists" in refused(one, f"break {nothing}"), nothing
-
-
-def test_a_condition_that_was_looked_at_nowhere_is_no_pass() -> None:
-    one = session("cnn_portable")
-    said(one, "start", "step 3", "break id:1 if $.max() > -1e9")
-    assert "was never evaluated" in refused(one, "continue")
-    assert one.execute("continue").exit_code != 0
-    assert one.execute("run").exit_code == 1
-
-
-def test_operators_without_a_value_are_counted() -> None:
-    one = session("cnn_xnnpack")
-    said(one, "watch $.max() > 1e9")
-    assert "had no value at" in said(one, "run")
 
 
 def test_lines_are_written_as_in_gdb() -> None:
@@ -253,11 +243,3 @@ def test_breakpoints_are_saved_and_read_again(tmp_path: Path) -> None:
     assert foreign.read_text() == "import torch\n"
     assert "cannot write" in refused(one, f"save breakpoints {tmp_path}/nowhere/x")
     assert "save breakpoints FILE" in refused(one, "save")
-
-
-def test_another_condition_is_shown() -> None:
-    one = session("cnn_portable")
-    said(one, "break op:relu if $.max() > 3", "condition 1 $.max() > 4")
-    assert "op:relu if $.max() > 4" in said(one, "info breakpoints")
-    said(one, "watch $.max() > 3")
-    assert "a watchpoint is a condition" in refused(one, "condition 2")

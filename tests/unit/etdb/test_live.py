@@ -28,6 +28,15 @@ def test_a_live_run_gives_what_pytorch_gives() -> None:
         got = float(said(one, f"print $[0, {index}]"))
         assert got == pytest.approx(float(expected[0, index]), rel=1e-4)
     assert "is over" in said(one, "continue")
+    said(one, "start", "set $ = $ * 0", "start")  # begins anew, without what was set
+    assert float(said(one, "print $.abs().max()")) > 0
+    line = one.debugger.some_target().stops
+    said(one, "step 5")
+    assert one.debugger.some_target().stops is line  # a step does not build it anew
+    other = live("nan_output")
+    said(other, "watch nan")
+    assert other.execute("run").exit_code == 1
+    assert where(other) == "aten_sqrt_default"
 
 
 def test_a_patched_value_changes_what_follows_and_nothing_before() -> None:
@@ -57,12 +66,6 @@ def test_an_earlier_value_can_be_patched_from_later_on() -> None:
     assert said(one, "print $[0, 0]") == plain
 
 
-def test_run_begins_anew_without_what_was_set() -> None:
-    one = live("cnn_portable")
-    said(one, "start", "set $ = $ * 0", "start")
-    assert float(said(one, "print $.abs().max()")) > 0
-
-
 def test_what_does_not_fit_is_refused() -> None:
     one = live("cnn_portable")
     assert "has not been begun" in refused(one, "set $ = 0")
@@ -86,13 +89,9 @@ def test_without_inputs_or_record_there_is_no_live_run(tmp_path: Path) -> None:
     assert "takes float32" in refused(one, f"target live {wrong}")
     assert one.debugger.some_target().kind == "recorded"
     assert "no inputs" in refused(one, "target live")
-
-
-def test_inputs_come_from_a_file(tmp_path: Path) -> None:
-    one = session("cnn_portable", inputs=False)
-    path = tmp_path / "zeros.npz"
-    np.savez(path, x=np.zeros((1, 3, 16, 16), np.float32))
-    said(one, f"target live {path}", "start")
+    zeros = tmp_path / "zeros.npz"
+    np.savez(zeros, x=np.zeros((1, 3, 16, 16), np.float32))
+    said(one, f"target live {zeros}", "start")
     assert float(said(one, "print $.abs().max()")) == 0
 
 
@@ -108,14 +107,6 @@ def test_branches_and_loops_are_walked_as_they_run(name: str) -> None:
     assert len(set(seen)) == len(seen)
     said(one, "reverse-step 2")
     assert one.debugger.here().name == seen[-2][0]
-
-
-def test_a_watch_finds_the_first_nan() -> None:
-    one = live("nan_output")
-    said(one, "watch nan")
-    result = one.execute("run")
-    assert result.exit_code == 1
-    assert where(one) == "aten_sqrt_default"
 
 
 def test_an_interrupted_run_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,14 +130,6 @@ def test_an_interrupted_run_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch
     again = live("cnn_portable")
     said(again, "start", "until op:add", "set $ = $ * 2", "step")
     assert said(again, "print $.sum()") == after
-
-
-def test_a_step_of_a_live_run_does_not_build_the_line_anew() -> None:
-    one = live("cnn_portable")
-    said(one, "start")
-    line = one.debugger.some_target().stops
-    said(one, "step 5")
-    assert one.debugger.some_target().stops is line
 
 
 def test_what_a_delegate_gave_is_the_value_of_its_last_node() -> None:

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from etscope.errors import UsageError
 from etscope.etdb.expressions.expression import evaluate, is_true, parse
 from etscope.etdb.expressions.predicate_pushdown import number_tests
 from etscope.etdb.output import value_lines
 from etscope.etdb.protocol.messages import Condition, Statistics, TensorInfo
-from etscope.etdb.targets.remote_tensor import RemoteTensor, leading_part
+from etscope.etdb.targets.remote_tensor import RemoteTensor, fetch_tensor, leading_part
 
 PUSHED = (
     "$ > 1.3", "$ >= 0.7", "$.max() > 0.7", "$.max() >= 0.7", "max($) > 1e-3", "$.min() < -0.3",
@@ -41,22 +42,31 @@ class Value:
         return None
 
 
-class Reader:
-    """Reads an array, and counts the elements that are fetched."""
+class Far:
+    """A tensor that stays at a runner, which counts the elements that are fetched."""
 
-    def __init__(self, array: npt.NDArray[Any]) -> None:
-        self._array, self.fetched = array, 0
+    def __init__(self, array: npt.NDArray[Any], dim_order: tuple[int, ...] | None = None) -> None:
+        order = tuple(range(array.ndim)) if dim_order is None else dim_order
+        self._flat = np.ascontiguousarray(array.transpose(order)).reshape(-1)
+        self.facts = TensorInfo(array.dtype, array.shape, order, array.nbytes)
+        self.tensor = RemoteTensor(self._get, 0, self.facts)
+        self.fetched = 0
+        self.is_current = True
+
+    def _get(self) -> Far:
+        if not self.is_current:
+            raise UsageError("this tensor was of another step")
+        return self
 
     def read(
-        self, value: int, info: TensorInfo, first: int = 0, count: int | None = None
+        self, value: int, facts: TensorInfo, first: int = 0, count: int | None = None
     ) -> npt.NDArray[Any]:
-        flat = self._array.reshape(-1)
-        found = flat[first : flat.size if count is None else first + count]
-        self.fetched += found.size
-        return found.copy()
+        part = self._flat[first : None if count is None else first + count]
+        self.fetched += part.size
+        return part.copy()
 
     def statistics(self, value: int) -> Statistics:
-        wide = self._array.astype(np.float64)
+        wide = self._flat.astype(np.float64)
         finite = wide[np.isfinite(wide)]
         if finite.size:
             numbers = (finite.min(), finite.max(), finite.mean(), finite.std())
@@ -65,12 +75,6 @@ class Reader:
         inf = np.isinf(wide)
         counts = (np.isnan(wide).sum(), (inf & (wide > 0)).sum(), (inf & (wide < 0)).sum())
         return Statistics(wide.size, *map(int, counts), *map(float, numbers))
-
-
-def remote(array: npt.NDArray[Any], reader: Reader | None = None) -> RemoteTensor:
-    found = reader or Reader(array)
-    order = tuple(range(array.ndim))
-    return RemoteTensor(lambda: found, 0, TensorInfo(array.dtype, array.shape, order, array.nbytes))
 
 
 def arrays() -> list[npt.NDArray[Any]]:
@@ -121,17 +125,14 @@ def test_what_no_test_of_numbers_covers_is_looked_at_in_etdb(text: str) -> None:
 
 def test_a_tensor_that_is_far_is_shown_as_one_that_is_here() -> None:
     for array in arrays():
-        assert value_lines(remote(array)) == value_lines(array), (array.dtype, array.shape)
-        assert value_lines(remote(array), full=True) == value_lines(array, full=True)
-
-
-@pytest.mark.parametrize("name", ["min", "max", "mean", "std"])
-def test_reductions_are_those_of_numpy(name: str) -> None:
-    for array in arrays():
-        for text in (f"$.{name}()", f"{name}($)"):
-            near, far = (evaluate(parse(text), Value(one)) for one in (array, remote(array)))
-            assert np.asarray(near).dtype == np.asarray(far).dtype, (array.dtype, text)
-            assert np.isclose(float(near), float(far), rtol=1e-12, atol=1e-12, equal_nan=True)
+        far = Far(array).tensor
+        assert value_lines(far) == value_lines(array), (array.dtype, array.shape)
+        assert value_lines(far, full=True) == value_lines(array, full=True)
+        for name in ("min", "max", "mean", "std"):
+            for text in (f"$.{name}()", f"{name}($)"):
+                near, other = (evaluate(parse(text), Value(one)) for one in (array, far))
+                assert np.asarray(near).dtype == np.asarray(other).dtype, (array.dtype, text)
+                assert np.isclose(float(near), float(other), 1e-12, 1e-12, equal_nan=True)
 
 
 def test_no_more_is_fetched_than_is_shown() -> None:
@@ -145,16 +146,58 @@ def test_no_more_is_fetched_than_is_shown() -> None:
         ("$[0]", 250_000),
         ("$.sum()", 1_000_000),
     ):
-        reader = Reader(large)
-        far = remote(large, reader)
+        far = Far(large)
         near = evaluate(parse(text), Value(large))
-        assert np.array_equal(evaluate(parse(text), Value(far)), near)
-        assert reader.fetched <= most, text
-    reader = Reader(large)
-    far = remote(large, reader)
-    value_lines(far)
-    assert reader.fetched <= 6000
-    assert np.array_equal(leading_part(far, 5).ravel()[:5], np.arange(5))
+        assert np.array_equal(evaluate(parse(text), Value(far.tensor)), near)
+        assert far.fetched <= most, text
+    far = Far(large)
+    value_lines(far.tensor)
+    assert far.fetched <= 6000
+    assert np.array_equal(leading_part(far.tensor, 5).ravel()[:5], np.arange(5))
     for count in (0, 1, 999, 1001, 250_001, 2_000_000):
-        found = leading_part(remote(large), count).ravel()[:count]
+        found = leading_part(Far(large).tensor, count).ravel()[:count]
         assert np.array_equal(found, large.ravel()[:count])
+
+
+ARRAY = np.arange(6 * 4 * 5, dtype=np.float32).reshape(6, 4, 5)
+
+
+@pytest.mark.parametrize("dim_order", [(0, 1, 2), (0, 2, 1)])
+def test_a_slice_fetches_what_it_picks_alone(dim_order: tuple[int, ...]) -> None:
+    keys: list[tuple[Any, int]] = [
+        (2, 20), (-1, 20), (np.int64(3), 20), (slice(1, 3), 40), ((slice(4, 9), 1), 40),
+        ((slice(2), slice(None), 3), 40), (slice(None), 120), ((2, slice(1, 3)), 10),
+        ((slice(3, 4), 2, slice(1, 3)), 2), ((0, 1, 2), 1), ((1, ..., 2), 20), ((1, None, 2), 20),
+        ((5, [0, 2]), 20),
+    ]  # fmt: skip
+    for key, elements in keys:
+        far = Far(ARRAY, dim_order)
+        assert np.array_equal(far.tensor[key], ARRAY[key]), key
+        # In another order of dimensions the rows are all that lies in one piece.
+        assert far.fetched == (elements if dim_order == (0, 1, 2) else max(elements, 20)), key
+    for key in (
+        slice(None, None, 2), slice(3, 3), ..., (..., 0), [1, 2], None, ARRAY > 7, slice(5, 1),
+    ):  # fmt: skip
+        assert np.array_equal(Far(ARRAY, (1, 0, 2)).tensor[key], ARRAY[key]), key
+
+
+def test_a_tensor_is_fetched_whole_once_and_then_stays() -> None:
+    far = Far(ARRAY, (2, 0, 1))
+    tensor = far.tensor
+    assert (tensor.shape, tensor.ndim, tensor.size, tensor.nbytes) == ((6, 4, 5), 3, 120, 480)
+    assert np.array_equal(np.asarray(tensor), ARRAY) and np.array_equal(tensor[1], ARRAY[1])
+    assert far.fetched == 120
+    far.is_current = False
+    assert np.array_equal(tensor[2:4], ARRAY[2:4])
+    packed = TensorInfo(np.dtype(np.uint8), (3, 2), (0, 1), 3)  # its bytes
+    assert fetch_tensor(Far(np.arange(3, dtype=np.uint8)), 0, packed).tolist() == [0, 1, 2]
+
+
+def test_a_tensor_of_another_step_is_refused() -> None:
+    far = Far(ARRAY)
+    far.is_current = False
+    for use in (np.asarray, lambda of: of[1], lambda of: of.statistics()):
+        with pytest.raises(UsageError, match="another step"):
+            use(far.tensor)
+    with pytest.raises(IndexError, match="out of bounds"):
+        far.tensor[6]

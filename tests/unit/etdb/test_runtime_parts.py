@@ -11,8 +11,7 @@ import pytest
 
 from etscope.analysis.program.program import instructions
 from etscope.errors import UsageError
-from etscope.etdb.protocol.messages import Statistics, TensorInfo, ValueInfo
-from etscope.etdb.targets.remote_tensor import RemoteTensor, fetch_tensor
+from etscope.etdb.protocol.messages import TensorInfo, ValueInfo
 from etscope.etdb.targets.runtime_execution import StopSequence
 from etscope.etdb.targets.runtime_values import MemoryPlan, fit_value
 from etscope.etdb.targets.target import Stop
@@ -40,10 +39,14 @@ def told(of: StopSequence) -> list[tuple[int | None, int]]:
 
 
 def test_before_a_run_all_stops_are_foreseen() -> None:
-    foreseen = line()
-    assert told(foreseen) == [(number, 0) for number in LOOP_STOPS]
-    assert [stop.position for stop in foreseen] == [0, 1, 2, 3, 4]
-    assert foreseen.known == 0 and foreseen.position_at(0) is None
+    run = line()
+    assert told(run) == [(number, 0) for number in LOOP_STOPS]
+    assert [stop.position for stop in run] == [0, 1, 2, 3, 4]
+    assert run.known == 0 and run.position_at(0) is None
+    run.add(ran(0, 4))
+    assert told(run) == [(0, 0), (4, 0), (6, 0)]
+    run.end()  # a branch that was not taken is no stop
+    assert told(run) == [(0, 0), (4, 0)]
 
 
 def test_a_loop_that_goes_on_takes_the_place_of_what_was_foreseen() -> None:
@@ -56,14 +59,6 @@ def test_a_loop_that_goes_on_takes_the_place_of_what_was_foreseen() -> None:
     run.end()
     assert told(run)[4:] == [(1, 1), (3, 1), (4, 1), (6, 0)]
     assert list(run.passes_of(3, 12)) == [4, 9] and list(run.passes_of(3, 8)) == [4]
-
-
-def test_a_branch_that_was_not_taken_is_no_stop() -> None:
-    run = line()
-    run.add(ran(0, 4))
-    assert told(run) == [(0, 0), (4, 0), (6, 0)]
-    run.end()
-    assert told(run) == [(0, 0), (4, 0)]
 
 
 def test_what_came_after_a_step_is_forgotten() -> None:
@@ -166,97 +161,3 @@ def test_what_does_not_fit_is_refused(old: ValueInfo, value: Any, words: str) ->
     with pytest.raises(UsageError) as caught:
         fit_value("x", old, value)
     assert words in str(caught.value)
-
-
-# -- tensors that stay where they are
-
-
-class Far:
-    """A tensor of a runner's, that counts what is read of it."""
-
-    def __init__(self, array: npt.NDArray[Any], dim_order: tuple[int, ...]) -> None:
-        self._flat = np.ascontiguousarray(array.transpose(dim_order)).reshape(-1)
-        self.facts = TensorInfo(array.dtype, array.shape, dim_order, array.nbytes)
-        self.read_elements = 0
-        self.is_current = True
-
-    def get(self) -> Far:
-        if not self.is_current:
-            raise UsageError("this tensor was of another step")
-        return self
-
-    def read(
-        self, value: int, facts: TensorInfo, first: int = 0, count: int | None = None
-    ) -> npt.NDArray[Any]:
-        part = self._flat[first : None if count is None else first + count]
-        self.read_elements += part.size
-        return part.copy()
-
-    def statistics(self, value: int) -> Statistics:
-        return Statistics(self._flat.size, 0, 0, 0, 0.0, 0.0, 0.0, 0.0)
-
-
-ARRAY = np.arange(6 * 4 * 5, dtype=np.float32).reshape(6, 4, 5)
-
-
-@pytest.mark.parametrize("dim_order", [(0, 1, 2), (0, 2, 1)])
-@pytest.mark.parametrize(
-    ("key", "elements"),
-    [
-        (2, 20),
-        (-1, 20),
-        (np.int64(3), 20),
-        (slice(1, 3), 40),
-        ((slice(4, 9), 1), 40),
-        ((slice(2), slice(None), 3), 40),
-        (slice(None), 120),
-        ((2, slice(1, 3)), 10),
-        ((slice(3, 4), 2, slice(1, 3)), 2),
-        ((0, 1, 2), 1),
-        ((1, ..., 2), 20),
-        ((1, None, 2), 20),
-        ((5, [0, 2]), 20),
-    ],
-)
-def test_a_slice_fetches_what_it_picks_alone(
-    dim_order: tuple[int, ...], key: Any, elements: int
-) -> None:
-    far = Far(ARRAY, dim_order)
-    assert np.array_equal(RemoteTensor(far.get, 0, far.facts)[key], ARRAY[key])
-    # In another order of dimensions the rows are all that lies in one piece.
-    assert far.read_elements == (elements if dim_order == (0, 1, 2) else max(elements, 20))
-
-
-@pytest.mark.parametrize(
-    "key", [slice(None, None, 2), slice(3, 3), ..., (..., 0), [1, 2], None, ARRAY > 7, slice(5, 1)]
-)
-def test_other_keys_are_numpys(key: Any) -> None:
-    far = Far(ARRAY, (1, 0, 2))
-    assert np.array_equal(RemoteTensor(far.get, 0, far.facts)[key], ARRAY[key])
-
-
-def test_a_tensor_is_fetched_whole_once_and_then_stays() -> None:
-    far = Far(ARRAY, (2, 0, 1))
-    tensor = RemoteTensor(far.get, 0, far.facts)
-    assert (tensor.shape, tensor.ndim, tensor.size, tensor.nbytes) == ((6, 4, 5), 3, 120, 480)
-    assert np.array_equal(np.asarray(tensor), ARRAY) and np.array_equal(tensor[1], ARRAY[1])
-    assert far.read_elements == 120
-    far.is_current = False
-    assert np.array_equal(tensor[2:4], ARRAY[2:4])
-
-
-def test_a_tensor_of_another_step_is_refused() -> None:
-    far = Far(ARRAY, (0, 1, 2))
-    tensor = RemoteTensor(far.get, 0, far.facts)
-    far.is_current = False
-    for use in (np.asarray, lambda of: of[1], lambda of: of.statistics()):
-        with pytest.raises(UsageError, match="another step"):
-            use(tensor)
-    with pytest.raises(IndexError, match="out of bounds"):
-        tensor[6]
-
-
-def test_packed_types_are_their_bytes() -> None:
-    facts = TensorInfo(np.dtype(np.uint8), (3, 2), (0, 1), 3)
-    far = Far(np.arange(3, dtype=np.uint8), (0,))
-    assert fetch_tensor(far, 0, facts).tolist() == [0, 1, 2]

@@ -49,29 +49,13 @@ def test_every_command_has_help() -> None:
         assert command.usage in overview
         assert command.help
         assert command.usage in said(one, f"help {name}")
+    for topic in ("", *COMMANDS, "expressions", "selectors", "metrics"):
+        assert "`" not in said(one, f"help {topic}")
+    assert "'break net.py:12'" in said(one, "help break")
     assert "ref(NAME)" in said(one, "help expressions")
     assert "module:blocks.0" in said(one, "help selectors")
     assert "SQNR" in said(one, "help metrics")
     assert "no command" in refused(one, "help nothing")
-
-
-def test_info_refuses_words_that_it_would_not_read() -> None:
-    from etscope.etdb.commands.info import TOPICS
-
-    one = session("cnn_portable", inputs=False)
-    said(one, "start", "break op:relu", "info ops op:relu", "info modules module:stem")
-    for topic in TOPICS:
-        if topic not in ("ops", "modules"):
-            told = refused(one, f"info {topic} 1+1")
-            assert f"info {topic} takes nothing more, and not '1+1'" in told
-    assert "info breakpoints takes nothing more" in refused(one, "info break 1+1")
-
-
-def test_help_has_no_marks_of_code() -> None:
-    one = session("cnn_portable")
-    for topic in ("", *COMMANDS, "expressions", "selectors", "metrics"):
-        assert "`" not in said(one, f"help {topic}")
-    assert "'break net.py:12'" in said(one, "help break")
 
 
 def test_a_value_is_an_array_of_numpy() -> None:

@@ -89,11 +89,7 @@ def test_next_goes_over_modules_and_finish_out_of_them() -> None:
     said(one, "next")
     here = one.debugger.here().module or ""
     assert not here.startswith("stages.0.")
-
-
-def test_until_stops_at_a_breakpoint_on_the_way() -> None:
-    one = session("cnn_portable")
-    said(one, "start", "break op:relu")
+    said(one, "start", "break op:relu")  # `until` stops at a breakpoint on the way
     assert "breakpoint 1" in said(one, "until op:softmax")
     assert where(one) == "aten_relu_default"
     said(one, "delete", "until op:softmax")
@@ -119,11 +115,7 @@ def test_the_ends_of_a_run_are_said() -> None:
     assert "the run is over" in refused(one, "print $")
     said(one, "reverse-step")
     assert where(one) == "aten__softmax_default"
-
-
-def test_an_empty_line_goes_on() -> None:
-    one = session("cnn_portable")
-    said(one, "start", "step", "")
+    said(one, "start", "step", "")  # an empty line goes on
     assert one.debugger.position == 2
     said(one, "info runs", "")
     assert one.debugger.position == 2

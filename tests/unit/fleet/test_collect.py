@@ -104,17 +104,6 @@ def test_events_are_those_of_the_inspector(tmp_path: Path) -> None:
                 assert "cnn.py:" in source
 
 
-def test_kinds_and_iterations(dataset: Path) -> None:
-    found = rows(
-        dataset,
-        "select kind, count(*), count(iteration), max(iteration) from events "
-        "where model = 'cnn_portable' group by kind order by kind",
-    )
-    assert [row[0] for row in found] == ["call", "execute", "kernel"]
-    assert found[1][1:] == (15, 15, 4)  # three dumps of five runs
-    assert all(row[1] == row[2] for row in found)
-
-
 def test_what_run_json_tells(dataset: Path, runs: Path) -> None:
     found = query(Dataset.open(dataset), "select * from dumps order by path")
     assert found.names == tuple(field.name for field in DUMP_FIELDS)
@@ -129,11 +118,8 @@ def test_what_run_json_tells(dataset: Path, runs: Path) -> None:
     assert values["warmup"] == [0, 0, 0, None]
     assert values["threads"] == [2, 2, 2, None]
     assert len(set(values["fingerprint"])) == 2
-    texts = (values["labels"][0], values["environment"][0])
-    assert texts == (
-        "commit=c0, team=vision",
-        "os.name=Android, os.version=15, cores=4, 4",
-    )
+    assert values["labels"][0] == "commit=c0, team=vision"
+    assert values["environment"][0] == "os.name=Android, os.version=15, cores=4, 4"
     assert "device.soc=G3" in values["environment"][3]
     # Without a word of it, a dump is as old as its file.
     modified = (runs / "transformer" / "run.etdp").stat().st_mtime
@@ -141,16 +127,22 @@ def test_what_run_json_tells(dataset: Path, runs: Path) -> None:
     assert told.timestamp() == pytest.approx(modified, abs=0.01)
 
 
-def test_totals_are_those_of_the_events(dataset: Path) -> None:
-    assert rows(
+def test_kinds_iterations_and_totals_are_those_of_the_events(dataset: Path) -> None:
+    found = rows(
         dataset,
-        "select execute_ns, p50_ns, events from dumps order by dump_id",
-    ) == rows(
-        dataset,
+        "select kind, count(*), count(iteration), max(iteration) from events "
+        "where model = 'cnn_portable' group by kind order by kind",
+    )
+    assert [row[0] for row in found] == ["call", "execute", "kernel"]
+    assert found[1][1:] == (15, 15, 4)  # three dumps of five runs
+    assert all(row[1] == row[2] for row in found)
+    totals = (
         "select sum(duration_ns) filter (kind = 'execute')::bigint, "
         "median(duration_ns) filter (kind = 'execute'), count(*) "
-        "from events group by dump_id order by dump_id",
+        "from events group by dump_id order by dump_id"
     )
+    told = rows(dataset, "select execute_ns, p50_ns, events from dumps order by dump_id")
+    assert told == rows(dataset, totals)
 
 
 def test_the_files(dataset: Path) -> None:
@@ -205,6 +197,13 @@ def test_records_are_matched(runs: Path, tmp_path: Path) -> None:
         ("transformer", ["forward"], "transformer"),
     ]
     assert one(tmp_path / "ds", "select count(*) from events where source like '%.py:%'") > 100
+    done = collect([runs], tmp_path / "other", etrecord=record_of("transformer"))
+    assert done.taken == 1  # that it fits
+    assert {bad.slug for bad in done.bad} == {MismatchError.slug}
+    with pytest.raises(MissingFileError):
+        collect([runs], tmp_path / "other", etrecord=tmp_path / "none.etrecord")
+    with pytest.raises(MissingDataError, match="no ETRecord"):
+        collect([runs], tmp_path / "other", etrecord_dir=runs)
 
 
 def test_a_record_by_the_hash_of_its_program() -> None:
@@ -220,16 +219,6 @@ def test_a_record_by_the_hash_of_its_program() -> None:
     # Two programs that log the same cannot be told apart.
     assert matching_record(dump, "1", (wrong, right), None) is None
     assert matching_record(dump, "1", (other, right), None) is right
-
-
-def test_a_record_that_does_not_fit(runs: Path, tmp_path: Path) -> None:
-    done = collect([runs], tmp_path / "ds", etrecord=record_of("transformer"))
-    assert done.taken == 1
-    assert {bad.slug for bad in done.bad} == {MismatchError.slug}
-    with pytest.raises(MissingFileError):
-        collect([runs], tmp_path / "ds", etrecord=tmp_path / "none.etrecord")
-    with pytest.raises(MissingDataError, match="no ETRecord"):
-        collect([runs], tmp_path / "ds", etrecord_dir=runs)
 
 
 def test_names_of_partitions(tmp_path: Path) -> None:
@@ -264,36 +253,19 @@ def test_bad_dumps_are_named_and_the_rest_is_taken(runs: Path, tmp_path: Path) -
     }  # fmt: skip
     assert "cut off" in errors["bad/cut.etdp"] and "ISO 8601" in errors["bad/run/run.etdp"]
     assert one(tmp_path / "ds", "select count(*) from dumps") == 1
-
-
-def test_strict_writes_nothing(runs: Path, tmp_path: Path) -> None:
-    (tmp_path / "bad.etdp").write_bytes(b"nothing")
-    done = collect([runs, tmp_path / "bad.etdp"], tmp_path / "ds", strict=True)
+    strict = tmp_path / "strict"
+    done = collect([runs, bad / "empty.etdp"], strict, strict=True)
     assert (done.taken, len(done.bad)) == (0, 1)
-    assert list((tmp_path / "ds").rglob("*.parquet")) == []
-    assert one(tmp_path / "ds", "select count(*) from events") == 0
-    done = collect([runs], tmp_path / "ds", strict=True)
-    assert (done.taken, one(tmp_path / "ds", "select count(*) from dumps")) == (4, 4)
+    assert list(strict.rglob("*.parquet")) == []
+    assert one(strict, "select count(*) from events") == 0
+    assert collect([runs], strict, strict=True).taken == 4
+    assert one(strict, "select count(*) from dumps") == 4
 
 
-def test_what_an_interrupted_collect_left(runs: Path, tmp_path: Path) -> None:
-    """Events without their dumps are not there for readers, and are removed by the next collect."""
-    collect([runs / "cnn-0"], tmp_path / "ds")
-    dataset = Dataset.open(tmp_path / "ds")
-    count = one(tmp_path / "ds", "select count(*) from events")
-    (file,) = dataset.event_files()
-    orphan = file.with_name("part-20990101T000000-abcdef01-00000.0.parquet")
-    orphan.write_bytes(file.read_bytes())
-    (dataset.folder / ".collecting" / "x").mkdir(parents=True)
-    assert one(tmp_path / "ds", "select count(*) from events") == count
-    collect([runs / "cnn-1"], tmp_path / "ds")
-    assert not orphan.exists() and not (dataset.folder / ".collecting").exists()
-    assert rows(tmp_path / "ds", "select count(distinct dump_id) from events") == [(2,)]
-
-
-def test_an_interrupt_between_batches(
+def test_what_an_interrupted_collect_left(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Events without their dumps are not there for readers, and are removed by the next collect."""
     monkeypatch.setattr("etscope.fleet._collect._MOST_DUMPS", 1)
 
     def stop(done: int, total: int | None) -> None:
@@ -302,9 +274,24 @@ def test_an_interrupt_between_batches(
 
     with pytest.raises(KeyboardInterrupt):
         collect([runs], tmp_path / "ds", progress=stop)
-    assert rows(tmp_path / "ds", "select count(*) from dumps") == [(2,)]
-    done = collect([runs], tmp_path / "ds")
-    assert (done.taken, done.again) == (2, 2)
+    dataset = Dataset.open(tmp_path / "ds")
+    before = rows(tmp_path / "ds", "select count(*), count(distinct dump_id) from events")
+    assert before[0][1] == one(tmp_path / "ds", "select count(*) from dumps") == 2
+    file = dataset.event_files()[0]
+    orphan = file.with_name("part-20990101T000000-abcdef01-00000.0.parquet")
+    orphan.write_bytes(file.read_bytes())
+    (dataset.folder / ".collecting" / "x").mkdir(parents=True)
+    assert rows(tmp_path / "ds", "select count(*), count(distinct dump_id) from events") == before
+
+    monkeypatch.setattr("etscope.fleet._collect._MOST_DUMPS", 2)
+    copy = tmp_path / "copy.etdp"
+    copy.write_bytes((runs / "cnn-0" / "run.etdp").read_bytes())
+    told: list[tuple[int, int | None]] = []
+    done = collect([runs, copy], tmp_path / "ds", progress=lambda *counts: told.append(counts))
+    assert (done.found, done.taken, done.again) == (5, 2, 3)
+    assert told == [(2, 5), (4, 5), (5, 5)]
+    assert not orphan.exists() and not (dataset.folder / ".collecting").exists()
+    assert rows(tmp_path / "ds", "select count(*), count(distinct dump_id) from dumps") == [(4, 4)]
 
 
 def test_the_same_dump_in_two_batches(
@@ -313,34 +300,9 @@ def test_the_same_dump_in_two_batches(
     monkeypatch.setattr("etscope.fleet._collect._MOST_DUMPS", 2)
     copy = tmp_path / "copy.etdp"
     copy.write_bytes((runs / "cnn-0" / "run.etdp").read_bytes())
-    told: list[tuple[int, int | None]] = []
-    done = collect([runs, copy], tmp_path / "ds", progress=lambda *counts: told.append(counts))
+    done = collect([runs, copy], tmp_path / "ds")
     assert (done.found, done.taken, done.again) == (5, 4, 1)
-    assert told == [(2, 5), (4, 5), (5, 5)]
     assert rows(tmp_path / "ds", "select count(*), count(distinct dump_id) from dumps") == [(4, 4)]
-
-
-def test_a_batch_again_without_what_is_known(runs: Path, tmp_path: Path) -> None:
-    sources = tuple(Source(str(runs / f"cnn-{n}" / "run.etdp"), 1) for n in range(2))
-    known = frozenset({hashlib.sha256(Path(sources[0].url).read_bytes()).hexdigest()})
-    written = write_batch(
-        Batch("b", sources, str(tmp_path), ""), collect_options(None, None, {}, "ns"), known
-    )
-    assert (len(written.rows), written.again) == (1, 1)
-
-
-def test_batches_are_balanced() -> None:
-    sources = [Source(f"{n}", 1 << 20) for n in range(1000)]
-    assert [len(batch) for batch in plan(sources, 1)] == [128] * 7 + [104]
-    assert len(plan(sources[:16], 2)) == 8
-    assert plan([], 2) == []
-    assert sum(map(len, plan(sources, 3))) == 1000
-
-
-def test_two_at_a_time(runs: Path, tmp_path: Path) -> None:
-    dataset = Dataset.make(tmp_path / "ds")
-    with dataset.writing(), pytest.raises(UsageError, match="another collect"):
-        collect([runs], tmp_path / "ds")
 
 
 def test_folders_that_are_no_dataset(runs: Path, tmp_path: Path) -> None:
@@ -352,6 +314,22 @@ def test_folders_that_are_no_dataset(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "later" / "etscope-dataset.json").write_text('{"schema": "etscope.fleet/2"}')
     with pytest.raises(VersionError, match="version etscope"):
         collect([runs], tmp_path / "later")
+    busy = Dataset.make(tmp_path / "busy")
+    with busy.writing(), pytest.raises(UsageError, match="another collect"):
+        collect([runs], tmp_path / "busy")
+
+
+def test_batches(runs: Path, tmp_path: Path) -> None:
+    sources = [Source(f"{n}", 1 << 20) for n in range(1000)]
+    assert [len(batch) for batch in plan(sources, 1)] == [128] * 7 + [104]
+    assert len(plan(sources[:16], 2)) == 8
+    assert plan([], 2) == []
+    assert sum(map(len, plan(sources, 3))) == 1000
+    two = tuple(Source(str(runs / f"cnn-{n}" / "run.etdp"), 1) for n in range(2))
+    known = frozenset({hashlib.sha256(Path(two[0].url).read_bytes()).hexdigest()})
+    options = collect_options(None, None, {}, "ns")
+    written = write_batch(Batch("b", two, str(tmp_path), ""), options, known)
+    assert (len(written.rows), written.again) == (1, 1)
 
 
 def test_units(runs: Path, tmp_path: Path) -> None:

@@ -42,23 +42,19 @@ def test_numbers_have_their_units_and_no_duration(tmp_path: Path) -> None:
     ]
 
 
-def test_columns_of_backends_can_be_asked_for(tmp_path: Path) -> None:
-    dataset = collected(tmp_path, coreml())
+def test_columns_and_leaves_of_backends(tmp_path: Path) -> None:
+    dataset = collected(tmp_path, ethos_u(), coreml())
     found = rows(
         dataset,
         "SELECT backend_columns['compute_unit'] AS unit, sum(value) FROM events "
         "WHERE quantity = 'estimate' GROUP BY ALL ORDER BY 2 DESC",
     )
     assert found == [("ANE", 960.0), ("GPU", 480.0), ("CPU", 160.0)]
-
-
-def test_leaves_add_up_to_the_call(tmp_path: Path) -> None:
-    dataset = collected(tmp_path, ethos_u(), coreml())
     found = rows(
         dataset,
         "SELECT dump_id, sum(duration_ns) FROM leaves WHERE run = 0 AND NOT own_clock GROUP BY ALL",
     )
-    assert [total for _, total in found] == [1_000, 1_000]
+    assert [total for _, total in found] == [1_000, 1_000]  # those of the calls
     phases = rows(dataset, "SELECT DISTINCT kind, op FROM events WHERE name LIKE '%EthosU%'")
     assert sorted(phases) == [
         ("delegated", "+EthosUBackend::execute()NPU"),

@@ -11,7 +11,7 @@ import pytest
 
 from etscope.errors import FormatError, MissingFileError
 from etscope.fleet import Source, find_sources
-from etscope.fleet.run_metadata import flattened, name_of, run_metadata
+from etscope.fleet.run_metadata import name_of, run_metadata
 
 DUMP = b"\x10\x00\x00\x00\x00\x00\x00\x00ED00rest"
 
@@ -55,6 +55,10 @@ def test_folders_files_and_globs(tree: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert source.url == str(tree / "a" / "run.etdp")  # workers may be elsewhere
     assert source.size == len(DUMP)
     assert source.modified == pytest.approx((tree / "a" / "run.etdp").stat().st_mtime)
+    found, wrong = find_sources([tree / "none.etdp", tree / "a" / "run.etdp"])
+    assert len(found) == 1
+    ((name, error),) = wrong
+    assert name == str(tree / "none.etdp") and isinstance(error, MissingFileError)
 
 
 def test_lists(tree: Path) -> None:
@@ -67,13 +71,6 @@ def test_lists(tree: Path) -> None:
         find_sources([f"@{tree}/binary"])
 
 
-def test_what_is_not_there(tree: Path) -> None:
-    found, wrong = find_sources([tree / "none.etdp", tree / "a" / "run.etdp"])
-    assert len(found) == 1
-    ((name, error),) = wrong
-    assert name == str(tree / "none.etdp") and isinstance(error, MissingFileError)
-
-
 def test_urls(tree: Path) -> None:
     fsspec = pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")
@@ -83,14 +80,8 @@ def test_urls(tree: Path) -> None:
         ["memory://fleet/one/run.etdp", "memory://fleet", "memory://fleet/*/*.etdump"]
     )
     assert wrong == []
-    assert [s.url for s in found] == [
-        "memory:///fleet/one/run.etdp",
-        "memory:///fleet/one/values.etdp",
-        "memory:///fleet/two/x.etdump",
-    ] or [s.url.replace("memory:///", "memory://") for s in found] == [
-        "memory://fleet/one/run.etdp",
-        "memory://fleet/one/values.etdp",
-        "memory://fleet/two/x.etdump",
+    assert [s.url.replace("memory:///", "memory://") for s in found] == [
+        f"memory://fleet/{name}" for name in ("one/run.etdp", "one/values.etdp", "two/x.etdump")
     ]
     assert all(s.size == len(DUMP) and s.modified is not None for s in found)
     local, _ = find_sources([f"file://{tree}/a"])
@@ -117,71 +108,53 @@ def test_names_go_before_one_another() -> None:
     assert run_metadata(told(device="p8"), {}).device == "p8"
     assert run_metadata(told(device={"name": "p8"}), {"device": "p9"}).device == "p9"
     assert run_metadata(told(device={"soc": "G3"}), {}).environment == {"device.soc": "G3"}
-
-
-def test_times_are_utc() -> None:
-    assert run_metadata(told(recorded_at="2026-05-01T12:00:00Z"), {}).recorded_at == datetime(
-        2026, 5, 1, 12
-    )
-    assert run_metadata(told(recorded_at="2026-05-01T12:00:00-05:00"), {}).recorded_at.hour == 17
-    assert (
-        run_metadata(told(recorded_at="2026-05-01T12:00:00.500"), {}).recorded_at.microsecond
-        == 500_000
-    )
-    assert run_metadata(told(), {}).recorded_at == datetime(2001, 9, 9, 1, 46, 40)
-
-
-def test_other_facts() -> None:
-    found = run_metadata(
-        told(
-            threads=4,
-            calls=[{"warmup": 2}, {"warmup": 2}],
-            marks=["hot"],
-            environment={"a": {"b": True, "c": None}, "d": [1, "x"]},
-            job="j1",
-        ),
-        {"k": "v"},
-    )
-    assert (found.threads, found.warmup, found.marks, found.job) == (4, 2, ("hot",), "j1")
-    assert found.environment == {"a.b": "true", "d": "1, x"}
-    assert found.labels == {"k": "v"}
-    assert run_metadata(told(calls=[{"warmup": 2}, {"warmup": 3}]), {}).warmup is None
-
-
-@pytest.mark.parametrize(
-    "facts",
-    [
-        {"recorded_at": "today"},
-        {"recorded_at": 5},
-        {"labels": ["a"]},
-        {"environment": "linux"},
-        {"calls": {"warmup": 1}},
-        {"calls": [1]},
-        {"threads": "many"},
-        {"threads": True},
-        {"model": ["x"]},
-        {"marks": "hot"},
-    ],
-)
-def test_damaged_facts(facts: dict[str, Any]) -> None:
-    with pytest.raises(FormatError):
-        run_metadata(told(**facts), {})
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"a": 1} x', "\udcff"])
-def test_a_damaged_run_json(tmp_path: Path, content: str) -> None:
-    dump = put(tmp_path / "run.etdp")
-    (tmp_path / "run.json").write_bytes(content.encode("utf-8", "surrogateescape"))
-    with pytest.raises(FormatError, match=r"run\.json"):
-        run_metadata(Source(str(dump), 1), {})
-
-
-def test_names() -> None:
     assert name_of(None) == name_of(" \n") == "unknown"
     assert name_of(" a\tb ") == "ab"
     assert name_of("é" * 300) != name_of("é" * 301)
     assert name_of("é" * 300).startswith("é" * 20)
 
 
-def test_flattened() -> None:
-    assert flattened({"a": {"b": 1, "c": {"d": "x"}}}) == {"a.b": "1", "a.c.d": "x"}
+def test_other_facts() -> None:
+    calls = [{"warmup": 2}, {"warmup": 2}]
+    environment = {"a": {"b": True, "c": None, "e": {"f": "y"}}, "d": [1, "x"]}
+    facts = {"threads": 4, "calls": calls, "marks": ["hot"], "job": "j1"}
+    found = run_metadata(told(**facts, environment=environment), {"k": "v"})
+    assert (found.threads, found.warmup, found.marks, found.job) == (4, 2, ("hot",), "j1")
+    assert found.environment == {"a.b": "true", "a.e.f": "y", "d": "1, x"}
+    assert found.labels == {"k": "v"}
+    assert run_metadata(told(calls=[{"warmup": 2}, {"warmup": 3}]), {}).warmup is None
+    for at, wanted in (  # times are UTC
+        ("2026-05-01T12:00:00Z", datetime(2026, 5, 1, 12)),
+        ("2026-05-01T12:00:00-05:00", datetime(2026, 5, 1, 17)),
+        ("2026-05-01T12:00:00.500", datetime(2026, 5, 1, 12, 0, 0, 500_000)),
+    ):
+        assert run_metadata(told(recorded_at=at), {}).recorded_at == wanted
+    assert run_metadata(told(), {}).recorded_at == datetime(2001, 9, 9, 1, 46, 40)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("recorded_at", "today"),
+        ("recorded_at", 5),
+        ("labels", ["a"]),
+        ("environment", "linux"),
+        ("calls", {"warmup": 1}),
+        ("calls", [1]),
+        ("threads", "many"),
+        ("threads", True),
+        ("model", ["x"]),
+        ("marks", "hot"),
+    ],
+)
+def test_damaged_facts(name: str, value: Any) -> None:
+    with pytest.raises(FormatError):
+        run_metadata(told(**{name: value}), {})
+
+
+def test_a_damaged_run_json(tmp_path: Path) -> None:
+    dump = put(tmp_path / "run.etdp")
+    for content in (b"{", b"[]", b'{"a": 1} x', b"\xff"):
+        (tmp_path / "run.json").write_bytes(content)
+        with pytest.raises(FormatError, match=r"run\.json"):
+            run_metadata(Source(str(dump), 1), {})

@@ -44,7 +44,6 @@ def outputs_of(name: str) -> dict[str, np.ndarray[Any, Any]]:
 
 def test_a_dump_with_allocation_events_opens() -> None:
     inspector = open_artifact("allocations")
-
     assert [block.name for block in inspector.event_blocks] == ["Default", "Execute"]
     allocated = inspector.trace.allocations()
     assert allocated
@@ -53,7 +52,6 @@ def test_a_dump_with_allocation_events_opens() -> None:
 
 def test_runs_with_different_inputs_keep_every_output() -> None:
     inspector = open_artifact("varying_inputs")
-
     (block,) = blocks(inspector)
     expected = outputs_of("varying_inputs")
     assert len(block.run_outputs) == len(block.runs) == 4
@@ -67,7 +65,6 @@ def test_runs_with_different_inputs_keep_every_output() -> None:
 @pytest.mark.parametrize("name", ["nan_output", "inf_output"])
 def test_nan_and_inf_outputs_open(name: str) -> None:
     (block,) = blocks(open_artifact(name))
-
     value = block.run_output[0].numpy()
     assert not np.isfinite(value).all()
     for output in block.run_outputs:
@@ -76,16 +73,13 @@ def test_nan_and_inf_outputs_open(name: str) -> None:
 
 def test_an_all_nan_output_is_never_perfect() -> None:
     nothing = np.full(4, np.nan)
-
     results = compare_results([np.ones(4)], [nothing]), compare_results([nothing], [nothing])
-
     assert all(math.isnan(value) for result in results for (value,) in result.values())
 
 
 @pytest.mark.parametrize("name", ["two_methods", "forward_and_extra"])
 def test_every_method_gets_its_own_symbols(name: str) -> None:
     inspector = open_artifact(name)
-
     by_method = {block.method: block for block in blocks(inspector)}
     runs = artifacts(name).meta["runs"]
     assert set(by_method) == {method for method, *_ in runs}
@@ -99,7 +93,6 @@ def test_every_method_gets_its_own_symbols(name: str) -> None:
 def test_an_empty_dump_has_no_blocks_and_says_so() -> None:
     files = artifacts("empty_blocks")
     empty = Inspector(etdump_path=files.folder / "only.etdp")
-
     assert [(block.name, block.events) for block in empty.event_blocks] == [("Only", [])]
     with pytest.raises(MissingDataError, match="no events"):
         empty.to_dataframe()
@@ -135,7 +128,6 @@ def test_a_record_in_memory_resolves_like_its_file() -> None:
 
 def test_a_loop_counts_every_pass() -> None:
     (block,) = blocks(open_artifact("while_loop"))
-
     sigmoid = [event for event in block.events if event.name == "native_call_sigmoid.out"]
     assert [event.occurrence for event in sigmoid] == list(range(5))
     values = [event.debug_data[0].numpy() for event in sigmoid]
@@ -147,7 +139,6 @@ def test_a_loop_counts_every_pass() -> None:
 
 def test_the_run_of_every_sample_is_known() -> None:
     inspector = open_artifact("cond")
-
     taken = blocks(inspector)
     assert len(taken) == 2
     assert sorted(run for block in taken for run in block.runs) == [1, 2, 3, 4]
@@ -159,7 +150,6 @@ def test_the_run_of_every_sample_is_known() -> None:
 
 def test_a_lowered_record_names_the_operators_of_a_delegate() -> None:
     (block,) = blocks(open_artifact("cnn_xnnpack_lowered"))
-
     call = block.event("DELEGATE_CALL")
     assert "aten.convolution.default" in call.op_types
     assert any("cnn.py" in (trace or "") for trace in call.stack_traces.values())
@@ -168,7 +158,6 @@ def test_a_lowered_record_names_the_operators_of_a_delegate() -> None:
 
 def test_an_operator_with_several_outputs_counts_once_in_a_delegate() -> None:
     (block,) = blocks(open_artifact("cnn_xnnpack"))
-
     call = block.event("DELEGATE_CALL")
     assert len(call.op_types) == len(call.stack_traces)
 
@@ -194,42 +183,26 @@ def test_branches_have_operators_with_the_program() -> None:
 
 def test_without_a_debug_buffer_tensors_are_absent_never_zeros() -> None:
     files = artifacts("cnn_portable")
-
     with pytest.warns(EtscopeWarning, match="no debug buffer"):
         inspector = Inspector(etdump_path=files.etdump)
-
     (block,) = blocks(inspector)
     assert block.run_output == [None]
     assert all(value is None for event in block for value in event.debug_data)
     with pytest.raises(MissingDataError, match="no reference"):
         compare_results([], block.run_output)
-
-
-def test_a_profile_without_debug_data_does_not_warn() -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        Inspector(etdump_path=artifacts("cnn_portable").folder / "timing.etdp")
-
-
-def test_a_record_in_the_second_place_is_told_its_name() -> None:
-    with pytest.raises(UsageError, match="exactly one of etdump_path or etdump_data") as caught:
-        Inspector("run.etdp", "net.etrecord")  # type: ignore[arg-type]
-    assert "etrecord=" in str(caught.value.hint)
-    with pytest.raises(UsageError) as caught:
-        Inspector()
-    assert caught.value.hint is None
+        warnings.simplefilter("error")  # a profile without debug data does not warn
+        Inspector(etdump_path=files.etdump_timing)
 
 
 def test_no_reference_outputs_without_a_bundled_case() -> None:
     inspector = open_artifact("cnn_portable")
-
     assert [block.bundled_input_index for block in inspector.event_blocks] == [None, None]
     assert [block.reference_output for block in inspector.event_blocks] == [None, None]
 
 
 def test_reference_outputs_are_those_of_the_case_that_ran() -> None:
     inspector = open_artifact("bundled")
-
     executed = blocks(inspector)
     assert [block.bundled_input_index for block in executed] == list(range(len(executed)))
     for block in executed:
@@ -263,7 +236,6 @@ def test_an_empty_debug_buffer_is_one_of_a_run_without_values(tmp_path: Path) ->
     files = artifacts("cnn_portable")
     empty = tmp_path / "debug.bin"
     empty.touch()
-
     timed = Inspector(etdump_path=files.folder / "timing.etdp", debug_buffer_path=empty)
     assert timed.event_blocks
     with pytest.raises(FormatError, match="is empty, and the ETDump refers to tensors"):
@@ -272,7 +244,6 @@ def test_an_empty_debug_buffer_is_one_of_a_run_without_values(tmp_path: Path) ->
 
 def test_strides_are_honoured() -> None:
     (block,) = blocks(open_artifact("channels_last"))
-
     expected = outputs_of("channels_last")
     for index, value in enumerate(block.run_output):
         np.testing.assert_array_equal(value.numpy(), expected[f"forward/0/{index}"])
@@ -281,7 +252,6 @@ def test_strides_are_honoured() -> None:
 
 def test_scalar_outputs_are_outputs() -> None:
     inspector = open_artifact("int_outputs")
-
     (block,) = blocks(inspector)
     kinds = [type(value).__name__ for value in block.run_output]
     assert {"int", "float", "bool"} & set(kinds)
@@ -305,7 +275,6 @@ def test_delegate_identifiers_match_whole_words(identifier: Any, expected: Any) 
 
 def test_find_total_for_module_matches_path_components() -> None:
     inspector = open_artifact("cnn_portable")
-
     stem = inspector.find_total_for_module("stem")
     parts = [inspector.find_total_for_module(f"stem.{part}") for part in ("conv", "bn", "act")]
     assert stem == pytest.approx(sum(parts))
@@ -323,7 +292,6 @@ def test_find_total_for_module_divides_a_delegate_call() -> None:
         debug_buffer_path=files.debug_buffer,
         program=files.pte,
     )
-
     (block,) = blocks(inspector)
     call = block.event("DELEGATE_CALL")
     inner = [event for event in block if event.is_delegated_op]
@@ -336,7 +304,6 @@ def test_find_total_for_module_divides_a_delegate_call() -> None:
 def test_find_total_for_module_does_not_guess_inside_a_delegate_call() -> None:
     """Without the program nothing tells which event inside the delegate is of which module."""
     inspector = open_artifact("cnn_xnnpack")
-
     with pytest.raises(MissingDataError, match="instructions 0 ran 'stem' together with other"):
         inspector.find_total_for_module("stem")
 
@@ -354,9 +321,7 @@ def test_a_clock_of_32_bits_that_wraps() -> None:
     writer = ETDumpWriter()
     writer.create_event_block("Execute")
     writer.log_profiling("Method::execute", 2**32 - 10, 5, chain_index=-1, instruction_id=0)
-
     (block,) = Inspector(etdump_data=writer.finish(), target_time_scale=TimeScale.NS).event_blocks
-
     assert block.events[0].perf_data.raw == [15.0]
 
 
@@ -365,7 +330,6 @@ def test_a_clock_that_runs_backwards_is_refused() -> None:
     writer.create_event_block("Execute")
     writer.log_profiling("Method::execute", 2**40, 5, chain_index=-1, instruction_id=0)
     (block,) = Inspector(etdump_data=writer.finish()).event_blocks
-
     with pytest.raises(FormatError, match="ends before it starts"):
         block.events  # noqa: B018
 
@@ -377,10 +341,8 @@ def test_a_delegate_on_another_clock_is_not_mixed_in() -> None:
     writer.log_profiling_delegate("conv", 0, 6_400_000)  # cycles of an accelerator
     writer.log_profiling("DELEGATE_CALL", 1_000, 3_000)
     writer.log_profiling("Method::execute", 900, 3_100, chain_index=-1, instruction_id=0)
-
     inspector = Inspector(etdump_data=writer.finish())
     (profile,) = inspector.trace.profiles()
-
     with pytest.warns(EtscopeWarning, match="not on the runtime's clock"):
         assert len(inspector.event_blocks[0].events) == 3
     call, inner = profile.rows
@@ -395,9 +357,7 @@ def test_a_float_keeps_all_its_digits() -> None:
     writer.create_event_block("Execute")
     for value in (math.pi, 1e-300, math.inf, math.nan):
         writer.log_evalue(value, output=True)
-
     (block,) = Inspector(etdump_data=writer.finish()).event_blocks
-
     assert block.run_output[:3] == [math.pi, 1e-300, math.inf]
     assert math.isnan(block.run_output[3])
 
@@ -407,7 +367,6 @@ def test_a_float_keeps_all_its_digits() -> None:
 
 def test_a_foreign_record_is_refused_and_the_first_difference_named() -> None:
     dump, record = artifacts("cnn_portable").etdump, artifacts("transformer_portable").etrecord
-
     with pytest.raises(MismatchError, match="instruction 0 ran convolution"):
         Inspector(etdump_path=dump, etrecord=record)
     with warnings.catch_warnings():
@@ -421,9 +380,8 @@ def test_a_foreign_record_is_refused_and_the_first_difference_named() -> None:
 # --- arguments -----------------------------------------------------------------------------------
 
 
-def test_the_seeds_words_and_paths_work() -> None:
+def test_words_and_types_of_upstream_are_taken() -> None:
     files = artifacts("cnn_portable")
-
     inspector = Inspector(
         etdump_path=str(files.etdump),
         buffer_path=files.debug_buffer,
@@ -431,32 +389,38 @@ def test_the_seeds_words_and_paths_work() -> None:
         source_time_scale="ns",
         target_time_scale="us",
     )
-
     (block,) = blocks(inspector)
     assert block.target_time_scale is TimeScale.US
     assert block.run_output[0].shape == outputs_of("cnn_portable")["forward/0/0"].shape
+    assert inspector.get_exported_program("exported_program") is not None
+    upstream = pytest.importorskip("executorch.devtools.inspector")
+    scale = upstream.TimeScale.US
+    other = Inspector(etdump_path=files.etdump_timing, target_time_scale=scale)
+    assert other.event_blocks[0].target_time_scale is TimeScale.US
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "hint"),
     [
-        {"etdump_path": "a", "etdump_data": b"b"},
-        {"etdump_path": "a", "source_time_scale": "cycles"},
-        {"etdump_path": "a", "source_time_scale": "hours"},
-        {"etdump_path": "a", "debug_buffer_path": "b", "buffer_path": "c"},
+        ({}, None),
+        ({"etdump_path": "a", "etdump_data": "b.etrecord"}, "etrecord="),  # in the second place
+        ({"etdump_path": "a", "source_time_scale": "cycles"}, ""),
+        ({"etdump_path": "a", "source_time_scale": "hours"}, ""),
+        ({"etdump_path": "a", "debug_buffer_path": "b", "buffer_path": "c"}, ""),
     ],
 )
-def test_arguments_that_do_not_fit_together(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError):
+def test_arguments_that_do_not_fit_together(options: dict[str, Any], hint: str | None) -> None:
+    with pytest.raises(UsageError) as caught:
         Inspector(**options)
+    if hint != "":
+        assert "exactly one of etdump_path or etdump_data" in str(caught.value)
+        assert caught.value.hint is None if hint is None else hint in str(caught.value.hint)
 
 
 def test_events_can_be_made_by_hand() -> None:
     event = Event(name="op", perf_data=PerfData([1.0, 2.0]), op_types=["a"], _instruction_id=3)
     block = EventBlock(name="Execute", events=[event])
-
     frame = block.to_dataframe(include_units=True)
-
     assert frame["avg (ms)"].tolist() == [1.5]
     assert event.to_dataframe()["p50"].tolist() == [1.5]
     assert event.asdict()["raw"] == [[1.0, 2.0]]
@@ -469,38 +433,30 @@ def test_events_can_be_made_by_hand() -> None:
 @pytest.mark.parametrize("name", ["deconvolution", "written_state", "replaced_operators"])
 def test_a_record_whose_graph_is_not_what_runs_is_still_its_own(name: str) -> None:
     files = artifacts(name)
-
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         inspector = Inspector(
             etdump_path=files.etdump, etrecord=files.etrecord, debug_buffer_path=files.debug_buffer
         )
-
     assert [block.method for block in blocks(inspector)] == ["forward"]
 
 
-def test_methods_of_one_delegate_call_are_told_apart_by_what_it_logged() -> None:
+def test_methods_that_nothing_tells_apart_are_not_told_apart(tmp_path: Path) -> None:
+    """Methods of one delegate call are told apart by what it logged."""
     files = artifacts("forward_and_extra")
-    dump = files.folder / "timing.etdp"
-    by_record = Inspector(etdump_path=dump, etrecord=files.etrecord).trace
-    by_program = Inspector(etdump_path=dump, program=files.pte).trace
-
-    for trace in (by_record, by_program):
+    dump = files.etdump_timing
+    for given in ({"etrecord": files.etrecord}, {"program": files.pte}):
+        trace = Inspector(etdump_path=dump, **given).trace
         for block in trace.blocks[1:]:
             logged = " ".join(str(key.delegate_id) for key in block.keys)
             expected = "forward" if "Softmax" in logged else "extra"
             assert (trace.method_of(block), trace.also_fitting(block)) == (expected, ())
-
-
-def test_methods_that_nothing_tells_apart_are_not_told_apart(tmp_path: Path) -> None:
-    files = artifacts("forward_and_extra")
     # Each method is one delegate call, whose data only XNNPACK itself can read now.
     unreadable = tmp_path / "program.pte"
     data = files.pte.read_bytes()
     assert b"XH00" in data
     unreadable.write_bytes(data.replace(b"XH00", b"XH99"))
-    trace = Inspector(etdump_path=files.folder / "timing.etdp", program=unreadable).trace
-
+    trace = Inspector(etdump_path=dump, program=unreadable).trace
     assert {trace.method_of(block) for block in trace.blocks[1:]} == {"forward", "extra"}
     for profile in trace.profiles():
         assert {profile.method, *profile.alternatives} == {"forward", "extra"}
@@ -509,7 +465,6 @@ def test_methods_that_nothing_tells_apart_are_not_told_apart(tmp_path: Path) -> 
 def test_framework_events_belong_to_no_operator() -> None:
     files = artifacts("cnn_portable")
     inspector = Inspector(etdump_path=files.folder / "timing.etdp", etrecord=files.etrecord)
-
     framework = [
         event
         for block in inspector.event_blocks
@@ -522,28 +477,12 @@ def test_framework_events_belong_to_no_operator() -> None:
 
 def test_small_errors_are_not_rounded_away() -> None:
     results = compare_results([np.zeros(4)], [np.full(4, 0.001)], metrics=["mse"])
-
     assert results["mse"] == pytest.approx([1e-6])
 
 
 def test_absent_names_are_none_and_not_nan() -> None:
     frame = open_artifact("transformer").to_dataframe()
-
     for column in ("delegate_backend_name", "delegate_debug_identifier"):
         values = list(frame[column])
         assert None in values
         assert not any(isinstance(value, float) for value in values)
-
-
-def test_upstreams_time_scale_and_graph_names_are_taken() -> None:
-    upstream = pytest.importorskip("executorch.devtools.inspector")
-    files = artifacts("cnn_portable")
-
-    inspector = Inspector(
-        etdump_path=files.folder / "timing.etdp",
-        etrecord=files.etrecord,
-        target_time_scale=upstream.TimeScale.US,
-    )
-
-    assert inspector.event_blocks[0].target_time_scale is TimeScale.US
-    assert inspector.get_exported_program("exported_program") is not None

@@ -14,6 +14,7 @@ from etscope.formats.etdump.writer import ETDumpWriter
 from etscope.inspector.inspector_cli import main as inspector_cli
 from tests.support.artifacts import artifacts
 from tests.support.inspector.opening import open_artifact
+from tests.support.views.page_reports import data_of
 
 
 def test_get_op_list_groups_events_by_op_type() -> None:
@@ -32,31 +33,24 @@ def test_get_op_list_groups_events_by_op_type() -> None:
     }
     with pytest.raises(MissingDataError, match="no event block 'Exec'"):
         inspector.get_op_list("Exec")
-
-
-def test_get_op_list_without_delegated_ops() -> None:
-    inspector = open_artifact("cnn_xnnpack")
-
-    everything, undelegated = (
+    delegating = open_artifact("cnn_xnnpack")
+    shown, undelegated = (
         {
             id(event)
-            for events in inspector.get_op_list("Execute", show).values()
+            for events in delegating.get_op_list("Execute", show).values()
             for event in events
         }
         for show in (True, False)
     )
-
-    (block,) = [b for b in inspector.event_blocks if b.name == "Execute"]
+    (block,) = [b for b in delegating.event_blocks if b.name == "Execute"]
     delegated = {id(event) for event in block if event.is_delegated_op}
-    assert delegated and everything - undelegated == delegated
+    assert delegated and shown - undelegated == delegated
 
 
 def test_get_exported_program() -> None:
     torch_export = pytest.importorskip("torch.export")
     inspector = open_artifact("cnn_portable")
-
     program = inspector.get_exported_program()
-
     assert isinstance(program, torch_export.ExportedProgram)
     with pytest.raises(MissingDataError, match="no graph 'nothing'"):
         inspector.get_exported_program("nothing")
@@ -68,7 +62,6 @@ def test_get_exported_program() -> None:
 
 def test_events_can_be_linked_to_another_graph() -> None:
     files = artifacts("cnn_portable")
-
     with pytest.raises(MissingDataError, match="no graph 'nothing'"):
         open_artifact("cnn_portable", reference_graph_name="nothing")
     graphs = open_artifact("cnn_portable").op_graph_dict or {}
@@ -82,13 +75,11 @@ def test_a_delegate_metadata_parser_and_time_converter() -> None:
     writer.create_event_block("Execute")
     writer.set_chain_debug_handle(0, 4)
     writer.log_profiling_delegate("conv", 100, 300, metadata=b"NPU")
-
     inspector = Inspector(
         etdump_data=writer.finish(),
         delegate_metadata_parser=lambda listed: {"unit": listed[0].decode()},
         delegate_time_scale_converter=lambda name, time: time / (10 if name == "conv" else 1),
     )
-
     (event,) = inspector.event_blocks[0].events
     assert event.perf_data.raw == [20.0]
     assert event.raw_delegate_debug_metadatas == [b"NPU"]
@@ -126,15 +117,26 @@ def test_the_printed_table_is_the_one_of_upstream() -> None:
     assert rows(ours.getvalue()) == rows(theirs.getvalue())
 
 
-def test_tsv_holds_what_is_printed(tmp_path: Path) -> None:
-    inspector = open_artifact("cnn_portable")
-
-    inspector.save_data_to_tsv(tmp_path / "out.tsv")
-
-    frame = pd.read_csv(tmp_path / "out.tsv", sep="\t", index_col=0)
-    assert "OPERATOR_CALL" not in set(frame["event_name"])
-    assert list(frame.columns)[:3] == ["event_block_name", "event_name", "p10 (ms)"]
-    assert "raw" not in frame.columns
+def test_a_report_is_in_the_inspectors_scale_and_by_its_converter(tmp_path: Path) -> None:
+    path, files = tmp_path / "report.html", artifacts("cnn_xnnpack")
+    inspector = Inspector(
+        files.etdump_timing,
+        etrecord=files.etrecord,
+        target_time_scale="us",
+        delegate_time_scale_converter=lambda name, time: 7 * time,
+    )
+    inspector.report(path, title="mine")
+    data = data_of(path)
+    (run,) = data["runs"]
+    assert (data["title"], run["unit"]) == ("mine", "us")
+    frame = inspector.to_dataframe(include_units=False)
+    assert run["methods"][0]["events"]["values"]["avg"] == frame["avg"].tolist()
+    assert {file["role"] for file in run["files"]} == {"dump", "record"}
+    content = artifacts("cnn_portable").etdump_timing.read_bytes()
+    Inspector(etdump_data=content).report(path)  # a dump in memory has one, too
+    (run,) = data_of(path)["runs"]
+    assert run["files"][0]["bytes"] == len(content)
+    assert any("No ETRecord" in note for note in run["notes"])
 
 
 def test_the_seeds_command_line(
@@ -143,20 +145,20 @@ def test_the_seeds_command_line(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     files = artifacts("bundled")
-
+    paths = {
+        "etdump": files.etdump, "etrecord": files.etrecord, "debug_buffer": files.debug_buffer
+    }  # fmt: skip
     inspector_cli(
         [
-            f"--etdump_path={files.etdump}",
-            f"--etrecord_path={files.etrecord}",
-            f"--debug_buffer_path={files.debug_buffer}",
-            "--source_time_scale=ns",
-            "--target_time_scale=us",
-            "--tsv_path=out.tsv",
+            *(f"--{name}_path={path}" for name, path in paths.items()),
+            *("--source_time_scale=ns", "--target_time_scale=us", "--tsv_path=out.tsv"),
             "--compare_results",
         ]
     )
-
     out = capsys.readouterr().out
     assert "p50 (us)" in out and "native_call_convolution.out" in out
     assert out.count("cosine_similarity") == 4
-    assert (tmp_path / "out.tsv").is_file()
+    frame = pd.read_csv(tmp_path / "out.tsv", sep="\t", index_col=0)
+    assert "OPERATOR_CALL" not in set(frame["event_name"])
+    assert list(frame.columns)[:3] == ["event_block_name", "event_name", "p10 (us)"]
+    assert "raw" not in frame.columns

@@ -45,6 +45,11 @@ GOOD = Conditions(
 )
 
 
+def _loads(*loads: float, seconds: float = 60.0, **more: Any) -> list[Conditions]:
+    """Readings at equal distances, of a machine of two cores."""
+    return [replace(GOOD, at=seconds * at, load=load, **more) for at, load in enumerate(loads)]
+
+
 def test_a_board() -> None:
     assert conditions_of(BOARD, 12.5) == Conditions(
         at=12.5,
@@ -58,15 +63,20 @@ def test_a_board() -> None:
         memory_bytes=3884376 * 1024,
     )
     assert conditions_of(BOARD, 0).load_per_core == 0.13
-
-
-def test_the_conditions_of_a_run_in_words() -> None:
     files = {**BOARD, "/proc/self/status": "Name:\tcat\nCpus_allowed_list:\t0-1,3\n"}
     found = conditions_of(files, 0)
     assert found.cpus == "0-1,3"
     assert found.in_words(1) == "1 thread, CPUs 0-1,3 of 4, governor ondemand, load 0.52"
-    assert conditions_of({}, 0).in_words(None) == ""
-    assert conditions_of({}, 0).in_words(2) == "2 threads"
+
+
+def test_nothing_shown_is_nothing_known() -> None:
+    nothing = conditions_of({}, 3.0)
+    assert nothing == Conditions(at=3.0)
+    assert (nothing.in_words(None), nothing.in_words(2)) == ("", "2 threads")
+    assert judged([nothing], Limits(), None).marks == (
+        "the CPU governor cannot be read",
+        "the temperature cannot be read",
+    )
 
 
 def test_a_phone_calls_more_than_temperatures_a_zone() -> None:
@@ -89,12 +99,8 @@ def test_a_phone_calls_more_than_temperatures_a_zone() -> None:
     assert (found.temperature_c, found.sensor) == (52.1, "cpu-0-0-step")
     del files[f"{_ZONE}3/temp"]
     assert conditions_of(files, 0).temperature_c == 41.0
-
-
-def test_a_server_has_sensors_without_zones() -> None:
-    files = {"/sys/class/hwmon/hwmon1/temp2_input": "61000\n"}
-    found = conditions_of(files, 0)
-    assert (found.temperature_c, found.sensor) == (61.0, "hwmon1/temp2_input")
+    server = conditions_of({"/sys/class/hwmon/hwmon1/temp2_input": "61000\n"}, 0)  # has no zones
+    assert (server.temperature_c, server.sensor) == (61.0, "hwmon1/temp2_input")
 
 
 def test_the_battery_is_that_of_the_device() -> None:
@@ -111,26 +117,13 @@ def test_the_battery_is_that_of_the_device() -> None:
     assert (found.battery_percent, found.battery_status) == (77.0, "Discharging")
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"/proc/cpuinfo": "processor : 0\nflags\t\t: fpu vme hypervisor lm\n"},
-        {"/sys/class/dmi/id/sys_vendor": "QEMU\n"},
-    ],
-)
-def test_a_virtual_machine_is_seen(files: dict[str, str]) -> None:
-    found = conditions_of(files, 0)
-    assert found.virtual
-    marks = judged([found], Limits(), None).marks
-    assert any(mark.startswith("a virtual machine") for mark in marks)
-
-
-def test_nothing_shown_is_nothing_known() -> None:
-    assert conditions_of({}, 3.0) == Conditions(at=3.0)
-    assert judged([conditions_of({}, 0)], Limits(), None).marks == (
-        "the CPU governor cannot be read",
-        "the temperature cannot be read",
-    )
+def test_a_virtual_machine_is_seen() -> None:
+    flags = {"/proc/cpuinfo": "processor : 0\nflags\t\t: fpu vme hypervisor lm\n"}
+    for files in (flags, {"/sys/class/dmi/id/sys_vendor": "QEMU\n"}):
+        found = conditions_of(files, 0)
+        assert found.virtual
+        marks = judged([found], Limits(), None).marks
+        assert any(mark.startswith("a virtual machine") for mark in marks)
 
 
 def test_this_machine_is_read() -> None:
@@ -191,43 +184,47 @@ def test_androids_battery_service_is_asked(
 
 
 @pytest.mark.parametrize(
-    ("limits", "conditions", "broken"),
+    ("limits", "readings", "broken"),
     [
-        ({"max_temperature_c": 39.5}, {}, "the temperature was 40.0 °C, the limit is 39.5 °C"),
-        ({"min_battery_percent": 95}, {}, "the battery was at 90 %, the limit is 95.0 %"),
         (
-            {"governor": "performance"},
-            {"governors": ("performance", "powersave")},
+            {"max_temperature_c": 39.5}, [GOOD],
+            "the temperature was 40.0 °C, the limit is 39.5 °C",
+        ),
+        (  # the hottest moment counts
+            {"max_temperature_c": 60}, [GOOD, replace(GOOD, temperature_c=61.0), GOOD],
+            "the temperature was 61.0 °C, the limit is 60.0 °C",
+        ),
+        (
+            {"min_battery_percent": 95}, [GOOD],
+            "the battery was at 90 %, the limit is 95.0 %",
+        ),
+        (
+            {"governor": "performance"}, [replace(GOOD, governors=("performance", "powersave"))],
             "the CPU governor was performance, powersave, not performance",
         ),
         (
-            {"max_load": 0.05},
-            {},
+            {"max_load": 0.05}, [GOOD],
             "the load was 0.10 a core before the run, the limit is 0.05",
         ),
         (
-            {"max_cv": 0.01},
-            {},
+            {"max_load": 0.05}, _loads(0.0, 0.2, 1.0, 0.2),
+            "the load was 0.07 a core during the run without the job's own, the limit is 0.05",
+        ),
+        (
+            {"max_cv": 0.01}, [GOOD],
             "the steady runs vary by 2.00% (stdev / mean), the limit is 1.00%",
         ),
     ],
-)
+)  # fmt: skip
 def test_a_limit_that_did_not_hold(
-    limits: dict[str, Any], conditions: dict[str, Any], broken: str
+    limits: dict[str, Any], readings: list[Conditions], broken: str
 ) -> None:
-    found = judged([replace(GOOD, **conditions)], Limits(**limits), 0.02)
-    assert found.broken == (broken,)
+    assert judged(readings, Limits(**limits), 0.02, threads=1).broken == (broken,)
 
 
 def test_limits_that_held() -> None:
-    limits = Limits(
-        max_temperature_c=40,
-        min_battery_percent=90,
-        governor="performance",
-        max_load=0.1,
-        max_cv=0.02,
-        strict=True,
-    )
+    most = {"max_temperature_c": 40, "max_load": 0.1, "max_cv": 0.02}
+    limits = Limits(min_battery_percent=90, governor="performance", strict=True, **most)
     found = judged([GOOD, GOOD], limits, 0.02)
     assert (found.broken, found.marks) == ((), ())
 
@@ -252,12 +249,6 @@ def test_what_cannot_be_checked_is_marked_or_with_strict_invalid(
     assert judged(readings, Limits(**limits, strict=True), None).broken == (said,)
 
 
-def test_the_hottest_moment_counts() -> None:
-    readings = [GOOD, replace(GOOD, temperature_c=61.0), GOOD]
-    found = judged(readings, Limits(max_temperature_c=60), None)
-    assert found.broken == ("the temperature was 61.0 °C, the limit is 60.0 °C",)
-
-
 @pytest.mark.parametrize(
     ("before", "after", "mark"),
     [
@@ -277,49 +268,28 @@ def test_what_was_not_held_is_marked(
 # -- load that comes while the job measures
 
 
-def _loads(*loads: float, seconds: float = 60.0, **more: Any) -> list[Conditions]:
-    """Readings at equal distances, of a machine of two cores."""
-    return [replace(GOOD, at=seconds * at, load=load, **more) for at, load in enumerate(loads)]
-
-
-def test_load_that_comes_during_the_runs_is_marked() -> None:
-    # After 60 s the job's own thread has added 0.63 to the average; 1.9 - 0.63 is 0.63 a core.
-    found = judged(_loads(0.0, 1.9, 0.5), Limits(), None, threads=1)
-    (mark,) = found.marks
-    assert mark == (
-        "the device was busy during the run: a load of 0.63 a core without the job's own"
-    )
-    assert not is_lasting(mark)
-    assert found.broken == ()
-
-
-def test_a_limit_of_the_load_holds_during_the_runs() -> None:
-    found = judged(_loads(0.0, 0.2, 1.0, 0.2), Limits(max_load=0.05), None, threads=1)
-    assert found.broken == (
-        "the load was 0.07 a core during the run without the job's own, the limit is 0.05",
-    )
-
-
 @pytest.mark.parametrize(
-    ("readings", "threads"),
+    ("readings", "threads", "mark"),
     [
-        (_loads(0.1, 1.3, 1.8, 0.1), 2),  # two threads on two cores
-        (_loads(0.1, 2.6, 3.4, 0.1), 4),  # more threads than cores
-        (_loads(0.1, 1.2, 0.1), None),  # as many threads as cores, if their number is not known
-        (_loads(0.1, 3.0), 1),  # after comparing values in PyTorch, which uses all cores
-        (_loads(0.1, 0.5, 3.0), 1),
-        (_loads(0.1, 3.0, 0.1, cores=None), 1),
+        (_loads(0.1, 1.3, 1.8, 0.1), 2, None),  # two threads on two cores
+        (_loads(0.1, 2.6, 3.4, 0.1), 4, None),  # more threads than cores
+        (_loads(0.1, 1.2, 0.1), None, None),  # as many as cores, if their number is not known
+        (_loads(0.1, 3.0), 1, None),  # after comparing values in PyTorch, which uses all cores
+        (_loads(0.1, 0.5, 3.0), 1, None),
+        (_loads(0.1, 3.0, 0.1, cores=None), 1, None),
+        # After 60 s the job's own thread has added 0.63 to the average; 1.9 - 0.63 is 0.63 a core.
+        (_loads(0.0, 1.9, 0.5), 1, "during the run: a load of 0.63 a core without the job's own"),
+        (_loads(3.0, 2.0, 1.0), 1, "before the run: a load of 1.50 a core"),  # one mark is enough
     ],
 )
-def test_the_load_of_the_job_itself_is_not_marked(
-    readings: list[Conditions], threads: int | None
+def test_load_that_is_not_the_jobs_own_is_marked(
+    readings: list[Conditions], threads: int | None, mark: str | None
 ) -> None:
-    assert judged(readings, Limits(), None, threads).marks == ()
-
-
-def test_a_device_that_was_busy_before_the_run_has_one_mark_for_its_load() -> None:
-    (mark,) = judged(_loads(3.0, 2.0, 1.0), Limits(), None, threads=1).marks
-    assert mark == "the device was busy before the run: a load of 1.50 a core"
+    found = judged(readings, Limits(), None, threads)
+    assert found.marks == (() if mark is None else (f"the device was busy {mark}",))
+    assert found.broken == ()
+    if mark is not None and mark.startswith("during"):
+        assert not is_lasting(found.marks[0])
 
 
 # -- cooling down

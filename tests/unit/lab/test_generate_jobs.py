@@ -7,9 +7,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
+from jsonschema.protocols import Validator
+from jsonschema.validators import validator_for
 
 from etscope.analysis.comparison.compare_samples import Policy, Verdict
 from etscope.analysis.generation.agreement import Agreement
@@ -48,10 +49,10 @@ def spec(**more: Any) -> JobSpec:
 # -- the specification
 
 
-def test_hashes_of_other_jobs_are_what_they_were() -> None:
-    """Computed by the etscope before there were generate jobs: their results are found again."""
-    known = "9f514c29196e08bacea4d1a0a50249dbbc25bca0c4612916f2bffcbfad560167"
-    assert JobSpec(model=FileRef(sha256="0" * 64, name="m")).content_hash == known
+@pytest.fixture(scope="module")
+def schema() -> Validator:
+    plain = JobSpec.model_json_schema()
+    return validator_for(plain)(plain)
 
 
 def test_defaults() -> None:
@@ -60,6 +61,9 @@ def test_defaults() -> None:
     assert spec(prompts={"sha256": "3" * 64}).lengths == ()  # those of the file alone
     assert spec(generation={"lengths": [8, 9]}).lengths == (8, 9)
     assert JobSpec(model=FileRef(sha256="0" * 64)).lengths == ()
+    # Computed by the etscope before there were generate jobs: their results are found again.
+    known = "9f514c29196e08bacea4d1a0a50249dbbc25bca0c4612916f2bffcbfad560167"
+    assert JobSpec(model=FileRef(sha256="0" * 64, name="m")).content_hash == known
 
 
 def test_files_within_the_gate_are_files_of_the_job() -> None:
@@ -106,30 +110,28 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("wrong", "said"), WRONG)
-def test_what_is_wrong_is_said(wrong: dict[str, Any], said: str) -> None:
+def test_what_is_wrong_is_said(wrong: dict[str, Any], said: str, schema: Validator) -> None:
     plain = {"kind": "generate", "model": "m.pte", **wrong}
     with pytest.raises(UsageError, match=said):
         spec_of(plain)
-    with pytest.raises(jsonschema.ValidationError):  # editors see it, too
-        jsonschema.validate(plain, JobSpec.model_json_schema())
+    assert not schema.is_valid(plain)  # editors see it, too
 
 
-RIGHT: list[dict[str, Any]] = [
-    {},
-    {"generation": {"lengths": [16, 32], "temperature": 0.8, "top_k": 40, "top_p": 0.9}},
-    {"prompts": "p.txt", "quality": GATE},
-    {"kind": "ab", "baseline": "b.pte"},
-    {"kind": "ab", "baseline": "b.pte", "generation": {}, "prompts": "p.txt"},
-    {"kind": "benchmark"},
-]
-
-
-@pytest.mark.parametrize("right", RIGHT)
-def test_what_is_right_is_right_by_the_schema(right: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "right",
+    [
+        {},
+        {"generation": {"lengths": [16, 32], "temperature": 0.8, "top_k": 40, "top_p": 0.9}},
+        {"prompts": "p.txt", "quality": GATE},
+        {"kind": "ab", "baseline": "b.pte"},
+        {"kind": "ab", "baseline": "b.pte", "generation": {}, "prompts": "p.txt"},
+        {"kind": "benchmark"},
+    ],
+)
+def test_what_is_right_is_right_by_the_schema(right: dict[str, Any], schema: Validator) -> None:
     plain = {"kind": "generate", "model": "m.pte", **right}
-    jsonschema.validate(plain, JobSpec.model_json_schema())
-    found = spec_of(plain)
-    jsonschema.validate(found.model_dump(mode="json"), JobSpec.model_json_schema())
+    schema.validate(plain)
+    schema.validate(spec_of(plain).model_dump(mode="json"))
 
 
 def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
@@ -176,19 +178,17 @@ def test_prompts_of_a_file_and_of_lengths(tmp_path: Path) -> None:
         ("p.txt", b"\n \n", "has no prompt"),
         ("p.txt", b"1\n" * (MOST_PROMPTS + 1), "a job has 64 at most"),
         ("p.npy", b"no array", "not a file of numpy"),
+        ("p.npy", [0.5], "prompts are integers"),
     ],
 )
-def test_wrong_prompts(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_wrong_prompts(tmp_path: Path, name: str, content: bytes | list[float], said: str) -> None:
     file = tmp_path / name
-    file.write_bytes(content)
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        np.save(file, np.array(content))
     with pytest.raises((UsageError, FormatError), match=said):
         prompts_of(spec(prompts={"sha256": "3" * 64, "name": name}), file)
-
-
-def test_prompts_that_are_no_integers(tmp_path: Path) -> None:
-    np.save(tmp_path / "p.npy", np.array([0.5]))
-    with pytest.raises(UsageError, match="prompts are integers"):
-        prompts_of(spec(prompts={"sha256": "3" * 64, "name": "p.npy"}), tmp_path / "p.npy")
 
 
 # -- rows
@@ -232,12 +232,8 @@ def test_a_row() -> None:
     cold = [a_pass(load_ns=7_000_000, runs=1), a_pass(load_ns=9_000_000, runs=1)]
     row = generation_row("4 tokens of seed 0", a_generation(), cold, 1 << 20)
     assert json.loads(json.dumps(row)) == row
-    assert (row["prompt_tokens"], row["generated_tokens"], row["cold"], row["warm"]) == (
-        4,
-        21,
-        2,
-        2,
-    )
+    counts = ("prompt_tokens", "generated_tokens", "cold", "warm")
+    assert [row[name] for name in counts] == [4, 21, 2, 2]
     assert row["load_ms"] == 7.0
     assert row["cold_first_token_p50_ms"] == pytest.approx(8.0 + 2.0)  # with the load
     assert row["first_token_p50_ms"] == pytest.approx(0.901)
@@ -270,9 +266,6 @@ def test_samples_of_a_prompts_run_json() -> None:
     assert samples_of(SavedRun({})) == {}
     with pytest.raises(FormatError, match="load_ns"):
         samples_of(SavedRun({**content, COLD_STARTS: [{"first_token_ns": 3}]}))
-
-
-def test_names_of_files() -> None:
     assert [prompt_file(n, "run.json") for n in (0, 1)] == ["run.json", "prompt-1.run.json"]
 
 
@@ -328,25 +321,6 @@ def evaluated(agree: bool, *, nan: bool = False) -> TokenEvaluation:
     )  # fmt: skip
 
 
-def test_a_gate() -> None:
-    gate = Quality.model_validate({**GATE, "min_agreement": 0.95})
-    fine = gate_result(gate, evaluated(agree=True))
-    assert fine["fine"] is True and (fine["mean_kl"], fine["agreement"]) == (0.0, 1.0)
-    assert fine["first_divergence"] is None
-    failed = gate_result(gate, evaluated(agree=False))
-    assert failed["fine"] is False
-    assert failed["mean_kl"] > failed["limit_mean_kl"] == 0.1
-    assert "the limit is 0.1" in failed["verdict"] and "the limit is 95.0%" in failed["verdict"]
-    first = failed["first_divergence"]
-    assert first is not None and first >= 1
-    # Only the limit that was set counts; but NaN never passes.
-    lenient = Quality.model_validate({"reference": REFERENCE, "tokens": TEXT, "max_kl": 1e3})
-    assert gate_result(lenient, evaluated(agree=False))["fine"] is True
-    not_numbers = gate_result(lenient, evaluated(agree=True, nan=True))
-    assert not_numbers["fine"] is False
-    assert "NaN in the logits of 1 tokens" in not_numbers["verdict"]
-
-
 def a_job(**summary: Any) -> Job:
     now = datetime.now(timezone.utc)
     return Job("ab12", spec(), "cd" * 32, State.DONE, now, summary=summary)
@@ -354,10 +328,18 @@ def a_job(**summary: Any) -> Job:
 
 def test_a_job_whose_gate_failed_is_marked_so() -> None:
     row = generation_row("p", a_generation(), [], None)
-    gate = Quality.model_validate(GATE)
-    fine = a_job(generation=[row], quality=gate_result(gate, evaluated(agree=True)))
+    gate = Quality.model_validate({**GATE, "min_agreement": 0.95})
+    result = gate_result(gate, evaluated(agree=True))
+    assert result["fine"] is True and (result["mean_kl"], result["agreement"]) == (0.0, 1.0)
+    assert result["first_divergence"] is None
+    fine = a_job(generation=[row], quality=result)
     assert (findings_of(fine), exit_code(fine)) == ((), 0)
-    failed = a_job(generation=[row], quality=gate_result(gate, evaluated(agree=False)))
+    result = gate_result(gate, evaluated(agree=False))
+    assert result["fine"] is False
+    assert result["mean_kl"] > result["limit_mean_kl"] == 0.1
+    assert "the limit is 0.1" in result["verdict"] and "the limit is 95.0%" in result["verdict"]
+    assert result["first_divergence"] is not None and result["first_divergence"] >= 1
+    failed = a_job(generation=[row], quality=result)
     [finding] = findings_of(failed)
     assert finding.startswith("the quality gate failed: a mean KL divergence of ")
     assert exit_code(failed) == 1
@@ -366,3 +348,9 @@ def test_a_job_whose_gate_failed_is_marked_so() -> None:
     generation, phases = (report.section(name) for name in ("generation", "phases"))
     assert generation.table.values["token_p50_ms"] == [row["token_p50_ms"]]
     assert phases.table.values["phase"] == ["prefill", "decode"]
+    # Only the limit that was set counts; but NaN never passes.
+    lenient = Quality.model_validate({"reference": REFERENCE, "tokens": TEXT, "max_kl": 1e3})
+    assert gate_result(lenient, evaluated(agree=False))["fine"] is True
+    not_numbers = gate_result(lenient, evaluated(agree=True, nan=True))
+    assert not_numbers["fine"] is False
+    assert "NaN in the logits of 1 tokens" in not_numbers["verdict"]

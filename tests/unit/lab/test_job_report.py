@@ -35,28 +35,22 @@ def test_wrong_values_and_outputs_are_findings() -> None:
     assert [one.name for one in report.sections] == ["job", "numerics", "verification", "summary"]
     section = report.section("numerics")
     assert section.table.notes == (WRONG,)
-
-
-def test_a_job_without_fault_has_no_findings() -> None:
     fine = {"fine": True, "verdict": "no operator goes wrong"}
     assert findings_of(a_job(numerics=fine, verification={"passed": 1, "failed": 0})) == ()
-    assert findings_of(a_job(ab={**AB, "verdict": "improved"})) == ()
+    [section] = job_report(a_job(State.USER_ERROR, error="x" * 300)).sections
+    assert section.table.notes == ("x" * 300,)  # told whole
 
 
 def test_a_verdict_on_two_models() -> None:
     job = a_job(ab=AB)
     assert findings_of(job) == ("the model is slower than the baseline, by 25.0%",)
+    assert findings_of(a_job(ab={**AB, "verdict": "improved"})) == ()
     ab, sides = (job_report(job).section(name) for name in ("ab", "sides"))
     assert ab.table.values["relative"] == [0.25]
     assert ab.table.notes == ("Round 4 failed: it aborted",)
     assert sides.table.values == {
         "side": ["model", "baseline"], "processes": [19, None], "p50_ms": [1.25, 1.0],
     }  # fmt: skip
-
-
-def test_a_long_error_is_told_whole() -> None:
-    [section] = job_report(a_job(State.USER_ERROR, error="x" * 300)).sections
-    assert section.table.notes == ("x" * 300,)
 
 
 def test_conditions_of_a_device() -> None:

@@ -10,29 +10,21 @@ import pytest
 from etscope.lab.pages import _site as _texts
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "text"),
-    [
-        (None, "–"),  # noqa: RUF001
-        ("12", "–"),  # noqa: RUF001
-        (0, "0 ms"),
-        (1234.5, "1.2345 s"),
-        (12.0, "12.000 ms"),
-        (0.020412, "20.412 µs"),
-        (0.000083, "83 ns"),
-        (-0.0023821, "-2.3821 µs"),
-    ],
-)
-def test_a_time_has_the_unit_that_suits_it(milliseconds: Any, text: str) -> None:
-    assert _texts.duration(milliseconds) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(3.21, "3.2 s"), (61, "1 min 1 s"), (3725, "1 h 2 min"), (None, "–")],  # noqa: RUF001
-)
-def test_lengths_of_time(value: Any, text: str) -> None:
-    assert _texts.seconds(value) == text
+def test_a_time_has_the_unit_that_suits_it() -> None:
+    nothing = "–"  # noqa: RUF001
+    milliseconds: dict[Any, str] = {
+        None: nothing,
+        "12": nothing,
+        0: "0 ms",
+        1234.5: "1.2345 s",
+        12.0: "12.000 ms",
+        0.020412: "20.412 µs",
+        0.000083: "83 ns",
+        -0.0023821: "-2.3821 µs",
+    }
+    assert {value: _texts.duration(value) for value in milliseconds} == milliseconds
+    lengths = {3.21: "3.2 s", 61: "1 min 1 s", 3725: "1 h 2 min", None: nothing}
+    assert {value: _texts.seconds(value) for value in lengths} == lengths
 
 
 def test_times_have_their_zone() -> None:

@@ -24,31 +24,25 @@ from tests.support.views import shapes
 
 
 @pytest.mark.parametrize(
-    ("path", "name"),
+    ("path", "of_tables", "of_timelines"),
     [
-        ("a.json", "json"),
-        ("dir.csv/a.JSONL", "jsonl"),
-        (Path("a.csv.gz"), "csv"),
-        ("a.txt", "table"),
-        ("-", "table"),
+        ("a.json", "json", "chrome"),
+        ("a.json.gz", "json", "chrome"),
+        ("-", "table", "perfetto"),
+        ("dir.csv/a.JSONL", "jsonl", None),
+        (Path("a.csv.gz"), "csv", None),
+        ("a.txt", "table", None),
+        ("a.speedscope.json", "json", "speedscope"),
+        ("a.pftrace", None, "perfetto"),
     ],
 )
-def test_table_format_of(path: str | Path, name: str) -> None:
-    assert format_of(path, TABLE_VIEWS, default="table") == name
-
-
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("a.json", "chrome"),
-        ("a.json.gz", "chrome"),
-        ("a.speedscope.json", "speedscope"),
-        ("a.pftrace", "perfetto"),
-        ("-", "perfetto"),
-    ],
-)
-def test_timeline_format_of(path: str, name: str) -> None:
-    assert format_of(path, TIMELINE_VIEWS, default="perfetto") == name
+def test_the_format_of_a_suffix(
+    path: str | Path, of_tables: str | None, of_timelines: str | None
+) -> None:
+    if of_tables is not None:
+        assert format_of(path, TABLE_VIEWS, default="table") == of_tables
+    if of_timelines is not None:
+        assert format_of(path, TIMELINE_VIEWS, default="perfetto") == of_timelines
 
 
 def test_an_unknown_suffix_and_an_unknown_format_say_what_there_is() -> None:
@@ -60,12 +54,9 @@ def test_an_unknown_suffix_and_an_unknown_format_say_what_there_is() -> None:
         write_timeline(shapes.cycles(), "xml", io.StringIO())
 
 
-def test_a_format_may_differ_from_the_suffix(tmp_path: Path) -> None:
+def test_a_format_may_differ_from_the_suffix_and_gz_compresses(tmp_path: Path) -> None:
     save_table(shapes.empty(), tmp_path / "a.log", "json")
     assert json.loads((tmp_path / "a.log").read_text())["title"] == "nothing"
-
-
-def test_a_timeline_is_compressed_by_its_suffix(tmp_path: Path) -> None:
     save_timeline(shapes.timeline(), tmp_path / "a.json.gz")
     assert json.loads(gzip.decompress((tmp_path / "a.json.gz").read_bytes()))["traceEvents"]
 

@@ -58,11 +58,6 @@ def test_ceilings_meet_at_their_knees(found: Roofline) -> None:
     assert "float32 100 GFLOP/s" in texts and "memory 10 GB/s" in texts
 
 
-def test_a_panel_for_each_method(found: Roofline) -> None:
-    figure = roofline_figure([found, found, found])
-    assert [one.get_visible() for one in figure.axes] == [True, True, True, False]
-
-
 def test_files_of_equal_rooflines_are_equal(tmp_path: Path, found: Roofline) -> None:
     for name, head in (("a.svg", b"<?xml"), ("b.svg", b"<?xml"), ("c.png", b"\x89PNG")):
         save_roofline_plot([found], tmp_path / name)
@@ -72,7 +67,9 @@ def test_files_of_equal_rooflines_are_equal(tmp_path: Path, found: Roofline) -> 
         save_roofline_plot([found], tmp_path / "a.pdf")
 
 
-def test_without_a_place_nothing_is_drawn() -> None:
+def test_each_method_with_a_place_has_a_panel(found: Roofline) -> None:
+    figure = roofline_figure([found, found, found])
+    assert [one.get_visible() for one in figure.axes] == [True, True, True, False]
     _, profile, _ = opened("cnn_portable", None)
     with pytest.raises(MissingDataError, match="no operator has a place"):
         roofline_figure([roofline(profile, None, TimeScale.NS)])

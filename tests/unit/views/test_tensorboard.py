@@ -122,33 +122,16 @@ def test_times_are_microseconds_whatever_the_clock(tmp_path: Path) -> None:
     assert "time first run" in micros.profiles
 
 
-@pytest.mark.parametrize("milliseconds", [1, 61, 601, 7000, 10**6])
-def test_the_scale_is_that_of_short_and_long_runs(tmp_path: Path, milliseconds: int) -> None:
-    ticks = milliseconds * 10**6
-    made = linked(graph(call("a", "aten.add.Tensor", handle=0)), {0: 0})
-    view = view_of(made, "edge/forward", profile(row("kernel", "a", 0, ticks), total=[ticks]))
-    (stats,) = run_of(tmp_path, view, source=TimeScale.NS).stats("time avg").values()
-    assert stats.all_end_rel_micros == milliseconds * 1000
-
-
-def test_boxes_add_up_operators_of_less_than_a_microsecond(tmp_path: Path) -> None:
-    nodes = [call(f"n{i}x", "aten.add.Tensor", handle=i, module="m") for i in range(10)]
-    rows = [row("kernel", "add", i, 400) for i in range(10)]
-    made = linked(graph(*nodes), {i: i for i in range(10)})
-    view = view_of(made, "edge/forward", profile(*rows, total=[4000]))
+@pytest.mark.parametrize("milliseconds", [0.004, 1, 61, 601, 7000, 10**6])
+def test_the_scale_is_that_of_short_and_long_runs(tmp_path: Path, milliseconds: float) -> None:
+    """Boxes add up, also operators of less than a microsecond."""
+    ticks, handles = int(milliseconds * 10**5), {i: i for i in range(10)}
+    nodes = [call(f"n{i}x", "aten.add.Tensor", handle=i, module="m") for i in handles]
+    rows = [row("kernel", "add", i, ticks) for i in handles]
+    times = profile(*rows, total=[10 * ticks])
+    view = view_of(linked(graph(*nodes), handles), "edge/forward", times)
     run = run_of(tmp_path, view, source=TimeScale.NS)
-    assert run.span("time avg", "m/") == 4
-
-
-def test_memory_and_errors(tmp_path: Path) -> None:
-    run = run_of(tmp_path, timed())
-    (conv,) = (name for name in run.nodes if name.endswith("/conv_"))
-    assert run.stats("bytes of outputs")[conv].memory[0].total_bytes == 4 * 8 * 16 * 16
-    stats = run.stats("local error [1 µs shown = 1 dB over -200 dB]")
-    assert stats[conv].all_end_rel_micros == 80
-    # The worst of a box's nodes is the box's.
-    assert run.span("local error [1 µs shown = 1 dB over -200 dB]", "") == 200 - 41
-    assert run.nodes[conv].attr["error"].s == b"sqnr 120, fine"
+    assert run.span("time avg", "m/") == milliseconds * 1000
 
 
 def test_a_graph_without_times(tmp_path: Path) -> None:
@@ -156,6 +139,11 @@ def test_a_graph_without_times(tmp_path: Path) -> None:
     run = run_of(tmp_path, view)
     assert set(run.profiles) == {"bytes of outputs", FLOPS_TAG, MOVED_TAG}
     assert len(run.nodes) == len(view.nodes)
+    long = replace(call("a", "aten.add.Tensor"), target="é" * 2000)
+    cut = run_of(tmp_path / "long", view_of(linked(graph(long)), "edge/forward"))
+    target = cut.nodes["a_"].attr["target"].s
+    assert len(target) <= LONGEST_ATTRIBUTE
+    assert target.decode().endswith("é...")
 
 
 def test_nodes_say_what_they_are(tmp_path: Path) -> None:
@@ -176,6 +164,12 @@ def test_nodes_say_what_they_are(tmp_path: Path) -> None:
     assert inner.device == "/device:SOME:0"
     assert inner.attr["_XlaCluster"].s == b"SomeBackend #1"
     assert run.nodes["stem/conv/weight_"].op == "Const"
+    assert conv.attr["error"].s == b"sqnr 120, fine"
+    assert run.stats("bytes of outputs")[conv.name].memory[0].total_bytes == 4 * 8 * 16 * 16
+    errors = "local error [1 µs shown = 1 dB over -200 dB]"
+    assert run.stats(errors)[conv.name].all_end_rel_micros == 80
+    # The worst of a box's nodes is the box's.
+    assert run.span(errors, "") == 200 - 41
 
 
 def test_a_time_of_several_nodes_is_marked(tmp_path: Path) -> None:
@@ -212,37 +206,15 @@ def test_hostile_names(tmp_path: Path) -> None:
     assert sum(s.all_end_rel_micros for s in stats.values()) == sum(
         10 + i for i in range(len(HOSTILE))
     )
-    # The name of the run is that of a folder below the log directory.
-    assert all(tmp_path in file.parents for file in tmp_path.rglob("*tfevents*"))
-
-
-def test_a_run_stays_in_the_log_directory(tmp_path: Path) -> None:
-    view = replace(timed(), key="../../etc/../passwd\\..")
-    write_runs(tmp_path / "inside", [view], {}, TimeScale.NS)
-    (file,) = tmp_path.rglob("*tfevents*")
-    assert file.resolve().is_relative_to((tmp_path / "inside").resolve())
-    assert ".." not in file.relative_to(tmp_path).parts
-
-
-@pytest.mark.parametrize("backend", ["XnnpackBackend", "a:b", "Ünïcode/Backend", "", "Backend"])
-def test_devices_have_the_form_that_is_not_dropped(backend: str) -> None:
-    assert DEVICE.fullmatch(device(backend))
 
 
 def test_names() -> None:
     names = NodeNames()
     assert names.name(("blocks", "0"), "add_1") == "blocks/0_/add_1_"
     assert names.name(("blocks", "0"), "add_1") == "blocks/0_/add_1~2_"
-    assert scope_name("head") == "head"
-    assert scope_name("constructor") == "constructor_"
-
-
-def test_long_attributes_are_cut(tmp_path: Path) -> None:
-    node = replace(call("a", "aten.add.Tensor"), target="é" * 2000)
-    run = run_of(tmp_path, view_of(linked(graph(node)), "edge/forward"))
-    target = run.nodes["a_"].attr["target"].s
-    assert len(target) <= LONGEST_ATTRIBUTE
-    assert target.decode().endswith("é...")
+    assert (scope_name("head"), scope_name("constructor")) == ("head", "constructor_")
+    for backend in ("XnnpackBackend", "a:b", "Ünïcode/Backend", "", "Backend"):
+        assert DEVICE.fullmatch(device(backend))  # or it is dropped
 
 
 def test_writing_again_replaces_what_was_there(tmp_path: Path) -> None:
@@ -254,6 +226,12 @@ def test_writing_again_replaces_what_was_there(tmp_path: Path) -> None:
     files = {file.name for file in other.parent.iterdir()}
     assert other.name in files
     assert len(files) == 2
+    # Whatever it is called, a run stays in the log directory.
+    inside = tmp_path / "logs" / "inside"
+    write_runs(inside, [replace(timed(), key="../../etc/../passwd\\..")], {}, TimeScale.NS)
+    (file,) = (tmp_path / "logs").rglob("*tfevents*")
+    assert file.resolve().is_relative_to(inside.resolve())
+    assert ".." not in file.relative_to(tmp_path).parts
 
 
 def test_texts_are_scalars_that_the_text_tab_renders(tmp_path: Path) -> None:

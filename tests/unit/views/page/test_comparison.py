@@ -37,10 +37,10 @@ def trace(name: str, folder: Path, seed: int, **options: object) -> Trace:
     return Trace(read_etdump(path), record=read_etrecord(files.etrecord))
 
 
-def compared(*traces: Trace, scales: tuple[Scale, ...] = ()) -> Json:
+def compared(*traces: Trace, scales: tuple[Scale, ...] = (MS,) * 5) -> Json:
     inputs = [
-        ReportInput(f"run {n}", trace=one, scale=scales[n] if scales else MS)
-        for n, one in enumerate(traces)
+        ReportInput(f"run {n}", trace=one, scale=scale)
+        for n, (one, scale) in enumerate(zip(traces, scales, strict=False))
     ]
     found: Json = json.loads(dumps(document_of(inputs)))
     assert Contract(DOCUMENT_TS.read_text()).faults(found, "ReportDocument") == []
@@ -80,6 +80,16 @@ def test_rows_verdicts_and_words_are_those_of_diff(names: tuple[str, str], tmp_p
         table = waterfall_table(diff, MS, by)
         for name in (by, "verdict", "status", "before", "after", "change"):
             assert sums["values"][name] == list(table.values[name]), (by, name)
+    # TensorBoard's tab has only the documents of the runs.
+    stored, _ = json.loads(dumps(compared_documents(report["runs"])))
+    assert (stored["verdict"], stored["headline"]) == (found["verdict"], found["headline"])
+    for name in ("event", "status", "verdict", "row_a", "row_b", "module"):
+        assert stored["table"]["values"][name] == values[name], name
+    changes_again = zip(stored["table"]["values"]["change"], values["change"], strict=True)
+    assert all(one == pytest.approx(other) for one, other in changes_again)
+    for one, other in zip(stored["sums"], found["sums"], strict=True):
+        assert one["values"]["verdict"] == other["values"]["verdict"]
+
     reverse = diff_profiles(after.profiles()[0], before.profiles()[0])
     assert (swapped["a"], swapped["b"]) == ([1, 0], [0, 0])
     assert swapped["headline"] == list(headline(reverse, MS))
@@ -94,36 +104,12 @@ def test_few_profiles_are_compared_each_with_each_many_with_the_first(tmp_path: 
     ]
     forward = [[], [(0, 1), (0, 2), (1, 2)], [(0, 1), (0, 2), (0, 3), (0, 4)]]
     assert pairs == [found + [(b, a) for a, b in found] for found in forward]
-
-
-def test_methods_of_one_run_are_compared_with_each_other() -> None:
     files = artifacts("two_methods")
     both = Trace(read_etdump(files.etdump), record=read_etrecord(files.etrecord))
-    found, _ = compared(both)["comparisons"]
+    found, _ = compared(both)["comparisons"]  # the methods of one run, with each other
     assert (found["a"], found["b"]) == ([0, 0], [0, 1])
-    # Of two runs, each method with itself.
-    again = compared(both, both)["comparisons"]
-    assert [(one["a"], one["b"]) for one in again[:2]] == [([0, 0], [1, 0]), ([0, 1], [1, 1])]
-
-
-@pytest.mark.parametrize("names", [("cnn_xnnpack",) * 2, ("cnn_portable", "cnn_xnnpack")])
-def test_stored_reports_are_compared_alike(names: tuple[str, str], tmp_path: Path) -> None:
-    """TensorBoard's tab has only the documents of the runs."""
-    traces = [trace(name, tmp_path, seed) for seed, name in enumerate(names)]
-    report = compared(*traces)
-
-    found, _ = json.loads(dumps(compared_documents(report["runs"])))
-
-    expected, _ = report["comparisons"]
-    assert found["verdict"] == expected["verdict"]
-    assert found["headline"] == expected["headline"]
-    values, wanted = found["table"]["values"], expected["table"]["values"]
-    for name in ("event", "status", "verdict", "row_a", "row_b", "module"):
-        assert values[name] == wanted[name], name
-    for one, other in zip(values["change"], wanted["change"], strict=True):
-        assert one == pytest.approx(other)
-    for one, other in zip(found["sums"], expected["sums"], strict=True):
-        assert one["values"]["verdict"] == other["values"]["verdict"]
+    again = compared(both, both)["comparisons"][:2]  # of two runs, each method with itself
+    assert [(one["a"], one["b"]) for one in again] == [([0, 0], [1, 0]), ([0, 1], [1, 1])]
 
 
 def test_other_models_and_other_units_are_said(tmp_path: Path) -> None:
@@ -174,7 +160,6 @@ def test_programs_are_compared_as_diff_does(with_records: bool) -> None:
         sides.append(Side(name, read_pte(files.pte), record))
     inputs = [ReportInput(one.name, record=one.record, program=one.program) for one in sides]
     found: Json = json.loads(dumps(document_of(inputs)))
-
     assert Contract(DOCUMENT_TS.read_text()).faults(found, "ReportDocument") == []
     (programs,) = found["programs"]
     told = program_diff_report(diff_programs(*sides))

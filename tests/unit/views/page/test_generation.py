@@ -38,33 +38,25 @@ def generation(path: Path, **options: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("methods", [("forward",), SEEING])
 def test_it_is_of_the_form_that_the_page_reads(tmp_path: Path, methods: tuple[str, ...]) -> None:
-    found = document(generated_run(tmp_path, methods=methods))
-    contract = Contract(DOCUMENT_TS.read_text())
-    assert contract.faults(found, "ReportDocument") == []
-    assert list(wrong_indices(found["runs"][0])) == []
-    calls = found["runs"][0]["generation"]["calls"]
-    assert len({len(column) for column in calls.values()}) == 1
-
-
-@pytest.mark.parametrize("methods", [("forward",), SEEING])
-def test_groups_add_up_to_the_calls(tmp_path: Path, methods: tuple[str, ...]) -> None:
-    found = generation(generated_run(tmp_path, methods=methods))
-    times = np.array(found["calls"]["time"])
+    path = generated_run(tmp_path, methods=methods)
+    whole = document(path)
+    assert Contract(DOCUMENT_TS.read_text()).faults(whole, "ReportDocument") == []
+    assert list(wrong_indices(whole["runs"][0])) == []
+    found = whole["runs"][0]["generation"]
+    assert len({len(column) for column in found["calls"].values()}) == 1
+    profiles = Trace(read_etdump(path)).profiles()
+    assert found["table"] == table_document(phase_table(phase_times(profiles), MS))
     assert set(found["groups"]) == {"op", "module", "source"}
     for groups in found["groups"].values():
         assert len(groups["names"]) == len(groups["times"]) <= 9
+        times = np.array(found["calls"]["time"])
         assert np.sum(groups["times"], axis=0) == pytest.approx(times)
     assert found["groups"]["op"]["names"][-1] == "(the rest)"
 
 
-def test_the_table_is_that_of_inspect(tmp_path: Path) -> None:
-    path = generated_run(tmp_path, methods=SEEING)
-    profiles = Trace(read_etdump(path)).profiles()
-    assert generation(path)["table"] == table_document(phase_table(phase_times(profiles), MS))
-
-
-def test_calls_are_those_of_the_dump(tmp_path: Path) -> None:
-    found = generation(generated_run(tmp_path, decodes=3))
+def test_calls_and_facts_are_those_of_the_dump(tmp_path: Path) -> None:
+    run = document(generated_run(tmp_path, decodes=3))["runs"][0]
+    found = run["generation"]
     calls = found["calls"]
     assert calls["position"] == [0, 6, 7, 8] * 2
     assert calls["tokens"] == [PROMPT, 1, 1, 1] * 2
@@ -72,8 +64,17 @@ def test_calls_are_those_of_the_dump(tmp_path: Path) -> None:
     assert calls["step"] == [0, 0, 1, 2] * 2
     assert calls["start"][0] == 0
     assert [found["phases"][one] for one in calls["phase"][:2]] == ["prefill", "decode"]
-    untraced = found["untraced"]
-    assert untraced["execute"][1] == pytest.approx(calls["time"][1] / 2, rel=0.01)
+    assert found["untraced"]["execute"][1] == pytest.approx(calls["time"][1] / 2, rel=0.01)
+    sections = {section["name"]: section["table"]["values"] for section in run["summary"]}
+    assert sections["generation"]["prompt_tokens"] == [PROMPT]
+    assert sections["generation"]["text"] == ["a text"]
+    assert sections["phases"]["phase"] == ["prefill", "decode"]
+    assert sections["pace"]["first_token"][0] > 0
+    assert "latency" not in sections
+    assert sections["environment"]["calls"] == [None]
+    told = dict(zip(run["timeline"]["runs"], run["timeline"]["tracks"], strict=True))
+    assert set(told) == {None, *range(8)}
+    assert told[3]["name"].startswith("forward · decode · run 3")
 
 
 def test_many_calls_are_joined_and_lose_no_time(
@@ -90,6 +91,7 @@ def test_many_calls_are_joined_and_lose_no_time(
     assert sum(calls["tokens"]) == sum(whole["tokens"])
     for groups in found["groups"].values():
         assert np.sum(groups["times"], axis=0) == pytest.approx(np.array(calls["time"]))
+    assert len(json.dumps(found)) < 25 * 500 + 10_000
     # What is joined is of one phase and method.
     kinds = zip(calls["generation"], calls["phase"], calls["method"], calls["joined"], strict=True)
     counts: dict[tuple[int, ...], int] = {}
@@ -98,45 +100,15 @@ def test_many_calls_are_joined_and_lose_no_time(
     assert sorted(counts.values()) == sorted([1, 1, 1, 30, 30] * 2)
 
 
-def test_the_size_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "MOST_CALLS", 100)
-    found = generation(generated_run(tmp_path, decodes=400, generations=1))
-    assert len(json.dumps(found)) < 100 * 500 + 10_000
-
-
-def test_cycles_have_no_times_of_the_host(tmp_path: Path) -> None:
-    found = generation(generated_run(tmp_path), source_unit="cycles")
-    assert found["untraced"] is None
-    assert found["pace"] is not None  # in milliseconds of its own
-
-
-def test_only_what_is_chosen_is_shown(tmp_path: Path) -> None:
+def test_what_is_chosen_or_known_alone_is_shown(tmp_path: Path) -> None:
     path = generated_run(tmp_path, decodes=20)
     found = generation(path, choose=lambda trace: trace.only("decode", range(5, 15)))
     assert found["phases"][found["calls"]["phase"][0]] == "decode"
     assert found["calls"]["number"] == list(range(5, 15))
-
-
-def test_other_runs_have_none(tmp_path: Path) -> None:
-    assert generation(generated_run(tmp_path, noted=False)) is None
-
-
-def test_the_summary_has_the_facts_of_the_generation(tmp_path: Path) -> None:
-    run = document(generated_run(tmp_path))["runs"][0]
-    sections = {section["name"]: section["table"]["values"] for section in run["summary"]}
-    assert sections["generation"]["prompt_tokens"] == [PROMPT]
-    assert sections["generation"]["text"] == ["a text"]
-    assert sections["phases"]["phase"] == ["prefill", "decode"]
-    assert sections["pace"]["first_token"][0] > 0
-    assert "latency" not in sections
-    assert sections["environment"]["calls"] == [None]
-
-
-def test_tracks_tell_their_runs(tmp_path: Path) -> None:
-    timeline = document(generated_run(tmp_path, decodes=3))["runs"][0]["timeline"]
-    told = dict(zip(timeline["runs"], timeline["tracks"], strict=True))
-    assert set(told) == {None, *range(8)}
-    assert told[3]["name"].startswith("forward · decode · run 3")
+    cycles = generation(path, source_unit="cycles")
+    assert cycles["untraced"] is None
+    assert cycles["pace"] is not None  # in milliseconds of its own
+    assert generation(generated_run(tmp_path, noted=False)) is None  # of no language model
 
 
 def test_phases_are_compared_with_the_same_phase_of_another_run(tmp_path: Path) -> None:
