@@ -15,7 +15,7 @@ from etscope.analysis.memory import memory_plan
 from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.work.columns import WORK_COLUMNS
-from etscope.cli.options.common import open_trace
+from etscope.capture.files import run_of_files
 from etscope.formats.program.pte import read_pte
 from etscope.units import TimeScale
 from etscope.views.output import finite
@@ -114,9 +114,8 @@ def test_a_bundled_program_is_a_report(contract: Contract) -> None:
 @pytest.mark.parametrize("name", ["cnn_xnnpack", "two_methods", "while_loop"])
 def test_rows_are_those_of_the_profile(name: str) -> None:
     files = artifacts(name)
-    trace = open_trace(
-        str(files.etdump_timing or files.etdump), str(files.etrecord), program=str(files.pte)
-    )
+    dump = files.etdump_timing or files.etdump
+    trace = run_of_files([dump], files.etrecord, program=files.pte).open()
     run = document(name)["runs"][0]
     assert [method["name"] for method in run["methods"]] == [p.method for p in trace.profiles()]
     for method, profile in zip(run["methods"], trace.profiles(), strict=True):
