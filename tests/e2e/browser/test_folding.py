@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.artifacts import artifacts
 from tests.support.browser.chromium import find, run_document, screenshot
-from tests.unit.views.page.test_document import Json
+from tests.support.views.page_reports import Json
 
 BLOCKS = 12
 BOX = "blocks.0\N{EN DASH}11"
