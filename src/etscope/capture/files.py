@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -139,32 +139,41 @@ class RunFiles:
         return replace(found, debug_buffer=None, values=values, values_buffer=own_buffer)
 
     def _with_noted(self) -> RunFiles:
-        """Add the program that run.json names, if it is still the one that ran, and its record."""
+        """Add the program and the record that run.json names, if they are still the same; else the
+        record of the program's name."""
         if self.facts is None or (self.program is not None and self.record is not None):
             return self
         saved = read_run_json(self.facts)
         with reading(RUN_JSON, saved.path):
-            noted, sha256 = saved.text("program"), saved.text("program_sha256")
-        if noted is None or sha256 is None:
+            ran = saved.text("program"), saved.text("program_sha256")
+            recorded = saved.text("record"), saved.text("record_sha256")
+        program = self._noted(*ran, _program_sha256)
+        if program is None:
             return self
-        # The program may have moved together with the folder of the run.
-        folder, name = self.facts.parent, Path(noted).name
-        candidates = (Path(noted), folder / name, folder.parent / name)
-        for path in dict.fromkeys(candidates):
+        record = self._noted(*recorded, program_fingerprint)
+        if identify(program) == ETRECORD:
+            return replace(self, record=self.record or program)
+        beside = program.with_suffix(".etrecord")
+        if record is None and beside.is_file():
+            # A record that does not say what it is of is taken from the run's own folder only.
+            of, folder = _program_sha256(beside), self.facts.parent
+            if of == ran[1] or (of is None and beside.parent.samefile(folder)):
+                record = beside
+        return replace(self, program=self.program or program, record=self.record or record)
+
+    def _noted(
+        self, path: str | None, sha256: str | None, hashed: Callable[[Path], str | None]
+    ) -> Path | None:
+        """Return the file with this hash at the path that run.json notes, or beside the run: it may
+        have moved together with it."""
+        if self.facts is None or path is None or sha256 is None:
+            return None
+        folder, name = self.facts.parent, Path(path).name
+        for found in dict.fromkeys((Path(path), folder / name, folder.parent / name)):
             with suppress(EtscopeError, OSError):
-                if _program_sha256(path) != sha256:
-                    continue
-                if identify(path) == ETRECORD:
-                    return replace(self, record=self.record or path)
-                record = path.with_suffix(".etrecord")
-                found = replace(self, program=self.program or path)
-                if self.record is not None or not record.is_file():
+                if hashed(found) == sha256:
                     return found
-                # A record that does not say what it is of is taken from the run's own folder only.
-                of = _program_sha256(record)
-                fits = of == sha256 or (of is None and record.parent.samefile(folder))
-                return replace(found, record=record) if fits else found
-        return self
+        return None
 
 
 def _program_sha256(path: Path) -> str | None:

@@ -1,6 +1,7 @@
 """run.json: what ran and for how long, as `etscope run --save` and the lab keep it beside a dump.
 
-    {"program": "model.pte", "program_sha256": "…", "runner": "native", "executorch": "1.5.1",
+    {"program": "model.pte", "program_sha256": "…", "record": "model.etrecord",
+     "record_sha256": "…", "runner": "native", "executorch": "1.5.1",
      "threads": 4, "recorded_at": "2026-05-01T12:00:00.000+00:00", "debug_level": null,
      "conditions": {"cpu": "Cortex-A76", "cpus": "0-3", "cores": 4, "governors": ["powersave"],
                     "load": 0.31},

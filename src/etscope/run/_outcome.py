@@ -22,7 +22,6 @@ from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.formats.conditions import Conditions
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.own_members import MethodTaps
-from etscope.formats.program.pte import program_fingerprint
 from etscope.formats.run_json import (
     DEBUG_BIN,
     RUN_ETDP,
@@ -508,8 +507,7 @@ class Run(Outcome):
         values for JSON."""
         first = self._first
         return {
-            "program": self.opened.given,
-            "program_sha256": program_fingerprint(self.opened.program.source.buffer),
+            **self.opened.files(),
             **self._about_machine,
             "memory": self.memory and self.memory.to_json(),
             "recorded_at": self.recorded_at.isoformat(timespec="milliseconds"),

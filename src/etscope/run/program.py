@@ -16,7 +16,7 @@ from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.identify import ETDUMP, ETRECORD, identify
 from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.ptd import check_external, external_keys, read_ptd
-from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.program.pte import Program, program_fingerprint, read_pte
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +45,16 @@ class Opened:
             with file.open("wb") as out:
                 out.write(self.program.source.buffer)
         return file
+
+    def files(self) -> dict[str, str | None]:
+        """Return the program and the record as run.json names them, with their hashes."""
+        record = getattr(self.record, "path", None)  # a record in memory has none
+        return {
+            "program": self.given,
+            "program_sha256": program_fingerprint(self.program.source.buffer),
+            "record": None if record is None else str(record),
+            "record_sha256": None if record is None else program_fingerprint(record),
+        }
 
     def method_name(self, wanted: str | None) -> str:
         """Return the method to run: the wanted one, else "forward", else the only one.

@@ -80,6 +80,14 @@ def test_a_moved_program_is_found_by_its_content(saved: Path, tmp_path: Path) ->
     assert (found.program, found.record) == (None, None)
 
 
+def test_a_record_is_found_that_the_run_was_given(run: Run, tmp_path: Path) -> None:
+    """Under any name, and though it does not say which program it is of."""
+    made = artifacts("cnn_xnnpack")
+    assert run("run", made.pte, "-r", made.etrecord, "--save", tmp_path / "ran")[0] == 0
+    found = run_of_files([tmp_path / "ran"])
+    assert (found.program, found.record) == (made.pte, made.etrecord)
+
+
 @pytest.mark.parametrize("verb", ["inspect", "explain", "roofline", "numerics", "graph"])
 def test_folders_without_a_run(run: Run, tmp_path: Path, verb: str) -> None:
     code, out, err = run(verb, tmp_path)

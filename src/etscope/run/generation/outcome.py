@@ -29,7 +29,6 @@ from etscope.formats.generation import (
     GenerationCalls,
     GenerationPass,
 )
-from etscope.formats.program.pte import program_fingerprint
 from etscope.formats.run_json import (
     DEBUG_BIN,
     RUN_ETDP,
@@ -330,8 +329,7 @@ class GenerationRun(Outcome):
         done = self.passes[LATENCY].result
         last = self.passes.get(VALUES)
         return {
-            "program": self.opened.given,
-            "program_sha256": program_fingerprint(self.opened.program.source.buffer),
+            **self.opened.files(),
             "runner": done.runner,
             "executorch": done.executorch,
             "threads": done.threads,
