@@ -75,7 +75,9 @@ def test_errors_are_printed_and_exit_functions_called() -> None:
 
 def test_signals() -> None:
     code = (
-        "import os, time\n"
+        "import os, signal, time\n"
+        # Whoever runs the tests in the background has SIGINT ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "try:\n    print(os.getpid(), flush=True)\n    time.sleep(60)\n"
         "except KeyboardInterrupt:\n    raise SystemExit(9)\n"
     )

@@ -43,7 +43,7 @@ def test_the_record_may_follow_the_dump(run: Run, portable: list[str]) -> None:
     assert following == run(*portable, "--format", "json")
     code, out, err = run(verb, dump, record, option, record)
     assert (code, out) == (2, "")
-    assert f"two ETRecords: {record} and -r {record}" in err
+    assert f"two files for the ETRecord: {record} and {record}" in err
 
 
 def test_programs_get_the_numbers(run: Run, portable: list[str]) -> None:
