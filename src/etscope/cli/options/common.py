@@ -330,6 +330,13 @@ class TraceOptions:
 
         return run_of_files(self.given, self.etrecord, self.debug_buffer, self.program)
 
+    @property
+    def model(self) -> str:
+        """The MODEL that was given in place of a run. Raises `UsageError` for several."""
+        if len(self.given) > 1:
+            raise UsageError(f"one MODEL is taken: {' and '.join(self.given)} are given")
+        return self.given[0]
+
     def open(self, *, with_values: bool = False) -> Trace:
         """Open the files; see `RunFiles.open`."""
         return self.files.open(force=self.force, with_values=with_values)

@@ -151,7 +151,7 @@ def command(
     if names_model(files.given[0]):
         alone |= {"--etrecord": files.etrecord, "--debug-buffer": files.debug_buffer}
         refuse("a MODEL", {**alone, **of_call, "--program": files.program, "--run": run})
-        built = numerics_of_model(files.given[0], inputs, dataset_options, errors, staging, method)
+        built = numerics_of_model(files.model, inputs, dataset_options, errors, staging, method)
         return write_stages(built, output, view)
     staging.check_files()
     if staging.stages:

@@ -77,15 +77,11 @@ def command(
     from etscope.analysis.explain.explain_table import explanation_table
     from etscope.analysis.explain.facts import Facts
     from etscope.analysis.work.roofline import given_or_found
-    from etscope.errors import UsageError
     from etscope.model.finding import SEVERITIES
 
     if remedies.tries:
-        (model, *others) = files.given
-        if others:
-            raise UsageError(f"--try takes one MODEL: {' and '.join(files.given)} are given")
         return run_remedies(
-            model, remedies, output, method=method, least_share=least / 100, rules=only
+            files.model, remedies, output, method=method, least_share=least / 100, rules=only
         )
     remedies.check_unused()
     trace = calls.of(files.open())
