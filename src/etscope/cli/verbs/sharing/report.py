@@ -117,9 +117,9 @@ def command(
     if not as_data:
         built_page()  # fails before the work if the page is not built
     given = None if inputs is None else lambda trace, method: read_inputs(trace, method, inputs)
-    beside = read_given(backend_files)
+    tools = read_given(backend_files)
     options = ReportOptions(
-        force, source_unit, unit, numerics, given, method, beside, calls.of, peaks
+        force, source_unit, unit, numerics, given, method, tools, calls.of, peaks
     )
     several = len(etrecords) > 1
     record = None if several or not etrecords else etrecords[0]
