@@ -121,10 +121,9 @@ def command(
     options = ReportOptions(
         force, source_unit, unit, numerics, given, method, tools, calls.of, peaks
     )
-    several = len(etrecords) > 1
-    record = None if several or not etrecords else etrecords[0]
+    record = etrecords[0] if len(etrecords) == 1 else None
     runs = runs_of_files(files, record, debug_buffer, program, data)
-    if several:
+    if len(etrecords) > 1:
         runs = one_of_each(runs, "record", etrecords, "dumps or programs")
     with progress(f"reporting on {runs[0].name}"), quiet():
         document = document_of(list(report_inputs(runs, options)), title)
