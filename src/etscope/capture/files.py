@@ -44,7 +44,7 @@ from etscope.model.finding import Files
 __all__ = ["RunFiles", "files_inside", "one_of_each", "run_of_files", "runs_of_files"]
 
 DEBUG_BUFFER = "debug buffer"
-_BUFFER_SUFFIXES = (".bin", ".buf", ".debug")  # a debug buffer has no form of its own
+BUFFER_SUFFIXES = (".bin", ".buf", ".debug")  # a debug buffer has no form of its own
 _SUFFIXES = (".etdp", ".etdump", ".etrecord", ".pte", ".bpte", ".ptd")
 _ROLES = {ETRECORD: "record", PTE: "program", BPTE: "program", DEBUG_BUFFER: "debug_buffer"}
 _WORDS = {"record": "ETRecord", "program": "program", "debug_buffer": DEBUG_BUFFER}
@@ -84,6 +84,14 @@ class RunFiles:
         found = (getattr(self, field.name) for field in fields(self) if field.name != "data")
         return (*(path for path in found if path is not None), *self.data)
 
+    @property
+    def logged(self) -> tuple[Path | None, Path | None]:
+        """The dump with logged values, where there is another one for the times, and its debug
+        buffer."""
+        if self.values is not None:
+            return self.values, self.values_buffer
+        return self.dump, self.debug_buffer
+
     def open(self, *, force: bool = False, with_values: bool = False) -> Trace:
         """Open the files of a run with a dump. with_values: the dump with logged values, where
         there is another one for the times.
@@ -91,9 +99,7 @@ class RunFiles:
         Raises the errors of the readers, and `MismatchError` if the files do not belong together,
         unless `force` is given.
         """
-        dump, buffer = self.dump, self.debug_buffer
-        if with_values and self.values is not None:
-            dump, buffer = self.values, self.values_buffer
+        dump, buffer = self.logged if with_values else (self.dump, self.debug_buffer)
         if dump is None:
             raise MissingDataError(
                 f"{self.name} has no ETDump", hint="etscope run --save writes one; name it"
@@ -113,8 +119,7 @@ class RunFiles:
     def named(self, given: Collection[str]) -> Files:
         """Return the files as the next command is given them. given: the paths that this one was
         given; what it found by them, the next one finds too."""
-        buffer = self.values_buffer or self.debug_buffer
-        paths = {"record": self.record, "program": self.program, "debug_buffer": buffer}
+        paths = {"record": self.record, "program": self.program, "debug_buffer": self.logged[1]}
         texts = {role: None if path is None else str(path) for role, path in paths.items()}
         folder = next((path for path in given if Path(path).is_dir()), None)
         dump = folder or (None if self.dump is None else str(self.dump))
@@ -294,7 +299,7 @@ def _kind_of(file: Path) -> str:
     try:
         return identify(file)
     except FormatError:
-        if file.suffix not in _BUFFER_SUFFIXES or file.is_dir() or file.stat().st_size == 0:
+        if file.suffix not in BUFFER_SUFFIXES or file.is_dir() or file.stat().st_size == 0:
             raise
         return DEBUG_BUFFER
 

@@ -12,7 +12,7 @@ from etscope.analysis.graphs.node_times import NodeTimes, node_times
 from etscope.analysis.profile.correlate import graph_name, record_methods
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.trace import Trace
-from etscope.capture.files import run_of_files
+from etscope.capture.files import BUFFER_SUFFIXES, run_of_files
 from etscope.errors import FormatError, MissingDataError, UsageError
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import ETDump, read_etdump
@@ -180,8 +180,7 @@ def _files_of(path: str) -> list[str]:
     if not os.path.isdir(path):  # noqa: PTH112 (a path as it was typed)
         return [path]
     run = run_of_files([path])
-    dump, buffer = run.values or run.dump, run.values_buffer or run.debug_buffer
-    found = (run.record, run.program, dump, buffer)
+    found = (run.record, run.program, *run.logged)
     return [str(file) for file in found if file is not None]
 
 
@@ -190,7 +189,7 @@ def _kind_of(path: str) -> str:
     try:
         kind = identify(path)
     except FormatError as error:
-        if path.lower().endswith((".bin", ".buf", ".debug")):
+        if path.lower().endswith(BUFFER_SUFFIXES):
             return _DEBUG_BUFFER
         raise UsageError(
             f"{path} is not an ETRecord, ETDump or program",

@@ -346,31 +346,6 @@ def dump_with_values(dump: str) -> str:
     return str(values) if is_saved and values.is_file() else dump
 
 
-def dump_at(path: str) -> str:
-    """Return the dump that a path names: run.etdp of a folder that `etscope run --save` wrote. Any
-    other path itself."""
-    folder = Path(path)
-    return str(folder / RUN_ETDP) if (folder / RUN_JSON).is_file() else path
-
-
-def saved_debug_buffer(dump: str) -> str | None:
-    """Return the debug buffer that `etscope run --save` wrote beside a dump; None if there is
-    none."""
-    found = Path(dump).with_name(DEBUG_BIN)
-    return str(found) if _beside(dump) is not None and found.is_file() else None
-
-
-def saved_files(folder: PathLike) -> list[str]:
-    """Return the dump and the debug buffer in a folder that `etscope run --save` wrote: the dump
-    with values, if there is one. [] for any other path."""
-    parent = Path(folder)
-    if not (parent / RUN_JSON).is_file():
-        return []
-    dump = dump_with_values(dump_at(str(parent)))
-    buffer = saved_debug_buffer(dump)
-    return [dump] if buffer is None else [dump, buffer]
-
-
 def run_at(path: PathLike) -> SavedRun | None:
     """Return the saved run that a path names: its folder, its run.json or its dump; None for
     another file. Raises `FormatError` for a damaged run.json."""

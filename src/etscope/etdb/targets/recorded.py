@@ -20,10 +20,10 @@ from etscope.analysis.numerics.runs import (
     sequences,
 )
 from etscope.analysis.profile.trace import Trace
+from etscope.capture.files import RunFiles
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.targets.target import LocalTarget, RunInfo, Stop, Watch, stop_of_event
 from etscope.formats.program.bpte import BundledFile
-from etscope.formats.run_json import RUN_ETDP, VALUES_ETDP, saved_files
 from etscope.model.event_table import EXECUTE, KERNEL_PREFIX, Block, EventKey
 
 NO_DUMP = "there is no recorded run"
@@ -327,8 +327,11 @@ class RecordedRuns(LocalTarget):
     def _load_beside(self) -> str:
         """The command that loads the values kept beside the dump; "" if there are none."""
         dump = Path(self._trace.dump.path or "")
-        found = saved_files(dump.parent) if dump.name in (RUN_ETDP, VALUES_ETDP) else []
-        return f"they are beside the dump: core {shlex.join(found)}" if len(found) > 1 else ""
+        run = RunFiles(dump=dump).with_saved()
+        logged, buffer = run.logged
+        if run.facts is None or buffer is None:
+            return ""
+        return f"they are beside the dump: core {shlex.join([str(logged), str(buffer)])}"
 
     @property
     def _has_values(self) -> bool:

@@ -213,8 +213,7 @@ def _trace(files: RunFiles) -> Trace:
 
 def _logged(files: RunFiles) -> Trace | None:
     """Return the trace of the run whose values were logged; None if there is none."""
-    is_logged = files.values_buffer is not None or files.debug_buffer is not None
-    return files.open(with_values=True) if is_logged and files.dump else None
+    return None if None in files.logged else files.open(with_values=True)
 
 
 def _options(source: Path, options: Mapping[str, Any]) -> ReportOptions:
