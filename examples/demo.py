@@ -22,7 +22,7 @@ def commands(folder: str) -> list[list[str]]:
     trace = ["convert", *inspect[1:], "--output", f"{folder}/trace.pftrace"]
     report = ["report", f"{folder}/run.etdp", f"{folder}/model.etrecord"]
     return [
-        ["profile", MODEL, "--backend", "xnnpack", "--iterations", "100", "--save", folder],
+        ["run", MODEL, "--backend", "xnnpack", "--iterations", "100", "--save", folder],
         [*inspect, "--by", "module"],
         ["explain", *inspect[1:]],
         [*inspect, "--output", f"{folder}/operators.csv"],

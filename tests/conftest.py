@@ -33,8 +33,8 @@ settings.load_profile("etscope")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# What somebody measured of this machine must not show in results.
-os.environ["ETSCOPE_CALIBRATION"] = ""
+# What somebody measured of this machine must not show in results, and tests keep no runs.
+os.environ["ETSCOPE_CALIBRATION"] = os.environ["ETSCOPE_RUNS"] = ""
 
 # Hypothesis also tries constants of the project's modules that are imported by then: which these
 # are depends on the tests that ran before in the same process. No setting turns that off.

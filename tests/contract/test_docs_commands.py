@@ -32,6 +32,17 @@ INLINE = re.compile(r"`((?:etscope|etdb) [^`\n]+)`")
 # -- commands
 
 
+@pytest.fixture(autouse=True, scope="module")
+def some_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Three kept runs, as a reader of the docs has: commands without RUN take them."""
+    folder = tmp_path_factory.mktemp("runs")
+    for number in range(3):
+        (folder / f"00{number}-model").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ETSCOPE_RUNS", str(folder))
+        yield
+
+
 def calls(line: str) -> Iterator[list[str]]:
     """The words of each call of etscope and etdb in a line of a shell."""
     lexer = shlex.shlex(line.replace("\\\n", " "), posix=True, punctuation_chars=True)
@@ -57,6 +68,8 @@ def fault_of(call: list[str]) -> str | None:
             if not isinstance(command, click.Group):
                 break
             rest = [*context._protected_args, *context.args]
+            if not rest:  # a group that does something by itself
+                break
             name, command, given = command.resolve_command(context, rest)
     except click.ClickException as error:
         return error.format_message()

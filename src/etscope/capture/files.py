@@ -41,7 +41,14 @@ from etscope.formats.run_json import (
 )
 from etscope.model.finding import Files
 
-__all__ = ["RunFiles", "files_inside", "one_of_each", "run_of_files", "runs_of_files"]
+__all__ = [
+    "RunFiles",
+    "files_inside",
+    "one_of_each",
+    "record_beside",
+    "run_of_files",
+    "runs_of_files",
+]
 
 DEBUG_BUFFER = "debug buffer"
 BUFFER_SUFFIXES = (".bin", ".buf", ".debug")  # a debug buffer has no form of its own
@@ -158,12 +165,8 @@ class RunFiles:
         record = self._noted(*recorded, program_fingerprint)
         if identify(program) == ETRECORD:
             return replace(self, record=self.record or program)
-        beside = program.with_suffix(".etrecord")
-        if record is None and beside.is_file():
-            # A record that does not say what it is of is taken from the run's own folder only.
-            of, folder = _program_sha256(beside), self.facts.parent
-            if of == ran[1] or (of is None and beside.parent.samefile(folder)):
-                record = beside
+        if record is None:
+            record = record_beside(program, ran[1], own_folder=self.facts.parent)
         return replace(self, program=self.program or program, record=self.record or record)
 
     def _noted(
@@ -179,6 +182,24 @@ class RunFiles:
                 if hashed(found) == sha256:
                     return found
         return None
+
+
+def record_beside(
+    program: Path, sha256: str | None = None, own_folder: Path | None = None
+) -> Path | None:
+    """Return the ETRecord of a program's name beside it, if that was made with this program; None
+    if there is no such one.
+
+    sha256: of the program, where it is known. own_folder: of the run, where a record that does not
+    say what it is of is taken, too.
+    """
+    path = program.with_suffix(".etrecord")
+    if program.suffix == ".etrecord" or not path.is_file():
+        return None
+    of = _program_sha256(path)
+    if of is None:
+        return path if own_folder is not None and path.parent.samefile(own_folder) else None
+    return path if of == (sha256 or _program_sha256(program)) else None
 
 
 def _program_sha256(path: Path) -> str | None:

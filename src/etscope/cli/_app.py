@@ -104,8 +104,7 @@ class LazyGroup(click.Group):
 _VERBS = {  # by their folder of etscope.cli.verbs
     "running": {
         "export": "Export a PyTorch model: .pte, ETRecord and .bpte in one go.",
-        "profile": "Export a PyTorch model, run it, show its operators.",
-        "run": "Run a program on the runtime: times, outputs, values.",
+        "run": "Run a model or a program: its time, its operators, what to do.",
         "generate": "Generate tokens with a language model, and show its pace.",
         "calibrate": "Measure the peaks of this machine: compute, memory, overheads.",
     },
@@ -126,6 +125,7 @@ _VERBS = {  # by their folder of etscope.cli.verbs
         "sensitivity": "Find what to keep in float in a quantised model.",
     },
     "sharing": {
+        "runs": "List the kept runs, show or remove them.",
         "report": "Write an HTML report: graphs, times, lines, memory, numerics.",
         "serve": "Show reports in a browser; they follow their files.",
         "tensorboard": "Show the graphs with times, memory and errors in TensorBoard.",
@@ -145,6 +145,11 @@ COMMANDS = {
     for folder, verbs in _VERBS.items()
     for verb, help in verbs.items()
 } | {
+    "import": CommandSpec(
+        "etscope.cli.verbs.sharing.runs:import_command",
+        "Make a run of files that a phone or a board wrote.",
+        _SECTIONS["sharing"],
+    ),
     "lab": CommandSpec(
         "etscope.cli.lab",
         "Benchmark models on devices; keep and show results.",

@@ -384,7 +384,7 @@ def _save(
             timeout=own.timeout,
             verify=verify,
         ) as run:
-            run.save(folder)
+            run.save(folder, programs=False)
     except EtscopeError as error:
         error.message = f"recording call {call}: {error.message}"
         raise

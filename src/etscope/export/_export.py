@@ -338,6 +338,16 @@ class Source:
         chosen = LanguageModel(self.model, context, prompt, logits, sdpa or "plain")
         return replace(self, model=chosen)
 
+    def with_inputs(self, texts: Sequence[str]) -> Source:
+        """Return the source with example inputs, and dynamic shapes, from texts such as
+        "float32[1,3,224,224]"; see `inputs_of_texts`. Itself without any."""
+        if not texts:
+            return self
+        from etscope.export._input_texts import inputs_of_texts
+
+        inputs, dynamic_shapes = inputs_of_texts(texts)
+        return replace(self, inputs=inputs, dynamic_shapes=dynamic_shapes)
+
     def read_inputs(self, path: PathLike) -> Any:
         """Read example inputs for this model from a file of tensors (.npz, .npy, .safetensors,
         .pt).

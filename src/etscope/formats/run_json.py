@@ -1,7 +1,8 @@
 """run.json: what ran and for how long, as `etscope run --save` and the lab keep it beside a dump.
 
     {"program": "model.pte", "program_sha256": "…", "record": "model.etrecord",
-     "record_sha256": "…", "runner": "native", "executorch": "1.5.1",
+     "record_sha256": "…", "copied": ["model.etrecord", "model.pte"],
+     "runner": "native", "executorch": "1.5.1",
      "threads": 4, "recorded_at": "2026-05-01T12:00:00.000+00:00", "debug_level": null,
      "conditions": {"cpu": "Cortex-A76", "cpus": "0-3", "cores": 4, "governors": ["powersave"],
                     "load": 0.31},
@@ -15,11 +16,12 @@
      "model": "mobilenet", "device": "pixel-8", "job": "…", "labels": {"commit": "1f2e3d"},
      "environment": {"os": "Android 15", …}, "marks": ["…"]}
 
-`inputs` is the file beside it with the inputs of the calls; they are "given", or from the "record",
-a "case" of a bundle, or a seed. `conditions` are those of the machine before the first execution;
-`memory` is the resident memory of the runner's process in the first run, before it read the program
-and at its peak: with the runner "python", Python and torch are in both. With `etscope run --memory`
-it has `measured`, of a run of its own, all in bytes:
+`program` and `record` are names of files beside it, or paths; `copied` are those that were put
+there with the run. `inputs` is the file beside it with the inputs of the calls; they are "given",
+or from the "record", a "case" of a bundle, or a seed. `conditions` are those of the machine before
+the first execution; `memory` is the resident memory of the runner's process in the first run,
+before it read the program and at its peak: with the runner "python", Python and torch are in both.
+With `etscope run --memory` it has `measured`, of a run of its own, all in bytes:
 
     {"phases": [{"phase": "load", "method": "forward",
                  "counted_bytes": {"program": 74224, "constants": 95356936, "planned": 4259904, …},
@@ -46,6 +48,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from functools import cached_property
@@ -75,6 +78,15 @@ def conditions_to_json(conditions: Conditions) -> dict[str, Any]:
     """Return the conditions of a run as run.json has them."""
     shown = ("cpu", "cpus", "cores", "governors", "load")
     return {name: getattr(conditions, name) for name in shown}
+
+
+def copied_by(folder: Path) -> set[str]:
+    """Return the names of the copies of program and record that an earlier run left in a folder."""
+    path = folder / RUN_JSON
+    names: Any = ()
+    with suppress(OSError, ValueError):  # what is damaged is written anew
+        names = json.loads(path.read_bytes()).get("copied") or ()
+    return {name for name in names if isinstance(name, str) and Path(name).name == name}
 
 
 def encode_run_json(content: Mapping[str, Any]) -> bytes:

@@ -206,7 +206,7 @@ class Laboratory:
                 runner=runs.runner,
                 timeout=runs.timeout,
             ) as done:
-                done.save(make_folder(folder))
+                done.save(make_folder(folder), programs=False)
         record = read_etrecord(path.with_suffix(".etrecord"))
         return Trace(dump=read_etdump(folder / RUN_ETDP), record=record)
 

@@ -33,6 +33,7 @@ from etscope.formats.run_json import (
     SavedMemory,
     SavedRun,
     conditions_to_json,
+    copied_by,
     encode_run_json,
     inputs_sha256,
 )
@@ -434,15 +435,17 @@ class Run(Outcome):
         named = self._named("output", self._all_arrays)
         write_tensor_file(path, list(named.values()), list(named))
 
-    def save(self, folder: PathLike) -> list[Path]:
+    def save(self, folder: PathLike, *, programs: bool = True) -> list[Path]:
         """Write all files into a folder, which is made if needed; return their paths.
 
         run.etdp (times), and with a debug level values.etdp with debug.bin; inputs.npz and
         outputs.npz (or .safetensors for types that numpy's files cannot hold; no inputs of more
-        than 256 MiB); run.json: what ran, and how long. Files of these names from another run are
-        removed.
+        than 256 MiB); run.json: what ran, and how long. With `programs` also copies of the program
+        and its record, if they take no more than 64 MiB; else run.json has their paths. Files that
+        another run left in the folder are removed.
         """
         target = make_folder(folder)
+        before = copied_by(target)
         sources = {RUN_ETDP: None, VALUES_ETDP: None, DEBUG_BIN: self.debug_buffer_path}
         if self.is_traced:
             sources[RUN_ETDP] = self.profile_path
@@ -464,12 +467,14 @@ class Run(Outcome):
             for stem, named in tensors.items():
                 write_tensor_file(paths[stem], list(named.values()), list(named))
             facts = {**self.facts(), "inputs": None if inputs is None else paths["inputs"].name}
+            facts |= self.opened.copy_into(target) if programs else {}
             out = files.enter_context(atomic_write(target / RUN_JSON))
             out.write(encode_run_json(facts))
         written = [name for name, source in sources.items() if source is not None]
-        written += [path.name for path in paths.values()]
+        written += [*(path.name for path in paths.values()), *facts.get("copied", ())]
         of_tensors = {f"{stem}{end}" for stem in ("inputs", "outputs") for end in _TENSOR_FILES}
-        for name in {*sources, *of_tensors} - set(written):
+        kept = {*written, facts["program"], facts["record"]}
+        for name in {*sources, *of_tensors, *before} - kept:
             (target / name).unlink(missing_ok=True)
         return [target / name for name in (*written, RUN_JSON)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,15 @@ from typing import Any
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
 from etscope.etrecord import as_record
-from etscope.formats.bytes.files import PathLike
+from etscope.formats.bytes.files import PathLike, atomic_write
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.identify import ETDUMP, ETRECORD, identify
 from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.ptd import check_external, external_keys, read_ptd
 from etscope.formats.program.pte import Program, program_fingerprint, read_pte
+
+# Copied in less than 0.1 s, and of 2 GiB of kept runs a small part.
+_MOST_COPIED = 64 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,13 +52,39 @@ class Opened:
 
     def files(self) -> dict[str, str | None]:
         """Return the program and the record as run.json names them, with their hashes."""
-        record = getattr(self.record, "path", None)  # a record in memory has none
+        record = self._record_path
         return {
             "program": self.given,
             "program_sha256": program_fingerprint(self.program.source.buffer),
             "record": None if record is None else str(record),
             "record_sha256": None if record is None else program_fingerprint(record),
         }
+
+    def copy_into(self, folder: Path) -> dict[str, Any]:
+        """Copy the program and the record into the folder of a run, unless they are large; return
+        what run.json says of them: by name what is in the folder, else by path."""
+        given = None if self.given is None else Path(self.given)
+        record = self._record_path
+        files = {path.absolute() for path in (given, record) if path is not None}
+        outside = [path for path in files if path.parent != folder.absolute()]
+        copied: list[str] = []
+        if sum(path.stat().st_size for path in outside) <= _MOST_COPIED:
+            copied = sorted(path.name for path in outside)
+            for path in outside:
+                with path.open("rb") as data, atomic_write(folder / path.name) as out:
+                    shutil.copyfileobj(data, out, 1 << 20)
+
+        def named(path: Path | None) -> str | None:
+            path = None if path is None else path.absolute()
+            inside = path not in outside or copied
+            return None if path is None else path.name if inside else str(path)
+
+        return {"program": named(given), "record": named(record), "copied": copied}
+
+    @property
+    def _record_path(self) -> Path | None:
+        path = getattr(self.record, "path", None)  # a record in memory has none
+        return None if path is None else Path(path)
 
     def method_name(self, wanted: str | None) -> str:
         """Return the method to run: the wanted one, else "forward", else the only one.

@@ -44,6 +44,7 @@ def run_page(
 ) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "MPLBACKEND": "Agg", "COLUMNS": "100"}
+    del environment["ETSCOPE_RUNS"]  # runs are kept in the page's folder, as for a reader
     environment["ETSCOPE_LAB"] = str(folder / "lab")
     return subprocess.run(
         [python, "-m", "tests.support.docs.pages", str(page)],

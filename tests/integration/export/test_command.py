@@ -14,6 +14,7 @@ import torch
 
 from etscope.cli import main
 from etscope.errors import EtscopeWarning, UsageError
+from etscope.formats.program.pte import read_pte
 from etscope.quiet import quiet
 from tests.support.artifacts import ROOT
 from tests.support.export import factories
@@ -133,7 +134,7 @@ def test_a_warning_that_matters_is_shown(
         (["no_such_module:pair"], 2, "cannot import no_such_module"),
         ([f"{FACTORIES}:raising"], 2, 'raise ValueError("weights are not here")'),
         ([f"{FACTORIES}:branching"], 2, "if x.sum() > 0:"),
-        ([f"{FACTORIES}:module_only"], 2, "no example inputs for the model\n  hint: let the"),
+        ([f"{FACTORIES}:module_only"], 2, "whose forward takes (x)\n  hint: say their types"),
         ([f"{FACTORIES}:pair", "-b", "vulcan"], 2, "backends are: portable, xnnpack, vulkan"),
         ([f"{FACTORIES}:pair", "-o", f"{FACTORIES}/x"], 2, "cannot make the folder"),
     ],
@@ -172,7 +173,7 @@ def test_what_no_bundle_can_hold(capfd: Captured, tmp_path: Path) -> None:
 def test_a_text_among_example_inputs_is_profiled(capfd: Captured, tmp_path: Path) -> None:
     (tmp_path / "mode_model.py").write_text(TEXT_MODEL)
     level = ("--debug-level", "intermediate_outputs")
-    code, out, err = run(capfd, "profile", "mode_model.py:make", *level, "--save", "saved")
+    code, out, err = run(capfd, "run", "mode_model.py:make", *level, "--save", "saved")
     assert code == 0, err
     assert "add.out" in out
     code, _, err = run(capfd, "run", "saved/model.etrecord", "--iterations", "1")
@@ -234,3 +235,30 @@ def test_debug_is_not_quiet(capfd: Captured) -> None:
     code, _, err = run(capfd, "--debug", "export", f"{FACTORIES}:failing")
     assert code == 2
     assert "Traceback" in err
+
+
+def test_example_inputs_are_made_of_texts(capfd: Captured, tmp_path: Path) -> None:
+    (tmp_path / "bare.py").write_text(
+        "import torch\n"
+        "class Bare(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.table = torch.nn.Embedding(5, 8)\n"
+        "    def forward(self, ids, x):\n"
+        "        return self.table(ids) + x\n"
+    )
+    texts = ("--input", "int64[b=1..4,3]", "--input", "float32[b=1..4,3,8]")
+    code, _, err = run(capfd, "export", "bare.py:Bare", "-o", "x", *texts)
+    assert code == 0, err
+    method = read_pte(next((tmp_path / "x").glob("*.pte"))).method("forward")
+    sizes = [method.values[index].sizes for index in method.inputs]
+    assert list(map(tuple, sizes)) == [(4, 3), (4, 3, 8)]
+    for wrong, message in (
+        ("float32", "'float32' is not an input"),
+        ("text[1]", "'text[1]' is not an input"),
+        ("float32[a]", "'a' in 'float32[a]' is not a size"),
+        ("float32[b=4..4]", "is not a size"),
+        ("x=float32[1]", "name all, or none"),
+    ):
+        code, _, err = run(capfd, "export", "bare.py:Bare", "--input", wrong, *texts[:2])
+        assert (code, message in err) == (2, True), err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,8 +55,8 @@ Flat = dict[str, tuple[Any, ...]]
 Programs = Mapping[str, ExportedProgram]
 
 _NO_INPUTS_HINT = (
-    "let the factory return (module, example_inputs), give the model an attribute or method "
-    "example_inputs, or name a file: --inputs FILE (.pt, .npz or .safetensors)"
+    "say their types and sizes, --input float32[1,3,224,224] for each; or give the model a method "
+    "example_inputs, let the factory return (module, example_inputs), or name a file: --inputs FILE"
 )
 
 
@@ -336,7 +337,11 @@ def _exported_methods(model: Any, inputs: Any, options: ExportOptions) -> dict[s
     if isinstance(model, torch.nn.Module):
         given = inputs_of(inputs)
         if given is None:
-            raise UsageError("no example inputs for the model", hint=_NO_INPUTS_HINT)
+            takes = ", ".join(inspect.signature(model.forward).parameters)
+            raise UsageError(
+                f"no example inputs for the model, whose forward takes ({takes})",
+                hint=_NO_INPUTS_HINT,
+            )
         method = ModuleMethod(model, given, options.dynamic_shapes)
         return {"forward": _from_module(method, options.strict)}
     if isinstance(model, ModelMethods):

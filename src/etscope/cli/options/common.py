@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from etscope.cli.options.kept import kept_runs
 from etscope.cli.output.tables import Findings, OutputOptions, ViewOptions
 from etscope.errors import UsageError
 from etscope.key_values import key_values
@@ -380,7 +381,7 @@ class TraceOptions:
 def trace_options(function: Function) -> Function:
     """Add RUN… and the options of its files: the parameter `files`, a `TraceOptions`."""
     options = (
-        click.argument("given", nargs=-1, required=True, type=FILE, metavar="RUN..."),
+        click.argument("given", nargs=-1, type=FILE, metavar="[RUN]...", callback=kept_runs(1)),
         etrecord_option,
         debug_buffer_option(),
         program_option,
@@ -393,8 +394,9 @@ def trace_options(function: Function) -> Function:
 
 
 _RUN = (
-    "RUN is the folder of etscope run --save, or a dump and the files that go with it, in any "
-    "order: its ETRecord, program and debug buffer."
+    "RUN is @1 for the run before the last (etscope runs), the folder of a run, or a dump and the "
+    "files that go with it, in any order: its ETRecord, program and debug buffer. Default: the "
+    "last run."
 )
 
 

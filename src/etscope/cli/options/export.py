@@ -17,6 +17,7 @@ from etscope.cli.options.common import (
     file_option,
     pairs_option,
 )
+from etscope.errors import UsageError
 
 if TYPE_CHECKING:
     from etscope.export import Exported, Source
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 RUN_HERE = ("portable", "xnnpack")  # what the runtime that pip installs always has
 
 inputs_option = file_option("--inputs", help="Example inputs: .npz, .npy, .safetensors or .pt.")
+input_option = click.option(
+    "--input",
+    "input_texts",
+    metavar="TYPE[SIZE,…]",
+    multiple=True,
+    help="Make an example input: float32[1,3,224,224], ids=int64[1,16], or with a size that may "
+    "change float32[b=1..8,3,224,224]. Repeatable, in the order of forward's parameters.",
+)
 seed_option = click.option(
     "--seed",
     type=COUNT,
@@ -182,7 +191,8 @@ language_model_options = (
 
 
 def export_options(function: Function) -> Function:
-    """Add the options of an export: parameters of `exported` by their names; `--tap` is `taps`."""
+    """Add the options of an export, but for `--inputs` and `--seed`: parameters of `exported` by
+    their names; `--tap` is `taps`."""
     options = (
         backends_option("portable", "Backend of the operators.", "-b"),
         backend_options_option,
@@ -201,9 +211,8 @@ def export_options(function: Function) -> Function:
         calibration_option,
         float_model_option,
         passes_option,
-        inputs_option,
+        input_option,
         strict_option,
-        seed_option,
     )
     return add_options(function, options)
 
@@ -226,6 +235,7 @@ def exported(
     seed: int,
     calibration: Sequence[str],
     backend: str,
+    input_texts: Sequence[str] = (),
     float_model: str | None = None,
     **options: Any,
 ) -> tuple[Source, Exported]:
@@ -241,6 +251,8 @@ def exported(
 
     for name in filter(None, (model, float_model)):
         check_model_name(name)
+    if input_texts and inputs is not None:
+        raise UsageError("--input and --inputs exclude each other")
     backends = chosen(backend, options.get("backend_options") or {})
     options["quantize"] = options.get("quantize") or False
     check_options(backends, options["quantize"] == "int8")
@@ -255,6 +267,7 @@ def exported(
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
     with progress(f"loading {model}"), redirect_stdout(sys.stderr):
         source = load_model(model, inputs=inputs, seed=seed).generating(**generation)
+        source = source.with_inputs(input_texts)
         sets = [source.read_inputs(file) for file in calibration] or None
         if float_model is not None:
             options["float_model"] = load_model(float_model, inputs=inputs, seed=seed).model

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from etscope.cli.options.common import (
     some_of,
     threads_option,
 )
+from etscope.cli.options.kept import NEXT, SAVE_OPTIONS, saved_run
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 
 if TYPE_CHECKING:
@@ -62,9 +64,10 @@ class RunArguments:
     debug_buffer_out: Path | None
     outputs_out: Path | None
     save: Path | None
-    inputs: tuple[str, ...] = ()
-    testset_index: int | None = None
-    seed: int | None = None
+    no_save: bool
+    inputs: tuple[str, ...]
+    testset_index: int | None
+    seed: int | None
 
     def check(self, output: OutputOptions) -> None:
         """Raise `UsageError` for options that contradict each other, before anything runs."""
@@ -75,7 +78,7 @@ class RunArguments:
                 "--debug-level and --allocations record in traced runs, and there is none",
                 hint="add events to --show, or --save, or --etdump-out",
             )
-        if self.memory and self.save is None:
+        if self.memory and not self.keeps:
             raise UsageError("--memory is kept in the files of the run", hint="add --save DIR")
         if self.debug_buffer_out is not None and self.debug_level == "none":
             raise UsageError(
@@ -124,6 +127,22 @@ class RunArguments:
         files = (self.etdump_out, self.profile_out, self.debug_buffer_out, self.save)
         return not self.show or EVENTS in self.show or any(files)
 
+    @property
+    def keeps(self) -> bool:
+        """True if the files of the run are kept: with a folder, and by default whenever it is
+        traced."""
+        from etscope.capture.kept import KeptRuns
+
+        if self.save is not None:
+            return True
+        return self.needs_trace and not self.no_save and not KeptRuns.is_off()
+
+    @contextmanager
+    def saved(self, name: str) -> Iterator[Path | None]:
+        """Give the folder to save the run in, None if it is not kept; see `saved_run`."""
+        with saved_run(self.save, not self.keeps, name, NEXT) as folder:
+            yield folder
+
     def run(self, program: Any, inputs: Any = None, **more: Any) -> Run:
         """Run the program: a call for each file of inputs, one on `inputs` if the options name no
         file. `more` goes to `etscope.run.run`."""
@@ -154,21 +173,19 @@ class RunArguments:
             **more,
         )
 
-    def finish(self, run: Run, view: ViewOptions, output: OutputOptions) -> int:
-        """Write files and tables; return 1 if outputs of bundled test cases are not as expected."""
+    def finish(
+        self, run: Run, folder: Path | None, view: ViewOptions, output: OutputOptions
+    ) -> int:
+        """Write files and tables; return 1 if outputs of bundled test cases are not as expected.
+
+        folder: to save the run in, if it is kept.
+        """
         from etscope.errors import MissingDataError
 
         if run.is_traced and not run.forced:
             run.trace.verify()
-        self._write_files(run)
-        output.write_tables(self._tables(run, view, output.is_text))
-        try:
-            return 0 if run.verify(self.rtol, self.atol).passed else 1
-        except MissingDataError:
-            return 0
-
-    def _write_files(self, run: Run) -> None:
-        written = list(run.save(self.save)) if self.save is not None else []
+        if folder is not None:
+            run.save(folder)
         for path, write in (
             (self.profile_out, run.save_profile),
             (self.etdump_out, run.save_etdump),
@@ -177,12 +194,18 @@ class RunArguments:
         ):
             if path is not None:
                 write(path)
-                written.append(path)
-        for path in written:
-            click.echo(f"wrote {path}", err=True)
+                click.echo(f"wrote {path}", err=True)
+        output.write_tables(self._tables(run, folder, view, output.is_text))
+        try:
+            return 0 if run.verify(self.rtol, self.atol).passed else 1
+        except MissingDataError:
+            return 0
 
-    def _tables(self, run: Run, view: ViewOptions, is_text: bool) -> list[Table]:
+    def _tables(
+        self, run: Run, folder: Path | None, view: ViewOptions, is_text: bool
+    ) -> list[Table]:
         """Return the tables of `--show`; by default all in a text, else the events."""
+        from etscope.cli.output.first_findings import first_findings
         from etscope.cli.output.tables import select_columns
         from etscope.errors import MissingDataError
 
@@ -191,7 +214,8 @@ class RunArguments:
         if LATENCY in shown:
             tables.append(run.latency_table())
         if EVENTS in shown:
-            events = view.tables(run.trace, for_programs=not is_text)
+            findings = first_findings(run, folder) if is_text else None
+            events = view.tables(run.trace, findings=findings, for_programs=not is_text)
             default = view.default_columns(events) if is_text else None
             tables += select_columns(events, view.columns, default)
         if VERIFICATION in shown:
@@ -203,7 +227,7 @@ class RunArguments:
         return tables
 
 
-_INPUT_OPTIONS = (
+_OPTIONS = (
     file_option(
         "--inputs",
         "-i",
@@ -213,10 +237,11 @@ _INPUT_OPTIONS = (
         "generated from --seed.",
     ),
     click.option("--testset-index", type=COUNT, metavar="K", help="Run only test case K."),
-    click.option("--seed", type=int, help="Generate the inputs from this seed."),
-)
-
-_OPTIONS = (
+    click.option(
+        "--seed",
+        type=COUNT,
+        help="Seed of a MODEL's random weights, and of generated inputs. Default: 0.",
+    ),
     click.option("--method", "-m", metavar="NAME", help="Method to run. Default: forward."),
     click.option("--iterations", type=POSITIVE, default=20, help="Number of timed executions."),
     click.option(
@@ -289,18 +314,10 @@ _OPTIONS = (
     path_option("--profile-out", help="Write the ETDump that holds only times."),
     path_option("--debug-buffer-out", help="Write the debug buffer."),
     path_option("--outputs-out", help="Write outputs: .npz, .safetensors."),
-    path_option(
-        "--save", metavar="DIR", help="Write all files of the run, and run.json, into DIR."
-    ),
+    *SAVE_OPTIONS,
 )
 
 
-def run_options(*, inputs: bool = True) -> Callable[[Function], Function]:
-    """Add the options of a run: the parameter `options`, a `RunArguments`.
-
-    inputs: whether to add those that name the inputs.
-    """
-    without = set() if inputs else {"inputs", "testset_index", "seed"}
-    names = {field.name for field in fields(RunArguments)} - without
-    options = (*(_INPUT_OPTIONS if inputs else ()), *_OPTIONS)
-    return lambda function: as_one_parameter(function, "options", RunArguments, options, names)
+def run_options(function: Function) -> Function:
+    """Add the options of a run: the parameter `options`, a `RunArguments`."""
+    return as_one_parameter(function, "options", RunArguments, _OPTIONS)

@@ -45,7 +45,7 @@ class _CommandWithOrder(click.Command):
     "input, 4 not there, 5 environment.",
 )
 @click.version_option(__version__, message="etdb of etscope %(version)s")
-@click.argument("files", nargs=-1, type=click.Path(), metavar="[FILE]...")
+@click.argument("files", nargs=-1, type=click.Path(), metavar="[RUN]...")
 @click.option("--debug-buffer", "-b", type=click.Path(), metavar="BIN", help="The debug buffer.")
 @click.option(
     "--inputs",
@@ -99,13 +99,14 @@ def command(
     Commands come from -ex and -x in the order given, then from the prompt, or from standard input
     if it is not a terminal. The command help lists them.
     """
+    from etscope.capture.kept import path_of
     from etscope.etdb.commands.targets import read_inputs
     from etscope.etdb.debugger import PLAIN_COLUMNS
     from etscope.etdb.files import Files
     from etscope.etdb.session import Session
 
     given = read_inputs(*inputs) if inputs else None
-    opened = Files(forced=force).opened(*files, debug_buffer=debug_buffer)
+    opened = Files(forced=force).opened(*map(path_of, files), debug_buffer=debug_buffer)
     session = Session.of(opened, inputs=given, source_unit=source_unit)
     first = _first_lines(context.meta[_ORDER], commands, scripts)
     try:

@@ -238,7 +238,7 @@ def save_whole(
     """
     with tempfile.TemporaryDirectory(dir=out.parent, prefix="saving-") as name:
         folder = Path(name)
-        done.save(folder)
+        done.save(folder, programs=False)
         saved = json.loads((folder / RUN_JSON).read_text())
         (folder / RUN_JSON).write_bytes(encode_run_json({**saved, **facts}))
         for path in sorted(folder.iterdir()):

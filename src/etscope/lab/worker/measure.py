@@ -403,7 +403,7 @@ class _Measurement:
             found = self._numbers(done)
             if numerics:
                 found |= self._numerics(done, found)
-            done.save(self._out)
+            done.save(self._out, programs=False)
             saved = json.loads((self._out / RUN_JSON).read_text())
             facts = {**saved, **self._facts(done)}
             (self._out / RUN_JSON).write_bytes(encode_run_json(facts))

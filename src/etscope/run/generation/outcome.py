@@ -37,6 +37,7 @@ from etscope.formats.run_json import (
     MeasuredMemory,
     SavedMemory,
     conditions_to_json,
+    copied_by,
     encode_run_json,
     inputs_sha256,
 )
@@ -279,15 +280,17 @@ class GenerationRun(Outcome):
 
     # -- saving
 
-    def save(self, folder: PathLike) -> list[Path]:
+    def save(self, folder: PathLike, *, programs: bool = True) -> list[Path]:
         """Write all files into a folder, which is made if needed; return their paths.
 
         run.json: the tokens, the calls and their times. run.etdp (times), and with a debug level
         values.etdp with debug.bin. inputs.npz: the arrays that were given, as "given_0" and so on.
-        outputs.npz: `tokens`, and if they were kept `logits` with `logits_positions`. Files of
-        these names from another run are removed.
+        outputs.npz: `tokens`, and if they were kept `logits` with `logits_positions`. With
+        `programs` also copies of the program and its record, if they take no more than 64 MiB; else
+        run.json has their paths. Files that another run left in the folder are removed.
         """
         target = make_folder(folder)
+        before = copied_by(target)
         outputs: dict[str, Any] = {"tokens": self.tokens}
         if LOGITS in self.passes and _result(self.passes[LOGITS]).logits is not None:
             outputs |= {"logits": self.logits, "logits_positions": self.logits_positions}
@@ -310,10 +313,12 @@ class GenerationRun(Outcome):
             for stem, named in tensors.items():
                 write_tensor_file(target / names[stem], list(named.values()), list(named))
             content = {**self.facts(), "inputs": names.get("inputs")}
+            content |= self.opened.copy_into(target) if programs else {}
             files.enter_context(atomic_write(target / RUN_JSON)).write(encode_run_json(content))
-        written = [*sources, *names.values()]
+        written = [*sources, *names.values(), *content.get("copied", ())]
         known = {f"{stem}{end}" for stem in ("inputs", "outputs") for end in _TENSOR_FILES}
-        for name in {RUN_ETDP, VALUES_ETDP, DEBUG_BIN, *known} - set(written):
+        kept = {*written, content["program"], content["record"]}
+        for name in {RUN_ETDP, VALUES_ETDP, DEBUG_BIN, *known, *before} - kept:
             (target / name).unlink(missing_ok=True)
         return [target / name for name in (*written, RUN_JSON)]
 

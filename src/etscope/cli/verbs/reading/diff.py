@@ -24,6 +24,7 @@ from etscope.cli.options.common import (
     source_unit_option,
     unit_option,
 )
+from etscope.cli.options.kept import kept_runs
 from etscope.cli.output.tables import OutputOptions, ViewOptions, row_filter, time_scale
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
 
 
 @click.command()
-@click.argument("files", nargs=-1, metavar="BEFORE AFTER...", type=FILE)
+@click.argument("files", nargs=-1, metavar="[BEFORE AFTER]...", type=FILE, callback=kept_runs(2))
 @file_option(
     "--etrecord",
     "-r",
@@ -207,8 +208,6 @@ def _runs(
     from etscope.capture.files import one_of_each, runs_of_files
     from etscope.errors import UsageError
 
-    if not files:
-        raise UsageError("nothing to compare", hint="etscope diff BEFORE AFTER…")
     found = runs_of_files(files)
     of_programs = all(run.dump is None and run.program is not None for run in found)
     count = len(found) if of_programs else sum(run.dump is not None for run in found)

@@ -24,6 +24,7 @@ from etscope.cli.options.common import (
     select_option,
     source_unit_option,
 )
+from etscope.cli.options.kept import kept_runs
 from etscope.cli.output.tables import (
     OutputOptions,
     ViewOptions,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("record", type=FILE)
+@click.argument("record", type=FILE, required=False, callback=kept_runs(1))
 @click.argument("name", required=False)
 @select_option
 @click.option("--tree", is_flag=True, help="Show the modules of the graph as a tree.")

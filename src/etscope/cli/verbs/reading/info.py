@@ -17,6 +17,7 @@ from etscope.cli.options.common import (
     output_options,
     with_folders_opened,
 )
+from etscope.cli.options.kept import kept_runs
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import EtscopeError
 
@@ -31,7 +32,7 @@ _ROWS = 30
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
+@click.argument("files", nargs=-1, type=FILE, metavar="[FILE]...", callback=kept_runs(1))
 @click.option(
     "--limit",
     "-n",

@@ -12,13 +12,14 @@ from etscope.cli.options.common import (
     output_options,
     with_folders_opened,
 )
+from etscope.cli.options.kept import kept_runs
 from etscope.cli.output.tables import OutputOptions
 
 _ROWS = 30
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
+@click.argument("files", nargs=-1, type=FILE, metavar="[FILE]...", callback=kept_runs(1))
 @click.option(
     "--by",
     type=click.Choice(("kind", "module", "dtype", "owner")),

@@ -8,7 +8,13 @@ from typing import Any
 import click
 
 from etscope.cli.options.common import output_options, path_option
-from etscope.cli.options.export import ExportCommand, export_options, exported
+from etscope.cli.options.export import (
+    ExportCommand,
+    export_options,
+    exported,
+    inputs_option,
+    seed_option,
+)
 from etscope.cli.output.tables import OutputOptions
 
 _CONTENT = {
@@ -21,6 +27,8 @@ _CONTENT = {
 @click.command(cls=ExportCommand)
 @click.argument("model", metavar="MODEL")
 @export_options
+@inputs_option
+@seed_option
 @path_option(
     "--output",
     "-o",

@@ -25,6 +25,7 @@ from etscope.cli.options.common import (
     runner_option,
     threads_option,
 )
+from etscope.cli.options.kept import NEXT, SAVE_OPTIONS, saved_run
 from etscope.cli.output.tables import OutputOptions
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class GenerateArguments:
     timeout: float | None
     logits_out: Path | None
     save: Path | None
+    no_save: bool
 
     def check(self) -> None:
         """Raise `UsageError` for options that contradict each other, before anything runs."""
@@ -88,7 +90,7 @@ class GenerateArguments:
             "--profiling-level": self.profiling_level != "all",
         }
         for name, is_given in kept.items():
-            if is_given and self.save is None:
+            if is_given and not self.keeps:
                 raise UsageError(f"{name} is kept in the files of the run", hint="add --save DIR")
         if self.end_token and self.ignore_end:
             raise UsageError("--end-token and --ignore-end exclude each other")
@@ -97,11 +99,18 @@ class GenerateArguments:
         if self.logits_out is not None and not self.logits_out.parent.is_dir():
             raise UsageError(f"cannot write {self.logits_out}: there is no such folder")
 
+    @property
+    def keeps(self) -> bool:
+        """True if the files of the run are kept."""
+        from etscope.capture.kept import KeptRuns
+
+        return self.save is not None or not (self.no_save or KeptRuns.is_off())
+
     def run(self, program: str, **more: Any) -> GenerationRun:
         """Generate. `more` goes to `etscope.run.generate`."""
         from etscope.run import generate
 
-        other = {"end_token", "ignore_end", "logits_out", "save"}
+        other = {"end_token", "ignore_end", "logits_out", "save", "no_save"}
         given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in other}
         ends = () if self.ignore_end else self.end_token or None
         return generate(
@@ -110,7 +119,7 @@ class GenerateArguments:
             **given,
             end_tokens=ends,
             logits=self.logits_out is not None,
-            trace=self.save is not None,
+            trace=self.keeps,
             **more,
         )
 
@@ -197,9 +206,7 @@ _OPTIONS = (
     runner_option,
     click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Time limit of each run."),
     path_option("--logits-out", help="Write the logits: .npz."),
-    path_option(
-        "--save", metavar="DIR", help="Write all files of the run, and run.json, into DIR."
-    ),
+    *SAVE_OPTIONS,
 )
 
 
@@ -231,21 +238,21 @@ def command(
     prefill and decode in tokens a second, time between tokens and its growth over the position.
 
     The prompt is --prompt with --tokenizer, --tokens, or --prompt-length; without any, the model's
-    first token. Times are of a run without tracing; with --save, runs of their own record the
-    times of operators, and values. Ctrl-C ends it after the current call, and what was recorded
-    stays (exit code 130).
+    first token. Times are of a run without tracing; runs of their own record the times of
+    operators, and values, for the run that is kept (--no-save skips them). Ctrl-C ends it after the
+    current call, and what was recorded stays (exit code 130).
     """
     from etscope.cli.output.progress import progress
     from etscope.run.generation import SCHEMA
 
     options.check()
-    with progress(f"generating with {program}"):
-        run = options.run(program, data=data, etrecord=etrecord, verify=not force)
-    written = [] if options.save is None else list(run.save(options.save))
-    if options.logits_out is not None and not run.is_interrupted:
-        run.save_logits(options.logits_out)
-        written.append(options.logits_out)
-    for path in written:
-        click.echo(f"wrote {path}", err=True)
-    output.write_reports([run.report()], SCHEMA)
+    with saved_run(options.save, not options.keeps, Path(program).stem, NEXT) as folder:
+        with progress(f"generating with {program}"):
+            run = options.run(program, data=data, etrecord=etrecord, verify=not force)
+        if folder is not None:
+            run.save(folder)
+        if options.logits_out is not None and not run.is_interrupted:
+            run.save_logits(options.logits_out)
+            click.echo(f"wrote {options.logits_out}", err=True)
+        output.write_reports([run.report()], SCHEMA)
     return INTERRUPTED if run.is_interrupted else 0

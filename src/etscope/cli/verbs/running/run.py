@@ -1,8 +1,17 @@
-"""`etscope run`: run a program on the ExecuTorch runtime and show its times and outputs."""
+"""`etscope run`: run a model or a program on the ExecuTorch runtime, and show what it did."""
 
 from __future__ import annotations
 
+import tempfile
+import warnings
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
+from click.core import ParameterSource
 
 from etscope.cli.options.common import (
     FILE,
@@ -11,13 +20,22 @@ from etscope.cli.options.common import (
     output_options,
     view_options,
 )
-from etscope.cli.options.run import RunArguments, run_options
+from etscope.cli.options.export import ExportCommand, export_options, exported
+from etscope.cli.options.run import VERIFICATION, RunArguments, run_options
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 
+if TYPE_CHECKING:
+    from etscope.run import Call, Run
 
-@click.command()
-@click.argument("program", type=FILE)
-@run_options()
+_PROGRAMS = (".pte", ".bpte", ".etrecord")
+# Parameters that only one of the two takes; `options`, `view` and `output` go with both.
+_OF_PROGRAM = ("data", "etrecord", "force", "pools", "testset_index")
+
+
+@click.command(cls=ExportCommand)
+@click.argument("program", type=FILE, metavar="MODEL|PROGRAM")
+@export_options
+@run_options
 @data_option
 @etrecord_option
 @click.option(
@@ -28,7 +46,10 @@ from etscope.cli.output.tables import OutputOptions, ViewOptions
 @click.option("--force", is_flag=True, help="Continue although program and record do not match.")
 @view_options
 @output_options
+@click.pass_context
 def command(
+    context: click.Context,
+    /,
     program: str,
     options: RunArguments,
     data: str | None,
@@ -37,9 +58,19 @@ def command(
     force: bool,
     view: ViewOptions,
     output: OutputOptions,
+    **export: Any,
 ) -> int:
-    """Run PROGRAM, a .pte, a .bpte or an ETRecord that holds its program, and show how long it
-    and each of its instructions took.
+    """Run MODEL or PROGRAM, and show how long it and its operators take, and why.
+
+    \b
+    etscope run model.py:Model --backend xnnpack
+    etscope run model.py:Model --input float32[1,3,224,224]
+    etscope run model.pte --iterations 100
+
+    MODEL is exported first: package.module:attribute, path/to/file.py:attribute or a .pt2 file.
+    PROGRAM is a .pte, a .bpte or an ETRecord that holds its program; the .etrecord of its name
+    beside it is taken, if it is of the same export. The run is kept in
+    .etscope/runs, and is what commands without a RUN show.
 
     Latency is measured without tracing; times of instructions, and values, in separate runs. The
     test cases of a .bpte are verified: exit code 1 when an output is not as expected.
@@ -49,26 +80,141 @@ def command(
     """
     from etscope.cli.output.progress import progress
 
+    is_program = _is_program(program)
+    _check_given(context, program, is_program, set(export))
     if pools:
-        from etscope.run.pools import SCHEMA, pools_report, smallest_pools
-
-        options.check_pools()
-        with progress(f"running {program} in pools"):
-            found = smallest_pools(
-                program,
-                next(iter(options.inputs), None),
-                method=options.method,
-                etrecord=etrecord,
-                data=data,
-                testset_index=options.testset_index,
-                seed=options.seed,
-                libraries=options.libraries,
-                timeout=options.timeout,
-                verify=not force,
-            )
-        output.write_reports([pools_report(found)], SCHEMA)
-        return 0
+        return _pools(program, options, data, etrecord, force, output)
     options.check(output)
-    with progress(f"running {program}"):
-        run = options.run(program, data=data, etrecord=etrecord, verify=not force)
-    return options.finish(run, view, output)
+    with ExitStack() as stack:
+        name = Path(program).stem if is_program else program.rpartition(":")[2]
+        folder = stack.enter_context(options.saved(name))
+        if is_program:
+            etrecord = etrecord or _record_beside(program)
+            with progress(f"running {program}"):
+                run = options.run(program, data=data, etrecord=etrecord, verify=not force)
+        else:
+            target = folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            run = _run_of_model(program, options, target, export, bundle=folder is not None)
+        return options.finish(run, folder, view, output)
+
+
+def _is_program(text: str) -> bool:
+    """True for the name or the content of a program, False for what is to be exported."""
+    from etscope.errors import FormatError
+    from etscope.formats.identify import identify
+
+    path = Path(text)
+    if path.suffix in _PROGRAMS or not path.is_file():
+        return path.suffix in _PROGRAMS
+    try:
+        identify(path)
+    except FormatError:
+        return False
+    return True
+
+
+def _record_beside(program: str) -> str | None:
+    from etscope.capture.files import record_beside
+    from etscope.errors import EtscopeError
+
+    try:
+        found = record_beside(Path(program))
+    except EtscopeError:  # a damaged record that nobody named
+        return None
+    return None if found is None else str(found)
+
+
+def _check_given(context: click.Context, program: str, is_program: bool, export: set[str]) -> None:
+    """Raise `UsageError` for options that are without effect on what was given."""
+    from etscope.errors import UsageError
+
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        if is_program and name in export:
+            raise UsageError(
+                f"{parameter.opts[0]} is for an export, and {program} is exported already",
+                hint="name the MODEL",
+            )
+        if not is_program and name in _OF_PROGRAM:
+            raise UsageError(
+                f"{parameter.opts[0]} is for a PROGRAM, and {program} is a MODEL",
+                hint="export it first: etscope export",
+            )
+
+
+def _pools(
+    program: str,
+    options: RunArguments,
+    data: str | None,
+    etrecord: str | None,
+    force: bool,
+    output: OutputOptions,
+) -> int:
+    from etscope.cli.output.progress import progress
+    from etscope.run.pools import SCHEMA, pools_report, smallest_pools
+
+    options.check_pools()
+    with progress(f"running {program} in pools"):
+        found = smallest_pools(
+            program,
+            next(iter(options.inputs), None),
+            method=options.method,
+            etrecord=etrecord,
+            data=data,
+            testset_index=options.testset_index,
+            seed=options.seed,
+            libraries=options.libraries,
+            timeout=options.timeout,
+            verify=not force,
+        )
+    output.write_reports([pools_report(found)], SCHEMA)
+    return 0
+
+
+def _run_of_model(
+    model: str, options: RunArguments, folder: Path, export: dict[str, Any], *, bundle: bool
+) -> Run:
+    """Export a model into a folder, and run it on its example inputs, or on all files of inputs if
+    there are several. bundle: write a .bpte, too."""
+    from etscope.cli.output.progress import progress
+    from etscope.errors import BundleError, EtscopeWarning
+
+    inputs = next(iter(options.inputs), None)
+    _, result = exported(model, inputs=inputs, seed=options.seed or 0, **export)
+    verifies = VERIFICATION in options.show
+    try:
+        saved = result.save(folder, bundle=verifies or bundle)
+    except BundleError as error:
+        warnings.warn(f"no .bpte is written: {error.message}", EtscopeWarning, stacklevel=2)
+        saved = result.save(folder, bundle=False)
+    paths = {path.suffix: path for path in saved}
+    calls: list[Call] | None = None
+    if len(options.inputs) < 2 and not (verifies and ".bpte" in paths):
+        calls = _calls_of(result.example_inputs, paths[".etrecord"], options.method)
+        options = replace(options, inputs=())
+    source = paths[".bpte" if calls is None else ".etrecord"]
+    with progress(f"running {model}"):
+        return options.run(source, calls, etrecord=paths[".etrecord"])
+
+
+def _calls_of(example_inputs: Mapping[str, Any], record: Path, method: str | None) -> list[Call]:
+    from etscope.analysis.profile.correlate import recorded_inputs
+    from etscope.errors import MissingDataError
+    from etscope.formats.etrecord.reader import read_etrecord
+    from etscope.run import Call
+
+    opened = read_etrecord(record)
+    calls = [
+        # Those of the record are taken from there, texts and all, also by who compares.
+        Call(name, None if recorded_inputs(opened, name) else values)
+        for name, values in example_inputs.items()
+        if method in (None, name)
+    ]
+    if not calls:
+        raise MissingDataError(
+            f"the model has no method {method!r}",
+            hint=f"methods are: {', '.join(example_inputs)}",
+        )
+    return calls

@@ -23,10 +23,11 @@ from etscope.cli.options.common import (
     unit_option,
     with_option,
 )
+from etscope.cli.options.kept import kept_runs
 
 
 @click.command()
-@click.argument("files", nargs=-1, type=FILE, metavar="FILE...")
+@click.argument("files", nargs=-1, type=FILE, metavar="[RUN]...", callback=kept_runs(1))
 @file_option(
     "--etrecord",
     "-r",

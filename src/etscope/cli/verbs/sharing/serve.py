@@ -15,10 +15,11 @@ from etscope.cli.options.common import (
     source_unit_option,
     unit_option,
 )
+from etscope.cli.options.kept import kept_runs
 
 
 @click.command()
-@click.argument("paths", nargs=-1, type=FILE, metavar="FILE|FOLDER...")
+@click.argument("paths", nargs=-1, type=FILE, metavar="[RUN]...", callback=kept_runs(1))
 @etrecord_option
 @debug_buffer_option()
 @program_option

@@ -25,10 +25,11 @@ from etscope.cli.options.common import (
     program_option,
     source_unit_option,
 )
+from etscope.cli.options.kept import kept_runs, last_runs
 
 
 @click.command()
-@click.argument("dump", type=FILE, required=False)
+@click.argument("dump", type=FILE, required=False, callback=kept_runs())
 @file_option("--etrecord", "-r", "record", metavar="ETRECORD", help="The ETRecord of the export.")
 @path_option(
     "--logdir", metavar="DIR", help="Folder to write to. Default: runs/<name of the record>."
@@ -68,8 +69,9 @@ def command(
         files = files.of_run()
     elif not files.record:
         if files.program is None:
-            raise click.UsageError("There are no graphs without --etrecord or --program.")
-        files = replace(files, record=files.program, program=None)
+            files = replace(files, dump=last_runs()[0]).of_run()
+        else:
+            files = replace(files, record=files.program, program=None)
     folder = logdir or Path("runs") / (Path(files.record).stem or "model")
     record, trace, program, bundle = files.open()
     scale = time_scale(source_unit, None)

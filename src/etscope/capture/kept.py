@@ -1,0 +1,239 @@
+"""Kept runs: each run of `etscope run` is a folder NNN-name in .etscope/runs.
+
+A run is written to NNN.writing, which takes its number, and gets its name when it is complete: a
+run that is listed can be read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+from etscope.errors import UsageError, reading
+from etscope.formats.bytes.files import atomic_write
+from etscope.formats.exported_program.exported_json import integer, mapping, parse_json
+from etscope.formats.run_json import RUN_JSON, SavedRun, read_run_json
+from etscope.units import count, format_bytes
+
+__all__ = ["VARIABLE", "Cap", "KeptRun", "KeptRuns", "path_of", "size_of", "within"]
+
+VARIABLE = "ETSCOPE_RUNS"
+_FOLDER = Path(".etscope", "runs")
+_CAP = "cap.json"
+_POSITION = re.compile(r"@\d{1,9}")
+_RUN = re.compile(r"(\d{3,})-(.+)")
+_WRITING = re.compile(r"(\d{3,})\.writing")
+_ABANDONED = 24 * 3600  # s: no run takes a day, so who wrote this folder was killed
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """Limits of the kept runs: their number, and their bytes together."""
+
+    runs: int = 50
+    bytes: int = 2 << 30
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """A kept run. number: of its folder, which stays; positions ("@1") move with each new run."""
+
+    path: Path
+    number: int
+    name: str
+
+    @cached_property
+    def saved(self) -> SavedRun:
+        """Its run.json. Raises `FormatError` if that is damaged."""
+        path = self.path / RUN_JSON
+        return read_run_json(path) if path.is_file() else SavedRun()
+
+    @cached_property
+    def size(self) -> int:
+        """The bytes of its files."""
+        return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
+
+
+class KeptRuns:
+    """The kept runs of a folder: by default $ETSCOPE_RUNS, else .etscope/runs of this directory."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or Path(os.environ.get(VARIABLE) or _FOLDER)
+
+    @staticmethod
+    def is_off() -> bool:
+        """True if $ETSCOPE_RUNS is empty: nothing is kept."""
+        return os.environ.get(VARIABLE) == ""
+
+    def newest_first(self) -> list[KeptRun]:
+        """Return the runs that are complete."""
+        found = [
+            KeptRun(path, int(match[1]), match[2])
+            for path in self._entries()
+            if (match := _RUN.fullmatch(path.name)) is not None
+        ]
+        return sorted(found, key=lambda run: run.number, reverse=True)
+
+    def at(self, text: str) -> KeptRun:
+        """Return the run that "@N" names: "@0" is the last one, "@1" the one before.
+
+        Raises `UsageError` if there is no such run.
+        """
+        position = int(text[1:])
+        runs = self.newest_first()
+        if not runs:
+            raise UsageError(
+                f"no run is kept in {self.folder}",
+                hint="name a RUN, or make one: etscope run MODEL",
+            )
+        if position >= len(runs):
+            raise UsageError(
+                f"there is no run {text}: {self.folder} keeps {len(runs)}",
+                hint="etscope runs lists them",
+            )
+        return runs[position]
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[_Writing]:
+        """Give a folder to write a run into; it is kept when the block ends without an error.
+
+        Raises `UsageError` if the folder cannot be made.
+        """
+        number, path = self._reserved()
+        written = _Writing(path)
+        try:
+            yield written
+            written.kept = path.rename(self.folder / f"{number:03}-{_file_name(name)}")
+        finally:
+            if written.kept is None:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def make_room(self) -> list[KeptRun]:
+        """Remove the oldest runs until the rest is within the cap; return them. The last run
+        stays, however large it is."""
+        cap = self.cap
+        removed, size = [], 0
+        for position, run in enumerate(self.newest_first()):
+            size += run.size
+            if position and (position >= cap.runs or size > cap.bytes):
+                size -= run.size
+                removed.append(run)
+        for path in self._entries():
+            abandoned = _WRITING.fullmatch(path.name) is not None
+            with suppress(OSError):  # another process removed it
+                if abandoned and time.time() - path.stat().st_mtime > _ABANDONED:
+                    shutil.rmtree(path, ignore_errors=True)
+        self.remove(removed)
+        return removed
+
+    def remove(self, runs: Sequence[KeptRun]) -> None:
+        """Remove the folders of runs."""
+        try:
+            for run in runs:
+                with suppress(FileNotFoundError):  # another process removed it
+                    shutil.rmtree(run.path)
+        except OSError as error:
+            raise UsageError(f"cannot remove {error.filename}: {error.strerror}") from error
+
+    @property
+    def cap(self) -> Cap:
+        """The cap. Raises `FormatError` if its file is damaged."""
+        path = self.folder / _CAP
+        if not path.is_file():
+            return Cap()
+        with reading(_CAP, path):
+            given = mapping(parse_json(path.read_bytes()), "the cap")
+            return Cap(integer(given["runs"], "runs"), integer(given["bytes"], "bytes"))
+
+    @cap.setter
+    def cap(self, cap: Cap) -> None:
+        self._make()
+        with atomic_write(self.folder / _CAP) as file:
+            file.write(json.dumps(asdict(cap)).encode() + b"\n")
+
+    def _entries(self) -> list[Path]:
+        return list(self.folder.iterdir()) if self.folder.is_dir() else []
+
+    def _make(self) -> None:
+        """Make the folder; git is told to ignore it, as it is no source."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            ignore = self.folder / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n")
+        except OSError as error:
+            raise UsageError(
+                f"cannot keep the run in {self.folder}: {error.strerror or error}",
+                hint=f"--save DIR or ${VARIABLE} names another folder; --no-save keeps nothing",
+            ) from error
+
+    def _reserved(self) -> tuple[int, Path]:
+        """Take the next number by making its folder, which one process alone can."""
+        self._make()
+        while True:
+            number = 1 + max(self._numbers(), default=0)
+            path = self.folder / f"{number:03}.writing"
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise UsageError(
+                    f"cannot keep the run in {self.folder}: {error.strerror or error}",
+                    hint=f"--save DIR or ${VARIABLE} names another folder; --no-save keeps nothing",
+                ) from error
+            if any(run.number == number for run in self.newest_first()):
+                path.rmdir()  # it was completed between the listing and here
+                continue
+            return number, path
+
+    def _numbers(self) -> Iterator[int]:
+        for path in self._entries():
+            match = _RUN.fullmatch(path.name) or _WRITING.fullmatch(path.name)
+            if match is not None:
+                yield int(match[1])
+
+
+@dataclass
+class _Writing:
+    """A run that is being written to `path`; `kept` is where it is afterwards."""
+
+    path: Path
+    kept: Path | None = None
+
+
+def path_of(text: str) -> str:
+    """Return the folder of the kept run that "@1" and the like name, another text as it is.
+
+    Raises `UsageError` if there is no such run.
+    """
+    if _POSITION.fullmatch(text) is None or Path(text).exists():
+        return text
+    return str(KeptRuns().at(text).path)
+
+
+def _file_name(name: str) -> str:
+    """The name in letters that every file system and shell takes."""
+    return re.sub(r"[^\w.-]+", "-", name).strip(".-")[:40] or "run"
+
+
+def size_of(text: str) -> int:
+    """Read a number of bytes: "500MB", "2GiB", "1048576". Raises `UsageError`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise UsageError(f"{text!r} is not a size", hint="for example 500MB or 2GiB")
+    power = " kmgt".index(match[2].lower() or " ")
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
+
+
+def within(cap: Cap) -> str:
+    """Say a cap: "50 runs and 2.00 GiB"."""
+    return f"{count(cap.runs, 'run')} and {format_bytes(cap.bytes)}"

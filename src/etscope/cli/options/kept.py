@@ -1,0 +1,97 @@
+"""Kept runs on the command line: "@1" names one, no RUN is the last one, and a run adds one."""
+
+from __future__ import annotations
+
+import shlex
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from etscope.errors import EtscopeWarning, UsageError
+
+NEXT = ("explain", "report", "inspect")  # what people do next with a run
+
+SAVE_OPTIONS = (
+    click.option(
+        "--save",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Keep the run in DIR. Default: a folder in .etscope/runs.",
+    ),
+    click.option("--no-save", is_flag=True, help="Do not keep the run."),
+)
+
+
+def kept_runs(default: int = 0) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return a click callback that puts the folders of kept runs in the place of "@1" and the like.
+
+    default: how many of the last runs stand for no argument at all, oldest first.
+    """
+
+    def found(context: click.Context, parameter: click.Parameter, given: Any) -> Any:
+        if given or not default or context.resilient_parsing:
+            return tuple(map(_folder, given)) if isinstance(given, tuple) else _folder(given)
+        folders = last_runs(default)
+        return folders[0] if parameter.nargs == 1 else folders
+
+    return found
+
+
+def last_runs(count: int = 1) -> tuple[str, ...]:
+    """Return the folders of the last kept runs, oldest first, and say which they are.
+
+    Raises `UsageError` if there are fewer.
+    """
+    folders = tuple(_folder(f"@{number}") for number in reversed(range(count)))
+    click.echo(f"run: {' and '.join(folders)}", err=True)
+    return folders
+
+
+def _folder(text: Any) -> Any:
+    from etscope.capture.kept import path_of
+
+    return None if text is None else path_of(text)
+
+
+@contextmanager
+def saved_run(
+    save: Path | None, no_save: bool, name: str, next_commands: Sequence[str]
+) -> Iterator[Path | None]:
+    """Give the folder that a run is to be saved in, None if it is not kept; at the end, say where
+    it is.
+
+    save, no_save: the values of `SAVE_OPTIONS`. name: of the model. next_commands: verbs that show
+    more of the run.
+    """
+    from etscope.capture.kept import KeptRuns, within
+
+    runs = KeptRuns()
+    if save is not None or no_save or runs.is_off():
+        yield save
+        if save is not None:
+            click.echo(f"saved in {save}; next: {_commands(next_commands, str(save))}", err=True)
+        return
+    with ExitStack() as stack:
+        try:
+            run = stack.enter_context(runs.writing(name))
+        except UsageError as error:  # a folder that cannot be written is no reason not to run
+            warnings.warn(str(error), EtscopeWarning, stacklevel=2)
+            yield None
+            return
+        yield run.path
+    removed = runs.make_room()
+    click.echo(f"kept in {run.kept}; next: {_commands(next_commands)}", err=True)
+    if removed:
+        names = ", ".join(one.path.name for one in removed)
+        click.echo(
+            f"removed {names}: {within(runs.cap)} are kept (etscope runs cap changes it)",
+            err=True,
+        )
+
+
+def _commands(verbs: Sequence[str], *run: str) -> str:
+    return ", ".join(shlex.join(["etscope", verb, *run]) for verb in verbs)

@@ -1,0 +1,59 @@
+"""The findings that a run ends with: the first three of `etscope explain`, in short."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etscope.capture.files import RunFiles
+from etscope.formats.run_json import RUN_ETDP
+
+if TYPE_CHECKING:
+    from etscope.analysis.profile.profile import MethodProfile
+    from etscope.analysis.profile.scale import Scale
+    from etscope.cli.output.tables import Findings
+    from etscope.model.finding import Finding
+    from etscope.run import Run
+
+_SHOWN = 3
+
+
+def first_of(found: Sequence[Finding]) -> list[Finding]:
+    """Return the findings to show first: those about the model, not that the machine was busy."""
+    return [one for one in found if one.kind != "unsteady"][:_SHOWN]
+
+
+def first_findings(run: Run, folder: Path | None) -> Findings:
+    """Return the function that tells the first findings of a profile, each with one remedy.
+
+    folder: where the run is saved, if it is kept.
+    """
+    from etscope.analysis.explain.explain import explain
+    from etscope.analysis.explain.facts import Facts
+    from etscope.analysis.work.roofline import given_or_found
+    from etscope.model.finding import Files
+
+    # Of the saved files, as `etscope explain` sees them.
+    trace = run.trace
+    if folder is not None:
+        trace = RunFiles(dump=folder / RUN_ETDP).with_saved().open(force=run.forced)
+    calibration = given_or_found(None, trace.saved_run)
+
+    def findings(profile: MethodProfile, scale: Scale) -> tuple[dict[str, Any], ...]:
+        found = explain(Facts(trace, profile, scale, calibration))
+        short = [
+            replace(
+                one,
+                command=(),
+                explanation=replace(
+                    one.explanation, evidence=(), sites=(), remedies=one.explanation.remedies[:1]
+                ),
+            )
+            for one in first_of(found)
+            if one.explanation is not None
+        ]
+        return tuple(one.plain(Files()) for one in short)
+
+    return findings

@@ -1,0 +1,213 @@
+"""`etscope runs` and `etscope import`: the runs that are kept, and new ones of copied files."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from etscope.cli.options.common import FILE, POSITIVE, force_option, output_options
+from etscope.cli.options.kept import NEXT, SAVE_OPTIONS, kept_runs, saved_run
+from etscope.cli.output.tables import OutputOptions
+from etscope.errors import EtscopeError, UsageError
+
+if TYPE_CHECKING:
+    from etscope.analysis.profile.trace import Trace
+    from etscope.capture.kept import KeptRun
+
+_SUMMARY = "summary.json"
+
+
+@click.group(invoke_without_command=True)
+@output_options
+@click.pass_context
+def command(context: click.Context, output: OutputOptions) -> None:
+    """List the kept runs, the last one first.
+
+    \b
+    etscope runs                        all kept runs, with the first finding of each
+    etscope runs show @1                what is known of the run before the last
+    etscope runs remove @2 @3           remove two
+    etscope runs cap --count 20         keep 20 at most
+
+    Every command takes @0, @1, … in place of a RUN: @0 is the last one, and what a command without
+    RUN shows. $ETSCOPE_RUNS names another folder than .etscope/runs.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from etscope.capture.kept import KeptRuns, within
+    from etscope.model.table import Column, Kind, Table
+
+    runs = KeptRuns()
+    found = runs.newest_first()
+    known = [_summary(run) for run in found]
+    content: dict[Column, list[Any]] = {
+        Column("run"): [f"@{position}" for position in range(len(found))],
+        Column("when"): [one["when"] for one in known],
+        Column("folder", Kind.PATH): [run.path.name for run in found],
+        Column("backend", priority=1): [one["backend"] for one in known],
+        Column("median", Kind.DURATION, "ms"): [one["median_ms"] for one in known],
+        Column("size", Kind.BYTES, priority=2): [run.size for run in found],
+        Column("first_finding", is_sentence=True): [one["finding"] for one in known],
+    }
+    title = f"{len(found):,} of at most {within(runs.cap)}, in {runs.folder}"
+    notes = () if found else ("No run is kept here: etscope run MODEL makes one.",)
+    output.write_tables([Table.of(content, title=title, notes=notes)])
+
+
+@command.command("show")
+@click.argument("runs", nargs=-1, callback=kept_runs(1), metavar="[RUN]...")
+@output_options
+def show(runs: tuple[str, ...], output: OutputOptions) -> None:
+    """Show the files and the facts of each RUN, by default of the last one."""
+    from etscope.model.report import Report, Section, facts
+    from etscope.model.table import Column, Kind, Table
+
+    reports = []
+    for folder in runs:
+        run = _kept(folder)
+        about = _summary(run)
+        entries = [
+            (Column("when"), about["when"]),
+            (Column("program", Kind.PATH), run.saved.text("program")),
+            (Column("backend"), about["backend"]),
+            (Column("runner"), run.saved.text("runner")),
+            (Column("threads", Kind.COUNT), run.saved.count("threads")),
+            (Column("median", Kind.DURATION, "ms"), about["median_ms"]),
+            (Column("first_finding"), about["finding"]),
+        ]
+        files = sorted(path for path in run.path.iterdir() if path.is_file())
+        table = Table.of(
+            {
+                Column("file", Kind.PATH): [path.name for path in files],
+                Column("size", Kind.BYTES): [path.stat().st_size for path in files],
+            },
+            title="Files",
+        )
+        sections = (facts("run", "Run", entries), Section("files", table))
+        reports.append(Report({"file": str(run.path), "kind": "run"}, sections))
+    output.write_reports(reports, "etscope.runs/1")
+
+
+@command.command("remove")
+@click.argument("runs", nargs=-1, required=True, callback=kept_runs(), metavar="RUN...")
+def remove(runs: tuple[str, ...]) -> None:
+    """Remove each RUN: @1, or its folder below .etscope/runs."""
+    from etscope.capture.kept import KeptRuns
+
+    found = [_kept(folder) for folder in runs]
+    KeptRuns().remove(found)
+    for run in found:
+        click.echo(f"removed {run.path}", err=True)
+
+
+@command.command("cap")
+@click.option("--count", type=POSITIVE, metavar="N", help="Runs that are kept.")
+@click.option("--size", metavar="BYTES", help="Bytes that they take together: 500MB, 2GiB.")
+def cap(count: int | None, size: str | None) -> None:
+    """Show how many runs are kept, or change it. The oldest ones are removed first."""
+    from etscope.capture.kept import KeptRuns, size_of, within
+
+    runs = KeptRuns()
+    if count is not None or size is not None:
+        before = runs.cap
+        runs.cap = replace(
+            before,
+            runs=before.runs if count is None else count,
+            bytes=before.bytes if size is None else size_of(size),
+        )
+        for run in runs.make_room():
+            click.echo(f"removed {run.path}", err=True)
+    click.echo(f"{runs.folder} keeps {within(runs.cap)}")
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
+@force_option
+@SAVE_OPTIONS[0]
+def import_command(files: tuple[str, ...], force: bool, save: Path | None) -> None:
+    """Make a run of files that were copied from a phone or a board.
+
+    \b
+    etscope import run.etdp model.etrecord model.pte
+    etscope import pulled/                      a folder with these files
+    etscope import run.etdp debug.bin model.pte     with logged values
+
+    The files are known by their content, in any order. They are checked to belong together, and
+    copied: the run is the last one then, and every command shows it.
+    """
+    from etscope.capture.files import run_of_files
+    from etscope.capture.imported import import_run
+
+    found = run_of_files(files)
+    if found.dump is None:
+        raise UsageError(f"{found.name} is no run: it has no ETDump", hint="name the dump")
+    named = found.program or found.record or found.dump
+    with saved_run(save, False, named.stem, NEXT) as folder:
+        if folder is None:
+            raise UsageError("the run cannot be kept here", hint="name a folder: --save DIR")
+        folder.mkdir(parents=True, exist_ok=True)
+        import_run(found, folder, force=force)
+
+
+def _kept(folder: str) -> KeptRun:
+    from etscope.capture.kept import KeptRuns
+
+    wanted = Path(folder).resolve()
+    for run in KeptRuns().newest_first():
+        if run.path.resolve() == wanted:
+            return run
+    raise UsageError(f"{folder} is no kept run", hint="etscope runs lists them")
+
+
+def _summary(run: KeptRun) -> dict[str, Any]:
+    """Return what the list shows of a run. The first finding takes a look at all of the run, so it
+    is written beside the run."""
+    path = run.path / _SUMMARY
+    with suppress(OSError, ValueError):
+        known = json.loads(path.read_bytes())
+        if isinstance(known, dict) and known.keys() >= {"when", "backend", "median_ms", "finding"}:
+            return known
+    found: dict[str, Any] = {"when": None, "backend": None, "median_ms": None, "finding": None}
+    try:
+        at = run.saved.recorded_at
+        found["when"] = None if at is None else f"{at:%Y-%m-%d %H:%M}"
+        from etscope.capture.files import run_of_files
+
+        trace = run_of_files([str(run.path)]).open()
+        program = trace.recorded_program
+        names = (
+            delegate.backend_id
+            for method in (() if program is None else program.methods)
+            for delegate in method.delegates
+        )
+        found["backend"] = ", ".join(dict.fromkeys(names)) or "portable"
+        found |= _first_finding(trace)
+        samples = [one.samples_ns for one in run.saved.latencies if one.traced is None]
+        if samples and len(samples[0]):
+            found["median_ms"] = float(np.median(samples[0])) / 1e6
+    except EtscopeError as error:
+        return {**found, "finding": f"cannot be read: {error.message}"}
+    with suppress(OSError):
+        path.write_text(json.dumps(found))
+    return found
+
+
+def _first_finding(trace: Trace) -> dict[str, Any]:
+    from etscope.analysis.explain.explain import explain
+    from etscope.analysis.explain.facts import Facts
+    from etscope.cli.output.first_findings import first_of
+    from etscope.cli.output.tables import chosen_profiles, time_scale
+
+    profiles = chosen_profiles(trace, None)
+    scale = time_scale("ns", "ms")
+    findings = first_of(explain(Facts(trace, profiles[0], scale)))
+    return {
+        "median_ms": float(np.median(scale(profiles[0].total))),
+        "finding": findings[0].sentence if findings else "nothing that takes 2 % or more",
+    }
