@@ -66,8 +66,13 @@ class ModelExplorerServer:
             if not _is_free(self.port):
                 return self
             time.sleep(0.1)
+        ended = self.server.poll()
         self.__exit__()
-        raise RuntimeFailure(f"Model Explorer's server does not answer on port {self.port}")
+        raise RuntimeFailure(
+            f"Model Explorer's server does not answer on port {self.port}"
+            if ended is None
+            else f"Model Explorer's server ended with exit code {ended}, on port {self.port}"
+        )
 
     def __exit__(self, *_: object) -> None:
         self.server.terminate()
