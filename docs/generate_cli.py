@@ -9,6 +9,7 @@ import click
 
 from etscope.cli import COMMANDS
 from etscope.cli._app import cli
+from etscope.cli.verb import all_help
 
 PAGE = Path(__file__).with_name("cli.md")
 
@@ -17,8 +18,8 @@ WIDTH: dict[str, Any] = {"terminal_width": 80, "max_content_width": 80}
 HEAD = """\
 # Commands
 
-What `--help` says of every command; this page is generated. [Library and CLI](library-and-cli.md)
-shows them at work.
+What `--help-all` says of every command; this page is generated.
+[Library and CLI](library-and-cli.md) shows them at work.
 """
 
 
@@ -41,7 +42,7 @@ def page() -> str:
 
 
 def _section(context: click.Context) -> str:
-    return f"## {context.command_path}\n\n```text\n{context.get_help()}\n```\n"
+    return f"## {context.command_path}\n\n```text\n{all_help(context)}\n```\n"
 
 
 if __name__ == "__main__":

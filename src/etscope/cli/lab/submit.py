@@ -28,6 +28,7 @@ from etscope.cli.options.common import (
 )
 from etscope.cli.options.run import DEBUG_LEVELS
 from etscope.cli.output.progress import transfers
+from etscope.cli.verb import verb
 from etscope.errors import FormatError, UsageError, reading
 
 if TYPE_CHECKING:
@@ -51,7 +52,14 @@ _PATIENCE = 5.0  # seconds in the queue before the reason for waiting is shown
 _STOP = 10.0  # seconds that an interrupted job has to end
 
 
-@click.command()
+@verb(
+    {
+        "Job": ("--device", "--etrecord", "--inputs", "--baseline", "--kind"),
+        "Measure": ("--iterations", "--threads", "--debug-level"),
+        "Result": ("--label", "--name", "--wait", "--format"),
+        "Lab": ("--server", "--home"),
+    }
+)
 @click.argument("model", required=False, type=FILE)
 @click.option(
     "--spec", "spec_file", type=FILE, metavar="FILE",
@@ -152,6 +160,13 @@ def command(
     **options: Any,
 ) -> int:
     """Benchmark MODEL (an ETRecord that holds its program, a .pte or a .bpte) on a device.
+
+    \b
+    etscope lab submit model.etrecord --wait
+    etscope lab submit model.etrecord --device pixel-8 --server URL
+    etscope lab submit new.etrecord --baseline old.etrecord
+
+    \f
 
     No server is needed: this process runs the job, in the lab in ~/.etscope/lab. If a server runs
     for that folder, or is named with --server, it runs the job instead. The same job is not run

@@ -157,7 +157,7 @@ etrecord_option = file_option(
     "--etrecord", "-r", metavar="ETRECORD", help="The ETRecord of the export."
 )
 force_option = click.option(
-    "--force", is_flag=True, help="Continue although files do not belong together."
+    "--force", is_flag=True, hidden=True, help="Continue although files do not belong together."
 )
 inputs_option = file_option("--inputs", help="The inputs of the run: .pt, .npz, …")
 library_option = file_option(
@@ -247,8 +247,8 @@ def view_options(function: Function) -> Function:
     by = click.option(
         "--by",
         metavar="NAME",
-        help="Group by op, type, module, source, delegate, bound (what bounds an operator), or a "
-        "column that a backend adds to its events, as compute_unit.",
+        help="Group by op, type, module, source, delegate or bound. bound: what bounds an "
+        "operator. Or a column that a backend adds to its events, as compute_unit.",
     )
     work = click.option(
         "--work",

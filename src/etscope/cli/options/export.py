@@ -17,6 +17,7 @@ from etscope.cli.options.common import (
     file_option,
     pairs_option,
 )
+from etscope.cli.verb import Verb
 from etscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ input_option = click.option(
     "input_texts",
     metavar="TYPE[SIZE,…]",
     multiple=True,
-    help="Make an example input: float32[1,3,224,224], ids=int64[1,16], or with a size that may "
-    "change float32[b=1..8,3,224,224]. Repeatable, in the order of forward's parameters.",
+    help="Make an example input of this type and size. For example float32[1,3,224,224], "
+    "ids=int64[1,16], or with a size that may change float32[b=1..8,3,224,224]. Repeatable, in the "
+    "order of forward's parameters.",
 )
 seed_option = click.option(
     "--seed",
@@ -100,8 +102,8 @@ quantisation_option = click.option(
     is_flag=False,
     flag_value="int8",
     metavar="[SCHEME]",
-    help="Quantise: int8, as the backend's quantizer does, which is meant without SCHEME; for "
-    "XNNPACK 8da4w or 8da8w, linear layers with weights in 4 or 8 bits.",
+    help="Quantize to int8, or to SCHEME: 8da4w, 8da8w. The backend's quantizer does int8; 8da4w "
+    "and 8da8w, of XNNPACK, are linear layers with weights in 4 or 8 bits.",
 )
 embeddings_option = click.option(
     "--quantize-embeddings",
@@ -146,7 +148,7 @@ passes_option = click.option(
 )
 
 
-class ExportCommand(click.Command):
+class ExportCommand(Verb):
     """A command with `--quantize`, whose value may be left out before MODEL too."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

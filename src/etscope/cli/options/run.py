@@ -243,7 +243,9 @@ _OPTIONS = (
         help="Seed of a MODEL's random weights, and of generated inputs. Default: 0.",
     ),
     click.option("--method", "-m", metavar="NAME", help="Method to run. Default: forward."),
-    click.option("--iterations", type=POSITIVE, default=20, help="Number of timed executions."),
+    click.option(
+        "--iterations", type=POSITIVE, metavar="N", default=20, help="Number of timed executions."
+    ),
     click.option(
         "--warmup", type=COUNT, default=1, help="Number of untimed executions before them."
     ),

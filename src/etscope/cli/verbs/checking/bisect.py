@@ -10,12 +10,20 @@ import click
 from etscope.cli.options.common import choice_option, file_option, output_options, path_option
 from etscope.cli.options.export import backend_option, load_torch, seed_option, strict_option
 from etscope.cli.output.tables import OutputOptions
+from etscope.cli.verb import verb
 
 STRATEGIES = ("bisect", "modules", "linear")
 AGAINST = ("quantized", "float")
 
 
-@click.command()
+@verb(
+    {
+        "Model": ("--backend", "--quantize", "--inputs"),
+        "Check": ("--check", "--tolerance", "--command", "--against"),
+        "Search": ("--output", "--resume", "--timeout"),
+        "Output": ("--format",),
+    }
+)
 @click.argument("model", metavar="MODEL")
 @backend_option("portable")
 @click.option("--quantize", "-q", is_flag=True, help="Quantise to int8 weights and activations.")
@@ -74,9 +82,15 @@ AGAINST = ("quantized", "float")
 def command(
     model: str, folder: Path, inputs: tuple[str, ...], output: OutputOptions, **options: Any
 ) -> int:
-    """Find the smallest piece of MODEL that fails on the runtime, and write it to DIR/repro: the
-    program, its values, and a script that reproduces the failure.
+    """Find the smallest piece of MODEL that fails on the runtime, and write a script that
+    reproduces the failure.
 
+    \b
+    etscope bisect model.py:Model --backend xnnpack
+    etscope bisect model.etrecord --check crash
+    etscope bisect model.py:Model -o found --resume
+
+    \f
     MODEL is a .pt2 file, an ETRecord with its exported program, package.module:attribute or
     path/to/file.py:attribute. Python code that MODEL names is run.
 

@@ -32,6 +32,7 @@ from etscope.cli.options.common import (
 from etscope.cli.options.evaluation import DatasetOptions, dataset_options, save_plot
 from etscope.cli.options.token_evaluation import TokenOptions, token_options
 from etscope.cli.output.tables import OutputOptions, ViewOptions
+from etscope.cli.verb import verb
 
 # What the samples of a dataset have and a text has not.
 _OF_METHODS = ("method", "state")
@@ -41,7 +42,14 @@ _OF_SAMPLES = (
 )
 
 
-@click.command()
+@verb(
+    {
+        "Samples": ("--dataset", "--max-flips"),
+        "Tokens": ("--tokens", "--reference", "--max-kl"),
+        "Limits": ("--metric", "--tolerance"),
+        "Output": ("--format", "--output"),
+    }
+)
 @click.argument("program", type=FILE)
 @etrecord_option
 @functools.partial(dataset_options, required=False)
@@ -90,9 +98,15 @@ def command(
     output: OutputOptions,
     **options: Any,
 ) -> int:
-    """Run each sample of a dataset on PROGRAM, a .pte or an ETRecord that holds its program, record
-    its values, and compare them with PyTorch.
+    """Run each sample of a dataset on PROGRAM, and compare its values with PyTorch, operator by
+    operator.
 
+    \b
+    etscope evaluate model.etrecord --dataset samples/
+    etscope evaluate model.etrecord --dataset samples.npz --labels labels.npy
+    etscope evaluate llama.pte --tokens text.txt --tokenizer tokenizer.json
+
+    \f
     Shows the errors of each operator over the samples, the worst samples, and for a classifier the
     samples that get another class (--top, --labels). The reference is computed from the ETRecord:
     that of --etrecord, or PROGRAM.
@@ -104,7 +118,8 @@ def command(
 
     Exit code 1 when an operator is wrong in a sample, or in all of them together, or more samples
     than --max-flips get another class; 3 when samples were skipped; 4 when none could be compared.
-    With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN."""
+    With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN.
+    """
     from etscope.cli.output.progress import counting
     from etscope.evaluation import evaluate, evaluate_tokens
     from etscope.quiet import quiet

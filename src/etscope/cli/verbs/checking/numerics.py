@@ -44,6 +44,7 @@ from etscope.cli.options.stages import (
     write_stages,
 )
 from etscope.cli.output.tables import OutputOptions, ViewOptions
+from etscope.cli.verb import verb
 from etscope.errors import MismatchError, MissingDataError, NumericGapError, UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +65,15 @@ _QUANTIZATION_COLUMNS = (
 )  # fmt: skip
 
 
-@click.command()
+@verb(
+    {
+        "Values": ("--inputs", "--values", "--narrow", "--stages"),
+        "Limits": ("--metric", "--tolerance"),
+        "Rows": ("--method", "--call", "--limit"),
+        "Model": ("--backend", "--quantize"),
+        "Output": ("--format", "--output"),
+    }
+)
 @trace_options
 @inputs_option
 @functools.partial(dataset_options, required=False)
@@ -108,8 +117,15 @@ def command(
     view: ViewOptions,
     output: OutputOptions,
 ) -> int:
-    """Find the operator of RUN that goes wrong, and its line of Python.
+    """Find the operator of RUN that goes wrong, and its line of Python. RUN has values (etscope
+    run --debug-level intermediate_outputs), or is a MODEL.
 
+    \b
+    etscope numerics
+    etscope numerics @1 --narrow
+    etscope numerics model.py:Model --backend xnnpack --quantize
+
+    \f
     Each recorded value is compared with the reference (total). PyTorch then computes the operator
     from the device's own inputs: the recorded value is compared with that result (local), and that
     result with the reference (inherited). An operator is wrong when its local error is worse than

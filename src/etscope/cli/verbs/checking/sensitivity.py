@@ -28,6 +28,7 @@ from etscope.cli.options.export import (
     strict_option,
 )
 from etscope.cli.output.tables import OutputOptions
+from etscope.cli.verb import verb
 
 if TYPE_CHECKING:
     from etscope.sensitivity import Variant
@@ -39,7 +40,15 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-@click.command()
+@verb(
+    {
+        "Model": ("--backend", "--inputs"),
+        "Parts": ("--group", "--select"),
+        "Limits": ("--metric", "--tolerance"),
+        "Search": ("--keep", "--resume"),
+        "Output": ("--limit", "--format", "--output"),
+    }
+)
 @click.argument("model", metavar="MODEL")
 @backend_option("xnnpack", "Backend of the operators; it must have a quantizer.")
 @inputs_option
@@ -97,8 +106,14 @@ def command(
     output: OutputOptions,
     **options: Any,
 ) -> int:
-    """Show what each part of MODEL loses in int8, and what it would cost to keep it in float.
+    """Show what each part of MODEL loses in int8, and what it costs to keep it in float.
 
+    \b
+    etscope sensitivity model.py:Model
+    etscope sensitivity model.py:Model --tolerance 30
+    etscope sensitivity model.py:Model --group module --keep kept
+
+    \f
     MODEL is package.module:attribute, path/to/file.py:attribute or a .pt2 file, as for etscope
     export. It is exported in int8, in float and with each part alone in float; the programs are run
     on the runtime, and compared with the float model in PyTorch. With --tolerance a small set of

@@ -26,6 +26,7 @@ from etscope.cli.options.common import (
 )
 from etscope.cli.options.kept import kept_runs
 from etscope.cli.output.tables import OutputOptions, ViewOptions, row_filter, time_scale
+from etscope.cli.verb import verb
 
 if TYPE_CHECKING:
     from etscope.analysis.comparison.changes import Diff
@@ -48,7 +49,13 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
         raise click.BadParameter(f"{value!r} is not a share: write 3% or 0.03") from None
 
 
-@click.command()
+@verb(
+    {
+        "Verdict": ("--per-op", "--min-effect", "--confidence", "--baseline-noise", "--strict"),
+        "Rows": ("--by", "--select", "--limit", "--phase"),
+        "Output": ("--format", "--output"),
+    }
+)
 @click.argument("files", nargs=-1, metavar="[BEFORE AFTER]...", type=FILE, callback=kept_runs(2))
 @file_option(
     "--etrecord",
@@ -132,9 +139,15 @@ def command(
     view: ViewOptions,
     output: OutputOptions,
 ) -> int:
-    """Compare ETDumps by their times, operator by operator, or programs by what they hold, with
-    the first one, BEFORE.
+    """Compare runs with the first one, operator by operator, or programs by what they hold. By
+    default the last run with the one before.
 
+    \b
+    etscope diff
+    etscope diff before/ after/ --strict
+    etscope diff before.pte after.pte
+
+    \f
     \b
     etscope diff before.pte after.pte                     two programs
     etscope diff before.etdp after.etdp                   two dumps

@@ -15,12 +15,20 @@ from etscope.cli.options.common import (
 )
 from etscope.cli.options.remedies import RemedyOptions, remedies_options, run_remedies
 from etscope.cli.output.tables import OutputOptions, chosen_profiles, time_scale
+from etscope.cli.verb import verb
 
 # Severities of the findings about time.
 _FAILING = ("problem", "cost")
 
 
-@click.command()
+@verb(
+    {
+        "Findings": ("--rule", "--least", "--fail-on"),
+        "Run": ("--method", "--phase", "--peaks"),
+        "Try": ("--try", "--backend", "--allow", "--budget", "--keep"),
+        "Output": ("--format", "--output"),
+    }
+)
 @trace_options
 @click.option("--method", "-m", help="Explain this method only.")
 @calls_options
@@ -55,8 +63,15 @@ def command(
     remedies: RemedyOptions,
     output: OutputOptions,
 ) -> int:
-    """Tell why RUN takes its time, and what to do.
+    """Show why RUN takes its time, and what to do. With --try, export and run a MODEL with each
+    remedy, and keep what is faster.
 
+    \b
+    etscope explain
+    etscope explain ran/ --format md
+    etscope explain model.py:Model --try --backend xnnpack
+
+    \f
     Each finding names the time at stake with its 95 % interval over the runs, the operators and
     lines, what it was told from, what to do, and how sure it is: measured (this run shows it),
     likely (the time is measured, its reason is told from the program), or possible (other reasons

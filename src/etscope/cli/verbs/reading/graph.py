@@ -33,6 +33,7 @@ from etscope.cli.output.tables import (
     nothing_selected,
     time_scale,
 )
+from etscope.cli.verb import verb
 from etscope.errors import MissingDataError, UsageError
 from etscope.views import GRAPH_VIEWS, TABLE_VIEWS, format_of, save_graphs
 
@@ -45,7 +46,13 @@ if TYPE_CHECKING:
     from etscope.model.table import Table
 
 
-@click.command()
+@verb(
+    {
+        "Nodes": ("--select", "--tree", "--node", "--partition", "--into-delegates"),
+        "Run": ("--dump",),
+        "Output": ("--sort", "--limit", "--format", "--output"),
+    }
+)
 @click.argument("record", type=FILE, required=False, callback=kept_runs(1))
 @click.argument("name", required=False)
 @select_option
@@ -82,8 +89,15 @@ def command(
     into_delegates: bool,
     output: OutputOptions,
 ) -> None:
-    """List the graphs of RECORD, or show the nodes of the one called NAME.
+    """List the graphs of a run or an ETRecord, or show the nodes of the one called NAME, with
+    their times.
 
+    \b
+    etscope graph
+    etscope graph model.etrecord edge --select 'op:conv*'
+    etscope graph model.etrecord forward --partition
+
+    \f
     NAME may be short: "edge", "exported", "edge/forward"; "executed" is the program with its
     delegates opened. With --tree, --node, --select or --dump
     it may be left out if the record has one edge graph. Nodes are listed in order of execution,

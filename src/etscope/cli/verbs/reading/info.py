@@ -19,6 +19,7 @@ from etscope.cli.options.common import (
 )
 from etscope.cli.options.kept import kept_runs
 from etscope.cli.output.tables import OutputOptions
+from etscope.cli.verb import verb
 from etscope.errors import EtscopeError
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ if TYPE_CHECKING:
 _ROWS = 30
 
 
-@click.command()
+@verb(
+    {
+        "Show": ("--memory", "--context", "--limit"),
+        "Output": ("--format", "--output"),
+    }
+)
 @click.argument("files", nargs=-1, type=FILE, metavar="[FILE]...", callback=kept_runs(1))
 @click.option(
     "--limit",
@@ -65,9 +71,15 @@ def command(
     force: bool,
     output: OutputOptions,
 ) -> None:
-    """Show what each FILE is and what it holds: an ETDump, an ETRecord, a .pte, a .bpte
-    or a .ptd.
+    """Show what each FILE is and what it holds: a run, an ETDump, an ETRecord, a .pte, a .bpte or
+    a .ptd.
 
+    \b
+    etscope info
+    etscope info model.pte --memory
+    etscope info llama.pte --memory --context 4096
+
+    \f
     The kind of a file is found from its content. --format json writes one document with all
     sections; csv, tsv, jsonl and parquet a flat table with one value in each row. With a program,
     its .ptd files tell who asks for each key. With --memory they tell the sizes of weights, an

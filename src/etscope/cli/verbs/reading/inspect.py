@@ -16,11 +16,18 @@ from etscope.cli.options.common import (
     with_option,
 )
 from etscope.cli.output.tables import OutputOptions, ViewOptions
+from etscope.cli.verb import verb
 from etscope.errors import UsageError
 from etscope.model.report import filled_columns
 
 
-@click.command()
+@verb(
+    {
+        "Rows": ("--by", "--select", "--sort", "--limit", "--columns", "--work"),
+        "Run": ("--method", "--phase", "--call", "--with"),
+        "Output": ("--unit", "--format", "--output"),
+    }
+)
 @trace_options
 @click.option("--method", "-m", help="Show this method only.")
 @calls_options
@@ -43,8 +50,15 @@ def command(
     view: ViewOptions,
     output: OutputOptions,
 ) -> None:
-    """Show the time of each instruction of RUN, with its module and line of Python.
+    """Show the time of each instruction of RUN, with its module and line of Python. RUN is by
+    default the last run.
 
+    \b
+    etscope inspect --by module
+    etscope inspect @1 --select 'op:conv* and share>5%'
+    etscope inspect run.etdp model.etrecord -o events.csv
+
+    \f
     Rows are sorted by time; --sort run is execution order. The avg column adds up to
     Method::execute: time outside the instructions has a row of its own, and so have the rows that
     are not shown: it is over all runs. The other statistics are over the runs in which a row ran,

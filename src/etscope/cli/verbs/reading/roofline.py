@@ -28,11 +28,18 @@ from etscope.cli.output.tables import (
     row_filter,
     time_scale,
 )
+from etscope.cli.verb import verb
 
 _ROWS = 25
 
 
-@click.command()
+@verb(
+    {
+        "Rows": ("--by", "--select", "--limit", "--phase"),
+        "Machine": ("--peaks",),
+        "Output": ("--format", "--output"),
+    }
+)
 @trace_options
 @click.option("--method", "-m", help="Show this method only.")
 @calls_options
@@ -57,8 +64,15 @@ def command(
     view: ViewOptions,
     output: OutputOptions,
 ) -> None:
-    """Show what each operator of RUN achieves beside what the machine can do.
+    """Show what each operator of RUN achieves next to what the machine can do. RUN is by default
+    the last run.
 
+    \b
+    etscope roofline
+    etscope roofline --by module
+    etscope roofline @1 --peaks board.json
+
+    \f
     FLOP/B is the arithmetic intensity: the FLOPs for each byte that is read or written. GFLOP/s and
     GB/s are achieved in the time measured. With a calibration, the share of the peak at this
     intensity is told, and what bounds it: compute, memory (of the level whose size the working set

@@ -14,11 +14,17 @@ from etscope.cli.options.common import (
 )
 from etscope.cli.options.kept import kept_runs
 from etscope.cli.output.tables import OutputOptions
+from etscope.cli.verb import verb
 
 _ROWS = 30
 
 
-@click.command()
+@verb(
+    {
+        "Show": ("--by", "--limit"),
+        "Output": ("--format", "--output"),
+    }
+)
 @click.argument("files", nargs=-1, type=FILE, metavar="[FILE]...", callback=kept_runs(1))
 @click.option(
     "--by",
@@ -43,8 +49,14 @@ def command(
     force: bool,
     output: OutputOptions,
 ) -> None:
-    """Show what the bytes of each FILE are: a .pte, a .bpte, a .ptd, an ETRecord or an ETDump.
+    """Show what takes the bytes of each FILE: a program, an ETRecord or an ETDump.
 
+    \b
+    etscope size model.pte
+    etscope size model.pte model.etrecord --by module
+    etscope size
+
+    \f
     Each byte has one owner, and the sizes sum to the file. --etrecord tells the names, modules and
     lines of weights; that of another program is an error. A program and its .ptd, or a dump and its
     debug buffer, are given together. Tables of a program are split by content and by operator. The

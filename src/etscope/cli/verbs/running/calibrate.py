@@ -11,9 +11,16 @@ from etscope.cli.options.calibration import (
 )
 from etscope.cli.options.common import FILE, output_options
 from etscope.cli.output.tables import OutputOptions
+from etscope.cli.verb import verb
 
 
-@click.command()
+@verb(
+    {
+        "Measure": ("--runner", "--threads", "--rounds"),
+        "Board": ("--make-program", "--program"),
+        "Output": ("--save", "--format"),
+    }
+)
 @calibration_options
 @click.option("--program", type=FILE, help="A program of --make-program; else it is made once.")
 @click.option(
@@ -38,8 +45,14 @@ def command(
     save: str | None,
     output: OutputOptions,
 ) -> int:
-    """Measure the peaks of this machine through kernels of ExecuTorch.
+    """Measure the peaks of this machine: compute, memory, and the overhead of an instruction.
 
+    \b
+    etscope calibrate
+    etscope calibrate --threads 1
+    etscope calibrate --make-program calibrate.pte
+
+    \f
     How fast XNNPACK multiplies matrices, in each dtype; how fast memory is read and written, by the
     size of the arrays; and what an instruction and a call of a delegate take at least. Other
     commands compare a model's operators with them. It takes less than a minute, when nothing else

@@ -16,6 +16,7 @@ from etscope.cli.options.export import (
     seed_option,
 )
 from etscope.cli.output.tables import OutputOptions
+from etscope.cli.verb import verb
 
 _CONTENT = {
     ".pte": "the program",
@@ -24,7 +25,14 @@ _CONTENT = {
 }
 
 
-@click.command(cls=ExportCommand)
+@verb(
+    {
+        "Model": ("--backend", "--quantize", "--input", "--inputs"),
+        "Quality": ("--calibration", "--keep-float", "--pass"),
+        "Files": ("--output", "--name"),
+    },
+    cls=ExportCommand,
+)
 @click.argument("model", metavar="MODEL")
 @export_options
 @inputs_option
@@ -47,8 +55,14 @@ def command(
     output: OutputOptions,
     **options: Any,
 ) -> None:
-    """Export MODEL to ExecuTorch: write NAME.pte, NAME.etrecord and NAME.bpte to a folder.
+    """Export MODEL to ExecuTorch: NAME.pte, its ETRecord and a bundled program, in one folder.
 
+    \b
+    etscope export model.py:Model --backend xnnpack
+    etscope export model.py:Model --backend xnnpack --quantize
+    etscope export model.py:Model --input float32[1,3,224,224] -o out
+
+    \f
     MODEL is package.module:attribute, path/to/file.py:attribute, a .pt2 file of
     torch.export.save, a config.json of a language model of transformers, or its folder, or a .yaml
     config of export_llm. The attribute is a torch.nn.Module or a class of one, an ExportedProgram,

@@ -27,6 +27,7 @@ from etscope.cli.options.common import (
 )
 from etscope.cli.options.kept import NEXT, SAVE_OPTIONS, saved_run
 from etscope.cli.output.tables import OutputOptions
+from etscope.cli.verb import verb
 
 if TYPE_CHECKING:
     from etscope.run import GenerationRun
@@ -215,7 +216,13 @@ def _options(function: Any) -> Any:
     return as_one_parameter(function, "options", GenerateArguments, _OPTIONS, names)
 
 
-@click.command()
+@verb(
+    {
+        "Prompt": ("--prompt", "--tokenizer", "--tokens", "--prompt-length"),
+        "Sampling": ("--max-new-tokens", "--temperature", "--seed"),
+        "Run": ("--iterations", "--threads", "--debug-level", "--save", "--format"),
+    }
+)
 @click.argument("program", type=FILE)
 @_options
 @data_option
@@ -235,8 +242,14 @@ def command(
     output: OutputOptions,
 ) -> int:
     """Generate tokens with PROGRAM, a language model, and show its pace: time to first token,
-    prefill and decode in tokens a second, time between tokens and its growth over the position.
+    prefill and decode in tokens a second.
 
+    \b
+    etscope generate llama.pte --tokenizer tokenizer.json --prompt Hello
+    etscope generate llama.pte --prompt-length 128 --max-new-tokens 64
+    etscope generate llama.pte --debug-level intermediate_outputs
+
+    \f
     The prompt is --prompt with --tokenizer, --tokens, or --prompt-length; without any, the model's
     first token. Times are of a run without tracing; runs of their own record the times of
     operators, and values, for the run that is kept (--no-save skips them). Ctrl-C ends it after the

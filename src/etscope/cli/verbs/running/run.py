@@ -23,6 +23,7 @@ from etscope.cli.options.common import (
 from etscope.cli.options.export import ExportCommand, export_options, exported
 from etscope.cli.options.run import VERIFICATION, RunArguments, run_options
 from etscope.cli.output.tables import OutputOptions, ViewOptions
+from etscope.cli.verb import verb
 
 if TYPE_CHECKING:
     from etscope.run import Call, Run
@@ -32,7 +33,14 @@ _PROGRAMS = (".pte", ".bpte", ".etrecord")
 _OF_PROGRAM = ("data", "etrecord", "force", "pools", "testset_index")
 
 
-@click.command(cls=ExportCommand)
+@verb(
+    {
+        "Model": ("--backend", "--quantize", "--input"),
+        "Run": ("--inputs", "--iterations", "--threads", "--debug-level", "--save", "--no-save"),
+        "Show": ("--by", "--select", "--limit", "--format", "--output"),
+    },
+    cls=ExportCommand,
+)
 @click.argument("program", type=FILE, metavar="MODEL|PROGRAM")
 @export_options
 @run_options
@@ -60,13 +68,15 @@ def command(
     output: OutputOptions,
     **export: Any,
 ) -> int:
-    """Run MODEL or PROGRAM, and show how long it and its operators take, and why.
+    """Run MODEL or PROGRAM, and show how long it and its operators take, and why. The run is kept:
+    commands without a RUN show it.
 
     \b
     etscope run model.py:Model --backend xnnpack
     etscope run model.py:Model --input float32[1,3,224,224]
     etscope run model.pte --iterations 100
 
+    \f
     MODEL is exported first: package.module:attribute, path/to/file.py:attribute or a .pt2 file.
     PROGRAM is a .pte, a .bpte or an ETRecord that holds its program; the .etrecord of its name
     beside it is taken, if it is of the same export. The run is kept in

@@ -23,6 +23,7 @@ from etscope.cli.options.common import (
     pairs_option,
 )
 from etscope.cli.output.tables import OutputOptions
+from etscope.cli.verb import verb
 from etscope.errors import EtscopeError, MissingDataError, MissingFileError, UsageError
 from etscope.fleet import Dataset, Source
 
@@ -38,7 +39,13 @@ _DUMP, _RUN, _CONDITIONS = "run.etdp", "run.json", "conditions.json"
 _PAGE = 200
 
 
-@click.command()
+@verb(
+    {
+        "Files": ("--output", "--files-from", "--lab", "--label"),
+        "Work": ("--workers", "--strict"),
+        "Output": ("--format",),
+    }
+)
 @click.argument("dumps", nargs=-1, metavar="DUMPS…", type=FILE)
 @click.option(
     "--output",
@@ -99,8 +106,14 @@ def command(
     output: OutputOptions,
     **options: Any,
 ) -> int:
-    """Collect ETDumps into a dataset of Parquet files, which etscope sql queries.
+    """Collect many dumps into a dataset for etscope sql.
 
+    \b
+    etscope collect dumps/ -o fleet
+    etscope collect --lab URL -o fleet
+    etscope collect --files-from list.txt -o fleet --workers 4
+
+    \f
     DUMPS are files, folders (all ETDumps below), globs in quotes, @LIST (a file of names) and URLs
     of fsspec (s3://…). The folder of a lab goes with --lab. A run.json beside a dump, as etscope
     run --save writes it, describes the run. A dump that the dataset already has, by its content, is

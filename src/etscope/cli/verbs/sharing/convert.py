@@ -14,6 +14,7 @@ from etscope.cli.options.common import (
     trace_options,
     with_option,
 )
+from etscope.cli.verb import verb
 from etscope.errors import UsageError
 
 # Names from the registries of `etscope.views`, repeated so that --help imports no view.
@@ -21,7 +22,12 @@ TRACES = ("perfetto", "chrome", "speedscope")
 TABLES = ("csv", "tsv", "jsonl", "json", "parquet")
 
 
-@click.command()
+@verb(
+    {
+        "File": ("--output", "--format"),
+        "Run": ("--phase", "--call", "--with"),
+    }
+)
 @trace_options
 @calls_options
 @with_option
@@ -36,8 +42,15 @@ def command(
     output: Path,
     format: str | None,
 ) -> None:
-    """Write every event of RUN to a file for other tools.
+    """Write every event of RUN to a file for other tools: Perfetto, Chrome, speedscope, Parquet,
+    CSV. RUN is by default the last run.
 
+    \b
+    etscope convert -o trace.pftrace
+    etscope convert @1 -o events.parquet
+    etscope convert ran/ -o flame.speedscope.json
+
+    \f
     \b
     .pftrace           Perfetto trace (ui.perfetto.dev)
     .json              Chrome trace (with --format json: the event table)

@@ -24,9 +24,16 @@ from etscope.cli.options.common import (
     with_option,
 )
 from etscope.cli.options.kept import kept_runs
+from etscope.cli.verb import verb
 
 
-@click.command()
+@verb(
+    {
+        "Report": ("--output", "--title"),
+        "Run": ("--method", "--phase", "--inputs", "--with", "--peaks"),
+        "Values": ("--numerics",),
+    }
+)
 @click.argument("files", nargs=-1, type=FILE, metavar="[RUN]...", callback=kept_runs(1))
 @file_option(
     "--etrecord",
@@ -91,9 +98,15 @@ def command(
     unit: str | None,
     force: bool,
 ) -> None:
-    """Write one HTML file that opens anywhere, without network: the runs' times by operator,
-    module, line and graph node, their memory and their numerics.
+    """Write one HTML file of runs, graphs or programs that opens anywhere. RUN is by default the
+    last run; several are compared.
 
+    \b
+    etscope report
+    etscope report @1 @0 -o compared.html
+    etscope report model.pte
+
+    \f
     \b
     etscope report run.etdp model.etrecord            a run
     etscope report before.etdp after.etdp -r m.etrecord   two runs to compare

@@ -16,9 +16,15 @@ from etscope.cli.options.common import (
     unit_option,
 )
 from etscope.cli.options.kept import kept_runs
+from etscope.cli.verb import verb
 
 
-@click.command()
+@verb(
+    {
+        "Server": ("--port", "--host", "--open"),
+        "Report": ("--numerics",),
+    }
+)
 @click.argument("paths", nargs=-1, type=FILE, metavar="[RUN]...", callback=kept_runs(1))
 @etrecord_option
 @debug_buffer_option()
@@ -43,8 +49,15 @@ def command(
     unit: str | None,
     force: bool,
 ) -> None:
-    """Serve the pages of etscope report on this machine, at an address that is printed.
+    """Serve the pages of etscope report on this machine; they follow changed and new files. Ctrl-C
+    stops it.
 
+    \b
+    etscope serve
+    etscope serve .etscope/runs --open
+    etscope serve run.etdp model.etrecord --port 8000
+
+    \f
     The FILEs make one report. Each FOLDER makes a report of its files, and one of each folder in
     it. The page follows changed and new files. Ctrl-C stops the server.
     """

@@ -11,6 +11,7 @@ import click
 
 from etscope.cli.options.common import COUNT, SECONDS, output_options, pairs_option
 from etscope.cli.output.tables import OutputOptions
+from etscope.cli.verb import verb
 from etscope.errors import MissingDataError, UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
 _TEXT_ROWS = 100
 
 
-@click.command()
+@verb(
+    {
+        "Queries": ("--saved", "--list-saved", "--show-saved", "--param"),
+        "Output": ("--limit", "--format", "--output"),
+    }
+)
 @click.argument("dataset", required=False, type=click.Path())
 @click.argument("statement", metavar="[SQL]", required=False)
 @click.option("--saved", metavar="NAME", help="Run a saved query.")
@@ -54,8 +60,14 @@ def command(
     timeout: float,
     output: OutputOptions,
 ) -> None:
-    """Query DATASET, which etscope collect made, in the SQL of DuckDB.
+    """Query a dataset of dumps in SQL.
 
+    \b
+    etscope sql fleet 'select count(*) from events'
+    etscope sql --list-saved
+    etscope sql fleet --saved slowest
+
+    \f
     There are three views: events, a row for each timed event of each run; leaves, those of them
     that add up to the executions; and dumps, a row for each dump. "describe events" lists their
     columns. A query can read these and nothing else. Columns of the result whose names end in _ns,

@@ -26,9 +26,16 @@ from etscope.cli.options.common import (
     source_unit_option,
 )
 from etscope.cli.options.kept import kept_runs, last_runs
+from etscope.cli.verb import verb
 
 
-@click.command()
+@verb(
+    {
+        "Write": ("--logdir",),
+        "Show": ("--launch", "--port"),
+        "Values": ("--inputs",),
+    }
+)
 @click.argument("dump", type=FILE, required=False, callback=kept_runs())
 @file_option("--etrecord", "-r", "record", metavar="ETRECORD", help="The ETRecord of the export.")
 @path_option(
@@ -45,9 +52,15 @@ from etscope.cli.options.kept import kept_runs, last_runs
 def command(
     files: GraphFiles, logdir: Path | None, launch: bool, port: int, source_unit: str
 ) -> None:
-    """Write the graphs of a record, with the times of DUMP, to a log directory of TensorBoard, and
-    print the command that shows it.
+    """Write the graphs of a run with its times to a log directory of TensorBoard, and print the
+    command that shows it.
 
+    \b
+    etscope tensorboard --launch
+    etscope tensorboard @1 --logdir logs
+    etscope tensorboard ran/
+
+    \f
     Without --etrecord the executed program of --program is shown. Each graph is a run: choose a tag
     in the Graphs tab, then "Profile" and "Compute time". With --debug-buffer the tags have numeric
     errors, too (needs torch). The tables are in the Text tab.

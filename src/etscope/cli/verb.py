@@ -1,0 +1,100 @@
+"""A command whose `--help` fits a screen: what it does, examples, and the options that people use.
+
+Its docstring has a form feed behind the examples; what follows, and all other options, are under
+`--help-all`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+_ALL = "etscope.help-all"  # key of click's context
+
+
+class Verb(click.Command):
+    """A click command with `--help-all`.
+
+    first: the options of `--help`, by the title of their group; every option if it is empty.
+    """
+
+    first: Mapping[str, Sequence[str]] = {}
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), *([_HELP_ALL] if self.first else [])]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        text = inspect.cleandoc(self.help or "")
+        if not self._shows_all(ctx):
+            text = text.partition("\f")[0]
+        with formatter.indentation():
+            formatter.write_paragraph()
+            formatter.write_text(text.replace("\f", "").rstrip())
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if not self.first or self._shows_all(ctx):
+            super().format_options(ctx, formatter)
+            return
+        options = {name: one for one in super().get_params(ctx) for name in one.opts}
+        for title, names in self.first.items():
+            with formatter.section(title):
+                formatter.write_dl([self._record(options[name], ctx) for name in names])
+        help_option = self.get_help_option(ctx)
+        assert help_option is not None
+        with formatter.section("Help"):
+            formatter.write_dl([self._record(one, ctx) for one in (help_option, _HELP_ALL)])
+
+    @staticmethod
+    def _shows_all(ctx: click.Context) -> bool:
+        return bool(ctx.meta.get(_ALL))
+
+    @staticmethod
+    def _record(option: click.Parameter, ctx: click.Context) -> tuple[str, str]:
+        """The option with the first sentence of its help, without its range and default."""
+        found = option.get_help_record(ctx)
+        assert found is not None and isinstance(option, click.Option), f"{option.name} is hidden"
+        first, *_ = re.split(r"(?<=\.)\s+(?=[A-Z\d])", option.help or "", maxsplit=1)
+        return found[0], first
+
+
+def _show_all(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all options, and how it works.",
+)
+
+
+def verb(
+    first: Mapping[str, Sequence[str]], cls: type[Verb] = Verb
+) -> Callable[[Callable[..., Any]], Verb]:
+    """Return the decorator of a verb.
+
+    first: the options that its `--help` shows, by the title of their group.
+    """
+
+    def made(function: Callable[..., Any]) -> Verb:
+        command: Verb = click.command(cls=cls)(function)
+        command.first = first
+        return command
+
+    return made
+
+
+def all_help(ctx: click.Context) -> str:
+    """Return the text of `--help-all`."""
+    ctx.meta[_ALL] = True
+    return ctx.get_help()
