@@ -114,9 +114,9 @@ def comparisons() -> dict[str, Comparison | Limit]:
         "report_painted": Limit(
             "first content of that report in headless Chromium, from opening the file", 2, painted
         ),
-        "size": Limit("CPU of `etscope size`: a program of 3 GB with 224 weights", 1, sized),
+        "size": Limit("CPU of `etscope info --size`: a program of 3 GB with 224 weights", 1, sized),
         "size_cold": Limit(
-            "`etscope size`, the whole process: 3 GB of random weights, nothing of them in memory",
+            "`etscope info --size`, the whole process: 3 GB of random weights, nothing of them in memory",
             1,
             sized_cold,
         ),

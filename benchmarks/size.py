@@ -1,4 +1,4 @@
-"""`etscope size` of a large program: the tables are read, the weights are not."""
+"""`etscope info --size` of a large program: the tables are read, the weights are not."""
 
 from __future__ import annotations
 

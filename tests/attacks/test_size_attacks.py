@@ -1,4 +1,4 @@
-"""Damaged files for `etscope size`: the parts sum to the file, or there is an error of etscope."""
+"""Damaged files for `etscope info --size`: the parts sum to the file, or there is an error."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ def test_pairs() -> None:
         (["lab", "list"], "--label", "KEY=VALUE"),
         (["lab", "submit", "net.pte"], "--label", "KEY=VALUE"),
         (["lab", "submit", "net.pte"], "--limit", "KEY=VALUE"),
-        (["collect", "run.etdp", "-o", "dataset"], "--label", "KEY=VALUE"),
-        (["sql", "dataset", "select 1"], "--param", "NAME=VALUE"),
+        (["lab", "collect", "run.etdp", "-o", "dataset"], "--label", "KEY=VALUE"),
+        (["lab", "sql", "dataset", "select 1"], "--param", "NAME=VALUE"),
     ],
 )
 def test_every_command_refuses_alike(run: Run, command: list[str], option: str, form: str) -> None:

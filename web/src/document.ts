@@ -100,7 +100,7 @@ export interface Run {
   memory: Memory[];
   /**
    * The parts of the program's file, of which `size` adds up to its bytes: kind, module, dtype, content,
-   * offset, size, as `etscope size` has them; with .ptd files, `file` and their parts, too. null without a
+   * offset, size, as `etscope info --size` has them; with .ptd files, `file` and their parts, too. null without a
    * program.
    */
   weights: TableDoc | null;

@@ -1,5 +1,5 @@
 // The one place that brings the document in: inlined in the page (a report file), or fetched from
-// the server the page came from (`etscope serve`, the TensorBoard tab).
+// the server the page came from (`etscope report --serve`, the TensorBoard tab).
 
 import { signal } from "@preact/signals";
 import { SCHEMA, type ReportDocument } from "./document";

@@ -278,7 +278,7 @@ def runs_of_files(
     if external and not found.keys() - {PTD} and etrecord is None and program is None:
         raise UsageError(
             f"the program of {external[0]} is missing",
-            hint="name its .pte too; etscope size shows what a .ptd holds",
+            hint="name its .pte too; etscope info --size shows what a .ptd holds",
         )
     programs = [*found[PTE], *found[BPTE]]
     dumps = found[ETDUMP]

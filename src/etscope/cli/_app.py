@@ -114,9 +114,7 @@ _VERBS = {  # by their folder of etscope.cli.verbs
         "roofline": "Show what operators achieve beside what the machine can do.",
         "diff": "Show what got slower between two dumps.",
         "info": "Show what an ETDump, ETRecord, .pte, .bpte or .ptd holds.",
-        "size": "Show what takes the bytes of a program, ETRecord or ETDump.",
         "graph": "Show the graphs of an ETRecord.",
-        "slim": "Shrink an ETRecord to what attribution needs.",
     },
     "checking": {
         "numerics": "Find the operator whose numbers go wrong, and its line.",
@@ -127,11 +125,8 @@ _VERBS = {  # by their folder of etscope.cli.verbs
     "sharing": {
         "runs": "List the kept runs, show or remove them.",
         "report": "Write an HTML report: graphs, times, lines, memory, numerics.",
-        "serve": "Show reports in a browser; they follow their files.",
         "tensorboard": "Show the graphs with times, memory and errors in TensorBoard.",
         "convert": "Convert the events: Perfetto, Chrome, speedscope, Parquet, CSV…",
-        "collect": "Collect many dumps into a dataset for etscope sql.",
-        "sql": "Query a dataset of dumps in SQL.",
     },
 }
 _SECTIONS = {  # their headings in the help
@@ -156,7 +151,7 @@ COMMANDS = {
         _SECTIONS["sharing"],
     ),
     "completion": CommandSpec(
-        "etscope.cli.completion", "Print the shell completion script.", "This command line"
+        "etscope.cli.completion", "Print the shell completion script.", _SECTIONS["sharing"]
     ),
 }
 

@@ -228,7 +228,7 @@ class Dataset:
             raise FormatError(
                 f"not a dataset of dumps: it has no {_MARK}",
                 path=path,
-                hint="etscope collect makes one",
+                hint="etscope lab collect makes one",
             )
         with reading("dataset", mark):
             found = mapping(parse_json(mark.read_text(encoding="utf-8")), "a dataset").get("schema")

@@ -220,7 +220,7 @@ def _below(folder: Path) -> Iterator[Source]:
         if _LAB_STORE in folders and not _LAB.isdisjoint(files):
             raise UsageError(
                 f"{parent} is a lab's folder, which has devices and labels of dumps in its "
-                f"database: etscope collect --lab {parent}"
+                f"database: etscope lab collect --lab {parent}"
             )
         folders.sort()
         for name in sorted(files):

@@ -4,7 +4,7 @@ Runs that logged the same sequence of events form a `Block`. A block copies noth
 says which rows of the dump's columns its events are, so the run of every sample stays known. What
 all runs of a block share is stored once, by event: its name, instruction, role, quantity, clock,
 unit and parent. `EventTable` has these as columns of events, and times as columns of rows. Profile,
-timeline, diff, the rows of `etscope collect` and `etscope convert`, the report's page and
+timeline, diff, the rows of `etscope lab collect` and `etscope convert`, the report's page and
 `to_dataframe` all read them from here.
 """
 

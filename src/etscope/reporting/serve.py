@@ -1,4 +1,4 @@
-"""`etscope serve`: reports in a browser, which follow their files."""
+"""`etscope report --serve`: reports in a browser, which follow their files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from etscope.reporting.responses import (
 from etscope.views.output import dumps
 from etscope.views.page import document_of
 
-WANTED_BY = "etscope serve"
+WANTED_BY = "etscope report --serve"
 _LOOK_SECONDS = 0.5  # between looks at the files
 _ALIVE_SECONDS = 10.0  # between comments, whose sending fails when the browser is gone
 

@@ -1,6 +1,6 @@
 """Sizes of a program's tensors and delegates: upstream's `size_analysis_tool`.
 
-`etscope size model.pte` says the same of a program's file, without torch.
+`etscope info --size model.pte` says the same of a program's file, without torch.
 """
 
 from __future__ import annotations

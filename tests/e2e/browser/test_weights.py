@@ -1,4 +1,4 @@
-"""The treemap of a program's weights: its rectangles are the parts that `etscope size` lists."""
+"""The treemap of a program's weights: its rectangles are the parts of `etscope info --size`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def report(page_of: Any) -> str:
 
 @pytest.fixture
 def told(capsys: pytest.CaptureFixture[str]) -> Told:
-    """The parts that `etscope size --format json` gives for a model."""
+    """The parts that `etscope info --size --format json` gives for a model."""
 
     def rows(model: str) -> list[dict[str, Any]]:
         files = artifacts(model)
@@ -196,7 +196,7 @@ def test_weights_in_a_ptd_file_have_a_place_of_their_own(
     assert page.is_visible("text=first.weight: float32[8, …")
 
     capsys.readouterr()
-    assert main(["size", str(made.pte), str(data), "-f", "json"]) == 0
+    assert main(["info", "--size", str(made.pte), str(data), "-f", "json"]) == 0
     totals = json.loads(capsys.readouterr().out)["reports"][1]["sections"]["savings"]
     expected = {row["change"]: row["saves"] for row in totals}
     for column, change in (

@@ -1,4 +1,4 @@
-"""The tables of `docs/size.md` that no command prints name what `etscope size` and `info` name."""
+"""The tables of `docs/size.md` that no command prints name what `info --size` and `info` name."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_command_without_run_takes_the_last_one(run: Run, kept: Path) -> None:
         ("roofline", "GFLOP/s"),
         ("graph", "cnn.py:"),
         ("info", "run.etdp"),
-        ("size", "bytes by kind"),
+        ("info --size", "bytes by kind"),
         ("convert -o trace.json", ""),
         ("report -o report.html", ""),
         ("tensorboard --logdir logs", ""),

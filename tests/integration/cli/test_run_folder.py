@@ -41,7 +41,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("numerics {}/values.etdp", "no operator goes wrong"),
         ("graph {}", "aten_convolution_default"),
         ("info {}", "model.etrecord: ETRecord"),
-        ("size {}", "model.pte"),
+        ("info --size {}", "model.pte"),
         ("diff {} {}", "cannot tell"),
     ],
 )

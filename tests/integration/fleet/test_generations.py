@@ -137,11 +137,23 @@ def test_one_phase_of_all_views(dataset: Path, capsys: pytest.CaptureFixture[str
     with pytest.raises(MissingDataError, match="phase 'decoding'") as error:
         query(str(dataset), "select 1", phase="decoding")
     assert error.value.hint == "phases are: decode, load, prefill"
-    command = ["sql", str(dataset), "--saved", "drift", "--phase", "decode", "--format", "json"]
+    command = [
+        "lab",
+        "sql",
+        str(dataset),
+        "--saved",
+        "drift",
+        "--phase",
+        "decode",
+        "--format",
+        "json",
+    ]
     assert main(command) == 0
     [row] = json.loads(capsys.readouterr().out)["rows"]
     assert (row["phase"], row["executions"]) == ("decode", 2 * (NEW - 1))
-    assert main(["sql", str(dataset), "select 1", "--phase", "x'; drop view events; --"]) == 4
+    assert (
+        main(["lab", "sql", str(dataset), "select 1", "--phase", "x'; drop view events; --"]) == 4
+    )
 
 
 def test_saved_queries_do_not_mix_phases(dataset: Path) -> None:

@@ -44,7 +44,7 @@ def rows(dataset: Path) -> list[dict[str, Any]]:
 
 def test_a_home(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dataset = tmp_path / "ds"
-    assert main(["collect", "--lab", str(lab.home.folder), "-o", str(dataset)]) == 0
+    assert main(["lab", "collect", "--lab", str(lab.home.folder), "-o", str(dataset)]) == 0
     first, second = rows(dataset)
     jobs = {job.id: job for job in lab.jobs().jobs}
     job = jobs[first["job"]]
@@ -59,7 +59,16 @@ def test_a_home(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert job.finished_at is not None
     assert first["recorded_at"] == job.finished_at.replace(tzinfo=None).isoformat()
     assert (second["model"], second["etrecord"]) == ("program", None)
-    again = ["collect", "--lab", str(lab.home.folder), "-o", str(dataset), "--format", "json"]
+    again = [
+        "lab",
+        "collect",
+        "--lab",
+        str(lab.home.folder),
+        "-o",
+        str(dataset),
+        "--format",
+        "json",
+    ]
     capsys.readouterr()
     assert main(again) == 0
     found = json.loads(capsys.readouterr().out)["reports"][0]["sections"]["collected"]
@@ -69,7 +78,7 @@ def test_a_home(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_a_server(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dataset = tmp_path / "ds"
     with running(lab) as url:
-        assert main(["collect", "--lab", url, "-o", str(dataset)]) == 0
+        assert main(["lab", "collect", "--lab", url, "-o", str(dataset)]) == 0
         first, _ = rows(dataset)
         assert (first["model"], first["warmup"], first["etrecord"]) == ("two", 7, None)
         # What the dataset has is not fetched again.
@@ -77,7 +86,7 @@ def test_a_server(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
             if "run.etdp" in job.artifacts:
                 sha256 = job.artifacts["run.etdp"].sha256
                 (lab.home.folder / "store" / "sha256" / sha256[:2] / sha256).unlink()
-        assert main(["collect", "--lab", url, "-o", str(dataset)]) == 0
+        assert main(["lab", "collect", "--lab", url, "-o", str(dataset)]) == 0
         assert len(rows(dataset)) == 2
 
 
@@ -86,16 +95,20 @@ def test_the_folder_of_a_lab_is_not_a_folder_of_dumps(
 ) -> None:
     home, dataset = lab.home.folder, tmp_path / "ds"
     for named in (home, home.parent):
-        assert main(["collect", str(named), "-o", str(dataset)]) == 3
+        assert main(["lab", "collect", str(named), "-o", str(dataset)]) == 3
         shown = capsys.readouterr()
         assert f"bad: {named}: {home} is a lab's folder" in shown.err
-        assert f"etscope collect --lab {home}" in shown.err
+        assert f"etscope lab collect --lab {home}" in shown.err
         assert not list(dataset.glob("dumps/*"))
 
 
 def test_a_lab_without_dumps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Lab.open(tmp_path / "home").close()
-    assert main(["collect", "--lab", str(tmp_path / "home"), "-o", str(tmp_path / "ds")]) == 4
+    assert (
+        main(["lab", "collect", "--lab", str(tmp_path / "home"), "-o", str(tmp_path / "ds")]) == 4
+    )
     assert "no job" in capsys.readouterr().err
-    assert main(["collect", "--lab", str(tmp_path / "none"), "-o", str(tmp_path / "ds")]) == 2
+    assert (
+        main(["lab", "collect", "--lab", str(tmp_path / "none"), "-o", str(tmp_path / "ds")]) == 2
+    )
     assert not (tmp_path / "none").exists()

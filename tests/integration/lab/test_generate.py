@@ -380,7 +380,7 @@ def test_the_dumps_of_all_prompts_are_collected(
 ) -> None:
     job = in_a_lab(lab, done, name="llama")
     dataset = str(tmp_path / "ds")
-    assert main(["collect", "--lab", str(lab.home.folder), "-o", dataset]) == 0
+    assert main(["lab", "collect", "--lab", str(lab.home.folder), "-o", dataset]) == 0
     columns = "prompt_tokens, generated_tokens, first_token_ns, decode_tokens_per_s, job"
     found = list(query(dataset, f"select {columns} from dumps order by prompt_tokens").rows())
     expected = [

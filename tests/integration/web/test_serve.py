@@ -1,4 +1,4 @@
-"""`etscope serve`: its routes, what it refuses, and that it follows the files."""
+"""`etscope report --serve`: its routes, what it refuses, and that it follows the files."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def served(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command as a child that ignores SIGINT, as jobs in the background of a shell do."""
     pytest.importorskip("werkzeug")
     process = subprocess.Popen(
-        [sys.executable, "-m", "etscope", "serve", str(folder)],
+        [sys.executable, "-m", "etscope", "report", "--serve", str(folder)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

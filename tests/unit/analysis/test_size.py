@@ -180,8 +180,8 @@ def test_the_record_of_another_program_is_an_error() -> None:
         size_files([program], record)
     (found,) = size_files([program], record, force=True)
     check_sums(found)
-    assert main(["size", str(program), "-r", str(other)]) == 3
-    assert main(["size", str(program), "-r", str(other), "--force"]) == 0
+    assert main(["info", "--size", str(program), "-r", str(other)]) == 3
+    assert main(["info", "--size", str(program), "-r", str(other), "--force"]) == 0
 
 
 def test_a_shared_weight_names_its_readers() -> None:
@@ -632,14 +632,14 @@ def test_equal_content_is_looked_for_within_bounds(monkeypatch: pytest.MonkeyPat
 def test_the_command(run: Run) -> None:
     made = artifacts("cnn_xnnpack")
     size = made.pte.stat().st_size
-    code, out, _ = run("size", made.pte, made.etdump, "-f", "json")
+    code, out, _ = run("info", "--size", made.pte, made.etdump, "-f", "json")
     text = json.dumps(json.loads(out))
     assert code == 0 and "etscope.size/1" in text and '"total"' in text
     for by in GROUPINGS:
-        code, out, _ = run("size", made.pte, "-r", made.etrecord, "--by", by)
+        code, out, _ = run("info", "--size", made.pte, "-r", made.etrecord, "--by", by)
         assert code == 0 and f"{size:,} bytes in all." in out
-    assert run("size", "nowhere.pte")[0] == 2
-    assert run("size", __file__)[0] == 3
+    assert run("info", "--size", "nowhere.pte")[0] == 2
+    assert run("info", "--size", __file__)[0] == 3
 
 
 @pytest.mark.parametrize("format", ["csv", "tsv"])
@@ -648,7 +648,7 @@ def test_a_table_for_programs_has_a_row_for_each_part(run: Run, format: str) -> 
     files = made.pte, made.extra("weights.ptd")
 
     def read(*more: str) -> list[dict[str, str]]:
-        code, out, _ = run("size", *files, "-r", made.etrecord, "-f", format, *more)
+        code, out, _ = run("info", "--size", *files, "-r", made.etrecord, "-f", format, *more)
         assert code == 0
         return list(csv.DictReader(out.splitlines(), delimiter="," if format == "csv" else "\t"))
 
@@ -666,8 +666,8 @@ def test_a_table_for_programs_has_a_row_for_each_part(run: Run, format: str) -> 
 
 def test_a_folder_is_the_files_of_its_run(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
-    code, _, err = run("size", tmp_path)
+    code, _, err = run("info", "--size", tmp_path)
     assert code == 3 and "it holds none" in err
     shutil.copy(artifacts("cnn_portable").etdump, tmp_path / "run.etdp")
-    code, out, _ = run("size", tmp_path)
+    code, out, _ = run("info", "--size", tmp_path)
     assert code == 0 and "bytes by kind" in out

@@ -1,4 +1,4 @@
-"""`etscope slim`, as a person calls it."""
+"""`etscope convert --slim`, as a person calls it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.cli.fixtures import Run
 
 def test_sizes_before_and_after(run: Run, tmp_path: Path) -> None:
     record, slim = artifacts("cnn_xnnpack").etrecord, tmp_path / "slim.etrecord"
-    code, out, err = run("slim", record, slim)
+    code, out, err = run("convert", record, "--slim", "-o", slim)
     assert (code, err) == (0, "")
     assert out.splitlines()[0].startswith(f"{record}: ")
     assert out.splitlines()[1].startswith(f"{slim}: ")
@@ -29,7 +29,7 @@ def test_the_record_is_never_overwritten(run: Run, tmp_path: Path) -> None:
         ("/nowhere", slim, 2, "ETRecord file not found"),
         (artifacts("cnn_portable").pte, slim, 3, "not an ETRecord: this is an Exec"),
     ):
-        code, out, err = run("slim", source, target)
+        code, out, err = run("convert", source, "--slim", "-o", target)
         assert (code, out) == (wanted, "")
         assert said in err
     assert path.read_bytes() == before

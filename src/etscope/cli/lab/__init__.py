@@ -17,6 +17,8 @@ COMMANDS: dict[str, CommandSpec] = {
     "cancel": CommandSpec("etscope.cli.lab.jobs:cancel", "Stop jobs that have not ended."),
     "devices": CommandSpec("etscope.cli.lab.devices:devices", "List the devices."),
     "calibrate": CommandSpec("etscope.cli.lab.devices:calibrate", "Measure the peaks of devices."),
+    "collect": CommandSpec("etscope.cli.lab.collect", "Collect many dumps into a dataset."),
+    "sql": CommandSpec("etscope.cli.lab.sql", "Query a dataset of dumps in SQL."),
     "init": CommandSpec("etscope.cli.lab.server:init", "Write a lab.yaml with explanations."),
     "serve": CommandSpec("etscope.cli.lab.server:serve", "Run jobs; serve the web pages and API."),
     "worker": CommandSpec("etscope.cli.lab.devices:worker", "Offer a device to a Dask cluster."),

@@ -1,4 +1,4 @@
-"""The one document that the page shows: the report's HTML file, `etscope serve` and TensorBoard.
+"""The one document that the page shows: of the report's file, of `--serve` and of TensorBoard.
 
 Its form is `web/src/document.ts`. Every number is the Inspector's own; what needs a graph, a
 profile or a plan is made from one that is made once.

@@ -34,7 +34,7 @@ _ROWS = 30
 
 @verb(
     {
-        "Show": ("--memory", "--context", "--limit"),
+        "Show": ("--size", "--by", "--memory", "--context", "--limit"),
         "Output": ("--format", "--output"),
     }
 )
@@ -45,6 +45,17 @@ _ROWS = 30
     type=POSITIVE,
     metavar="N",
     help=f"Show at most N rows of each table. Default: {_ROWS} in a text, else all.",
+)
+@click.option(
+    "--size",
+    is_flag=True,
+    help="Show what takes the bytes of the FILEs. Each byte has one owner, and the sizes sum to "
+    "the file; the last table estimates what could be saved.",
+)
+@click.option(
+    "--by",
+    type=click.Choice(("kind", "module", "dtype", "owner")),
+    help="Group the bytes of --size. Default: kind; in a CSV, a row for each part.",
 )
 @click.option(
     "--memory",
@@ -64,6 +75,8 @@ _ROWS = 30
 @output_options
 def command(
     files: tuple[str, ...],
+    size: bool,
+    by: str | None,
     memory: bool,
     context: int | None,
     limit: int | None,
@@ -76,6 +89,7 @@ def command(
 
     \b
     etscope info
+    etscope info model.pte --size
     etscope info model.pte --memory
     etscope info llama.pte --memory --context 4096
 
@@ -85,14 +99,24 @@ def command(
     its .ptd files tell who asks for each key. With --memory they tell the sizes of weights, an
     --etrecord tells the module and line of each tensor (that of another program is an error), and a
     FILE may be the folder of a run that etscope run --memory --save wrote. Given with its program,
-    or with a record that holds it, the measured bytes are beside the planned ones. etscope size
-    shows what the bytes of a file are.
+    or with a record that holds it, the measured bytes are beside the planned ones.
+
+    With --size a record tells the names, modules and lines of weights; a program and its .ptd, or a
+    dump and its debug buffer, are given together. Tables of a program are split by content and by
+    operator, and several files have a total. CSV, TSV, JSON lines and Parquet have one table then:
+    a row for each part of each file, or for each group of --by.
     """
     from etscope.analysis.info import SCHEMA
     from etscope.errors import UsageError
 
-    if etrecord is not None and not memory:
-        raise UsageError("--etrecord goes with --memory", hint="or give the record as a FILE")
+    if size and memory:
+        raise UsageError("--size and --memory exclude each other")
+    if by is not None and not size:
+        raise UsageError("--by groups the bytes of --size", hint="add --size")
+    if etrecord is not None and not (memory or size):
+        raise UsageError(
+            "--etrecord goes with --memory and --size", hint="or give the record as a FILE"
+        )
     if context is not None and not memory:
         raise UsageError("--context goes with --memory", hint="add --memory")
     record = None
@@ -100,6 +124,9 @@ def command(
         from etscope.formats.etrecord.reader import read_etrecord
 
         record = read_etrecord(etrecord)
+    if size:
+        _write_sizes(files, by, limit, record, output, force=force)
+        return
     if not memory:  # which is told of the run itself
         files = with_folders_opened(files, buffers=False)
     beside = _Beside.of(files, memory=memory)
@@ -125,6 +152,25 @@ def command(
         click.echo(f"error: {other}", err=True)
     if errors:
         raise errors[-1]
+
+
+def _write_sizes(
+    files: Sequence[str],
+    by: str | None,
+    limit: int | None,
+    record: RecordFile | None,
+    output: OutputOptions,
+    *,
+    force: bool,
+) -> None:
+    from etscope.analysis.size import SCHEMA, flat_sizes, size_files, size_reports
+
+    sized = size_files(with_folders_opened(files, buffers=True), record, force=force)
+    if output.is_text or output.chosen_format == "json":
+        reports = size_reports(sized, by or "kind")
+        output.write_reports(reports, SCHEMA, limit=limit, text_limit=_ROWS)
+    else:
+        output.write_tables([flat_sizes(one, by, limit) for one in sized])
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from etscope.cli.options.common import (
     trace_options,
     with_option,
 )
+from etscope.cli.output.tables import OutputOptions
 from etscope.cli.verb import verb
 from etscope.errors import UsageError
 
@@ -24,7 +25,7 @@ TABLES = ("csv", "tsv", "jsonl", "json", "parquet")
 
 @verb(
     {
-        "File": ("--output", "--format"),
+        "File": ("--output", "--format", "--slim"),
         "Run": ("--phase", "--call", "--with"),
     }
 )
@@ -35,12 +36,20 @@ TABLES = ("csv", "tsv", "jsonl", "json", "parquet")
               help="Write to FILE; - is standard output.")  # fmt: skip
 @click.option("--format", "-f", type=click.Choice((*TRACES, *TABLES)),
               help="Output format. Default: by the suffix of FILE.")  # fmt: skip
+@click.option(
+    "--slim",
+    is_flag=True,
+    help="Write an ETRecord without weights, delegates' data and the program. Graphs with source "
+    "lines, modules and debug handles, the maps, and reference outputs stay, so that events are "
+    "attributed as before.",
+)
 def command(
     files: TraceOptions,
     calls: ChosenCalls,
     backend_files: tuple[str, ...],
     output: Path,
     format: str | None,
+    slim: bool,
 ) -> None:
     """Write every event of RUN to a file for other tools: Perfetto, Chrome, speedscope, Parquet,
     CSV. RUN is by default the last run.
@@ -48,7 +57,7 @@ def command(
     \b
     etscope convert -o trace.pftrace
     etscope convert @1 -o events.parquet
-    etscope convert ran/ -o flame.speedscope.json
+    etscope convert model.etrecord --slim -o small.etrecord
 
     \f
     \b
@@ -64,6 +73,9 @@ def command(
     from etscope.units import TimeScale
     from etscope.views import TABLE_VIEWS, TIMELINE_VIEWS, format_of, save_table, save_timeline
 
+    if slim:
+        _write_slim(files, output)
+        return
     views = {name: TIMELINE_VIEWS[name] for name in TRACES}
     views |= {name: TABLE_VIEWS[name] for name in TABLES if name != "json"}
     chosen = format or format_of(output, views, default="jsonl")
@@ -90,3 +102,25 @@ def command(
             from etscope.analysis.profile.timeline import event_rows
 
             save_table(event_rows(trace, Scale(unit, unit)), output, chosen)
+
+
+def _write_slim(files: TraceOptions, output: Path) -> None:
+    """Write the ETRecord that was given without what attribution does not need."""
+    from etscope.analysis.info.slim import slim_etrecord
+    from etscope.cli.output.progress import progress
+    from etscope.units import format_bytes
+
+    given = Path(files.model)
+    record = files.files.record if given.is_dir() else given
+    if record is None:
+        raise UsageError(f"{given} has no ETRecord", hint="name one, or a run with one")
+    if output.exists() and record.exists() and output.samefile(record):
+        raise UsageError(f"input and output are the same file: {output}", hint="name another file")
+    with progress(f"writing {output}"):
+        result = slim_etrecord(record, output)
+    click.echo(f"{record}: {format_bytes(result.before)}")
+    click.echo(f"{output}: {format_bytes(result.after)}")
+    table = result.table()
+    if len(table):
+        click.echo()
+        OutputOptions(format="table").write_tables([table])

@@ -9,6 +9,7 @@ import click
 from etscope.cli.options.common import (
     FILE,
     OUTPUT_FILE,
+    PORT,
     ChosenCalls,
     calls_options,
     debug_buffer_option,
@@ -19,6 +20,7 @@ from etscope.cli.options.common import (
     program_option,
     read_given,
     read_inputs,
+    show_address,
     source_unit_option,
     unit_option,
     with_option,
@@ -29,7 +31,7 @@ from etscope.cli.verb import verb
 
 @verb(
     {
-        "Report": ("--output", "--title"),
+        "Report": ("--output", "--title", "--serve", "--open"),
         "Run": ("--method", "--phase", "--inputs", "--with", "--peaks"),
         "Values": ("--numerics",),
     }
@@ -60,6 +62,15 @@ from etscope.cli.verb import verb
     metavar="FILE",
     help="Write to FILE; - is standard output, a name that ends in .json gets only the data.",
 )
+@click.option(
+    "--serve",
+    is_flag=True,
+    help="Serve the pages on this machine until Ctrl-C. The FILEs make one report; each folder "
+    "makes a report of its files, and one of each folder in it. They follow changed and new files.",
+)
+@click.option("--port", type=PORT, default=0, help="Port of --serve; 0: any free port.")
+@click.option("--host", default="127.0.0.1", help="Address that --serve listens on.")
+@click.option("--open", "open_it", is_flag=True, help="Open a browser; with --serve.")
 @click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option(
     "--numerics/--no-numerics",
@@ -87,6 +98,10 @@ def command(
     program: str | None,
     data: tuple[str, ...],
     output: Path,
+    serve: bool,
+    port: int,
+    host: str,
+    open_it: bool,
     title: str | None,
     numerics: bool | None,
     inputs: str | None,
@@ -104,7 +119,7 @@ def command(
     \b
     etscope report
     etscope report @1 @0 -o compared.html
-    etscope report model.pte
+    etscope report .etscope/runs --serve --open
 
     \f
     \b
@@ -122,11 +137,24 @@ def command(
     """
     from etscope.capture.files import one_of_each, runs_of_files
     from etscope.cli.output.progress import progress
+    from etscope.optional import require
     from etscope.quiet import quiet
     from etscope.reporting.report import ReportOptions, report_inputs
+    from etscope.reporting.serve import WANTED_BY, ReportStore
+    from etscope.reporting.serve import serve as serve_store
     from etscope.views.output import dumps, open_output
     from etscope.views.page import built_page, document_of, page_html
 
+    if serve:
+        served = ReportOptions(force, source_unit, unit, numerics)
+        record = etrecords[0] if etrecords else None
+        store = ReportStore(files, served, record, debug_buffer, program)
+        require("werkzeug", wanted_by=WANTED_BY)
+        built_page()  # fails before the work if the page is not built
+        serve_store(
+            store, host=host, port=port, ready=lambda address: show_address(address, open_it)
+        )
+        return
     as_data = output.name.endswith(".json")
     if not as_data:
         built_page()  # fails before the work if the page is not built

@@ -1,4 +1,4 @@
-"""`etscope sql`: query a dataset of dumps."""
+"""`etscope lab sql`: query a dataset of dumps."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def command(
     """Query a dataset of dumps in SQL.
 
     \b
-    etscope sql fleet 'select count(*) from events'
-    etscope sql --list-saved
-    etscope sql fleet --saved slowest
+    etscope lab sql fleet 'select count(*) from events'
+    etscope lab sql --list-saved
+    etscope lab sql fleet --saved slowest
 
     \f
     There are three views: events, a row for each timed event of each run; leaves, those of them
@@ -78,9 +78,9 @@ def command(
     between 100 and 199" chooses calls.
 
     \b
-    etscope sql dataset "select op, sum(duration_ns) as total_ns from events
+    etscope lab sql dataset "select op, sum(duration_ns) as total_ns from events
                          where kind = 'kernel' group by op order by 2 desc"
-    etscope sql dataset --saved slowest-ops --param 'device=pixel*'
+    etscope lab sql dataset --saved slowest-ops --param 'device=pixel*'
     """
     from etscope.cli.output.progress import progress
     from etscope.fleet import query

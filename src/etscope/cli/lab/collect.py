@@ -1,4 +1,4 @@
-"""`etscope collect`: collect any number of dumps into a dataset."""
+"""`etscope lab collect`: collect any number of dumps into a dataset."""
 
 from __future__ import annotations
 
@@ -106,12 +106,12 @@ def command(
     output: OutputOptions,
     **options: Any,
 ) -> int:
-    """Collect many dumps into a dataset for etscope sql.
+    """Collect many dumps into a dataset for etscope lab sql.
 
     \b
-    etscope collect dumps/ -o fleet
-    etscope collect --lab URL -o fleet
-    etscope collect --files-from list.txt -o fleet --workers 4
+    etscope lab collect dumps/ -o fleet
+    etscope lab collect --lab URL -o fleet
+    etscope lab collect --files-from list.txt -o fleet --workers 4
 
     \f
     DUMPS are files, folders (all ETDumps below), globs in quotes, @LIST (a file of names) and URLs
