@@ -286,16 +286,6 @@ def call_of_run(calls: Sequence[SavedCall], method: str, position: int) -> Saved
     return None
 
 
-def saved_inputs(dump: PathLike | None, method: str, position: int = 0) -> SavedInputs | None:
-    """Return the inputs of a run in a dump that `etscope run --save` wrote, by its position among
-    the runs of its method; None where they are not known.
-
-    Raises as `saved_calls`.
-    """
-    call = call_of_run(saved_calls(dump), method, position)
-    return None if call is None else call.inputs
-
-
 def saved_methods(dump: PathLike | None) -> tuple[str, ...]:
     """Return the methods that ran in a dump that `etscope run --save` wrote; () if not known.
 
