@@ -39,7 +39,6 @@ _EXTRAS: dict[str, str | None] = {
     "scipy": None,
     "prompt_toolkit": "debugger",
     "tensorboard": "tensorboard",
-    "textual": "debugger",
     "omegaconf": "torch",
     "tokenizers": "tokenizers",
     "torch": "torch",

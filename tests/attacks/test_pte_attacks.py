@@ -17,7 +17,7 @@ from etscope.analysis.memory_owners import context_section, owners_section, prog
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.program import instructions
 from etscope.analysis.state import state_section
-from etscope.analysis.weights import file_parts
+from etscope.analysis.weights import ProgramClaims
 from etscope.errors import EtscopeError, FormatError
 from etscope.formats.identify import identify
 from etscope.formats.program.bpte import read_bundled
@@ -58,7 +58,7 @@ def touch(program: Program) -> None:
     for entry in program.named_data:
         assert len(program.blob(entry.blob)) >= 0
     with suppress(EtscopeError):
-        assert sum(part.size for part in file_parts(program)) == program.source.size
+        assert sum(part.size for part in ProgramClaims(program).parts()) == program.source.size
     with suppress(EtscopeError):
         memory = program_memory(program)
         list(owners_section(memory).table.rows())

@@ -44,10 +44,10 @@ def blame(wanted: list[str], heavy: list[str]) -> dict[str, str]:
 
 def modules_without_torch() -> list[str]:
     """All modules but `__main__`, those of bridge/ and lab/, which load torch and what a server
-    needs, and the full-screen interface, which loads textual."""
+    needs."""
     found = pkgutil.walk_packages(etscope.__path__, "etscope.", onerror=lambda _: None)
     names = [module.name for module in found]
-    edges = (".bridge", ".lab.", ".etdb.ui.tui")
+    edges = (".bridge", ".lab.")
     return [
         name
         for name in names

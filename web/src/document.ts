@@ -248,20 +248,11 @@ export interface ExplanationDoc {
   high: number | null;
 }
 
-/** Something to do. estimate: of its gain, null without a calibration; no_estimate: why there is none. */
+/** Something to do. */
 export interface RemedyDoc {
   text: string;
   change: string | null;
   arguments: Record<string, string | number>;
-  estimate: EstimateDoc | null;
-  no_estimate: string | null;
-}
-
-/** The share of the method's time that a remedy is estimated to save, 0 to 1; below 0 it is slower. */
-export interface EstimateDoc {
-  share: number;
-  low: number;
-  high: number;
 }
 
 /** An operator that a finding is about, with the time of one run. */

@@ -205,8 +205,6 @@ function makeExplanation(steps: Step[], factor: number): ExplainedDoc {
           text: "Lower the model to a backend.",
           change: "backend",
           arguments: { backend: "xnnpack" },
-          estimate: { share: 0.34, low: 0.2, high: 0.45 },
-          no_estimate: null,
         },
       ],
       low: value * 0.9,

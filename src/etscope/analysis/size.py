@@ -52,7 +52,6 @@ from etscope.model.table import Column, Kind, Table
 __all__ = ["size_files"]
 
 SCHEMA = "etscope.size/1"
-GROUPINGS = ("kind", "module", "dtype", "owner")
 DEBUG_BUFFER = "debug_buffer"
 
 _CASES = "test cases"
@@ -453,9 +452,9 @@ def savings(sized: SizedFile) -> Section:
 
 
 def size_reports(files: Sequence[SizedFile], by: str = "kind") -> list[Report]:
-    """Build a report of each file with the sections "size" (bytes by `by`, one of `GROUPINGS`),
-    "tables" and "operators" (of a program's tables), "parts" (each part, the largest first) and
-    "savings"; and one of the total if there are several.
+    """Build a report of each file with the sections "size" (bytes by kind, module, dtype or
+    owner), "tables" and "operators" (of a program's tables), "parts" (each part, the largest first)
+    and "savings"; and one of the total if there are several.
     """
     reports = []
     for sized in files:

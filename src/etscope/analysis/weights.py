@@ -341,19 +341,6 @@ class StoredTensor:
     quantized: Quantized | None = None
 
 
-def file_parts(
-    program: Program,
-    nodes_of: NodesOf | None = None,
-    stored: Sequence[StoredTensor] | None = None,
-) -> tuple[FilePart, ...]:
-    """The parts of a program's file, in its order, padding last; their sizes sum to its bytes.
-
-    nodes_of: returns the nodes of a method, for modules and names; None where they are not known.
-    stored: the program's `stored_tensors`, if these are known.
-    """
-    return ProgramClaims(program, nodes_of, stored).claims.parts(program.source.buffer)
-
-
 def external_parts(data: ExternalData, programs: Sequence[ProgramClaims]) -> tuple[FilePart, ...]:
     """The parts of a .ptd file, in its order, padding last; their sizes sum to its bytes.
 
@@ -405,8 +392,8 @@ class ProgramClaims:
                 self._add_delegate(program.blob(delegate.blob), delegate)
 
     def parts(self) -> tuple[FilePart, ...]:
-        """The parts of the file as `file_parts` gives them, with parts of the tables, at the end,
-        instead of one for all."""
+        """The parts of the file, in its order, padding and the tables' parts last; their sizes sum
+        to its bytes."""
         data, tables = self.program.source.buffer, Span(0, self.program.tables_size)
         pieces = self.claims.pieces(len(data))
         parts = self.claims.parts_of(data, pieces)

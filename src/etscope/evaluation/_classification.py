@@ -321,11 +321,6 @@ class Task:
         return _share(self.agree, self.rows)
 
     @property
-    def top_agreement(self) -> float | None:
-        """Share of rows in which the reference's class is among the device's best."""
-        return _share(self.agree_top, self.rows)
-
-    @property
     def flip_share(self) -> float | None:
         """Share of rows with another class than the reference's."""
         return _share(self.flipped, self.rows)

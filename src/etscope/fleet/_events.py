@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.pace import Pace
-from etscope.analysis.generation.reconcile import decoder_calls, executions
 from etscope.analysis.profile.calls import RunCalls, noted_calls, told_calls
 from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.trace import Trace
@@ -258,10 +257,6 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
         "device": known.device,
         "program_sha256": program,
     }
-    if known.app is not None and known.app.token_counts is not None and not known.has_calls:
-        path = None if record is None else record.path
-        trace = Trace(dump, record=None if path is None else open_record(path))
-        decoder_calls(known.app, executions(trace))  # raises for the log of another run
     events = _arrow_events(table, pattern, calls, _NS[options.unit], known, constants)
     row = {
         **constants,
@@ -288,7 +283,7 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
 
 def _calls_of_runs(table: EventTable, pattern: Pattern, known: RunMetadata) -> RunCalls:
     """The executions of a dump as calls of a language model: as they were noted, else told from the
-    app's report and the dump."""
+    dump."""
     noted = known.calls
     blocks: dict[str | None, list[Block]] = {}
     for block, method in zip(table.blocks, pattern.methods, strict=True):
@@ -297,8 +292,7 @@ def _calls_of_runs(table: EventTable, pattern: Pattern, known: RunMetadata) -> R
     runs = [run for of_it in blocks.values() for block in of_it for run in block.runs.tolist()]
     if noted is not None and len(noted) == len(runs):
         return noted_calls(np.array(sorted(runs), np.int64), noted)
-    counts = None if known.app is None else known.app.token_counts
-    return told_calls(table.dump, blocks, pattern.program_methods, pattern.of_one_length, counts)
+    return told_calls(table.dump, blocks, pattern.program_methods, pattern.of_one_length)
 
 
 def _app_columns(app: AppReport | None) -> dict[str, Any]:

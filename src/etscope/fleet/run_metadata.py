@@ -16,12 +16,7 @@ from urllib.parse import quote
 from etscope.errors import MissingDataError, reading
 from etscope.fleet._sources import Source, is_url, open_url
 from etscope.fleet._work import calibration_of
-from etscope.formats.app_report import (
-    AppReport,
-    check_tokens,
-    parse_app_report,
-    read_app_report,
-)
+from etscope.formats.app_report import AppReport, check_tokens, read_app_report
 from etscope.formats.calibration import Calibration
 from etscope.formats.exported_program.exported_json import mapping
 from etscope.formats.generation import Generation, GenerationCalls
@@ -36,7 +31,7 @@ from etscope.formats.run_json import (
 from etscope.optional import require
 
 UNKNOWN = "unknown"
-_APP_LOGS = ("app.log", "benchmark_results.json")  # the latter of ExecuTorch's benchmark
+_APP_LOGS = ("app.log", "benchmark_results.json")  # the latter of the benchmark database
 _LONGEST = 180  # bytes of a name in a path; file systems take 255
 
 
@@ -44,7 +39,7 @@ _LONGEST = 180  # bytes of a name in a path; file systems take 255
 class RunMetadata:
     """Metadata of a run. device, model: UNKNOWN if not recorded. recorded_at: UTC, naive.
 
-    app: the report of the app that ran a language model, from run.json or a log beside the dump.
+    app: the report of the app that ran a language model, from a log beside the dump.
     generation, calls: as they were noted when it ran, and those of them that the dump has.
     calibration: of the machine, where one is kept.
     """
@@ -66,11 +61,6 @@ class RunMetadata:
     calls: GenerationCalls | None = None
     calibration: Calibration | None = None
 
-    @property
-    def has_calls(self) -> bool:
-        """True if the calls of a generation were noted when they ran."""
-        return self.generation is not None and bool(self.generation.passes)
-
 
 def run_metadata(
     source: Source, labels: Mapping[str, str], etrecord: str | None = None
@@ -80,7 +70,7 @@ def run_metadata(
     `MismatchError` for the log of another run."""
     saved = _saved_beside(source.url) if source.about is None else SavedRun(source.about)
     app = _app_report(source, saved)
-    of_app = app or AppReport("")
+    of_app = app or AppReport()
     with reading(RUN_JSON, saved.path):
         environment = flattened(saved.content.get("environment") or {})
         device = saved.content.get("device")
@@ -144,12 +134,7 @@ def flattened(value: Any, above: str = "") -> dict[str, str]:
 
 
 def _app_report(source: Source, saved: SavedRun) -> AppReport | None:
-    """The report of the app: kept in run.json, or else in a log beside the dump, which may have no
-    such line."""
-    with reading(RUN_JSON, saved.path):
-        generation = saved.generation
-        if generation is not None and generation.app is not None:
-            return parse_app_report(generation.app)
+    """The report of the app in a log beside the dump, which may have no such line."""
     path = app_log_beside(source.url)
     if path is None:
         return None
@@ -157,6 +142,8 @@ def _app_report(source: Source, saved: SavedRun) -> AppReport | None:
         report = read_app_report(path)
     except MissingDataError:
         return None
+    with reading(RUN_JSON, saved.path):
+        generation = saved.generation
     if generation is not None:
         check_tokens(report, *generation.token_counts)
     return report

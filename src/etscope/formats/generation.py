@@ -11,8 +11,7 @@
          "methods": ["forward"], "phases": ["prefill", "decode"],
          "calls": {"run": [0, 0, …], "method": [0, 0, …], "phase": [0, 1, …],
                    "position": [0, 3, …], "tokens": [3, 1, …], "start_ns": [0, 910000, …],
-                   "execute_ns": [880000, 120000, …], "sampling_ns": [9000, 8000, …]}}],
-      "app": {…}}
+                   "execute_ns": [880000, 120000, …], "sampling_ns": [9000, 8000, …]}}]}
 
 A generation is done several times in a pass, with the same prompt: `run` counts them, from 0. Its
 calls are in the order in which they ran, which is that of the "Execute" runs of the pass's dump.
@@ -28,7 +27,6 @@ method come from: "tokens" (int64 [1, n]), "position" (of the first of them, int
 of an encoder); of a method of a fixed length the tokens are filled up with 0, and the positions go
 on. `cold_first_token_ns` is the time to the first token of the first generation after loading,
 which may be one to warm up. `traced` is that of run.json's latencies.
-`app` is what the app that ran the model reported, as `etscope.formats.app_report` reads it.
 `stopped_by` is "length", "end token", "context" (the cache is full) or "interrupted".
 """
 
@@ -123,8 +121,7 @@ class Generation:
 
     prompt_tokens, generated_tokens: int64 ids, of the text decoder; of a prompt with an image or
     sound -1 stands for each position that it takes. runs: how often the generation was done in each
-    pass. context_length, vocabulary_size: of the program, None if not known. app: see
-    `etscope.formats.app_report`.
+    pass. context_length, vocabulary_size: of the program, None if not known.
     """
 
     prompt_tokens: Ints
@@ -139,7 +136,6 @@ class Generation:
     text: str | None = None
     tokenizer: str | None = None
     tokenizer_sha256: str | None = None
-    app: Mapping[str, Any] | None = None
 
     def of_pass(self, traced: str | None) -> GenerationPass | None:
         """Return the pass in which that was recorded; None if there was none."""
@@ -155,7 +151,7 @@ class Generation:
         sampler = {name: getattr(self.sampler, name) for name in Sampler.__dataclass_fields__}
         plain = (
             *("runs", "stopped_by", "context_length", "vocabulary_size"),
-            *("text", "tokenizer", "tokenizer_sha256", "app"),
+            *("text", "tokenizer", "tokenizer_sha256"),
         )
         return {
             "prompt_tokens": self.prompt_tokens.tolist(),
@@ -179,7 +175,6 @@ def parse_generation(value: Any) -> Generation:
     """Read the value of the key in run.json; `FormatError` when it is damaged."""
     given = mapping(value, "the generation")
     sampler = mapping(given.get("sampler") or {}, "the sampler")
-    app = given.get("app")
     return Generation(
         prompt_tokens=_integers(given.get("prompt_tokens") or [], "prompt_tokens"),
         generated_tokens=_integers(given.get("generated_tokens") or [], "generated_tokens"),
@@ -201,7 +196,6 @@ def parse_generation(value: Any) -> Generation:
         text=_text(given, "text"),
         tokenizer=_text(given, "tokenizer"),
         tokenizer_sha256=_text(given, "tokenizer_sha256"),
-        app=None if app is None else mapping(app, "the app's report"),
     )
 
 

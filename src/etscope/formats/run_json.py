@@ -59,9 +59,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from etscope.errors import FormatError, UsageError, reading
-from etscope.formats.app_report import AppReport
-from etscope.formats.bytes.files import PathLike, atomic_write
+from etscope.errors import FormatError, reading
+from etscope.formats.bytes.files import PathLike
 from etscope.formats.conditions import Conditions
 from etscope.formats.exported_program.exported_json import integer, mapping, parse_json, sequence
 from etscope.formats.generation import Generation, GenerationCalls, parse_generation
@@ -299,16 +298,6 @@ def call_of_run(calls: Sequence[SavedCall], method: str, position: int) -> Saved
     return None
 
 
-def saved_inputs(dump: PathLike | None, method: str, position: int = 0) -> SavedInputs | None:
-    """Return the inputs of a run in a dump that `etscope run --save` wrote, by its position among
-    the runs of its method; None where they are not known.
-
-    Raises as `saved_calls`.
-    """
-    call = call_of_run(saved_calls(dump), method, position)
-    return None if call is None else call.inputs
-
-
 def saved_methods(dump: PathLike | None) -> tuple[str, ...]:
     """Return the methods that ran in a dump that `etscope run --save` wrote; () if not known.
 
@@ -322,24 +311,6 @@ def saved_methods(dump: PathLike | None) -> tuple[str, ...]:
         if saved.generation is not None and saved.generation.passes:
             return tuple(dict.fromkeys(m for p in saved.generation.passes for m in p.calls.methods))
         return tuple(dict.fromkeys(str(call["method"]) for call in saved.calls if "method" in call))
-
-
-def keep_app_report(dump: PathLike, report: AppReport) -> Path:
-    """Write the report of the app that ran a model into the run.json beside its dump, and return
-    that path. Raises `UsageError` for a dump without one, `FormatError` for a damaged run.json."""
-    path = _beside(dump)
-    if path is None:
-        raise UsageError(
-            f"there is no {RUN_JSON} beside {dump} to keep the app's report in",
-            hint=f"name the dump {RUN_ETDP}, in a folder with a {RUN_JSON} of at least {{}}",
-        )
-    content = dict(read_run_json(path).content)
-    with reading(RUN_JSON, path):
-        generation = mapping(content.get("generation") or {}, "the generation")
-    content["generation"] = {**generation, "app": report.to_json()}
-    with atomic_write(path) as file:
-        file.write(encode_run_json(content))
-    return path
 
 
 def _beside(dump: PathLike | None) -> Path | None:

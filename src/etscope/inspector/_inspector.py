@@ -36,6 +36,7 @@ from etscope.inspector._event_signatures import (
     ProfileEventSignature,
     RunSignature,
 )
+from etscope.inspector._output_plots import draw_metric
 from etscope.model.event_table import FRAMEWORK_EVENTS, Block
 from etscope.model.events import (
     Event,
@@ -50,15 +51,13 @@ from etscope.model.events import (
 from etscope.model.exported_graph import graph_from_record
 from etscope.optional import available, require
 from etscope.units import TimeScale
-from etscope.views.plots.figures import save_figure, show_figure
-from etscope.views.plots.metric_plots import metric_figure
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from etscope.analysis.numerics.gap import Gap
     from etscope.analysis.numerics.rows import Numerics
     from etscope.analysis.numerics.stages import NumericStages
-    from etscope.inspector._error_plots import PlottedGap, PlottedNumerics
     from etscope.model.graph import Graph
 
 __all__ = [
@@ -551,13 +550,12 @@ class Inspector:
         run: int | None = None,
         inputs: Any = None,
         disable_debug_handle_validation: bool = False,
-    ) -> PlottedGap:
+    ) -> Gap:
         """The comparison of `calculate_numeric_gap` by several metrics, with its coverage: what was
-        compared, and why all else was not. No values are kept. `.plot_errors()` draws it."""
+        compared, and why all else was not. No values are kept."""
         from etscope.diagnosis.numeric_gap import gap_of, metric_of
-        from etscope.inspector._error_plots import PlottedGap, plotted
 
-        gap = gap_of(
+        return gap_of(
             self.trace,
             [metric_of(name) or "" for name in metrics],
             reference_graph,
@@ -567,7 +565,6 @@ class Inspector:
             bundle=self._bundle,
             best_effort=disable_debug_handle_validation,
         )
-        return plotted(PlottedGap, gap)
 
     def diagnose_numerics(
         self,
@@ -580,7 +577,7 @@ class Inspector:
         inputs: Any = None,
         previous: Sequence[Any] | None = None,
         values: str | None = None,
-    ) -> PlottedNumerics:
+    ) -> Numerics:
         """Find the operators whose numbers go wrong, and their lines of Python: for each logged
         value the total error to the reference, the operator's own, and the inherited one.
 
@@ -594,13 +591,12 @@ class Inspector:
         default the worst rows, the first that are wrong, and the outputs.
 
         `.verdict` names the first operator that is wrong, `.what_it_is` its fault; `.first`,
-        `.suspects` and `.non_finite_origin` are rows, `.table()` has all, `.plot_errors()` draws
-        it; `etscope.analysis.numerics.limits` says what is allowed.
+        `.suspects` and `.non_finite_origin` are rows, `.table()` has all;
+        `etscope.analysis.numerics.limits` says what is allowed.
 
         Raises the errors of `numeric_gap`.
         """
         from etscope.diagnosis.numerics import RunToCompare, numerics_of
-        from etscope.inspector._error_plots import PlottedNumerics, plotted
 
         asked = RunToCompare(
             metric=metric,
@@ -612,7 +608,7 @@ class Inspector:
             previous=previous,
             bundle=self._bundle,
         )
-        return plotted(PlottedNumerics, numerics_of(self.trace, asked, values=values))
+        return numerics_of(self.trace, asked, values=values)
 
     def numeric_stages(
         self,
@@ -757,7 +753,5 @@ def compare_results(
             values.append(measured[name])
     if plot:
         for name, values in results.items():
-            figure = metric_figure(name, values, wanted_by="compare_results(plot=True)")
-            save_figure(figure, f"{name}_output_plot.png")
-            show_figure(figure)
+            draw_metric(name, values, wanted_by="compare_results(plot=True)")
     return results

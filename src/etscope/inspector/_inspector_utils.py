@@ -32,12 +32,11 @@ from etscope.etdump.serialize import deserialize_from_etdump_flatcc
 from etscope.formats.etdump.debug_values import DebugBuffer, TensorRef
 from etscope.inspector._event_signatures import is_debug_output
 from etscope.inspector._inspector import compare_results
+from etscope.inspector._output_plots import draw_metric
 from etscope.model.event_table import FRAMEWORK_EVENTS
 from etscope.model.events import InferenceOutput, ProgramOutput
 from etscope.optional import require
 from etscope.units import TimeScale, scale_factor
-from etscope.views.plots.figures import save_figure, show_figure
-from etscope.views.plots.metric_plots import metric_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -398,6 +397,4 @@ def plot_metric(result: Sequence[float | None], metric_name: str) -> None:
 
     A notebook shows it. Needs matplotlib.
     """
-    figure = metric_figure(metric_name, list(result), wanted_by="plot_metric")
-    save_figure(figure, f"{metric_name}_output_plot.png")
-    show_figure(figure)
+    draw_metric(metric_name, list(result), wanted_by="plot_metric")

@@ -103,30 +103,17 @@ class Site:
     line: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """The share of a method's time that a remedy would save, estimated without a run of it, and
-    the interval in which four of five measured ones were; below 0 where it takes longer."""
-
-    share: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True)
 class Remedy:
     """Something to do about a finding, in words: code to change, or an option.
 
     change: the name of the change of an export or a run that `etscope explain --try` makes, with
-    its arguments; None where only the author of the model can. estimate: of its gain, with a
-    calibration; no_estimate: the reason why there is none of a change.
+    its arguments; None where only the author of the model can.
     """
 
     text: str
     change: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    estimate: Estimate | None = None
-    no_estimate: str | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etscope.errors import UsageError
-from etscope.model.finding import Estimate, Finding
+from etscope.model.finding import Finding
 
 if TYPE_CHECKING:
     from etscope.export import Source
@@ -109,7 +109,7 @@ class Change:
     """A change of a setting, by the names that `Remedy.change` has.
 
     text: the remedy in words. finding: the kind of the finding that it is for; None for a general
-    one. share: of the time at stake. estimate: of its gain alone, with a calibration.
+    one. share: of the time at stake.
     """
 
     name: str
@@ -117,7 +117,6 @@ class Change:
     text: str = ""
     finding: str | None = None
     share: float | None = None
-    estimate: Estimate | None = None
 
     @property
     def words(self) -> str:
@@ -150,14 +149,7 @@ def changes_of(findings: Iterable[Finding]) -> list[Change]:
         share = None if finding.quantity is None else finding.quantity.share
         for remedy in () if finding.explanation is None else finding.explanation.remedies:
             if remedy.change is not None:
-                one = Change(
-                    remedy.change,
-                    remedy.arguments,
-                    remedy.text,
-                    finding.kind,
-                    share,
-                    remedy.estimate,
-                )
+                one = Change(remedy.change, remedy.arguments, remedy.text, finding.kind, share)
                 found.setdefault(one.words, one)
     return list(found.values())
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etscope.analysis.comparison.compare_samples import Policy
-from etscope.analysis.explain.estimates import Estimates
 from etscope.analysis.explain.explain import LEAST_SHARE, explain
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.metrics import find_metric
@@ -21,7 +20,7 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.work.roofline import given_or_found
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
-from etscope.model.finding import Finding, Remedy
+from etscope.model.finding import Finding
 from etscope.remedies._changes import (
     QUANTIZE,
     Change,
@@ -241,7 +240,7 @@ class _Search:
         if effort.everything:
             known = {one.words for one in changes}
             more = general_changes(laboratory.baseline, effort.allow, os.cpu_count() or 1)
-            changes += self._estimated([one for one in more if one.words not in known])
+            changes += [one for one in more if one.words not in known]
         outcomes = [self._outcome((one,), limits) for one in changes]
         outcomes += self._combined(outcomes, limits)
         faster = [one for one in outcomes if one.is_faster]
@@ -292,34 +291,17 @@ class _Search:
 
     def _findings(self, setting: Setting) -> tuple[Finding, ...]:
         """The findings of a run of a setting."""
-        found = [
-            finding
-            for facts in self._facts(setting)
-            for finding in explain(facts, self.effort.least_share, self.effort.rules)
-        ]
-        return tuple(found)
-
-    def _facts(self, setting: Setting) -> list[Facts]:
-        """The facts of a run of a setting, of each phase of the method."""
-        laboratory, scale = self.laboratory, Scale(TimeScale("ns"), TimeScale("ms"))
-        trace = laboratory.recorded(setting)
+        scale = Scale(TimeScale("ns"), TimeScale("ms"))
+        trace = self.laboratory.recorded(setting)
         peaks = given_or_found(None, trace.saved_run)
-        return [
-            Facts(trace, profile, scale, peaks)
+        return tuple(
+            finding
             for profile in trace.profiles()
-            if profile.method in (None, laboratory.method)
-        ]
-
-    def _estimated(self, changes: Sequence[Change]) -> list[Change]:
-        """General changes with estimates of what they gain, if there is a calibration."""
-        facts = next(iter(self._facts(self.laboratory.baseline)), None)
-        if facts is None or facts.calibration is None:
-            return list(changes)
-        estimates = Estimates(facts)
-        return [
-            replace(one, estimate=estimates.of(Remedy(one.text, one.name, one.arguments)).estimate)
-            for one in changes
-        ]
+            if profile.method in (None, self.laboratory.method)
+            for finding in explain(
+                Facts(trace, profile, scale, peaks), self.effort.least_share, self.effort.rules
+            )
+        )
 
     # -- trials
 

@@ -229,7 +229,6 @@ class Remedies:
             Column("faster", Kind.FLOAT, "%"),
             Column("low", Kind.FLOAT, "%", priority=1),
             Column("high", Kind.FLOAT, "%", priority=1),
-            Column("estimated", Kind.FLOAT, "%", priority=1),
             Column(metric.name, Kind.FLOAT, metric.unit or None, priority=2),
             Column("before", Kind.DURATION, "ms", priority=3),
             Column("after", Kind.DURATION, "ms", priority=3),
@@ -253,11 +252,6 @@ class Remedies:
             f"{self.policy.in_words()}.",
             f"Numbers: {metric.title} of the worst output against the model in PyTorch.",
         ]
-        if any(change.estimate is not None for one in self.outcomes for change in one.changes):
-            notes.append(
-                "estimated: what the run of the baseline and the calibration told before it was "
-                "tried; faster is measured."
-            )
         notes += [
             f"{one.words}: {one.sentence(metric)}."
             for one in (*self.outcomes, *self.unconfirmed)
@@ -334,8 +328,6 @@ def judged(
 
 def _row(role: str, one: Outcome, metric: Metric, own: float | None = None) -> dict[str, Any]:
     found, trial = one.comparison, one.trial
-    # That of several changes together is not the sum of theirs.
-    estimate = one.changes[0].estimate if len(one.changes) == 1 else None
 
     def percent(value: float | None) -> float | None:
         return None if value is None else round(-100 * value, 1)
@@ -351,7 +343,6 @@ def _row(role: str, one: Outcome, metric: Metric, own: float | None = None) -> d
         "faster": None if found is None else percent(found.relative),
         "low": None if found is None else percent(found.high),
         "high": None if found is None else percent(found.low),
-        "estimated": None if estimate is None else round(100 * estimate.share, 1),
         "before": None if found is None else found.before / _NS,
         "after": None if found is None else found.after / _NS,
         "common": None if own is None else own / _NS,

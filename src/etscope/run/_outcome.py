@@ -80,10 +80,6 @@ class Latency:
     def p50_ns(self) -> float:
         return statistic(self.samples_ns, "p50")
 
-    @property
-    def mean_ns(self) -> float:
-        return float(self.samples_ns.mean())
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallRun:

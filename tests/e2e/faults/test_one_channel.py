@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("executorch.exir")
 
 from etscope import Inspector
-from etscope.errors import MissingDataError, UsageError
+from etscope.errors import MissingDataError
 from etscope.etdb import Session
 from etscope.model.report import Section
 from etscope.run.native import native_missing
@@ -106,21 +106,6 @@ def test_the_command_shows_the_channel(values: Run, monkeypatch: pytest.MonkeyPa
     assert values(NODE, "--columns", "op")[0] == 2
     code, _, err = values("nothing")
     assert code == 4 and "picks no value" in err
-
-
-def test_the_plot_shows_the_channel(values: Run, numerics: Any, tmp_path: Path) -> None:
-    plot, same, total = (tmp_path / name for name in ("values.svg", "same.svg", "total.png"))
-    assert values(NODE, "--plot", plot)[0] == 1
-    numerics.plot_values(same)
-    for path in (plot, same):
-        assert f"<!-- channel {CHANNEL}: 100.0% -->" in path.read_text()
-        assert f"<!-- {WHERE} -->" in path.read_text()
-    numerics.plot_values(total, numerics.rows[-1], against="total")
-    assert total.read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(UsageError, match="not 'all'"):
-        numerics.plot_values(total, against="all")
-    with pytest.raises(UsageError, match=r"\.txt"):
-        numerics.plot_values(tmp_path / "x.txt")
 
 
 def test_the_document_has_the_channel(folder: Path) -> None:

@@ -60,18 +60,15 @@ def test_a_right_program(evaluate: Run, files: Path) -> None:
     assert "models.py:" in out and out.count("no operator goes wrong") == 1
 
 
-def test_a_fault_is_exit_code_1(evaluate: Run, files: Path, tmp_path: Path) -> None:
-    plot = tmp_path / "plot.png"
-
+def test_a_fault_is_exit_code_1(evaluate: Run, files: Path) -> None:
     def rows(code: int, *words: object) -> list[dict[str, Any]]:
         given = (files / "device.pte", "--force", "-d", files / "x.npy", "-f", "json")
         found, out, _ = evaluate(*given, *words)
         assert found == code
         return json.loads(out)["rows"]  # type: ignore[no-any-return]
 
-    (row,) = rows(1, "--sort", "error", "-n", 1, "--plot", plot)
+    (row,) = rows(1, "--sort", "error", "-n", 1)
     assert (row["op"], row["wrong"]) == ("clamp", 2)
-    assert plot.read_bytes().startswith(b"\x89PNG")
     worst = rows(1, "--show", "samples", "--worst", 2)
     assert {row["sample"] for row in worst} == {"x.npy 2", "x.npy 5"}
     # The tolerance may allow it all: then flips alone decide.
@@ -105,7 +102,6 @@ def test_wrong_usage(evaluate: Run, files: Path) -> None:
         (*data, "--show", "flips"),
         (*data, "--show", "flips,samples", "--top", 1, "-f", "json"),
         (*data, "--show", "all"),
-        (*data, "--plot", "plot.txt"),
     ):
         assert evaluate(*words)[0] == 2, words
     assert evaluate(files / "device.pte", *data)[0] in (1, 3)

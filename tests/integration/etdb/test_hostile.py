@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import random
-import time
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,7 +17,6 @@ from tests.support.etdb.command import etdb
 from tests.support.etdb.runtime_sessions import on_runtime, target_of
 from tests.support.etdb.sessions import refused, said, session
 from tests.support.fuzz import fuzzed
-from tests.support.waiting import PATIENCE
 
 # As JSON writes them. Brackets in the paths of modules must come in pairs.
 EVIL, MODULE = "\\u001b[31mred\\u0007", "[/b]\\u001bc"
@@ -65,33 +61,6 @@ def test_names_from_files_cannot_change_a_terminal(tmp_path: Path) -> None:
     assert r"files are: cnn\x1b[31m" in done.stderr
 
 
-def test_the_full_screen_shows_names_as_they_are_and_lines_as_wide_as_its_panes(
-    tmp_path: Path,
-) -> None:
-    pytest.importorskip("textual")
-    from etscope.etdb.ui.tui import DebuggerApp
-
-    async def look() -> str:
-        app = DebuggerApp(hostile_session(tmp_path), ["start", "step 3"])
-        async with app.run_test(size=(60, 40)) as pilot:
-            tree, source = app.query_one("#modules"), app.query_one("#source")
-            end = time.monotonic() + PATIENCE
-            shown = labels = ""
-            while not (r"[/b]\x1bc" in labels and r"\x1b[31mred" in shown and "\n>" in shown):
-                assert time.monotonic() < end, shown + labels
-                await pilot.pause(0.05)  # the commands run in a thread
-                labels = "\n".join(str(node.label) for node in tree._tree_nodes.values())
-                shown = str(source.render())
-            lines = shown.split("\n")
-            assert len(lines) <= source.size.height
-            assert max(map(len, lines)) <= source.content_size.width
-            assert any(line.endswith("…") for line in lines)
-            return shown + labels
-
-    with ThreadPoolExecutor(1) as pool:  # a browser's event loop may run in this thread
-        assert "\x1b" not in pool.submit(asyncio.run, look()).result()
-
-
 ARGUMENTS = """
 $|$0|$9|%1|%²|#3|ref()|gap(sqnr)|gap(1)|ref(1, 2)|device(ref)|value()|weight(1)|1|-1|²|٣
 9**9**9|1e308*10|'a'|[1, 2]|[[1],[2, 3]]|None|True.mean()|$.T|$.sum(axis=(0, 1))
@@ -119,7 +88,7 @@ def test_lines_at_random_never_end_a_session(
     rng = random.Random(seed)
     one = session(name) if target == "recorded" else on_runtime(name)
     completer = Completer(one.debugger)
-    left_out = ("quit", "source", "target", "file", "core", "gap", "tui")
+    left_out = ("quit", "source", "target", "file", "core", "gap")
     commands = [command for command in COMMANDS if command not in left_out]
     for _ in range(count):
         if one.debugger.stop is None or rng.random() < 0.1:

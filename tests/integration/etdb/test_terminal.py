@@ -1,4 +1,4 @@
-"""The prompt and the full-screen face, in a real terminal."""
+"""The prompt in a real terminal."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from etscope.run.native import native_missing
 from tests.support.artifacts import artifacts
-from tests.support.rogue_programs import endless
 from tests.support.waiting import until
 
 if shutil.which("tmux") is None:
@@ -26,11 +24,9 @@ pytest.importorskip("prompt_toolkit")
 class Terminal:
     """A terminal of tmux with a session of etdb in it."""
 
-    def __init__(
-        self, folder: Path, columns: int, *options: str, files: Sequence[str], **variables: str
-    ) -> None:
+    def __init__(self, folder: Path, columns: int, files: Sequence[str], **variables: str) -> None:
         self._name = f"etdb{uuid.uuid4().hex[:8]}"
-        command = [sys.executable, "-m", "etscope.etdb", *files, *options]
+        command = [sys.executable, "-m", "etscope.etdb", *files]
         environment = {**os.environ, "XDG_STATE_HOME": str(folder), "TERM": "xterm-256color"}
         environment |= variables
         for size in ("COLUMNS", "LINES"):  # of whoever runs the tests
@@ -53,12 +49,8 @@ class Terminal:
     def keys(self, *keys: str) -> None:
         self._tmux("send-keys", "-t", "it", *keys)
 
-    def paste(self, text: str) -> None:
-        self._tmux("set-buffer", text)
-        self._tmux("paste-buffer", "-p", "-t", "it")
-
-    def resize(self, columns: int, lines: int = 45) -> None:
-        self._tmux("resize-window", "-t", "it", "-x", str(columns), "-y", str(lines))
+    def resize(self, columns: int) -> None:
+        self._tmux("resize-window", "-t", "it", "-x", str(columns), "-y", "45")
 
     def screen(self) -> str:
         return self._tmux("capture-pane", "-p", "-t", "it")
@@ -88,10 +80,10 @@ class Terminal:
 def terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
     opened: list[Terminal] = []
 
-    def start(columns: int, *options: str, files: Sequence[str] = (), **variables: str) -> Terminal:
+    def start(columns: int, **variables: str) -> Terminal:
         artifact = artifacts("cnn_portable")
         recorded = [str(artifact.etrecord), str(artifact.etdump), str(artifact.debug_buffer)]
-        opened.append(Terminal(tmp_path, columns, *options, files=files or recorded, **variables))
+        opened.append(Terminal(tmp_path, columns, recorded, **variables))
         return opened[-1]
 
     yield start
@@ -138,92 +130,3 @@ def test_the_prompt_wraps_completes_and_remembers(
     one.keys("quit", "Enter")
     history = tmp_path / "etscope" / "etdb_history"
     until(lambda: history.exists() and "quit" in history.read_text())
-
-
-def test_the_full_screen_follows_the_run_and_its_size(terminal: Callable[..., Terminal]) -> None:
-    pytest.importorskip("textual")
-    one = terminal(80, "--tui", "-ex", "set times off", "-ex", "start")
-    one.wait("Modules", "Source", "Values", "Console", "aten_convolution")
-    one.wait("$0 = float32[1, 8, 16, 16]  min -1.8258  max 2.1…")
-    one.resize(140)
-    one.wait(">   35 ", "mean 0.002522  std 0.55844")
-    long = "'" + "word " * 20 + "end'"
-    one.keys("-l", f"print {long}")
-    one.keys("Enter")
-    one.wait(f"│ {long[1:-1]} ")
-    almost = "'" + "w" * 72 + " end'"  # 76 characters: a little more than the narrow screen has
-    one.keys("-l", f"print {almost}")
-    one.keys("Enter")
-    one.wait(f"│ {almost[1:-1]} ")
-    one.resize(80, 30)
-    screen = one.wait("$0 = float32[1, 8, 16, 16]  min -1.8258  max 2.1…")
-    assert ">   35 " in screen
-    one.wait("│ word word word word word end ", f"│ {'w' * 72} ", "│ end ")  # wrapped
-    one.resize(80)
-    one.keys("break op:add", "Enter")
-    one.wait("breakpoint 1: op:add")
-    one.keys("F5")
-    one.wait("[9] aten_add_tensor", "return x + self.second", "$0 = float32[1, 8, 16, 16]")
-    one.keys("F9")
-    one.wait("[8] aten_relu_default_2")
-    one.keys("quit", "Enter")
-    one.wait(gone=lambda screen: "Modules" not in screen)
-
-
-def test_each_line_of_the_full_screen_ends_where_enter_was_pressed(
-    terminal: Callable[..., Terminal],
-) -> None:
-    pytest.importorskip("textual")
-    one = terminal(100, "--tui")
-    one.wait("Modules", "Console", "(etdb) help")
-    one.keys(
-        "info break", "Enter", "p 1+1", "Enter", "p 70", "BSpace", "1", "Enter",
-        "Up", "0", "Enter",
-    )  # fmt: skip
-    screen = one.wait("│ 2 ", "│ 71 ", "│ 710 ")
-    lines = [line[2:].rstrip(" │") for line in screen.split("\n") if line.startswith("│ (etdb)")]
-    typed = ["info break", "p 1+1", "p 71", "p 710"]
-    assert lines == [f"(etdb) {line}" for line in typed]
-    one.paste("p 3*1000\np 3*2000\np 3*300")
-    screen = one.wait("3000", "6000", "(etdb) p 3*2000", "  p 3*300")
-    assert screen.count("p 3*1000") == screen.count("p 3*2000") == 1
-    assert " 900 " not in screen
-    one.keys("0", "Enter")
-    one.wait("│ 9000 ")
-
-
-def test_the_full_screen_keeps_stderr_of_libraries_out(capfd: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("textual")
-    from etscope.etdb.ui.tui import stderr_off_the_screen
-
-    with stderr_off_the_screen():
-        os.write(2, b"noise")
-        print("drawn", file=sys.__stderr__, flush=True)
-    os.write(2, b"after")
-    assert capfd.readouterr().err == "drawn\nafter"
-
-
-def test_the_full_screen_lives_while_a_run_goes_on_and_ends_it(
-    terminal: Callable[..., Terminal], tmp_path: Path
-) -> None:
-    pytest.importorskip("textual")
-    reason = native_missing()
-    if reason is not None:
-        pytest.skip(reason)
-    program = str(endless(tmp_path))
-    one = terminal(100, "--tui", "-ex", "target runtime --seed 1", "-ex", "start", files=[program])
-    one.wait("inputs are generated", "[0]")
-    one.keys("continue", "Enter")
-    one.wait("(etdb) continue", "working")
-    one.keys("print 6*7")
-    one.wait("print 6*7")
-    one.keys("Enter")  # it waits for its turn, and is forgotten
-    one.wait(gone=lambda screen: "print 6" not in screen)
-    one.keys("C-c")
-    one.wait("interrupted", "pass", gone=lambda screen: "working" not in screen)
-    one.keys("print 40+2", "Enter")
-    assert "print 6" not in one.wait("(etdb) print 40+2", "42")
-    one.keys("continue", "Enter")
-    one.wait("working")
-    one.keys("C-d")
-    one.wait(gone=lambda screen: "Console" not in screen)

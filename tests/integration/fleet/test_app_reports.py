@@ -1,4 +1,4 @@
-"""What apps measured in a dataset: from run.json, and from logs and benchmarks beside dumps."""
+"""What apps measured in a dataset: from logs and benchmark records beside dumps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ pytest.importorskip("duckdb")
 
 from etscope.fleet import Dataset, collect, query  # noqa: E402
 from etscope.formats.app_report import read_app_report  # noqa: E402
-from etscope.formats.run_json import keep_app_report  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
 
 COLUMNS = (
@@ -52,23 +51,6 @@ def test_a_log_beside_a_dump(ran: tuple[bytes, str], tmp_path: Path, name: str) 
     assert found[5] > rows(tmp_path / "ds", "execute_ns")[0][0] > 0
 
 
-def test_what_run_json_keeps(ran: tuple[bytes, str], tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        folder = tmp_path / "runs" / name
-        folder.mkdir(parents=True)
-        (folder / "run.etdp").write_bytes(ran[0] + (b"\0" if name == "b" else b""))
-        (folder / "run.json").write_text(json.dumps({"device": "pixel"}))
-    log = tmp_path / "observed.txt"
-    log.write_text(ran[1])
-    keep_app_report(tmp_path / "runs" / "a" / "run.etdp", read_app_report(log))
-    collect([tmp_path / "runs"], tmp_path / "ds")
-
-    with_app, without = rows(tmp_path / "ds")
-    assert with_app[:3] == (1, 14, 12)
-    assert set(without) == {None}
-    assert rows(tmp_path / "ds", "device") == [("pixel",), ("pixel",)]
-
-
 def test_a_run_of_etscope_generate_knows_its_calls(ran: tuple[bytes, str], tmp_path: Path) -> None:
     """Three generations in one dump, and an app that reports one with the same prompt."""
     from etscope.run import generate
@@ -89,11 +71,10 @@ def test_a_benchmark_names_the_device_and_the_model(ran: tuple[bytes, str], tmp_
     (tmp_path / "result.etdump").write_bytes(ran[0])
     results = [
         {
-            "benchmarkModel": {"name": "llama", "backend": "xnnpack", "quantization": "8da4w"},
-            "metric": name,
-            "actualValue": value,
-            "targetValue": 0.0,
-            "deviceInfo": {"device": "samsung", "arch": "SM-S918B", "os": "Android 15"},
+            "benchmark": {"name": "ExecuTorch", "extra_info": {}},
+            "model": {"name": "llama", "backend": "xnnpack"},
+            "metric": {"name": name, "benchmark_values": [value]},
+            "runners": [{"name": "samsung SM-S918B", "type": "Android 15"}],
         }
         for name, value in (("generate_time(ms)", 1200.0), ("token_per_sec", 12.5))
     ]
@@ -105,17 +86,13 @@ def test_a_benchmark_names_the_device_and_the_model(ran: tuple[bytes, str], tmp_
     ]
 
 
-def test_a_log_that_is_not_of_the_dump_is_told(ran: tuple[bytes, str], tmp_path: Path) -> None:
+def test_a_damaged_log_is_told(ran: tuple[bytes, str], tmp_path: Path) -> None:
     (tmp_path / "phone.etdump").write_bytes(ran[0])
     log = tmp_path / "phone.log"
-    for content, message in (
-        (ran[1].replace('"generated_tokens":12', '"generated_tokens":60'), "is of another run"),
-        (ran[1][:-60], "the JSON after PyTorchObserver is damaged"),
-    ):
-        log.write_text(content)
-        done = collect([tmp_path / "phone.etdump"], tmp_path / "ds")
-        assert done.taken == 0
-        assert message in done.bad[0].error
+    log.write_text(ran[1][:-60])
+    done = collect([tmp_path / "phone.etdump"], tmp_path / "ds")
+    assert done.taken == 0
+    assert "the JSON after PyTorchObserver is damaged" in done.bad[0].error
 
     log.write_text("no such line\n")  # another program's log
     assert collect([tmp_path / "phone.etdump"], tmp_path / "ds").taken == 1

@@ -14,7 +14,6 @@ import pytest
 from etscope import compare_results
 from etscope.analysis.metrics import METRICS
 from etscope.errors import MissingDataError, MissingDependencyError, UsageError
-from etscope.views.plots import figures
 from tests.contract.source_tree import ROOT
 
 NAN, INF = math.nan, math.inf
@@ -96,7 +95,7 @@ def test_a_plot_of_every_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_bars_and_their_numbers() -> None:
     pytest.importorskip("matplotlib")
-    from etscope.views.plots.metric_plots import metric_figure
+    from etscope.inspector._output_plots import metric_figure
 
     figure = metric_figure("snr", [12.3456, -3.0, INF, NAN, None], wanted_by="a test")
 
@@ -106,6 +105,16 @@ def test_the_bars_and_their_numbers() -> None:
     assert axes.get_ylabel() == "snr (dB)"
     many = metric_figure("mse", [1.0] * 100, wanted_by="a test")
     assert not many.axes[0].texts
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_outputs_are_whole_numbers(count: int) -> None:
+    pytest.importorskip("matplotlib")
+    from etscope.inspector._output_plots import metric_figure
+
+    ticks = metric_figure("mse", [1e-3] * count, wanted_by="a test").axes[0].get_xticks()
+    assert 0 in ticks
+    assert all(tick == round(tick) for tick in ticks)
 
 
 def test_no_window_is_opened_and_no_figure_is_left(
@@ -145,13 +154,12 @@ def test_in_a_notebook_the_plots_are_shown_too(
 
     compare_results([1.0], [1.5], ["mse", "snr"], plot=True)
 
-    assert figures.in_notebook()
     assert [data.startswith(PNG) for data in shown] == [True, True]
     assert len(list(tmp_path.iterdir())) == 2
     terminal = SimpleNamespace(get_ipython=lambda: SimpleNamespace())
     monkeypatch.setitem(sys.modules, "IPython", terminal)
-    assert not figures.in_notebook()
-    assert not figures.show_figure(None)
+    compare_results([1.0], [1.5], ["mse"], plot=True)
+    assert len(shown) == 2
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

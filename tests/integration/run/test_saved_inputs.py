@@ -17,7 +17,7 @@ from etscope.cli import main  # noqa: E402
 from etscope.errors import FormatError, MissingFileError, UsageError  # noqa: E402
 from etscope.etdb import Session  # noqa: E402
 from etscope.export import export  # noqa: E402
-from etscope.formats.run_json import saved_inputs  # noqa: E402
+from etscope.formats.run_json import SavedInputs, call_of_run, saved_calls  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
 
 
@@ -58,6 +58,12 @@ def seeded(record: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ran(record, tmp_path_factory.mktemp("a run"), "--seed", 7)
 
 
+def saved_inputs(dump: Path) -> SavedInputs | None:
+    """The inputs that were kept of the first run of forward."""
+    call = call_of_run(saved_calls(dump), "forward", 0)
+    return None if call is None else call.inputs
+
+
 def numerics(record: Path, folder: Path) -> int:
     """The exit code of the command on a saved run."""
     files = [folder / "run.etdp", "-r", record, "-b", folder / "debug.bin"]
@@ -74,11 +80,11 @@ def test_a_correct_model_is_fine_whatever_it_ran_on(
 
 
 def test_the_records_inputs_run_unless_a_seed_is_given(plain: Path, seeded: Path) -> None:
-    found = saved_inputs(plain / "run.etdp", "forward")
+    found = saved_inputs(plain / "run.etdp")
     assert found is not None and found.values is not None
     assert found.source == "record"
     np.testing.assert_array_equal(found.values[0], np.full((1, 6), 0.5, np.float32))
-    found = saved_inputs(seeded / "run.etdp", "forward")
+    found = saved_inputs(seeded / "run.etdp")
     assert found is not None and found.source == "seed 7"
 
 
@@ -86,7 +92,7 @@ def test_inputs_of_a_file_are_kept(record: Path, tmp_path: Path) -> None:
     given = np.linspace(-1, 1, 6, dtype=np.float32)[None]
     np.savez(tmp_path / "mine.npz", x=given)
     ran(record, tmp_path / "ran", "--inputs", tmp_path / "mine.npz")
-    found = saved_inputs(tmp_path / "ran" / "values.etdp", "forward")
+    found = saved_inputs(tmp_path / "ran" / "values.etdp")
     assert found is not None and found.values is not None and found.source == "given"
     np.testing.assert_array_equal(found.values[0], given)
 
@@ -131,14 +137,14 @@ def test_bad_files_of_inputs(plain: Path, tmp_path: Path) -> None:
     inputs, about = folder / "inputs.npz", folder / "run.json"
     inputs.write_bytes(b"PK\x03\x04 not an archive")
     with pytest.raises(FormatError, match=r"inputs\.npz"):
-        saved_inputs(folder / "run.etdp", "forward")
+        saved_inputs(folder / "run.etdp")
     inputs.unlink()
     with pytest.raises(MissingFileError, match=r"inputs\.npz"):
-        saved_inputs(folder / "run.etdp", "forward")
+        saved_inputs(folder / "run.etdp")
     about.write_text('{"calls": 3}')
     with pytest.raises(FormatError, match=r"run\.json"):
-        saved_inputs(folder / "run.etdp", "forward")
-    assert saved_inputs(folder / "other.etdp", "forward") is None
+        saved_inputs(folder / "run.etdp")
+    assert saved_inputs(folder / "other.etdp") is None
 
 
 def test_a_saved_run_knows_its_method(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

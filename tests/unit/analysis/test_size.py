@@ -17,7 +17,6 @@ import pytest
 
 from etscope.analysis.matching.run_nodes import program_nodes
 from etscope.analysis.size import (
-    GROUPINGS,
     SizedFile,
     part_by_part,
     savings,
@@ -30,8 +29,8 @@ from etscope.analysis.weights import (
     Claim,
     Claims,
     FilePart,
+    ProgramClaims,
     equal_content,
-    file_parts,
     stored_tensors,
 )
 from etscope.cli import main
@@ -70,7 +69,7 @@ def check_sums(found: SizedFile) -> None:
     """Fail unless the parts, and each of their tables, sum to the file."""
     assert sum(part.size for part in found.parts) == len(found.data)
     assert all(part.size > 0 for part in found.parts)
-    for by in GROUPINGS:
+    for by in ("kind", "module", "dtype", "owner"):
         (report,) = size_reports([found], by)
         for name in ("size", "parts"):
             section = report.section(name)
@@ -165,8 +164,8 @@ def test_initial_state_has_its_name_module_and_line() -> None:
     program, record = read_pte(made.pte), read_etrecord(made.etrecord)
     run = program_nodes(program, "forward", record)
     stored = next(one for one in stored_tensors(program, lambda _: run) if one.nodes)
-    as_state = file_parts(program, lambda _: run, [replace(stored, kind=STATE)])
-    as_weight = file_parts(program, lambda _: run, [stored])
+    as_state = ProgramClaims(program, lambda _: run, [replace(stored, kind=STATE)]).parts()
+    as_weight = ProgramClaims(program, lambda _: run, [stored]).parts()
     (state,) = (part for part in as_state if part.kind == STATE)
     (weight,) = (part for part in as_weight if part.kind == WEIGHTS)
     assert state == replace(weight, kind=STATE)
@@ -635,7 +634,7 @@ def test_the_command(run: Run) -> None:
     code, out, _ = run("info", "--size", made.pte, made.etdump, "-f", "json")
     text = json.dumps(json.loads(out))
     assert code == 0 and "etscope.size/1" in text and '"total"' in text
-    for by in GROUPINGS:
+    for by in ("kind", "module", "dtype", "owner"):
         code, out, _ = run("info", "--size", made.pte, "-r", made.etrecord, "--by", by)
         assert code == 0 and f"{size:,} bytes in all." in out
     assert run("info", "--size", "nowhere.pte")[0] == 2

@@ -59,14 +59,6 @@ def test_json_and_csv_have_the_same_rows(peaks: str, drawn: Run) -> None:
     assert kept and all("conv" in row["event"] for row in kept)
 
 
-def test_a_picture_beside_the_table(peaks: str, tmp_path: Path, drawn: Run) -> None:
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "roofline.svg"
-    code, _, err = drawn("--peaks", peaks, "--plot", path)
-    assert code == 0 and str(path) in err
-    assert path.stat().st_size > 5_000
-
-
 def test_what_it_refuses(tmp_path: Path, run: Run, drawn: Run) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text('{"schema": "etscope.run/1"}')
@@ -74,7 +66,6 @@ def test_what_it_refuses(tmp_path: Path, run: Run, drawn: Run) -> None:
         (run("roofline", artifacts("cnn_portable").etdump), 4, "the work of what ran is not known"),
         (drawn("-s", "name:nothing*"), 4, "nothing matches"),
         (drawn("--source-unit", "cycles"), 2, "counts cycles"),
-        (drawn("--plot", tmp_path / "a.pdf"), 2, "no picture format"),
         (drawn("--method", "backward"), 4, "backward"),
         (drawn("--peaks", broken), 3, "calibration"),
     ):

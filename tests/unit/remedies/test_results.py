@@ -6,7 +6,6 @@ import ast
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +19,6 @@ from etscope.analysis.comparison.rounds import drawn_orders
 from etscope.analysis.metrics import find_metric
 from etscope.errors import UsageError
 from etscope.model.finding import (
-    Estimate,
     Explanation,
     Finding,
     Quantity,
@@ -38,7 +36,7 @@ from etscope.remedies._changes import (
 )
 from etscope.remedies._remedies import Effort, _Search
 from etscope.remedies._trials import Laboratory, Runs, Trial
-from etscope.remedies.results import Limits, Numbers, Outcome, Remedies, in_order, judged
+from etscope.remedies.results import Limits, Numbers, Outcome, in_order, judged
 
 SQNR = find_metric("sqnr")
 LIMITS = Limits(SQNR, exact=60, quantized=20, baseline=138)
@@ -84,26 +82,6 @@ def test_a_verdict(found: Trial, setting: Setting, verdict: str, words: str) -> 
     assert words in one.sentence(SQNR)
     assert one.is_faster == verdict.startswith("faster")
     assert str(Trial.of_json(found.to_json())) == str(found)  # NaN is not equal to itself
-
-
-def test_an_estimate_stands_beside_what_was_measured() -> None:
-    guessed = replace(FUSE, estimate=Estimate(0.34, 0.2, 0.45))
-    threads = Change("threads", {"threads": 2}, estimate=Estimate(-0.1, -0.3, 0.0))
-    found = [
-        judged(changes, trial(0.5), FLOAT, LIMITS, Policy())
-        for changes in ((guessed,), (threads,), (guessed, threads), (FUSE,))
-    ]
-    nothing: dict[str, Any] = dict.fromkeys(("best", "confirmation", "beside"))
-    nothing |= {"findings": (), "unconfirmed": (), "own": {}, "command": "", "python": ""}
-    given: dict[str, Any] = {"limits": LIMITS, "policy": Policy(), "setting": FLOAT}
-    base = Trial(138.0, 1000)
-    remedies = Remedies("forward", baseline=base, outcomes=tuple(found), **given, **nothing)
-    table = remedies.table()
-    # That of several together is not the sum of theirs.
-    assert list(table.values["estimated"]) == [34.0, -10.0, None, None]
-    assert all(abs(faster - 50) < 2 for faster in table.values["faster"])
-    assert any(note.startswith("estimated: what the run of the baseline") for note in table.notes)
-    assert not any("estimated:" in note for note in replace(remedies, outcomes=()).table().notes)
 
 
 def test_as_good_as_a_bad_baseline_is_good_enough() -> None:

@@ -1,6 +1,6 @@
 // Why a run takes its time, and what to do: the findings of `etscope explain`.
 
-import type { EstimateDoc, ExplainedDoc, Run, SiteDoc } from "../document";
+import type { ExplainedDoc, Run, SiteDoc } from "../document";
 import { formatDuration, formatShare, visible } from "../format";
 import { hashOf } from "../store";
 import { placeOf } from "./findings";
@@ -26,13 +26,7 @@ export function Explanations({ now, method }: { now: Run; method: number }) {
                 visible(one.sentence)
               )}
               {one.explanation.remedies.map((remedy) => (
-                <p key={remedy.text}>
-                  To do: {visible(remedy.text)}
-                  {remedy.estimate && <em>{` ${estimateText(remedy.estimate)}`}</em>}
-                  {remedy.no_estimate != null && (
-                    <span class="muted">{` No estimate: ${visible(remedy.no_estimate)}.`}</span>
-                  )}
-                </p>
+                <p key={remedy.text}>To do: {visible(remedy.text)}</p>
               ))}
               <Evidence now={now} one={one} />
             </div>
@@ -48,14 +42,6 @@ const SURENESS = {
   likely: "Likely: the time is measured, its reason is told from the program",
   possible: "Possible: other reasons would look the same",
 };
-
-/** The estimated gain of a remedy, which nobody has measured. */
-export function estimateText({ share, low, high }: EstimateDoc): string {
-  const sign = share >= 0 ? 1 : -1;
-  const [whole, ...ends] = [share, low, high].map((one) => Math.round(100 * sign * one));
-  const [from, to] = ends.sort((a, b) => a - b);
-  return `Estimated ${whole} % ${sign > 0 ? "faster" : "slower"} (${from} to ${to}).`;
-}
 
 function Evidence({ now, one }: { now: Run; one: ExplainedDoc }) {
   const { evidence, sites, sureness, low, high } = one.explanation;

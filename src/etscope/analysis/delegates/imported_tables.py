@@ -95,7 +95,6 @@ def _cells(placed: PlacedFile, one: PlacedRow) -> dict[str, Any]:
 
 _SHOWN = ("event", "group", "events", "value", "unit")
 _LOCATED = ("module", "source")
-_ALWAYS = {"event", "value", "unit"}
 
 
 def for_readers(table: Table) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from etscope.analysis.explain.estimates import with_estimates
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rules import rules
 from etscope.errors import UsageError
@@ -18,8 +17,7 @@ def explain(
 ) -> tuple[Finding, ...]:
     """Return why a method takes its time: the findings of all rules, ranked by severity and by the
     time at stake; those with a smaller share of the method's time are left out. What is only
-    possible comes after what is measured or likely, however much time it may concern. With a
-    calibration their remedies have estimates of what they gain.
+    possible comes after what is measured or likely, however much time it may concern.
 
     only: names of the rules to apply; all by default. Raises `UsageError` for an unknown name.
     """
@@ -30,8 +28,7 @@ def explain(
     applied = [rule for name, rule in known.items() if not only or name in only]
     found = (one for rule in applied for one in rule.find(facts))
     largest = ranked([one for one in found if _is_worth_it(one, least_share)])
-    ordered = sorted(largest, key=lambda one: (SEVERITIES.index(one.severity), _is_guess(one)))
-    return tuple(with_estimates(facts, ordered))
+    return tuple(sorted(largest, key=lambda one: (SEVERITIES.index(one.severity), _is_guess(one))))
 
 
 def _is_guess(finding: Finding) -> bool:

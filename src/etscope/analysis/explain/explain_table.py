@@ -9,7 +9,7 @@ from typing import Any
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.findings.thresholds import SLOW_RUN_RATIO
 from etscope.analysis.work.limits import calibration_doubts
-from etscope.model.finding import Files, Finding, Remedy
+from etscope.model.finding import Files, Finding
 from etscope.model.table import Column, Kind, Table
 from etscope.units import count, format_share
 
@@ -76,26 +76,5 @@ def _notes(facts: Facts, findings: Sequence[Finding], least_share: float) -> Ite
             f"The work of operators with {format_share(facts.work.unknown_share)} of the time is "
             "not known."
         )
-    yield from _estimate_notes(facts, findings)
-
-
-def _estimate_notes(facts: Facts, findings: Sequence[Finding]) -> Iterator[str]:
-    """Say what the estimates of remedies are, and what speaks against them."""
-    remedies: list[Remedy] = []
-    for finding in findings:
-        remedies += () if finding.explanation is None else finding.explanation.remedies
-    found = facts.calibration
-    if found is None:
-        if any(remedy.change is not None for remedy in remedies):
-            yield (
-                "What remedies would gain is estimated with a calibration of the machine of the "
-                "run: etscope calibrate there, then --peaks."
-            )
-    elif any(remedy.estimate is not None for remedy in remedies):
-        yield (
-            "Estimates are of this run and the calibration of "
-            f"{found.device.in_words()} ({found.path}); nothing was tried. In brackets: where "
-            "most measured ones were."
-        )
-        if facts.limits is not None:
-            yield from calibration_doubts(facts.limits)
+    if findings and facts.limits is not None:
+        yield from calibration_doubts(facts.limits)

@@ -12,7 +12,7 @@ from typing import TypeVar
 from etscope.analysis.findings.time import Member
 from etscope.analysis.graphs.partition import DelegateCall, Partition
 from etscope.analysis.graphs.views import tensor_bytes
-from etscope.analysis.profile.source_location import lines_of, short_lines, user_line
+from etscope.analysis.profile.source_location import lines_of, short_lines
 from etscope.model.graph import Graph, Node, TensorSpec, stem
 from etscope.units import count
 
@@ -34,12 +34,6 @@ class Kernel:
     @property
     def op(self) -> str:
         return stem(self.node.op)
-
-    @property
-    def line(self) -> str | None:
-        """The line of Python ("model.py:12"); None where it is not known."""
-        found = user_line(self.node.stack_trace)
-        return None if found is None else short_lines((found,))
 
     @property
     def call(self) -> str | None:

@@ -19,7 +19,7 @@ from etscope.formats.generation import (
     GenerationCalls,
     GenerationPass,
 )
-from etscope.model.report import Report, Section, facts
+from etscope.model.report import Section, facts
 from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_share
@@ -277,8 +277,3 @@ def growth_in_words(pace: Pace) -> Iterator[str]:
         yield f"A token's time grows by {format_share(rise)} {where}."
     else:
         yield f"No growth of a token's time is certain {where}."
-
-
-def pace_report(pace: Pace, about: dict[str, str]) -> Report:
-    """Return the phases and the pace of a generation."""
-    return Report(about, (Section("phases", phase_table(pace)), pace_section(pace)))

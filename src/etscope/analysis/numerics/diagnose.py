@@ -21,7 +21,7 @@ import numpy as np
 from etscope.analysis.matching.codes import codes_of_graph
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Matching, Pair
-from etscope.analysis.metrics import Metric, find_metric
+from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.evidence import AddedRuns
 from etscope.analysis.numerics.explain import (
     Others,
@@ -53,8 +53,6 @@ from etscope.analysis.numerics.runs import (
     MethodRun,
     OtherInputsError,
     PairedValues,
-    check_values,
-    chosen_run,
     edge_symbols,
     match_run,
 )
@@ -234,31 +232,6 @@ class RunMatcher:
         return device_values(logged, self.matched(trace, logged)[0])
 
 
-def diagnose(
-    trace: Trace,
-    method: str,
-    recomputation: Recomputation,
-    *,
-    metric: str | Metric = DEFAULT_METRIC,
-    tolerance: float | None = None,
-    run: int | None = None,
-) -> Numerics:
-    """Find the operators of a run whose numbers go wrong.
-
-    metric: of the errors. tolerance: the worst local error that is fine, in that metric; by default
-    the usual error of the dtype. run: number among the method's runs; by default the first with
-    values.
-
-    Raises `NumericGapError` when there are no values, or none matches a value of the graph.
-    """
-    found = metric if isinstance(metric, Metric) else find_metric(metric)
-    chosen = chosen_run(trace, method, run)
-    check_values(trace)
-    matcher = RunMatcher(recomputation.graph)
-    judgement = Judgement(found, tolerance, KeptValues())
-    return diagnose_run(trace, method, chosen, recomputation, matcher, judgement)
-
-
 def diagnose_run(
     trace: Trace,
     method: str,
@@ -267,7 +240,7 @@ def diagnose_run(
     matcher: RunMatcher,
     judgement: Judgement,
 ) -> Numerics:
-    """`diagnose` a run that has values, with a matcher that other runs share.
+    """Find the operators of a run whose numbers go wrong; the matcher is one that runs share.
 
     Raises `MissingDataError` if a selector of values picks none, and `OtherInputsError` if a
     delegate logged other inputs than these.
@@ -493,7 +466,7 @@ class _Judge:
             share=judged.share,
             verdict=WRONG if judged.is_wrong else FINE,
             part=judged.part,
-            non_finite=NonFinite(*counts, *_non_finite(expected), new_nan(expected, value))
+            non_finite=NonFinite(*counts, _non_finite(expected)[1], new_nan(expected, value))
             if any(counts)
             else None,
         )

@@ -33,7 +33,6 @@ class NonFinite:
 
     nan: int
     infinite: int
-    expected_nan: int
     expected_infinite: int
     new_nan: int
 

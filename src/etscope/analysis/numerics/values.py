@@ -115,11 +115,6 @@ class Histogram:
         return cls(low, high, counts[0], counts[1], clipped[0], clipped[1])
 
     @property
-    def edges(self) -> tuple[float, ...]:
-        """The ends of the bins, one more than bins."""
-        return tuple(np.linspace(self.low, self.high, len(self.reference) + 1).tolist())
-
-    @property
     def clipped_share(self) -> float:
         """Share of the finite elements of both that no bin has."""
         outside = sum(self.reference_clipped) + sum(self.device_clipped)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.generation.counted_calls import counted_calls
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etdump.debug_values import TensorRef
 from etscope.formats.etdump.reader import ETDump
@@ -135,14 +134,12 @@ def told_calls(
     blocks: Mapping[str | None, Sequence[Block]],
     methods: Collection[str],
     of_one_length: Collection[str] = (),
-    counts: Sequence[tuple[int, int]] | None = None,
 ) -> RunCalls:
     """Return the executions in a dump with what can be told of them; of a program that is no
     language model nothing is.
 
     blocks: those that executed a method, by method. methods: all that the program has;
-    of_one_length: those of which every call takes as many tokens as the others. counts: of the
-    prompt's tokens and those generated after the first, of each generation, if an app tells them.
+    of_one_length: those of which every call takes as many tokens as the others.
     """
     every = [block for of_it in blocks.values() for block in of_it]
     working = {
@@ -165,8 +162,7 @@ def told_calls(
     tokens = np.zeros(len(runs), np.int64)
     how: dict[str, None] = {}
     is_language_model = (
-        counts is not None
-        or not _FACTS.isdisjoint(methods)
+        not _FACTS.isdisjoint(methods)
         or any(text.startswith(_KERNELS) for text in dump.strings)
         or any(pair <= set(methods) for pair in _PAIRS)
     )
@@ -174,7 +170,7 @@ def told_calls(
     for method, of_it in blocks.items() if is_language_model else ():
         mine = sorted(number[run] for block in of_it for run in block.runs.tolist())
         varies = method not in of_one_length
-        told = _told(dump, method, of_it, counts, varies) if mine and method != _EMBEDDING else None
+        told = _told(dump, method, of_it, varies) if mine and method != _EMBEDDING else None
         if told is None:
             continue
         how[told.how] = None
@@ -207,24 +203,13 @@ class _Told:
             object.__setattr__(self, "phases", by_tokens)
 
 
-def _told(
-    dump: ETDump,
-    method: str | None,
-    blocks: Sequence[Block],
-    counts: Sequence[tuple[int, int]] | None,
-    varies: bool,
-) -> _Told | None:
-    """Tell the executions of a method of a language model: by its name, the numbers of tokens, or
-    if the tokens of a call vary by what was logged."""
+def _told(dump: ETDump, method: str | None, blocks: Sequence[Block], varies: bool) -> _Told | None:
+    """Tell the executions of a method of a language model: by its name, or if the tokens of a call
+    vary by what was logged."""
     calls = sum(len(block.runs) for block in blocks)
     known = method if method in _ENCODERS else _PHASES.get(method or "")
     if known is not None:
         return _Told(np.zeros(calls, np.int64), "by the methods' names", (known,) * calls)
-    counted = None if counts is None else counted_calls(counts, calls)
-    if counted is not None:
-        tokens = np.array([call.tokens for call in counted], np.int64)
-        phases = tuple(call.phase for call in counted)
-        return _Told(tokens, "by the app's numbers of tokens", phases)
     return (_by_values(dump, blocks) or _by_length(blocks)) if varies else None
 
 

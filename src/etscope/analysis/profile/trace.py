@@ -45,7 +45,6 @@ from etscope.analysis.program.compatibility import (
 from etscope.analysis.program.program import InstructionRecord, is_of_one_length
 from etscope.delegates.blocks import meanings
 from etscope.errors import EtscopeWarning, FormatError, MismatchError, MissingDataError
-from etscope.formats.app_report import AppReport, parse_app_report
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import (
     DebugValue,
@@ -144,9 +143,8 @@ class Trace:
 
     `forced`: take the runs for the record's even if they contradict it. `calls`: those that the
     dump has the runs of, in order; by default those that `etscope run --save` noted beside it.
-    `chosen`: the executions that are looked at, of those in the dump; see `only`. `app`: the report
-    of the app that ran it; by default the one that run.json keeps. `ran`: what is known of a run
-    that is not saved, by default the run.json beside the dump.
+    `chosen`: the executions that are looked at, of those in the dump; see `only`. `ran`: what is
+    known of a run that is not saved, by default the run.json beside the dump.
     """
 
     dump: ETDump
@@ -157,7 +155,6 @@ class Trace:
     forced: bool = False
     calls: tuple[SavedCall, ...] = ()
     chosen: RunCalls | None = None
-    app: AppReport | None = None
     ran: SavedRun | None = None
 
     def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
@@ -221,17 +218,7 @@ class Trace:
                 by_method.setdefault(self.method_of(block), []).append(block)
         program = self.recorded_program
         fixed = [] if program is None else [m.name for m in program.methods if is_of_one_length(m)]
-        counts = None if self.app_report is None else self.app_report.token_counts
-        return told_calls(self.dump, by_method, self.methods, fixed, counts)
-
-    @cached_property
-    def app_report(self) -> AppReport | None:
-        """The report of the app that ran it; None without one. Raises `FormatError` for a damaged
-        one in run.json."""
-        generation = None if self.saved_run is None else self.saved_run.generation
-        if self.app is not None or generation is None or generation.app is None:
-            return self.app
-        return parse_app_report(generation.app)
+        return told_calls(self.dump, by_method, self.methods, fixed)
 
     @cached_property
     def run_phases(self) -> Mapping[int, str]:

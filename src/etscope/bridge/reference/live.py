@@ -53,11 +53,6 @@ class LiveRun:
         return len(self._values)
 
     @property
-    def ended(self) -> bool:
-        """True when all nodes have run."""
-        return self._ended
-
-    @property
     def state(self) -> Mapping[str, torch.Tensor]:
         """State for the next run, when all nodes have run: buffers by name."""
         return self._state

@@ -599,11 +599,3 @@ def show_address(address: str, open_it: bool) -> None:
         import webbrowser
 
         webbrowser.open(address)
-
-
-def check_plot(path: Path | None) -> None:
-    """Raise `UsageError` for a plot of an unknown suffix, before anything runs."""
-    if path is not None:
-        from etscope.views.plots.figures import checked_suffix
-
-        checked_suffix(path)

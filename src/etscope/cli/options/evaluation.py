@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -129,30 +128,6 @@ class DatasetOptions:
             return found.summary_table()
         table = found.operators_table(view.sort or "run")
         return table.take(range(len(table))[: view.limit])
-
-
-def save_plot(found: Evaluation, path: Path) -> None:
-    """Write the plot of each operator's worst local error over the samples."""
-    save_errors_plot(
-        found.operators_table(),
-        "local_worst",
-        found.metric.name,
-        path,
-        title=f"Worst local error of {found.method} in {len(found.compared)} samples",
-    )
-
-
-def save_errors_plot(table: Table, errors: str, metric: str, path: Path, **options: Any) -> None:
-    """Write the plot of a table's column of errors; `options` go to `save_error_plot`."""
-    from etscope.model.table import Column, Kind
-    from etscope.views.plots.metric_plots import save_error_plot
-
-    measured = replace(
-        table,
-        columns=(*table.columns, Column(metric, Kind.FLOAT)),
-        values={**table.values, metric: table.values[errors]},
-    )
-    save_error_plot(measured, path, metric, **options)
 
 
 _OPTIONS = (

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 RUNNERS = ("auto", "python", "native")
 _COLUMNS = (
-    "remedy", "role", "verdict", "faster", "low", "high", "estimated", "sqnr", "before", "after"
+    "remedy", "role", "verdict", "faster", "low", "high", "sqnr", "before", "after"
 )  # fmt: skip
 _GENERATION = ("context", "prompt", "logits", "sdpa")
 _RUNS = ("threads", "runner", "libraries", "timeout", "rounds", "seed")
@@ -230,8 +230,5 @@ def run_remedies(
                 quantize=options.quantize or False,
                 **of(_EXPORT),
             )
-    table = found.table()
-    is_estimated = any(one is not None for one in table.values["estimated"])
-    columns = [name for name in _COLUMNS if is_estimated or name != "estimated"]
-    output.write_tables([table], default=columns)
+    output.write_tables([found.table()], default=_COLUMNS)
     return 0

@@ -60,28 +60,26 @@ class OutputOptions:
         tables: Sequence[Table],
         columns: Sequence[str] | None = None,
         default: Sequence[str] | None = None,
-        below: Sequence[Table] = (),
         phases: Table | None = None,
     ) -> None:
         """Write tables of the same columns: one below the other as text, joined for programs.
 
-        columns: to show. default: columns of a text without `columns`; programs get all. below:
-        tables of other columns that stand below them in a text. phases: of a language model's
-        calls, a table before the others; in JSON, a member.
+        columns: to show. default: columns of a text without `columns`; programs get all.
+        phases: of a language model's calls, a table before the others; in JSON, a member.
         """
         from etscope.model.table import joined
         from etscope.views.tables.cells import plain_rows
 
         tables = select_columns(tables, columns, default if self.is_text else None)
         if not self.is_text:
-            tables, below = [joined(tables)], ()
+            tables = [joined(tables)]
         if phases is not None and self.is_text:
             tables = [phases, *tables]
         elif phases is not None:
             keys = [column.key for column in phases.columns]
             rows = tuple(dict(zip(keys, row, strict=True)) for row in plain_rows(phases))
             tables = [replace(tables[0], phases=rows)]
-        self._write([*tables, *below])
+        self._write(tables)
 
     def _write(self, tables: Sequence[Table]) -> None:
         from etscope.views import TABLE_VIEWS, write_table
@@ -95,16 +93,11 @@ class OutputOptions:
                 write_table(table, chosen, out, color=_COLOR[self.color])
 
     def write_with_files(
-        self,
-        tables: Sequence[Table],
-        placed: Sequence[PlacedFile],
-        view: ViewOptions,
-        below: Sequence[Table] = (),
+        self, tables: Sequence[Table], placed: Sequence[PlacedFile], view: ViewOptions
     ) -> None:
         """Write tables of profiles, then those of files beside them; one for programs.
 
-        Of the columns that are asked for, each table of a text shows those that it has. below: as
-        for `write_tables`.
+        Of the columns that are asked for, each table of a text shows those that it has.
         """
         from etscope.analysis.delegates.imported_tables import (
             file_table,
@@ -124,7 +117,7 @@ class OutputOptions:
         for table in files:
             (named,) = _with_columns([table], columns, ())
             shown.append(for_readers(table) if named is table else named)
-        self._write([*shown, *below])
+        self._write(shown)
 
     def write_reports(
         self,

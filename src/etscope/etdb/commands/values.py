@@ -27,7 +27,6 @@ _MOST_SHOWN = 4096
 _MOST_FETCHED = 16 << 20  # bytes of a tensor that is fetched for its gap without being asked for
 _SET = re.compile(r"(%\d+|\$\w*|value\(\s*\d+\s*\)|[A-Za-z_][\w./]*)\s*=(?!=)\s*(.*)", re.DOTALL)
 _FORMATS = {"f": "{:>13.6g}", "e": "{:>14.6e}", "d": "{:>12d}", "x": "{:>18}"}
-_COLUMNS = ("instruction", "op", "node", "total", "local", "verdict", "source")
 
 
 @command("print[/f] EXPR", group=GROUP, aliases=("p", "inspect"), words=("node",))

@@ -1,1 +1,1 @@
-"""Command line, prompt and full-screen interface of etdb."""
+"""Command line and prompt of etdb."""

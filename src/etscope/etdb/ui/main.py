@@ -68,7 +68,6 @@ class _CommandWithOrder(click.Command):
 )
 @click.option("--batch", is_flag=True, help="Exit after the given commands.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per command.")
-@click.option("--tui", is_flag=True, help="Use the full-screen interface.")
 @click.option("--force", is_flag=True, help="Continue if files do not belong together.")
 @click.option(
     "--source-unit",
@@ -86,7 +85,6 @@ def command(
     scripts: tuple[str, ...],
     batch: bool,
     as_json: bool,
-    tui: bool,
     force: bool,
     source_unit: str,
 ) -> int:
@@ -110,42 +108,25 @@ def command(
     session = Session.of(opened, inputs=given, source_unit=source_unit)
     first = _first_lines(context.meta[_ORDER], commands, scripts)
     try:
-        if tui and sys.stdin.isatty() and sys.stdout.isatty():
-            return _full_screen(session, first)
-        if tui:
-            print("no terminal: plain lines instead of --tui", file=sys.stderr)
-
-        is_json = as_json and not tui
-        if sys.stdout.isatty() and not is_json:
+        if sys.stdout.isatty() and not as_json:
             session.debugger.columns = lambda: _width() or PLAIN_COLUMNS
-        over = batch and not tui
+        over = batch
 
         def report(result: Result) -> None:
             nonlocal over
             over = over or result.answer.ends
-            if is_json:
+            if as_json:
                 _write_json(result, session)
             else:
-                show(result, echo=not (batch or tui))
+                show(result, echo=not batch)
 
         code = session.run_script(first, report)
         if over:
             return code
-        rest = session.run_script(sys.stdin, report) if is_json else interact(session)
+        rest = session.run_script(sys.stdin, report) if as_json else interact(session)
         return code or rest
     finally:
         session.debugger.close()
-
-
-def _full_screen(session: Session, first: Sequence[str]) -> int:
-    from etscope.optional import require
-
-    require("textual", wanted_by="etdb --tui")
-    from etscope.etdb.ui.tui import DebuggerApp, stderr_off_the_screen
-
-    with stderr_off_the_screen():
-        DebuggerApp(session, first).run()
-    return 0
 
 
 def _first_lines(

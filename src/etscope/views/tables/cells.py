@@ -45,20 +45,7 @@ def explanation_lines(finding: Mapping[str, Any]) -> list[str]:
     lines = [str(text) for text in explained["evidence"]]
     if sites:
         lines.append(f"Where: {'; '.join(sites)}")
-    to_do = (f"To do: {remedy['text']}{_estimate(remedy)}" for remedy in explained["remedies"])
-    return [*lines, *to_do]
-
-
-def _estimate(remedy: Mapping[str, Any]) -> str:
-    """The estimated gain of a remedy, as a sentence; "" without one."""
-    found = remedy.get("estimate")
-    if found is None:
-        why = remedy.get("no_estimate")
-        return f" No estimate: {why}." if why else ""
-    sign = 1 if found["share"] >= 0 else -1
-    share, *ends = (round(100 * sign * found[name]) for name in ("share", "low", "high"))
-    low, high = sorted(ends)
-    return f" Estimated {share} % {'faster' if sign > 0 else 'slower'} ({low} to {high})."
+    return [*lines, *(f"To do: {remedy['text']}" for remedy in explained["remedies"])]
 
 
 def _site(site: Mapping[str, Any], unit: str) -> str:

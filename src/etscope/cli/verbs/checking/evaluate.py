@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +15,6 @@ from etscope.cli.options.common import (
     SECONDS,
     ErrorOptions,
     as_view,
-    check_plot,
     choice_option,
     columns_option,
     data_option,
@@ -25,11 +23,10 @@ from etscope.cli.options.common import (
     library_option,
     limit_option,
     output_options,
-    path_option,
     runner_option,
     threads_option,
 )
-from etscope.cli.options.evaluation import DatasetOptions, dataset_options, save_plot
+from etscope.cli.options.evaluation import DatasetOptions, dataset_options
 from etscope.cli.options.token_evaluation import TokenOptions, token_options
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.cli.verb import verb
@@ -38,7 +35,7 @@ from etscope.cli.verb import verb
 _OF_METHODS = ("method", "state")
 _OF_SAMPLES = (
     *("samples", "labels", "top", "scores", "max_flips", "keep_going", "show", "worst"),
-    *("method", "metric", "tolerance", "state", "plot"),
+    *("method", "metric", "tolerance", "state"),
 )
 
 
@@ -82,7 +79,6 @@ _OF_SAMPLES = (
     "--sort", ("run", "error"), "List operators in order of execution, or the worst first."
 )
 @limit_option
-@path_option("--plot", help="Write a plot of the worst local errors: .png or .svg.")
 @columns_option
 @output_options
 @as_view("columns", "sort", "limit")
@@ -93,7 +89,6 @@ def command(
     token_options: TokenOptions,
     errors: ErrorOptions,
     force: bool,
-    plot: Path | None,
     view: ViewOptions,
     output: OutputOptions,
     **options: Any,
@@ -140,7 +135,6 @@ def command(
             )
         return token_options.write(agreement, output, view)
     dataset_options.check(output)
-    check_plot(plot)
     with counting(f"evaluating {program}") as progress, quiet():
         found = evaluate(
             program,
@@ -150,8 +144,6 @@ def command(
             **errors.arguments(),
             **dataset_options.arguments(),
         )
-    if plot is not None:
-        save_plot(found, plot)
     return dataset_options.write(found, output, view)
 
 

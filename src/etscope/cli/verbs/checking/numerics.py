@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,22 +15,18 @@ from etscope.cli.options.common import (
     TraceOptions,
     as_view,
     calls_options,
-    check_plot,
     choice_option,
     columns_option,
     error_options,
     inputs_option,
     limit_option,
     output_options,
-    path_option,
     read_inputs,
     trace_options,
 )
 from etscope.cli.options.evaluation import (
     DatasetOptions,
     dataset_options,
-    save_errors_plot,
-    save_plot,
 )
 from etscope.cli.options.stages import (
     StagesOptions,
@@ -94,9 +89,6 @@ _QUANTIZATION_COLUMNS = (
     metavar="SELECTOR",
     help="Show the values of these operators: distribution, error by channel, worst elements.",
 )
-@path_option(
-    "--plot", help="Write a plot of the local errors, or of the first of --values: .png or .svg."
-)
 @stages_options
 @columns_option
 @output_options
@@ -112,7 +104,6 @@ def command(
     coverage: bool,
     quantization: bool,
     values: str | None,
-    plot: Path | None,
     staging: StagesOptions,
     view: ViewOptions,
     output: OutputOptions,
@@ -148,7 +139,7 @@ def command(
     has values. The calls before it are replayed in PyTorch, for the state of the cache.
 
     Where several methods ran, each is diagnosed, the first of its runs that has values. With
-    --inputs, --run, --dataset, --values and --plot it is forward, or the one that --method names.
+    --inputs, --run, --dataset, and --values it is forward, or the one that --method names.
 
     Exit code 1 when an operator is wrong, or has NaN where the reference has none.
     """
@@ -156,8 +147,7 @@ def command(
     from etscope.quiet import quiet
 
     dataset_options.check(output)
-    check_plot(plot)
-    alone: dict[str, Any] = {"--coverage": coverage, "--values": values, "--plot": plot}
+    alone: dict[str, Any] = {"--coverage": coverage, "--values": values}
     alone["--quantization"] = quantization
     chosen: dict[str, Any] = {"method": method, "run": run}
     of_call = {"--call": calls.call, "--phase": calls.phase}
@@ -188,10 +178,8 @@ def command(
         if other := next((name for name, value in given.items() if value is not None), None):
             raise UsageError(f"--dataset and {other} exclude each other")
         evaluation = _evaluation(trace, dataset_options, chosen)
-        if plot is not None:
-            save_plot(evaluation, plot)
         return dataset_options.write(evaluation, output, view)
-    of_one = calls.is_given or any(x is not None for x in (method, inputs, run, values, plot))
+    of_one = calls.is_given or any(x is not None for x in (method, inputs, run, values))
     if not (of_one or quantization or staging.narrow):
         several = _several(trace, files, chosen)
         if several:
@@ -207,18 +195,8 @@ def command(
         with progress("computing the reference"), quiet():
             found = _numerics(trace, files, inputs, chosen, values)
     if values is not None:
-        _write_values(found, output, view, plot)
+        _write_values(found, output, view)
         return 0 if found.is_fine else 1
-    if plot is not None:
-        table = found.table()
-        save_errors_plot(
-            table,
-            "local",
-            found.metric.name,
-            plot,
-            noise_floor=table.values["noise"],
-            title=f"Local error of {found.method}",
-        )
     default: Sequence[str]
     if quantization:
         if found.quantization is None:
@@ -300,11 +278,8 @@ def _several(trace: Trace, files: TraceOptions, chosen: dict[str, Any]) -> list[
     return found
 
 
-def _write_values(
-    found: Numerics, output: OutputOptions, view: ViewOptions, plot: Path | None
-) -> None:
+def _write_values(found: Numerics, output: OutputOptions, view: ViewOptions) -> None:
     """Write the reports of the rows that keep their values."""
-    from etscope.analysis.numerics.rows import described
     from etscope.analysis.numerics.value_report import row_reports
 
     if view.columns is not None:
@@ -313,11 +288,6 @@ def _write_values(
     if view.sort == "error":
         rows.sort(key=lambda row: row.excess, reverse=True)
     shown = rows[: view.limit]
-    if plot is not None and shown and shown[0].values is not None:
-        from etscope.views.plots.value_plots import save_value_plot
-
-        behind = shown[0].values.behind(shown[0].verdict)
-        save_value_plot(behind, plot, title=described(shown[0]))
     reports = [one for row in shown for one in row_reports(row, text=output.is_text)]
     output.write_reports(reports, "etscope.values/1")
     if len(shown) < len(rows):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +11,6 @@ import click
 from etscope.cli.options.common import (
     COUNT,
     POSITIVE,
-    check_plot,
     choice_option,
     columns_option,
     file_option,
@@ -82,7 +80,6 @@ _COLUMNS = (
 @click.option("--rounds", type=POSITIVE, default=7, help="Number of interleaved rounds of timing.")
 @click.option("--method", "-m", metavar="NAME", help="Default: forward, or the only one.")
 @click.option("--limit", "-n", type=COUNT, metavar="N", help="Show only the N best.")
-@path_option("--plot", help="Write a plot of errors and time costs: .png or .svg.")
 @path_option("--keep", "folder", metavar="DIR", help="Keep results and programs in DIR.")
 @click.option("--resume", is_flag=True, help="Continue from the results in DIR.")
 @click.option(
@@ -101,7 +98,6 @@ _COLUMNS = (
 def command(
     model: str,
     limit: int | None,
-    plot: Path | None,
     columns: tuple[str, ...] | None,
     output: OutputOptions,
     **options: Any,
@@ -123,13 +119,9 @@ def command(
     """
     from etscope.cli.output.progress import progress
     from etscope.export import check_model_name
-    from etscope.optional import require
     from etscope.quiet import quiet
     from etscope.sensitivity import sensitivity
 
-    check_plot(plot)
-    if plot is not None:
-        require("matplotlib.figure", wanted_by="--plot")
     check_model_name(model)
     load_torch("sensitivity")
     sys.stderr.flush()
@@ -142,11 +134,6 @@ def command(
 
         with progress(f"measuring variants of {model}"), quiet():
             found = sensitivity(model, progress=report, **options)
-    if plot is not None:
-        from etscope.sensitivity.results import save_plot
-
-        save_plot(found, plot)
-        click.echo(f"wrote {plot}", err=True)
     table = found.table()
     if limit is not None:
         # The best variants, and all rows that they are compared with.

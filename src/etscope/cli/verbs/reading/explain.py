@@ -79,8 +79,7 @@ def command(
     https://etscope.github.io/etscope/findings/
 
     With the ETRecord of the export (-r) far more is found. With a calibration of the machine of the
-    run (etscope calibrate) rates are held against what it can do, and what remedies would gain is
-    estimated. --format md is for pull requests.
+    run (etscope calibrate) rates are held against what it can do. --format md is for pull requests.
 
     With --try, give a MODEL in place of RUN, as for etscope export: it is exported and run with the
     options of an export below, and explained; each remedy that is a change of these options is

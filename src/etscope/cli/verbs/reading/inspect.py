@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from etscope.cli.options.app_log import AppLogOptions, app_log_options
 from etscope.cli.options.common import (
     ChosenCalls,
     TraceOptions,
@@ -37,7 +36,6 @@ from etscope.model.report import filled_columns
     help="Show for each backend how much of its time has a line of Python, and why not all.",
 )
 @with_option
-@app_log_options
 @view_options
 @output_options
 def command(
@@ -46,7 +44,6 @@ def command(
     calls: ChosenCalls,
     coverage: bool,
     backend_files: tuple[str, ...],
-    app_log: AppLogOptions,
     view: ViewOptions,
     output: OutputOptions,
 ) -> None:
@@ -68,20 +65,10 @@ def command(
 
     Below the table stands what matters, in sentences, each with the command that shows more. Files
     of --with have a table each below it; their numbers are part of no sum.
-
-    With --app-log, a table below all others has the time of a language model's app by phase, the
-    runtime's, and what is left: sampling, tokenizer and host. It is shown as well where run.json
-    has such times. In a format for programs, --app-log writes that table alone.
     """
     if coverage and backend_files:
         raise UsageError("--with does not go with --coverage")
-    if coverage and app_log.app_log is not None:
-        raise UsageError("--app-log does not go with --coverage")
-    ran = app_log.read_beside(files.open())
-    if app_log.app_log is not None and not output.is_text:
-        output.write_tables(app_log.tables(ran, files, view.unit)[-1:], view.columns)
-        return
-    trace = calls.of(ran)
+    trace = calls.of(files.open())
     if coverage:
         tables = view.coverage(trace, files.source_unit, method)
         filled = dict.fromkeys(name for table in tables for name in filled_columns(table))
@@ -89,17 +76,15 @@ def command(
         output.write_tables(tables, view.columns, names)
         return
     placed = placed_files(trace, backend_files, files.source_unit)
-    for_programs = not output.is_text
     tables = view.tables(
-        trace, files.source_unit, method, files.findings(trace), for_programs=for_programs
+        trace, files.source_unit, method, files.findings(trace), for_programs=not output.is_text
     )
-    below = [] if for_programs else app_log.tables(ran, files, view.unit)
     if not placed:
         phases = view.phases(trace, files.source_unit, method)
-        output.write_tables(tables, view.columns, view.default_columns(tables), below, phases)
+        output.write_tables(tables, view.columns, view.default_columns(tables), phases)
         return
     chosen = [one for one in placed if method in (None, one.calls[0].method)]
     if not chosen:
         others = ", ".join(dict.fromkeys(str(one.calls[0].method) for one in placed))
         raise UsageError(f"no file of --with is of the method {method!r}: they are of {others}")
-    output.write_with_files(tables, chosen, view, below)
+    output.write_with_files(tables, chosen, view)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from etscope.cli.options.common import (
@@ -11,10 +9,8 @@ from etscope.cli.options.common import (
     TraceOptions,
     as_view,
     calls_options,
-    check_plot,
     limit_option,
     output_options,
-    path_option,
     peaks_option,
     select_option,
     trace_options,
@@ -52,7 +48,6 @@ _ROWS = 25
 @select_option
 @limit_option
 @unit_option
-@path_option("--plot", help="Write the picture: .png or .svg.")
 @output_options
 @as_view("by", "select", "limit", "unit")
 def command(
@@ -60,7 +55,6 @@ def command(
     method: str | None,
     calls: ChosenCalls,
     peaks: str | None,
-    plot: Path | None,
     view: ViewOptions,
     output: OutputOptions,
 ) -> None:
@@ -89,7 +83,6 @@ def command(
     from etscope.errors import MissingDataError
     from etscope.model.table import joined
 
-    check_plot(plot)
     trace = calls.of(files.open())
     scale = time_scale(files.source_unit, view.unit)
     calibration = given_or_found(peaks, trace.saved_run)
@@ -108,11 +101,6 @@ def command(
 
         rows = (row for found in rooflines for row in found.profile.rows)
         raise nothing_matches(view.select, map(fields_of_row, rows))
-    if plot is not None:
-        from etscope.views.plots.roofline_plot import save_roofline_plot
-
-        save_roofline_plot(rooflines, plot)
-        click.echo(f"wrote {plot}", err=True)
     if output.is_text or output.chosen_format == "json":
         limit = _ROWS if view.limit is None and output.is_text else view.limit
         reports = [roofline_report(found, scale, limit) for found in rooflines]

@@ -1,1 +1,0 @@
-"""Draw figures with matplotlib."""
