@@ -163,7 +163,7 @@ class PreparedNumerics:
         def explaining(
             device: DeviceValues, rows: Sequence[NumericsRow], backends: Mapping[str, Inside]
         ) -> Recomputing:
-            from etscope.bridge.reference.hypotheses import Repeated
+            from etscope.bridge.reference.known_differences import Repeated
 
             own = arithmetic(backends)
             return Repeated(self._runnable, graph, inputs, device, before, own).recomputing(rows)

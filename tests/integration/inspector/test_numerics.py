@@ -103,7 +103,7 @@ def test_two_faults_are_told_from_each_other() -> None:
     assert [row.lines[0].line for row in found.wrong] == [line_of("scale"), line_of("addend")]
     assert [row.lines[0].line for row in found.suspects] == [line_of("addend"), line_of("scale")]
     assert found.notes[1] == found.what_it_is
-    assert "times 1.001, or its other 1.001 in place of 1" in found.notes[1]
+    assert "times 1.001; this explains" in found.notes[1]
     assert "wrong by themselves, too: instruction" in found.notes[2]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,12 @@ import numpy as np
 from etscope.analysis.numerics.explanations import (
     Candidate,
     Explanation,
-    Ranking,
     Residual,
     Suspect,
+    best_explanation,
 )
-from etscope.analysis.numerics.likenesses import likenesses, non_finite, single_element
 from etscope.analysis.numerics.rows import WRONG, NumericsRow
+from etscope.analysis.numerics.value_patterns import non_finite, single_element, value_patterns
 from etscope.analysis.profile.source_location import lines_of
 from etscope.delegates.inner import Inside
 from etscope.model.graph import VIEWS, Graph, stem
@@ -84,7 +85,8 @@ class Others:
                 if array.size != found.size or array.dtype != residual.dtype:
                     continue
                 flat = array.reshape(-1)
-                if np.array_equal(flat[:_PROBE].astype(np.float64), found[:_PROBE]):
+                same = np.array_equal(flat[:_PROBE].astype(np.float64), found[:_PROBE])
+                if same and (flat != flat[0]).any():  # many values may be zero or true everywhere
                     yield Candidate(
                         "stale",
                         f"the value of {node}, which was computed before",
@@ -119,29 +121,23 @@ def with_explanations(
 def _explanation(
     row: NumericsRow, residual: Residual, others: Others, recomputing: Recomputing | None
 ) -> Explanation | None:
+    computed = () if recomputing is None else recomputing(row, residual)
     candidate = non_finite(residual)
     if candidate is not None:
         if not residual.leaves_rounding(candidate.value):
             return None
-        found = Explanation(candidate.kind, candidate.text, candidate.parameters, 1.0, True)
-        causes = () if recomputing is None else recomputing(row, residual)
+        found = Explanation(candidate.kind, candidate.text, candidate.parameters, 1.0)
         same = [
-            Explanation(one.kind, one.text, one.parameters, 1.0, True, one.node)
-            for one in causes
+            Explanation(one.kind, one.text, one.parameters, 1.0, one.node)
+            for one in computed
             if one.free == 0
             and residual.has_same_non_finite(one.value)
             and residual.leaves_rounding(one.value)
         ]
         return replace(found, alternatives=tuple(same)) if len(same) < _MOST_CAUSES else found
-    alone = single_element(residual)
-    if alone is not None:
-        return alone
-    ranking = Ranking(residual)
-    ranking.add(likenesses(residual))
-    ranking.add(others.candidates(row, residual))
-    if recomputing is not None:
-        ranking.add(recomputing(row, residual))
-    return ranking.best()
+    return single_element(residual) or best_explanation(
+        residual, chain(value_patterns(residual), others.candidates(row, residual), computed)
+    )
 
 
 def _placed(explanation: Explanation, row: NumericsRow, graph: Graph) -> Explanation:
