@@ -52,6 +52,14 @@ def test_a_part_that_the_whole_hides(change: Any) -> None:
         assert (found.part.axis, found.part.index, found.part.size) == (1, (20,), 64)
 
 
+def test_a_rounding_of_0_in_one_element_is_no_evidence() -> None:
+    # Means of three rows that were centred before, by a kernel that adds up in turn (seed 61).
+    wide = np.array([[1e-9], [-1.9073486e-06], [2e-9]])
+    local = np.array([[4e-7], [-1.9073486e-06], [-3e-7]], np.float32)
+    value = local + np.array([[3e-7], [-4.2e-7], [2e-7]], np.float32)
+    assert not judge(SQNR, local, value, wide).is_wrong
+
+
 def test_one_element_or_row_of_many() -> None:
     local = np.random.default_rng(1).standard_normal((512, 512), np.float32)
     wide = local.astype(np.float64) * (1 + 1e-8)

@@ -163,8 +163,9 @@ class _Look:
             return
         error, best = self.error.reshape(-1)[beyond], np.zeros(beyond.size)
         tolerated = limit = tolerated.reshape(-1)[beyond]
-        groups = [tuple(one for one in dimensions if one != axis) for axis in dimensions]
-        groups = list(dict.fromkeys([tuple(dimensions), *(one for one in groups if one)]))
+        groups = {tuple(dimensions), *(tuple(set(dimensions) - {axis}) for axis in dimensions)}
+        # One element does not tell how large rounding is: PyTorch's may be 0 by chance.
+        groups = {one for one in groups if math.prod(self.error.shape[axis] for axis in one) > 1}
         for group in groups:
             _, by_noise, count = (
                 np.broadcast_to(one, self.error.shape).reshape(-1)[beyond]
