@@ -23,8 +23,8 @@ from etscope.analysis.numerics.diagnose import (
     device_values,
     diagnose_run,
 )
-from etscope.analysis.numerics.evidence import AddedRuns
 from etscope.analysis.numerics.explain import Recomputing
+from etscope.analysis.numerics.multi_run_tests import AddedRuns
 from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from etscope.analysis.numerics.runs import (
     INPUTS_HINT,

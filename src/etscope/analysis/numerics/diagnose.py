@@ -22,7 +22,6 @@ from etscope.analysis.matching.codes import codes_of_graph
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.metrics import Metric, find_metric
-from etscope.analysis.numerics.evidence import AddedRuns
 from etscope.analysis.numerics.explain import (
     Others,
     PrepareRecomputing,
@@ -37,7 +36,9 @@ from etscope.analysis.numerics.limits import (
     judge,
     new_nan,
     rounding_of,
+    screened,
 )
+from etscope.analysis.numerics.multi_run_tests import AddedRuns
 from etscope.analysis.numerics.rows import (
     BY_DESIGN,
     FINE,
@@ -58,7 +59,6 @@ from etscope.analysis.numerics.runs import (
     edge_symbols,
     match_run,
 )
-from etscope.analysis.numerics.screening import screened
 from etscope.analysis.numerics.values import channel_axis, compare_values, quantized_range
 from etscope.analysis.profile.correlate import MethodSymbols
 from etscope.analysis.profile.source_location import lines_of, module_path

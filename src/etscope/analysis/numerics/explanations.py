@@ -24,7 +24,7 @@ from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.limits import Rules, epsilon_of, judge
 
 if TYPE_CHECKING:
-    from etscope.analysis.numerics.parts import WrongPart
+    from etscope.analysis.numerics.error_location import WrongPart
 
 CHANCE = 1e-8  # that an explanation of a kind is found in an error of another
 _LEAST = 0.99  # of the error: an error near its limit is within it when a part is explained

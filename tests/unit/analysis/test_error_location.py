@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 
 from etscope.analysis.metrics import find_metric
+from etscope.analysis.numerics.error_location import FALSE_ALARMS, Rounding, WrongPart, wrong_part
 from etscope.analysis.numerics.limits import QUANTIZED_FACTOR, ROUNDING_FACTOR, Judged, Rules, judge
-from etscope.analysis.numerics.parts import FALSE_ALARMS, Rounding, WrongPart, wrong_part
 
 SQNR = find_metric("sqnr")
 Float64 = npt.NDArray[np.float64]
