@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -20,7 +20,6 @@ from etscope.analysis.numerics.explanations import (
 from etscope.analysis.numerics.rows import WRONG, NumericsRow
 from etscope.analysis.numerics.value_patterns import non_finite, single_element, value_patterns
 from etscope.analysis.profile.source_location import lines_of
-from etscope.delegates.inner import Inside
 from etscope.model.graph import VIEWS, Graph, stem
 
 MOST_EXPLAINED = 4  # wrong rows, the first
@@ -31,9 +30,6 @@ _PROBE = 16  # elements that rule most other values out
 Values = Callable[[str, int], Collection[tuple[int | None, Any]]]
 # Yields the candidates of recomputation for a row with its residual.
 Recomputing = Callable[[NumericsRow, Residual], Iterable[Candidate]]
-# Makes that function for rows whose faults are to be explained; of the device's values, and the
-# backends of nodes inside delegates.
-PrepareRecomputing = Callable[[Values, Sequence[NumericsRow], Mapping[str, Inside]], Recomputing]
 
 
 @dataclass(slots=True)
@@ -61,11 +57,10 @@ class Suspects:
 class Others:
     """Values of the device besides those that are wrong: of this run, and of the one before it.
 
-    nodes: with values, in order. backends: of nodes inside delegates.
+    nodes: with values, in order.
     """
 
     nodes: Sequence[str]
-    backends: Mapping[str, Inside]
     now: Values
     before: Values | None = None
 
@@ -102,13 +97,13 @@ def with_explanations(
     suspects: Suspects,
     graph: Graph,
     others: Others,
-    prepare: PrepareRecomputing | None,
+    prepare: Callable[[Sequence[NumericsRow]], Recomputing],
 ) -> list[NumericsRow]:
-    """The rows, with explanations of those whose values were kept."""
+    """The rows, with explanations of those whose values were kept. prepare: called with these."""
     wrong = [row for row in rows if (row.pair, row.loop_pass) in suspects.kept]
     if not wrong:
         return list(rows)
-    recomputing = None if prepare is None else prepare(others.now, wrong, others.backends)
+    recomputing = prepare(wrong)
     found: dict[int, Explanation] = {}
     for row in wrong:
         residual = Residual(suspects.kept[row.pair, row.loop_pass])
@@ -119,9 +114,9 @@ def with_explanations(
 
 
 def _explanation(
-    row: NumericsRow, residual: Residual, others: Others, recomputing: Recomputing | None
+    row: NumericsRow, residual: Residual, others: Others, recomputing: Recomputing
 ) -> Explanation | None:
-    computed = () if recomputing is None else recomputing(row, residual)
+    computed = recomputing(row, residual)
     candidate = non_finite(residual)
     if candidate is not None:
         if not residual.leaves_rounding(candidate.value):

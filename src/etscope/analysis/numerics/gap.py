@@ -88,12 +88,6 @@ class Gap:
     coverage: Coverage
     matching: Matching
 
-    def worst_first(self, metric: str | None = None) -> tuple[GapRow, ...]:
-        """The rows by a metric (the first by default), NaN before all."""
-        by = self.metrics[0] if metric is None else find_metric(metric)
-        ranked = sorted(self.rows, key=lambda row: by.badness(row.metrics[by.name]), reverse=True)
-        return tuple(ranked)
-
     def table(self) -> Table:
         """One row for each value."""
         rows = self.rows

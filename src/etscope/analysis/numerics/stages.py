@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.matching.counterparts import is_quantization
+from etscope.analysis.matching.graph_alignment import is_quantization
 from etscope.analysis.metrics import Metric, measure
 from etscope.analysis.numerics.diagnose import Recomputed, Subgraphs
 from etscope.analysis.numerics.error_location import WrongPart
