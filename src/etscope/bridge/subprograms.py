@@ -26,7 +26,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from etscope.analysis.matching.counterparts import counterparts
+from etscope.analysis.matching.graph_alignment import counterparts
 from etscope.backends import chosen
 from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import (

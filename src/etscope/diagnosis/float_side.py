@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etscope.analysis.graphs.graph_names import float_graph
-from etscope.analysis.matching.counterparts import FOLDED, Counterparts, counterparts
+from etscope.analysis.matching.graph_alignment import FOLDED, Counterparts, counterparts
 from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.limits import difference
 from etscope.analysis.numerics.quantization import (

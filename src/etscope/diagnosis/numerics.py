@@ -9,22 +9,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.matching.codes import codes_of_graph
 from etscope.analysis.matching.logged_run import logged_run, unfolded
+from etscope.analysis.matching.quant_params import codes_of_graph
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import (
     DEFAULT_METRIC,
     DeviceValues,
     Judgement,
     KeptValues,
-    Recomputation,
     Recomputed,
     RunMatcher,
     device_values,
     diagnose_run,
 )
-from etscope.analysis.numerics.evidence import AddedRuns
 from etscope.analysis.numerics.explain import Recomputing
+from etscope.analysis.numerics.multi_run_tests import AddedRuns
 from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from etscope.analysis.numerics.runs import (
     INPUTS_HINT,
@@ -38,7 +37,7 @@ from etscope.analysis.numerics.runs import (
 )
 from etscope.analysis.profile.trace import Trace
 from etscope.delegates.inner import Inside
-from etscope.diagnosis.float_side import FloatSide, float_side
+from etscope.diagnosis.float_side import FloatRun, FloatSide, float_side
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.reference import (
     computed_input,
@@ -57,6 +56,7 @@ from etscope.model.selector import Selector
 if TYPE_CHECKING:
     from etscope.bridge.reference.backends import Arithmetic
     from etscope.bridge.reference.local_reference import Memory
+    from etscope.model.graph import Graph
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,18 +106,18 @@ class PreparedNumerics:
         self.method = method
         self.metric = metric if isinstance(metric, Metric) else find_metric(metric)
         self._judgement = Judgement(self.metric, tolerance, kept)
-        graph = reference_of(trace, method, reference_graph or EDGE, None).graph
+        graph = self.graph = reference_of(trace, method, reference_graph or EDGE, None).graph
         self._matcher = RunMatcher(graph)
-        self._runnable = runnable_graph(trace, trace.record, graph)
+        self.runnable = runnable_graph(trace, trace.record, graph)
         self._codes = partial(codes_of_graph, graph, edge_symbols(trace, method).before_passes)
         self._arithmetics: dict[frozenset[tuple[str, Inside]], Arithmetic] = {}
         self._side: FloatSide | None = None
         self._no_side: tuple[str, ...] = ()
         try:
-            self._side = float_side(trace, trace.record, method, graph, self._runnable)
+            self._side = float_side(trace, trace.record, method, graph, self.runnable)
         except EtscopeError as error:  # of a slimmed record, without weights, or a refused graph
             self._no_side = (f"what quantisation costs is not known: {error.message}",)
-        self.keeps_state = self._runnable.keeps_state
+        self.keeps_state = self.runnable.keeps_state
 
     def memory(self) -> Memory:
         """Return the state of a model that was just loaded."""
@@ -143,56 +143,29 @@ class PreparedNumerics:
 
         Raises the errors of `analysis.numerics.diagnose`.
         """
-        from etscope.bridge.reference.local_reference import Memory, flat_inputs, recompute
+        from etscope.bridge.reference.local_reference import Memory
         from etscope.bridge.threads import threads_for
-
-        arithmetic, graph = self._arithmetic, self._matcher.graph
-
-        def designs(backends: Mapping[str, Inside]) -> Mapping[str, str]:
-            return {name: one.reason for name, one in arithmetic(backends).by_design.items()}
-
-        def values(
-            device: DeviceValues, nodes: Collection[str], backends: Mapping[str, Inside]
-        ) -> Iterable[Recomputed]:
-            return recompute(self._runnable, inputs, device, nodes, memory, arithmetic(backends))
 
         memory = self.memory() if memory is None else memory
         side = None if self._side is None else self._side.run(inputs, memory)
         before = Memory(local=dict(memory.local))
-
-        def explaining(
-            device: DeviceValues, rows: Sequence[NumericsRow], backends: Mapping[str, Inside]
-        ) -> Recomputing:
-            from etscope.bridge.reference.hypotheses import Repeated
-
-            own = arithmetic(backends)
-            return Repeated(self._runnable, graph, inputs, device, before, own).recomputing(rows)
-
-        recomputation = Recomputation(
-            graph,
-            flat_inputs(inputs),
-            values,
-            designs,
-            floats=None if side is None else side.value,
-            values_stay=self._runnable.own_memory is None,
-            explaining=explaining,
-        )
+        reference = _Reference(self, inputs, memory, before, side)
         judgement = replace(self._judgement, runs=runs)
-        with threads_for(graph):
-            found = diagnose_run(trace, self.method, run, recomputation, self._matcher, judgement)
+        with threads_for(self.graph):
+            found = diagnose_run(trace, self.method, run, reference, self._matcher, judgement)
             if side is not None:
                 device = unfolded(trace.values(run.block, run.position, run.block.outputs))
                 cost = side.compare(self.metric, memory.outputs, device, operators=operators)
                 found = replace(found, quantization=cost)
         return replace(found, doubts=(*found.doubts, *self._no_side))
 
-    def _arithmetic(self, backends: Mapping[str, Inside]) -> Arithmetic:
+    def arithmetic(self, backends: Mapping[str, Inside]) -> Arithmetic:
         """The device's way to compute the graph, found once for all runs."""
         from etscope.bridge.reference.backends import arithmetic_of
 
         key = frozenset(backends.items())
         if key not in self._arithmetics:
-            self._arithmetics[key] = arithmetic_of(self._runnable, backends, self._codes)
+            self._arithmetics[key] = arithmetic_of(self.runnable, backends, self._codes)
         return self._arithmetics[key]
 
     def take_logged_state(self, trace: Trace, run: MethodRun, memory: Memory) -> None:
@@ -202,12 +175,12 @@ class PreparedNumerics:
 
         logged = logged_run(trace, run.block, run.position, self.method)
         device = device_values(logged, self._matcher.matched(trace, logged)[0])
-        take_logged_state(self._runnable, device, memory)
+        take_logged_state(self.runnable, device, memory)
 
     @property
     def quantizes(self) -> bool:
         """True if an operator of the graph quantises."""
-        return any("quantize" in one.op for one in self._matcher.graph.operators.values())
+        return any("quantize" in one.op for one in self.graph.operators.values())
 
     def go_on(self, trace: Trace, run: MethodRun | None, inputs: Any, memory: Memory) -> None:
         """Take what a run leaves into `memory`, without a look at its numbers. Where nothing was
@@ -220,8 +193,61 @@ class PreparedNumerics:
         if run is not None and has_values(run):
             logged = logged_run(trace, run.block, run.position, self.method)
             device = device_values(logged, self._matcher.matched(trace, logged)[0])
-        for _ in recompute(self._runnable, inputs, device, (), memory):
+        for _ in recompute(self.runnable, inputs, device, (), memory):
             pass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Reference:
+    """A prepared reference on the inputs of a run: see `analysis.numerics.diagnose.RunReference`.
+
+    memory: what the runs before left, which goes on with this one. before: the device's part, as it
+    was. side: the run of the float graph.
+    """
+
+    prepared: PreparedNumerics
+    given: Any
+    memory: Memory
+    before: Memory
+    side: FloatRun | None
+
+    @property
+    def graph(self) -> Graph:
+        return self.prepared.graph
+
+    @property
+    def inputs(self) -> Sequence[Any]:
+        from etscope.bridge.reference.local_reference import flat_inputs
+
+        return flat_inputs(self.given)
+
+    @property
+    def values_stay(self) -> bool:
+        return self.prepared.runnable.own_memory is None
+
+    def by_design(self, backends: Mapping[str, Inside]) -> Mapping[str, str]:
+        designs = self.prepared.arithmetic(backends).by_design
+        return {name: one.reason for name, one in designs.items()}
+
+    def recompute(
+        self, device: DeviceValues, nodes: Collection[str], backends: Mapping[str, Inside]
+    ) -> Iterable[Recomputed]:
+        from etscope.bridge.reference.local_reference import recompute
+
+        own, runnable = self.prepared.arithmetic(backends), self.prepared.runnable
+        return recompute(runnable, self.given, device, nodes, self.memory, own)
+
+    def float_value(self, path: str, element: int | None) -> Any:
+        return None if self.side is None else self.side.value(path, element)
+
+    def recomputing(
+        self, device: DeviceValues, rows: Sequence[NumericsRow], backends: Mapping[str, Inside]
+    ) -> Recomputing:
+        from etscope.bridge.reference.known_differences import Repeated
+
+        own, runnable = self.prepared.arithmetic(backends), self.prepared.runnable
+        run = Repeated(runnable, self.graph, self.given, device, self.before, own)
+        return run.recomputing(rows)
 
 
 def numerics_of(

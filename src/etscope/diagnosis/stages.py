@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.graphs.graph_names import float_graph
-from etscope.analysis.matching.counterparts import (
+from etscope.analysis.matching.graph_alignment import (
     Counterparts,
     counterparts,
     module_results,

@@ -14,7 +14,7 @@ from etscope.analysis.matching.logged_run import unfolded
 from etscope.analysis.memory import debug_buffer_bytes
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
-from etscope.analysis.numerics.evidence import AddedRuns
+from etscope.analysis.numerics.multi_run_tests import AddedRuns
 from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.numerics.runs import (
     NO_RECORD_HINT,

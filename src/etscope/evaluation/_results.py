@@ -14,8 +14,8 @@ import numpy as np
 from etscope.analysis.matching.matching import Coverage
 from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.diagnose import value_key
-from etscope.analysis.numerics.evidence import LEAST_SAMPLES, POWER, Deviation, Evidence
 from etscope.analysis.numerics.limits import difference
+from etscope.analysis.numerics.multi_run_tests import LEAST_SAMPLES, POWER, Deviation, Evidence
 from etscope.analysis.numerics.quantization import OutputErrors
 from etscope.analysis.numerics.rows import WRONG as WRONG_ROW
 from etscope.analysis.numerics.rows import (

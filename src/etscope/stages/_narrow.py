@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.matching.counterparts import counterparts, is_quantization
-from etscope.analysis.numerics.narrowed import Narrowed, guilty_call
-from etscope.analysis.numerics.rows import Numerics, NumericsRow
+from etscope.analysis.matching.graph_alignment import counterparts, is_quantization
+from etscope.analysis.numerics.rows import Narrowed, Numerics, NumericsRow, guilty_call
 from etscope.analysis.numerics.runs import edge_symbols, runs_of
 from etscope.analysis.profile.correlate import graph_name
 from etscope.analysis.profile.source_location import lines_of, module_path

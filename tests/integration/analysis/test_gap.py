@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("executorch.exir")
 
 from etscope.analysis.metrics import METRICS
-from etscope.analysis.numerics.gap import Reference, numeric_gap
+from etscope.analysis.numerics.gap import Gap, GapRow, Reference, numeric_gap
 from etscope.diagnosis.reference import reference_of
 from etscope.errors import NumericGapError, UsageError
 from tests.support.numeric_runs import ATEN, EDGE, inputs_of, inspector
@@ -44,23 +44,22 @@ def altered(found: Reference, node: str, change: Any) -> Reference:
     return replace(found, values=values)
 
 
-def test_the_wrong_operator_has_the_error_and_nan_is_kept() -> None:
+def worst(gap: Gap) -> GapRow:
+    return max(gap.rows, key=lambda row: gap.metrics[0].badness(row.metrics["mse"]))
+
+
+def test_the_wrong_operator_is_the_worst_and_nan_is_worse() -> None:
     trace, found = reference("cnn_portable", EDGE)
     gap = numeric_gap(trace, "forward", found, ["mse"])
     node = next(row.node for row in gap.rows[7:] if row.pair.element is None)
     worse = altered(found, node, lambda v: v + 1)
-    rows = {
-        row.node: row.metrics["mse"] for row in numeric_gap(trace, "forward", worse, ["mse"]).rows
-    }
-    assert max(rows, key=rows.__getitem__) == node
-    assert rows[node] == pytest.approx(1, rel=1e-3)
+    first = worst(numeric_gap(trace, "forward", worse, ["mse"]))
+    assert first.node == node
+    assert first.metrics["mse"] == pytest.approx(1, rel=1e-3)
     broken = altered(worse, "aten_addmm_default", lambda v: np.full_like(v, np.nan))
-    (wrong,) = (
-        row
-        for row in numeric_gap(trace, "forward", broken, ["mse"]).rows
-        if np.isnan(row.metrics["mse"])  # type: ignore[arg-type]
-    )
-    assert wrong.node == "aten_addmm_default"
+    first = worst(numeric_gap(trace, "forward", broken, ["mse", "snr"]))
+    assert first.node == "aten_addmm_default"
+    assert np.isnan(first.metrics["mse"])  # type: ignore[arg-type]
 
 
 def test_another_shape_at_run_time_is_not_compared() -> None:

@@ -17,7 +17,7 @@ pytest.importorskip("executorch")
 from etscope import Inspector  # noqa: E402
 from etscope.analysis.comparison.program_report import program_diff_report  # noqa: E402
 from etscope.analysis.comparison.programs import Side, diff_programs  # noqa: E402
-from etscope.analysis.matching.counterparts import counterparts  # noqa: E402
+from etscope.analysis.matching.graph_alignment import counterparts  # noqa: E402
 from etscope.analysis.metrics import METRICS, measure  # noqa: E402
 from etscope.analysis.numerics.quantization import Quantization  # noqa: E402
 from etscope.analysis.numerics.rows import Numerics  # noqa: E402

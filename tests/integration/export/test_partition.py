@@ -23,7 +23,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupport
 
 import etscope
-from etscope.analysis.graphs.borders import Borders
+from etscope.analysis.graphs.delegate_io import Borders
 from etscope.analysis.graphs.partition import Partition, partition
 from etscope.analysis.info.slim import slim_etrecord
 from etscope.cli import main

@@ -11,8 +11,7 @@ import pytest
 
 from etscope.analysis.metrics import METRICS, find_metric
 from etscope.analysis.metrics.arrays import PART
-from etscope.analysis.numerics.limits import Judged, Rules, judge
-from etscope.analysis.numerics.screening import screened
+from etscope.analysis.numerics.limits import Judged, Rules, judge, screened
 
 SQNR = find_metric("sqnr")
 SMALL = [(), (1,), (7,), (64, 33), (1, 5, 1, 40), (3, 8, 9, 10)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from etscope.analysis.graphs.borders import INPUT, LAYOUT, OUTPUT, STATE, Borders, Crossing
+from etscope.analysis.graphs.delegate_io import INPUT, LAYOUT, OUTPUT, STATE, Borders, Crossing
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.node_table import PlacedNode, fields_of, short_outputs, short_tensor
 from etscope.analysis.graphs.partition import DelegateCall, NodeRefusal, Partition

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from etscope.analysis.matching.codes import codes_of_graph
+from etscope.analysis.matching.quant_params import codes_of_graph
 from etscope.analysis.matching.run import PartialMatching, Reason, Runtime, Slot
 from etscope.analysis.profile.correlate import MethodSymbols, handle_list
 from etscope.delegates.inner import Form, InnerCall, InnerValue

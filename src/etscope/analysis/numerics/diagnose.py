@@ -12,20 +12,19 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from etscope.analysis.matching.codes import codes_of_graph
 from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Matching, Pair
+from etscope.analysis.matching.quant_params import codes_of_graph
 from etscope.analysis.metrics import Metric
-from etscope.analysis.numerics.evidence import AddedRuns
 from etscope.analysis.numerics.explain import (
     Others,
-    PrepareRecomputing,
+    Recomputing,
     Suspects,
     with_explanations,
 )
@@ -37,7 +36,9 @@ from etscope.analysis.numerics.limits import (
     judge,
     new_nan,
     rounding_of,
+    screened,
 )
+from etscope.analysis.numerics.multi_run_tests import AddedRuns
 from etscope.analysis.numerics.rows import (
     BY_DESIGN,
     FINE,
@@ -56,7 +57,6 @@ from etscope.analysis.numerics.runs import (
     edge_symbols,
     match_run,
 )
-from etscope.analysis.numerics.screening import screened
 from etscope.analysis.numerics.values import channel_axis, compare_values, quantized_range
 from etscope.analysis.profile.correlate import MethodSymbols
 from etscope.analysis.profile.source_location import lines_of, module_path
@@ -121,26 +121,37 @@ class Recomputed(Protocol):
     def wide(self) -> Any: ...
 
 
-@dataclass(frozen=True)
-class Recomputation:
-    """A graph, its flat inputs, and the function that computes it beside the device's values.
+class RunReference(Protocol):
+    """The reference of a run: a graph that PyTorch computes on the run's inputs, beside the
+    device's values. See `diagnosis.numerics`.
 
-    run: takes a function that returns a node's values on the device, the names of the nodes to
-    yield, and the backend of each node inside a delegate. by_design: takes these backends, and
-    returns the nodes that are computed otherwise than PyTorch does by design, with the reason.
-    values_stay: later nodes do not write to values that were yielded.
-    floats: the float graph's value for one of a quantised graph, by path and element; None for a
-    graph that was not quantised.
-    explaining: prepares recomputing wrong values with one thing changed; None leaves that out.
+    inputs: flat. values_stay: later nodes do not write to values that were yielded.
     """
 
-    graph: Graph
-    inputs: Sequence[Any]
-    run: Callable[[DeviceValues, Collection[str], Mapping[str, Inside]], Iterable[Recomputed]]
-    by_design: Callable[[Mapping[str, Inside]], Mapping[str, str]]
-    values_stay: bool = False
-    floats: Callable[[str, int | None], Any] | None = None
-    explaining: PrepareRecomputing | None = None
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def inputs(self) -> Sequence[Any]: ...
+    @property
+    def values_stay(self) -> bool: ...
+
+    def by_design(self, backends: Mapping[str, Inside]) -> Mapping[str, str]:
+        """The nodes that their backends compute otherwise than PyTorch by design, with the
+        reason."""
+
+    def recompute(
+        self, device: DeviceValues, nodes: Collection[str], backends: Mapping[str, Inside]
+    ) -> Iterable[Recomputed]:
+        """Compute the graph beside the device's values, and yield the nodes in order. backends: of
+        each node inside a delegate."""
+
+    def float_value(self, path: str, element: int | None) -> Any:
+        """The float graph's value for one of a quantised graph; None if there is none."""
+
+    def recomputing(
+        self, device: DeviceValues, rows: Sequence[NumericsRow], backends: Mapping[str, Inside]
+    ) -> Recomputing:
+        """Prepare computing the wrong values of rows by known differences between kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,33 +247,33 @@ def diagnose_run(
     trace: Trace,
     method: str,
     chosen: MethodRun,
-    recomputation: Recomputation,
+    reference: RunReference,
     matcher: RunMatcher,
     judgement: Judgement,
 ) -> Numerics:
-    """Find the operators of a run whose numbers go wrong; the matcher is one that runs share.
+    """Find the operators of a run whose numbers go wrong, with a matcher that other runs share.
 
-    Raises `MissingDataError` if a selector of values picks none, and `OtherInputsError` if a
-    delegate logged other inputs than these.
+    Raises `NumericGapError` if no value matches one of the graph, `MissingDataError` if a selector
+    of values picks none, and `OtherInputsError` if a delegate logged other inputs than these.
     """
     logged = logged_run(trace, chosen.block, chosen.position, method)
-    doubts = doubts_of_logged_inputs(trace, logged, recomputation.inputs)
+    doubts = doubts_of_logged_inputs(trace, logged, reference.inputs)
     matching, subgraphs = matcher.matched(trace, logged)
     paired = PairedValues(logged, matching)
     backends = _backends(trace, logged, matching)
-    by_design = recomputation.by_design(backends)
+    by_design = reference.by_design(backends)
     flow = _Flow(judgement.metric, by_design)
     device = device_values(logged, matching)
-    kept, stay = judgement.kept, recomputation.values_stay
+    kept, stay = judgement.kept, reference.values_stay
     keeper = None if kept is None else _Keeper(kept, subgraphs.graph, stay)
     values = sum(map(len, matching.by_node.values()))
     integers = [name for name in by_design if backends[name].backend in IN_CODES]
-    steps = _steps(edge_symbols(trace, method), recomputation.graph, integers)
-    judge_rows = _Judge(paired, subgraphs, backends, judgement, values, recomputation.floats, steps)
+    steps = _steps(edge_symbols(trace, method), reference.graph, integers)
+    judge_rows = _Judge(paired, subgraphs, backends, judgement, values, reference, steps)
     suspects = None if keeper is None else Suspects()
     pairs = (
         (pair, item)
-        for item in recomputation.run(device, set(matching.by_node), backends)
+        for item in reference.recompute(device, set(matching.by_node), backends)
         for pair in matching.by_node[item.name]
     )
     rows = list(judge_rows.rows(pairs, flow, keeper, suspects))
@@ -270,7 +281,7 @@ def diagnose_run(
     if not rows:
         raise NumericGapError(
             f"none of the {len(coverage.outputs)} logged values is known to be a value "
-            f"of {recomputation.graph.name}",
+            f"of {reference.graph.name}",
             hint="the ETDump, the ETRecord and the program must be of one export",
         )
     if keeper is not None:
@@ -278,11 +289,12 @@ def diagnose_run(
     rows.sort(key=lambda row: row.order)
     if suspects is not None:
         before = matcher.values_before(trace, chosen, method)
-        others = Others(list(matching.by_node), backends, device, before)
-        rows = with_explanations(rows, suspects, subgraphs.graph, others, recomputation.explaining)
+        others = Others(list(matching.by_node), device, before)
+        prepare = partial(reference.recomputing, device, backends=backends)
+        rows = with_explanations(rows, suspects, subgraphs.graph, others, prepare)
     return Numerics(
         method=method,
-        reference=recomputation.graph.name,
+        reference=reference.graph.name,
         run=chosen.number,
         metric=judgement.metric,
         rows=tuple(rows),
@@ -412,8 +424,8 @@ class _Judge:
     backends: Mapping[str, Inside]
     judgement: Judgement
     values: int
-    floats: Callable[[str, int | None], Any] | None = None
-    steps: Mapping[str, Mapping[int | None, float]] = field(default_factory=dict)
+    reference: RunReference
+    steps: Mapping[str, Mapping[int | None, float]]
 
     def compared(self, pair: Pair, item: Recomputed) -> _Compared | None:
         """The values of a pair; None if they cannot be compared."""
@@ -473,9 +485,9 @@ class _Judge:
 
     def _quantization(self, pair: Pair, loop_pass: int, reference: Any) -> float | None:
         """The error of the quantised reference's value to the float graph's."""
-        if self.floats is None or reference is None or loop_pass:
+        if reference is None or loop_pass:
             return None
-        expected = self.floats(pair.node, pair.element)
+        expected = self.reference.float_value(pair.node, pair.element)
         return difference(self.judgement.metric, expected, reference)
 
     def add_up(self, compared: _Compared, row: NumericsRow) -> None:
@@ -549,7 +561,7 @@ def value_key(row: NumericsRow) -> tuple[int, int | str | None, int, str, int | 
 
 class _Keeper:
     """Chooses the rows that keep what is to be seen of their values. These are compared when all
-    rows are known, as far as they fit in memory until then. values_stay: as of `Recomputation`."""
+    rows are known, as far as they fit in memory until then. values_stay: as of `RunReference`."""
 
     def __init__(self, kept: KeptValues, graph: Graph, values_stay: bool) -> None:
         self._kept, self._graph, self._values_stay = kept, graph, values_stay

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,13 @@ import numpy as np
 from etscope.analysis.numerics.explanations import (
     Candidate,
     Explanation,
-    Ranking,
     Residual,
     Suspect,
+    best_explanation,
 )
-from etscope.analysis.numerics.likenesses import likenesses, non_finite, single_element
 from etscope.analysis.numerics.rows import WRONG, NumericsRow
+from etscope.analysis.numerics.value_patterns import non_finite, single_element, value_patterns
 from etscope.analysis.profile.source_location import lines_of
-from etscope.delegates.inner import Inside
 from etscope.model.graph import VIEWS, Graph, stem
 
 MOST_EXPLAINED = 4  # wrong rows, the first
@@ -30,9 +30,6 @@ _PROBE = 16  # elements that rule most other values out
 Values = Callable[[str, int], Collection[tuple[int | None, Any]]]
 # Yields the candidates of recomputation for a row with its residual.
 Recomputing = Callable[[NumericsRow, Residual], Iterable[Candidate]]
-# Makes that function for rows whose faults are to be explained; of the device's values, and the
-# backends of nodes inside delegates.
-PrepareRecomputing = Callable[[Values, Sequence[NumericsRow], Mapping[str, Inside]], Recomputing]
 
 
 @dataclass(slots=True)
@@ -60,11 +57,10 @@ class Suspects:
 class Others:
     """Values of the device besides those that are wrong: of this run, and of the one before it.
 
-    nodes: with values, in order. backends: of nodes inside delegates.
+    nodes: with values, in order.
     """
 
     nodes: Sequence[str]
-    backends: Mapping[str, Inside]
     now: Values
     before: Values | None = None
 
@@ -84,7 +80,8 @@ class Others:
                 if array.size != found.size or array.dtype != residual.dtype:
                     continue
                 flat = array.reshape(-1)
-                if np.array_equal(flat[:_PROBE].astype(np.float64), found[:_PROBE]):
+                same = np.array_equal(flat[:_PROBE].astype(np.float64), found[:_PROBE])
+                if same and (flat != flat[0]).any():  # many values may be zero or true everywhere
                     yield Candidate(
                         "stale",
                         f"the value of {node}, which was computed before",
@@ -100,13 +97,13 @@ def with_explanations(
     suspects: Suspects,
     graph: Graph,
     others: Others,
-    prepare: PrepareRecomputing | None,
+    prepare: Callable[[Sequence[NumericsRow]], Recomputing],
 ) -> list[NumericsRow]:
-    """The rows, with explanations of those whose values were kept."""
+    """The rows, with explanations of those whose values were kept. prepare: called with these."""
     wrong = [row for row in rows if (row.pair, row.loop_pass) in suspects.kept]
     if not wrong:
         return list(rows)
-    recomputing = None if prepare is None else prepare(others.now, wrong, others.backends)
+    recomputing = prepare(wrong)
     found: dict[int, Explanation] = {}
     for row in wrong:
         residual = Residual(suspects.kept[row.pair, row.loop_pass])
@@ -117,31 +114,25 @@ def with_explanations(
 
 
 def _explanation(
-    row: NumericsRow, residual: Residual, others: Others, recomputing: Recomputing | None
+    row: NumericsRow, residual: Residual, others: Others, recomputing: Recomputing
 ) -> Explanation | None:
+    computed = recomputing(row, residual)
     candidate = non_finite(residual)
     if candidate is not None:
         if not residual.leaves_rounding(candidate.value):
             return None
-        found = Explanation(candidate.kind, candidate.text, candidate.parameters, 1.0, True)
-        causes = () if recomputing is None else recomputing(row, residual)
+        found = Explanation(candidate.kind, candidate.text, candidate.parameters, 1.0)
         same = [
-            Explanation(one.kind, one.text, one.parameters, 1.0, True, one.node)
-            for one in causes
+            Explanation(one.kind, one.text, one.parameters, 1.0, one.node)
+            for one in computed
             if one.free == 0
             and residual.has_same_non_finite(one.value)
             and residual.leaves_rounding(one.value)
         ]
         return replace(found, alternatives=tuple(same)) if len(same) < _MOST_CAUSES else found
-    alone = single_element(residual)
-    if alone is not None:
-        return alone
-    ranking = Ranking(residual)
-    ranking.add(likenesses(residual))
-    ranking.add(others.candidates(row, residual))
-    if recomputing is not None:
-        ranking.add(recomputing(row, residual))
-    return ranking.best()
+    return single_element(residual) or best_explanation(
+        residual, chain(value_patterns(residual), others.candidates(row, residual), computed)
+    )
 
 
 def _placed(explanation: Explanation, row: NumericsRow, graph: Graph) -> Explanation:

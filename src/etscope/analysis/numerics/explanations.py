@@ -1,11 +1,12 @@
 """Judge explanations of a wrong value: what, done to the right one, makes the device's of it.
 
-An explanation predicts the device's value. It counts if it leaves little of the error, and chance
-does not: a direction of n numbers that is picked at random has as much of a given error as the
-share ``1 - e`` beside p numbers that were fitted with a probability of about ``e^((n - p) / 2)``
-(of a Beta distribution), times the number of explanations of its kind that were tried. n is the
-number of elements that the error is made of, (sum of squares)^2 / (sum of fourth powers). It fits
-if the value is not wrong beside the prediction, by the limits that made it wrong before.
+An explanation predicts the device's value. It counts if the value is not wrong beside the
+prediction, by the limits that made it wrong before, and chance does not explain as much: a
+direction of n numbers that is picked at random has as much of a given error as the share ``1 - e``
+beside p numbers that were fitted with a probability of about ``e^((n - p) / 2)`` (of a Beta
+distribution), times the number of explanations of its kind that were tried. n is the number of
+elements that the error is made of, (sum of squares)^2 / (sum of fourth powers). Nothing is said of
+an error that no explanation leaves within the limits.
 """
 
 from __future__ import annotations
@@ -23,15 +24,13 @@ from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.limits import Rules, epsilon_of, judge
 
 if TYPE_CHECKING:
-    from etscope.analysis.numerics.parts import WrongPart
+    from etscope.analysis.numerics.error_location import WrongPart
 
 CHANCE = 1e-8  # that an explanation of a kind is found in an error of another
-PARTIAL = 0.95  # of the error, for an explanation that does not fit
-_FITTING = 0.99
-_MOST_NAMED = 3
-_MOST_FREE = 2  # numbers that were fitted, of an explanation that does not fit
+_LEAST = 0.99  # of the error: an error near its limit is within it when a part is explained
+_MOST_NAMED = 3  # of those that fit alike; more tell nothing
 # Kinds that say the same of a value that is proportional to all of them: the first is named.
-_SCALING = frozenset({"scale", "argument scale", "weight part"})
+_SCALING = frozenset({"scale", "weight scale"})
 
 Float64 = npt.NDArray[np.float64]
 
@@ -41,17 +40,15 @@ class Explanation:
     """The fault of a value.
 
     kind: "scale", "transposed", "eps", …: see docs/debugging-models.md. text: the fault in words.
-    parameters: numbers and names of it. explained: share of the error's energy. fits: what it
-    leaves is within the limit of the value; otherwise it is the nearest that was found. node: of
-    the graph, the operator that would compute so; None for the value as it is. alternatives: others
-    that fit as well.
+    parameters: numbers and names of it. explained: share of the error's energy; the rest is
+    rounding. node: of the graph, the operator that would compute so; None for the value as it is.
+    alternatives: others that explain it as well.
     """
 
     kind: str
     text: str
     parameters: Mapping[str, Any]
     explained: float
-    fits: bool
     node: str | None = None
     alternatives: tuple[Explanation, ...] = ()
 
@@ -63,8 +60,6 @@ class Explanation:
             percent = math.floor(self.explained * 100 * 10**digits) / 10**digits
             share = f"{percent:.{digits}f} %"
         share += " of the error"
-        if not self.fits:
-            return f"{self.text} (nearest: this explains {share})"
         texts = [self.text, *(one.text for one in self.alternatives)]
         each = "this explains" if len(texts) == 1 else "each explains"
         return f"{', or '.join(texts)}; {each} {share}, and what is left is rounding"
@@ -209,46 +204,28 @@ class Residual:
             return np.asarray(prediction).astype(self.dtype)
 
 
-class Ranking:
-    """Collects the candidates that explain an error, and names the simplest that fits."""
-
-    def __init__(self, residual: Residual) -> None:
-        self._residual = residual
-        self._found: list[tuple[float, Candidate]] = []
-
-    def add(self, candidates: Iterable[Candidate]) -> None:
-        """Judge candidates by what they explain."""
-        for one in candidates:
-            share = self._residual.explained(one.value)
-            if share >= PARTIAL and self._residual.is_told(share, one):
-                self._found.append((share, one))
-
-    @cached_property
-    def _sorted(self) -> Sequence[tuple[float, Candidate]]:
-        return sorted(self._found, key=lambda one: one[1].order)
-
-    def best(self) -> Explanation | None:
-        """The simplest explanation that fits, with those that fit as well; else the nearest; None
-        if nothing explains the error, or too many do."""
-        self.__dict__.pop("_sorted", None)
-        fitting: list[tuple[float, Candidate]] = []
-        for share, one in self._sorted:
-            if fitting and one.order > fitting[0][1].order:
-                break
-            if share >= _FITTING and self._residual.leaves_rounding(one.value):
-                fitting.append((share, one))
-        fitting = _without_repeats(fitting)
-        if len(fitting) > _MOST_NAMED:
-            return None
-        if fitting:
-            first, *others = (_explanation(share, one, fits=True) for share, one in fitting)
-            return replace(first, alternatives=tuple(others))
-        simple = [one for one in self._sorted if one[1].free <= _MOST_FREE]
-        if not simple:
-            return None
-        least = min(1.0 - share for share, _ in simple)
-        near = [one for one in simple if 1.0 - one[0] <= 2 * least]
-        return _explanation(*near[0], fits=False)
+def best_explanation(residual: Residual, candidates: Iterable[Candidate]) -> Explanation | None:
+    """The simplest candidate that leaves rounding, with those that are as simple; None if there is
+    none, or too many."""
+    told = []
+    for one in candidates:
+        share = residual.explained(one.value)
+        if share >= _LEAST and residual.is_told(share, one):
+            told.append((share, one))
+    fitting: list[tuple[float, Candidate]] = []
+    for share, one in sorted(told, key=lambda pair: pair[1].order):
+        if fitting and one.order > fitting[0][1].order:
+            break
+        if residual.leaves_rounding(one.value):
+            fitting.append((share, one))
+    fitting = _without_repeats(fitting)
+    if not fitting or len(fitting) > _MOST_NAMED:
+        return None
+    first, *others = (
+        Explanation(one.kind, one.text, dict(one.parameters), share, one.node)
+        for share, one in fitting
+    )
+    return replace(first, alternatives=tuple(others))
 
 
 def _without_repeats(found: Sequence[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:
@@ -265,7 +242,3 @@ def _without_repeats(found: Sequence[tuple[float, Candidate]]) -> list[tuple[flo
         if key not in best or share > best[key][0]:
             best[key] = share, one
     return list(best.values())
-
-
-def _explanation(share: float, one: Candidate, *, fits: bool) -> Explanation:
-    return Explanation(one.kind, one.text, dict(one.parameters), share, fits, one.node)

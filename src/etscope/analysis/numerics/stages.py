@@ -25,14 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.matching.counterparts import is_quantization
+from etscope.analysis.matching.graph_alignment import is_quantization
 from etscope.analysis.metrics import Metric, measure
 from etscope.analysis.numerics.diagnose import Recomputed, Subgraphs
-from etscope.analysis.numerics.limits import Rules, agreeing, difference, exceeds, judge
-from etscope.analysis.numerics.narrowed import Narrowed, guilty_call
-from etscope.analysis.numerics.parts import WrongPart
-from etscope.analysis.numerics.rows import FINE, WRONG, Numerics
-from etscope.analysis.numerics.screening import screened
+from etscope.analysis.numerics.error_location import WrongPart
+from etscope.analysis.numerics.limits import Rules, agreeing, difference, exceeds, judge, screened
+from etscope.analysis.numerics.rows import FINE, WRONG, Narrowed, Numerics, guilty_call
 from etscope.analysis.profile.source_location import lines_of, module_path, short_lines
 from etscope.model.graph import Graph, Node, NodeValue, SourceLine
 from etscope.model.table import Column, Kind, Table

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from etscope.analysis.matching.codes import GraphCodes
+from etscope.analysis.matching.quant_params import GraphCodes
 from etscope.bridge.reference.kept_types import (
     COMPUTED_IN_HALVES,
     KEPT_IN_CODES,

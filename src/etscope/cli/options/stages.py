@@ -32,8 +32,7 @@ from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.errors import UsageError
 
 if TYPE_CHECKING:
-    from etscope.analysis.numerics.narrowed import Narrowed
-    from etscope.analysis.numerics.rows import Numerics
+    from etscope.analysis.numerics.rows import Narrowed, Numerics
     from etscope.analysis.numerics.stages import NumericStages
     from etscope.analysis.profile.trace import Trace
 

@@ -20,7 +20,7 @@ from etscope.analysis.explain.run_graph import (
     spec_of,
 )
 from etscope.analysis.findings.time import Member
-from etscope.analysis.graphs.borders import INPUT, OUTPUT, Borders
+from etscope.analysis.graphs.delegate_io import INPUT, OUTPUT, Borders
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import SAME_VALUE, VIEWS, Node, stem
 

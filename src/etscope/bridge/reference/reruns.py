@@ -1,9 +1,8 @@
-"""Recompute operators with one thing changed, to find what a device did otherwise.
+"""Compute a wrong value again with one operator's call changed.
 
 `record_calls` runs the graph beside the device's values once more, and keeps the calls of the
-operators that lead to wrong values, with their arguments. `Reruns` computes the value again from
-these calls with one of them changed: other weights, another eps, an argument left out. Only the
-operators behind the changed one are computed.
+operators that lead to wrong values, with their arguments. `Reruns` computes a value from these
+calls, one of them changed. Only the operators after the changed one run again.
 """
 
 from __future__ import annotations
@@ -19,20 +18,12 @@ from torch.utils import _pytree as pytree
 from etscope.bridge.reference.backends import Arithmetic
 from etscope.bridge.reference.local_reference import DeviceValues, Memory
 from etscope.bridge.reference.local_reference import replaced as with_device
-from etscope.bridge.reference.recorded import RecordedGraphInterpreter
-from etscope.bridge.reference.reference import (
-    NamedProgram,
-    Operation,
-    ReferenceGraph,
-    arrays_of,
-)
-from etscope.bridge.tensors import StoredWeight
+from etscope.bridge.reference.reference import Operation, ReferenceGraph, arrays_of
 
-# Limits for a value, which do not depend on the machine: runs, and elements that are read and
-# written in them. The latter take some seconds at most.
-_MOST_RERUNS = 600
+# Elements that the reruns of a value read and write, at most: some seconds of work. A count, as a
+# limit of time would give other answers on other machines.
 _MOST_ELEMENTS = 200_000_000
-_MOST_BYTES = 1 << 28  # of the arguments and results that are kept
+_MOST_BYTES = 1 << 28  # of the arguments and results that are kept, for a model of a phone's size
 
 Place = tuple[str, int]  # a node, and the pass of its loop
 
@@ -150,37 +141,16 @@ def record_calls(
     return found
 
 
-class Weights:
-    """The weights of a graph; read when they are looked at.
-
-    parameters: qualified names by the names of the graph's inputs.
-    """
-
-    def __init__(self, graph: ReferenceGraph, parameters: Mapping[str, str]) -> None:
-        self._graph, self._parameters = graph, parameters
-
-    def read(self, name: str) -> torch.Tensor | None:
-        """The weight behind an input of the graph; None if it is not known."""
-        found: Any = None
-        if isinstance(self._graph, RecordedGraphInterpreter):
-            found = self._graph.weights.get(name)
-        elif isinstance(self._graph, NamedProgram):
-            program, target = self._graph.program, self._parameters[name]
-            found = program.state_dict.get(target, program.constants.get(target))
-        value = found.read() if isinstance(found, StoredWeight) else found
-        return value if isinstance(value, torch.Tensor) else None
-
-
 class Reruns:
     """Computes a value again from recorded calls, one of them changed.
 
-    element: of the last call's result that is the value. The number of runs and their work are
-    limited; `are_left` is false when they are used up.
+    element: of the last call's result that is the value. Work is limited: `value` is None when it
+    is used up.
     """
 
     def __init__(self, calls: Sequence[RecordedCall], element: int | None) -> None:
         self.calls, self._element = calls, element
-        self._left, self._elements = _MOST_RERUNS, _MOST_ELEMENTS
+        self._elements = _MOST_ELEMENTS
         self._sizes = [
             sum(
                 one.numel()
@@ -190,14 +160,11 @@ class Reruns:
             for call in calls
         ]
 
-    @property
-    def are_left(self) -> bool:
-        return self._left > 0 and self._elements > 0
-
     def value(self, at: int, change: Callable[[], Any]) -> Any:
         """The value in float64 with the call at a position changed; None if that fails, or gives
         other types."""
-        self._left -= 1
+        if self._elements <= 0:
+            return None
         with torch.no_grad():
             return self._value(at, change)
 
@@ -225,47 +192,6 @@ class Reruns:
             return None  # the changed value does not lead there
         array = arrays_of(found if self._element is None else found[self._element])
         return None if array is None else np.asarray(array).astype(np.float64)
-
-    def gradients(
-        self, weights: Collection[tuple[int, str]], towards: Any
-    ) -> dict[tuple[int, str], torch.Tensor]:
-        """The gradients of the scalar product of the value and `towards`, by arguments: positions
-        of calls and names. Empty where torch has none."""
-        leaves: dict[tuple[int, str], torch.Tensor] = {}
-        replaced: dict[int, Any] = {}
-
-        def fresh(value: Any) -> Any:
-            """A tensor that gradients flow through: those of the run have none."""
-            if not isinstance(value, torch.Tensor):
-                return value
-            if id(value) not in replaced:
-                replaced[id(value)] = value.detach().clone()
-            return replaced[id(value)]
-
-        self._left -= 1
-        self._elements -= 3 * sum(self._sizes)
-        try:
-            for at, call in enumerate(self.calls):
-                args, kwargs = pytree.tree_map(fresh, (call.args, dict(call.kwargs)))
-                fresh_call = replace(call, args=args, kwargs=kwargs, result=None)
-                own = {name: fresh_call.given[name] for place, name in weights if place == at}
-                for name, value in own.items():
-                    own[name] = leaves[at, name] = value.clone().requires_grad_()
-                with torch.enable_grad():
-                    _note(call.result, fresh_call.changed(**own)(), replaced)
-            value = replaced[id(self.calls[-1].result)]
-            value = value if self._element is None else value[self._element]
-            direction = torch.from_numpy(np.ascontiguousarray(towards)).to(value.dtype)
-            with torch.enable_grad():
-                product = (value * direction).sum()
-            found = torch.autograd.grad(product, list(leaves.values()), allow_unused=True)
-        except Exception:  # an operator without a gradient
-            return {}
-        return {
-            place: gradient
-            for place, gradient in zip(leaves, found, strict=True)
-            if gradient is not None and torch.isfinite(gradient).all()
-        }
 
 
 def _note(before: Any, after: Any, replaced: dict[int, Any]) -> bool:

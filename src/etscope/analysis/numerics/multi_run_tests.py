@@ -14,9 +14,9 @@ over n runs; what of it repeats (the weights are the same in each run) is seen i
 and is allowed for, three times over in the variance. The device's rounding may be k times as large
 as PyTorch's (`Rounding.factor`). A mean is wrong when it exceeds its limit, which does not shrink
 with the number of runs, and chance is no explanation: with variance v of r and n errors in the
-part, the mean has the variance k^2 v / n at most, and the probability of a larger one is bounded as
-in `analysis.numerics.parts`, multiplied by the number of parts and tests, and below `FALSE_ALARMS`
-over the number of values.
+part, the mean has the variance k^2 v / n at most. The probability of a larger one is bounded as in
+`analysis.numerics.error_location`, multiplied by the number of parts and tests, and below
+`FALSE_ALARMS` over the number of values.
 
 The limit is the tolerance of the type, or a quarter of the rounding's root mean square where
 numbers are quantised: kernels may round ties to other sides, and do so in each run.
@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.numerics.parts import FALSE_ALARMS, Rounding, _log_tail
+from etscope.analysis.numerics.error_location import FALSE_ALARMS, Rounding, log_tail
 
 LEAST_SAMPLES = 8
 MOST_ELEMENTS = 1 << 21  # of all values together that are kept element by element, 32 bytes each
@@ -355,7 +355,7 @@ class _Look:
         for _ in range(100):
             middle = math.sqrt(low * high)
             one = np.asarray(1.0)
-            log_p = float(_log_tail(one, np.asarray(free), np.asarray(middle), one))
+            log_p = float(log_tail(one, np.asarray(free), np.asarray(middle), one))
             if log_p + math.log(self.tests) <= self.allowed:
                 high = middle
             else:
@@ -379,7 +379,7 @@ class _Look:
             return
         free = np.full(beyond.size, float(min(n, _MOST_FREE)))
         one = np.ones(beyond.size)
-        log_p = _log_tail(one, free, np.square(errors[beyond]), variance[beyond])
+        log_p = log_tail(one, free, np.square(errors[beyond]), variance[beyond])
         at = int(log_p.argmin())
         index = int(beyond[at])
         own = sums.squares[index] / n / n
@@ -403,7 +403,7 @@ class _Look:
         # Of errors with a few large ones among them a third counts: see `parts`. Errors of one run
         # may have one cause, and count as those of a part of it.
         free = np.full(beyond.size, min(n / 3, self.value.samples * math.sqrt(sums.count)))
-        log_p = _log_tail(free, free, square[beyond], by_noise[beyond])
+        log_p = log_tail(free, free, square[beyond], by_noise[beyond])
         at = int(log_p.argmin())
         index = int(beyond[at])
         yield self._deviation(
@@ -427,7 +427,7 @@ class _Look:
         repeated = self._repeated(MEAN, n)
         variance = rounding.factor**2 * noise * _SAFETY * (1 + repeated) / n
         one = np.ones(beyond.size)
-        log_p = _log_tail(one, float(n) * one, np.square(errors), variance)
+        log_p = log_tail(one, float(n) * one, np.square(errors), variance)
         at = int(log_p.argmin())
         index = tuple(map(int, np.unravel_index(int(beyond[at]), self.value.shape)))
         yield self._deviation(

@@ -1,7 +1,7 @@
 """Explanations of a wrong value by the right one alone: scaled, moved, rounded, cut off.
 
-Each function yields candidates; `explanations.Ranking` judges them. Sums over the slices along a
-dimension give the best factor and the best constant of each slice at once.
+Each function yields candidates, which `explanations.best_explanation` judges. Sums over the slices
+along a dimension give the best factor and the best constant of each slice at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHARED_ENERGY = 1e-6  # of a slice's share of the error, below which it is roun
 _Mask = npt.NDArray[np.bool_]
 
 
-def likenesses(residual: Residual) -> Iterator[Candidate]:
+def value_patterns(residual: Residual) -> Iterator[Candidate]:
     """Yield all candidates for a residual that has errors."""
     if residual.dtype.kind == "b":
         yield Candidate("inverted", "inverted", 1.0 - residual.expected)
@@ -77,7 +77,7 @@ def single_element(residual: Residual) -> Explanation | None:
     if not residual.leaves_rounding(prediction):
         return None
     parameters = {"index": list(index), "number": found, "instead_of": expected}
-    return Explanation("element", text, parameters, residual.explained(prediction), True)
+    return Explanation("element", text, parameters, residual.explained(prediction))
 
 
 # -- words
@@ -264,7 +264,7 @@ def _permuted(residual: Residual) -> Iterator[Candidate]:
 
 def _slices_moved(residual: Residual, axis: int) -> Iterator[Candidate]:
     """Slices along a dimension have the numbers of others."""
-    wrong = wrong_slices(residual, axis)
+    wrong = _wrong_slices(residual, axis)
     size = residual.error.shape[axis]
     per_slice = residual.error.size // size
     if not 1 <= len(wrong) <= _MOST_MOVED or per_slice * len(wrong) < 3:
@@ -310,7 +310,7 @@ def _slices_moved(residual: Residual, axis: int) -> Iterator[Candidate]:
 # -- slices along a dimension
 
 
-def wrong_slices(residual: Residual, axis: int) -> npt.NDArray[np.int64]:
+def _wrong_slices(residual: Residual, axis: int) -> npt.NDArray[np.int64]:
     """The indices of a dimension whose slices have an error beyond rounding."""
     others = tuple(one for one in range(residual.error.ndim) if one != axis)
     energy = residual.energy.sum(axis=others)
@@ -320,10 +320,10 @@ def wrong_slices(residual: Residual, axis: int) -> npt.NDArray[np.int64]:
     return np.flatnonzero(beyond)
 
 
-def along(residual: Residual, axis: int, name: str = "") -> Iterator[Candidate]:
+def along(residual: Residual, axis: int) -> Iterator[Candidate]:
     """Yield candidates for slices along a dimension: times a factor, or plus a constant, one for
-    all that are wrong or one for each. name: of what is scaled, where it is not the value."""
-    wrong = wrong_slices(residual, axis)
+    all that are wrong or one for each."""
+    wrong = _wrong_slices(residual, axis)
     shape = residual.error.shape
     size = shape[axis]
     if not wrong.size or (wrong.size == size and size == residual.error.size):
@@ -352,12 +352,12 @@ def along(residual: Residual, axis: int, name: str = "") -> Iterator[Candidate]:
     if squares and wrong.size < size:
         factor = products / squares
         is_zero = abs(factor) < 1e-9
-        text = f"zero{where}" if is_zero else f"{name}times {number_text(factor)}{where}"
+        text = f"zero{where}" if is_zero else f"times {number_text(factor)}{where}"
         prediction = expected * filled(factor, 1.0)
         kind = "zero" if is_zero else "scale"
         yield Candidate(kind, text, prediction, 1, size, {**at, "factor": factor})
     weights = float(sums["weights"].sum())
-    if weights and wrong.size < size and not name:
+    if weights and wrong.size < size:
         constant = float(sums["errors"].sum()) / weights
         text = f"plus {number_text(constant)}{where}"
         prediction = expected + filled(constant, 0.0)
@@ -368,24 +368,23 @@ def along(residual: Residual, axis: int, name: str = "") -> Iterator[Candidate]:
         factors = np.nan_to_num(sums["products"] / sums["squares"])
         constants = np.nan_to_num(sums["errors"] / sums["weights"])
     ends = f"{number_text(factors.min())} to {number_text(factors.max())}"
-    text = f"{name}times a factor of its own in {listed} ({ends})"
+    text = f"times a factor of its own in {listed} ({ends})"
     parameters = {**at, "factors": factors.tolist()[:64]}
     prediction = expected * filled(factors, 1.0)
     energy = residual.energy.sum(axis=others)[wrong]
     count = float((np.square(energy) / np.square(residual.energy).sum(axis=others)[wrong]).sum())
     yield Candidate("scales", text, prediction, wrong.size, 8, parameters, count=count)
-    if not name:
-        ends = f"{number_text(constants.min())} to {number_text(constants.max())}"
-        text = f"plus a constant of its own in {listed} ({ends})"
-        parameters = {**at, "constants": constants.tolist()[:64]}
-        prediction = expected + filled(constants, 0.0)
-        yield Candidate("offsets", text, prediction, wrong.size, 8, parameters, count=count)
+    ends = f"{number_text(constants.min())} to {number_text(constants.max())}"
+    text = f"plus a constant of its own in {listed} ({ends})"
+    parameters = {**at, "constants": constants.tolist()[:64]}
+    prediction = expected + filled(constants, 0.0)
+    yield Candidate("offsets", text, prediction, wrong.size, 8, parameters, count=count)
 
 
 def _boxes(residual: Residual) -> Iterator[Candidate]:
     """A block of several dimensions, times a factor or plus a constant."""
     shape = residual.error.shape
-    wrong = [wrong_slices(residual, axis) for axis in range(len(shape))]
+    wrong = [_wrong_slices(residual, axis) for axis in range(len(shape))]
     limited = [axis for axis, at in enumerate(wrong) if 0 < at.size < shape[axis]]
     if len(limited) < 2 or any(not at.size for at in wrong):
         return

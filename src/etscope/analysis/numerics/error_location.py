@@ -9,7 +9,7 @@ limit, too, in each slice and in the whole.
 The rounding of PyTorch and of the device is taken to be normal, and the device's up to k times as
 large. For a slice, x is the mean square of the error, over k^2 times that of PyTorch's rounding (at
 least half a unit in the last place). With n elements each, x is at most F-distributed: the
-probability of a larger one is bounded as of Chernoff (`_log_tail`). Of numbers of many sizes the
+probability of a larger one is bounded as of Chernoff (`log_tail`). Of numbers of many sizes the
 large ones alone count, so n is (sum of squares)^2 / (sum of fourth powers) of the roundings, which
 is a third of the elements if all are alike. An element is compared in the same way with the slices
 that it lies in, and with the whole, by the mean square of their large numbers: (sum of fourth
@@ -145,7 +145,7 @@ class _Look:
             beyond = np.flatnonzero(error > limit)
             if not beyond.size:
                 continue
-            log_p = _log_tail(count[beyond], count[beyond], error[beyond], by_noise[beyond])
+            log_p = log_tail(count[beyond], count[beyond], error[beyond], by_noise[beyond])
             log_p += math.log(parts)
             at = _farthest(error[beyond], limit[beyond], log_p <= self.allowed)
             if at is not None:
@@ -163,14 +163,15 @@ class _Look:
             return
         error, best = self.error.reshape(-1)[beyond], np.zeros(beyond.size)
         tolerated = limit = tolerated.reshape(-1)[beyond]
-        groups = [tuple(one for one in dimensions if one != axis) for axis in dimensions]
-        groups = list(dict.fromkeys([tuple(dimensions), *(one for one in groups if one)]))
+        groups = {tuple(dimensions), *(tuple(set(dimensions) - {axis}) for axis in dimensions)}
+        # One element does not tell how large rounding is: PyTorch's may be 0 by chance.
+        groups = {one for one in groups if math.prod(self.error.shape[axis] for axis in one) > 1}
         for group in groups:
             _, by_noise, count = (
                 np.broadcast_to(one, self.error.shape).reshape(-1)[beyond]
                 for one in self._by_noise(group)
             )
-            log_p = _log_tail(np.ones_like(count), count, error, by_noise)
+            log_p = log_tail(np.ones_like(count), count, error, by_noise)
             is_better = log_p < best
             best = np.where(is_better, log_p, best)
             limit = np.where(is_better, np.maximum(tolerated, by_noise), limit)
@@ -204,7 +205,7 @@ class _Look:
         limit = np.maximum(rounded, self.rounding.tolerance**2 * numbers)
         limit = np.maximum(limit, self.rounding.epsilon**2 * self.numbers.mean())
         below = np.maximum(large / elements, rounded)
-        log_p = _log_tail(np.ones_like(count), count, mean, below) + math.log(looked_at)
+        log_p = log_tail(np.ones_like(count), count, mean, below) + math.log(looked_at)
         at = _farthest(mean, limit, (mean > limit) & (log_p <= self.allowed))
         if at is None:
             return None
@@ -229,7 +230,7 @@ class _Look:
         return allowed, allowed / share, elements * share
 
 
-def _log_tail(m: _Float64, n: _Float64, above: _Float64, below: _Float64) -> _Float64:
+def log_tail(m: _Float64, n: _Float64, above: _Float64, below: _Float64) -> _Float64:
     """A bound of the logarithm of P(F > above / below), F of m and n degrees of freedom; 0 where
     that ratio is at most 1. Chernoff's: the least E exp(s (U - y V)), of chi-squared U and V."""
     with np.errstate(divide="ignore", invalid="ignore"):

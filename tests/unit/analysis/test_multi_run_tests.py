@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from etscope.analysis.numerics import evidence
-from etscope.analysis.numerics.evidence import MEAN, SCALE, SQUARE, AddedRuns, Evidence
+from etscope.analysis.numerics import multi_run_tests
 from etscope.analysis.numerics.limits import Rules, rounding_of
+from etscope.analysis.numerics.multi_run_tests import MEAN, SCALE, SQUARE, AddedRuns, Evidence
 
 Array = npt.NDArray[np.float64]
 SHAPE = (4, 6, 8)
@@ -119,7 +119,7 @@ def test_too_few_samples_conclude_nothing() -> None:
 
 def test_large_values_are_not_kept_by_element(monkeypatch: pytest.MonkeyPatch) -> None:
     assert added(changed((1, 2, 3), lambda x: x + 1e-4)).wrong is not None
-    monkeypatch.setattr(evidence, "MOST_ELEMENTS", math.prod(SHAPE) - 1)
+    monkeypatch.setattr(multi_run_tests, "MOST_ELEMENTS", math.prod(SHAPE) - 1)
     assert not added().by_element
     assert added(changed((1, 2, 3), lambda x: x + 1e-4)).wrong is None
     found = added(changed((EVERY, 4), lambda x: x + 5e-4)).wrong
