@@ -47,7 +47,8 @@ class Row:
     kernel_ticks: the part of `ticks` inside the kernel; the rest is the cost of the call.
     meaning: of an event inside a delegate. parts: the rows that this one is the sum of.
     leaf: its ticks are added up, in every view. All else is a sum of leaves, or is not part of the
-    method's time.
+    method's time. event: the key of the events that it adds up; of a rest, of what it is the rest
+    of; None for other sums.
     """
 
     kind: str
@@ -62,6 +63,7 @@ class Row:
     meaning: Meaning | None = None
     parts: tuple[Row, ...] = ()
     leaf: bool = True
+    event: EventKey | None = None
 
     @property
     def own_clock(self) -> bool:
@@ -210,14 +212,14 @@ def method_profile(
                 continue
             if key.instruction is None and not block.span_holds(block.executions, [index]):
                 continue  # logged around the method or beside it: not a part of its time
-            identity = _identity(key)
-            entry = sums.get(identity)
+            same = identity(key)
+            entry = sums.get(same)
             if entry is None:
                 found = meaning.get(index)
                 around = None if found is None else found.parent
-                parent = None if around is None else _identity(block.keys[around])
+                parent = None if around is None else identity(block.keys[around])
                 start = int(block.starts[index][0])
-                entry = sums[identity] = _Sum(key, len(runs), found, parent, start)
+                entry = sums[same] = _Sum(key, len(runs), found, parent, start)
             entry.ticks[columns] += block.ticks[index]
             entry.calls[columns] += ~block.backwards[index] if index in block.backwards else 1
     by_instruction: dict[int | None, list[_Sum]] = {}
@@ -264,15 +266,15 @@ class _Sum:
 
     @property
     def identity(self) -> Hashable:
-        return _identity(self.key)
+        return identity(self.key)
 
     @property
     def adds(self) -> bool:
         return self.meaning is not None and self.meaning.adds
 
 
-def _identity(key: EventKey) -> Hashable:
-    """Return what events have in common that are added up in one row."""
+def identity(key: EventKey) -> Hashable:
+    """Return what the events of a method have in common that are added up in one row."""
     named = key.role not in (*CALL_ROLES, "delegated")
     return key.instruction, key.delegate_id, key.name if named else key.role
 
@@ -295,6 +297,7 @@ def _instruction_rows(
             instruction_id=key.instruction,
             delegate_id=key.delegate_id,
             meaning=entry.meaning,
+            event=key,
             **fields,
         )
 
@@ -388,6 +391,7 @@ def _rest(whole: Row, parts: Sequence[Ticks], depth: int) -> Row | None:
         calls=whole.calls,
         instruction_id=whole.instruction_id,
         depth=depth,
+        event=whole.event,
     )
 
 
