@@ -17,7 +17,7 @@ import numpy.typing as npt
 from etscope.analysis.delegates.xnnpack import event_kind, untaken_types
 from etscope.analysis.findings import thresholds
 from etscope.analysis.profile.profile import InstructionRows, Leaf, MethodProfile, Row
-from etscope.analysis.profile.rollup import NO_MODULE, ROOT, rollup
+from etscope.analysis.profile.rollup import NO_MODULE, ROOT, Group, rollup
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import block_family, module_type, short_lines
 from etscope.analysis.selector_fields import fields_of_row
@@ -235,8 +235,7 @@ class TimeFindings:
 
     def slowest_operator(self) -> Finding | None:
         """The operator type that takes most of the time."""
-        kinds = ("kernel", "delegated", "other")
-        groups = [one for one in rollup(self.profile, "op").groups if one.rows[0].kind in kinds]
+        groups = self._operators("kernel", "delegated", "other")
         if not groups:
             return None
         longest = max(groups, key=lambda one: self.average(one.ticks))
@@ -261,6 +260,10 @@ class TimeFindings:
             f"name:{quoted} or name:{numbered}",
             by=("op", name),
         )
+
+    def _operators(self, *kinds: str) -> list[Group]:
+        """The operators of these kinds of rows."""
+        return [one for one in rollup(self.profile, "op").groups if one.rows[0].kind in kinds]
 
     def slowest_line(self) -> Finding | None:
         """The line of Python behind most of the time."""
@@ -311,10 +314,8 @@ class TimeFindings:
             )
         if self.share(ticks) < thresholds.ISLANDS_SHARE:
             return None
-        names: dict[str, list[Member]] = {}
-        for member in members:
-            names.setdefault(member[1].name, []).append(member)
-        worst, its = max(names.items(), key=lambda item: self.ticks(item[1]))
+        longest = max(self._operators("kernel"), key=lambda one: self.average(one.ticks))
+        worst, its = longest.name, longest.members
         outside = f"outside of {count(len(calls), 'delegate call')}"
         if len(members) == 1:
             sentence = (
@@ -326,7 +327,7 @@ class TimeFindings:
             sentence = (
                 f"{len(members):,} operators run on portable kernels, {outside}: "
                 f"{self.with_share(ticks)}; most of it in {worst}, "
-                f"{self.text(self.ticks(its))}{places}"
+                f"{self.text(self.average(longest.ticks))}{places}"
             )
         sentence += f"{self._lines(its)}.{self._untaken_types()}"
         return self.finding("islands", Severity.COST, sentence, members, "kind:kernel")
@@ -344,10 +345,9 @@ class TimeFindings:
         ticks = self.ticks(members)
         if self.share(ticks) < thresholds.LAYOUT_SHARE:
             return None
-        names: dict[str, list[Member]] = {}
-        for member in members:
-            names.setdefault(_kind_of(member[1]), []).append(member)
-        listed = sorted(names, key=lambda name: -self.ticks(names[name]))
+        kinds = rollup(self.profile, lambda _, leaf: _kind_of(leaf) if _is_layout(leaf) else "")
+        groups = kinds.largest(lambda one: self.average(one.ticks))
+        listed = [one.name for one in groups if one.name]
         longest = max(members, key=lambda member: self.averages[id(member[1])])
         sentence = (
             f"Changes of layout and type ({', '.join(listed[:4])}) take {self.with_share(ticks)}"
