@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("executorch")
 pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
+pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("duckdb")
 
 from etscope.fleet import Dataset, collect, query  # noqa: E402

@@ -12,7 +12,7 @@ from etscope.analysis.delegates import vulkan, xnnpack
 from etscope.analysis.profile.correlate import handle_list
 from etscope.analysis.profile.growth_columns import GROWTH, growth_columns, growth_note
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks, with_phase
-from etscope.analysis.profile.rollup import rollup
+from etscope.analysis.profile.rollup import AVERAGE, Measure, rollup
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_type
 from etscope.analysis.work.columns import (
@@ -510,12 +510,8 @@ def grouped_table(
     found = rollup(
         profile, by if by != "bound" else lambda _, leaf: bound_name(limits, leaf), keep=keep
     )
-    sort = sort.removeprefix("-")
-    order: dict[str, Any] = {}
-    if sort in SORTED_BY:
-        of_rows = sorted_by(limits, sort)
-        order["measure"] = lambda group: of_rows(group.rows)
-    groups = found.tree(**order) if by == "module" else found.largest(**order)
+    measure = _of_group(limits, sort.removeprefix("-"))
+    groups = found.tree(measure) if by == "module" else found.largest(measure)
     cut = 0 if limit is None else len(groups[limit:])
     groups = groups[:limit]
     name = not_shown(**{group_noun(by): cut}, row=len(found.others.members))
@@ -547,6 +543,14 @@ def grouped_table(
         depth=[*(group.depth for group in groups), *([0] * len(tail))],
         breaks=frozenset({len(groups)}),
     )
+
+
+def _of_group(limits: ProfileLimits | None, sort: str) -> Measure:
+    """Return what groups are sorted by: a number of the work, or their time."""
+    if sort not in SORTED_BY:
+        return AVERAGE
+    of_rows = sorted_by(limits, sort)
+    return lambda group: of_rows(group.rows)
 
 
 def _sums(

@@ -53,7 +53,7 @@ class Group:
 
 
 Measure = Callable[[Group], float]
-_AVERAGE: Measure = attrgetter("average")
+AVERAGE: Measure = attrgetter("average")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,11 +73,11 @@ class Rollup:
         total = float(self.profile.total.mean())
         return group.average / total if total else 0.0
 
-    def largest(self, measure: Measure = _AVERAGE) -> list[Group]:
+    def largest(self, measure: Measure = AVERAGE) -> list[Group]:
         """Return the groups, the largest `measure` first."""
         return sorted(self.groups, key=measure, reverse=True)
 
-    def tree(self, measure: Measure | None = _AVERAGE) -> list[Group]:
+    def tree(self, measure: Measure | None = AVERAGE) -> list[Group]:
         """Return modules with all that is inside them, each before those inside it. Those of depth
         0 add up to all groups.
 
