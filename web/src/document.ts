@@ -5,7 +5,7 @@
 // beside them (the page only formats); a missing value is null; infinities are the texts "Infinity"
 // and "-Infinity", a metric that is not a number is "NaN"; indices are 0-based and point into the array that is named in the comment.
 
-export const SCHEMA = "etscope.report/1";
+export const SCHEMA = "etscope.report/2";
 
 export interface ReportDocument {
   schema: typeof SCHEMA;

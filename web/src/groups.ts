@@ -2,7 +2,7 @@
 
 import type { TableDoc } from "./document";
 import { asNumber, plainText } from "./format";
-import { hasValues, leavesOf, sumOf, type Sorting } from "./tables";
+import { leavesOf, sumOf, type Sorting } from "./tables";
 
 export interface Grouping {
   key: string;
@@ -18,12 +18,10 @@ export interface Group {
 }
 
 // The column behind each grouping, in instructions and in the table of all events. As `inspect --by`:
-// "op" is what the event is called, "type" its kind. ofCall: a row whose operators are not known, such
-// as the rest of a delegate call, counts where the call does.
+// "op" is what the event is called, "type" its kind.
 interface GroupingColumn extends Grouping {
   columns: readonly string[];
   none: string;
-  ofCall?: boolean;
 }
 
 const GROUPINGS: readonly GroupingColumn[] = [
@@ -35,28 +33,24 @@ const GROUPINGS: readonly GroupingColumn[] = [
     title: "module",
     columns: ["module", "module_hierarchy"],
     none: "(no module)",
-    ofCall: true,
   },
   {
     key: "module_type",
     title: "module type",
     columns: ["module_type"],
     none: "(no module type)",
-    ofCall: true,
   },
   {
     key: "source",
     title: "source line",
     columns: ["source", "stack_traces"],
     none: "(no source line)",
-    ofCall: true,
   },
   {
     key: "delegate",
     title: "delegate",
     columns: ["backend", "delegate_backend_name"],
     none: "(not delegated)",
-    ofCall: true,
   },
 ];
 
@@ -91,20 +85,19 @@ export function groupRows(
   if (!grouping || column === undefined) return [];
   const isLeaf = leavesOf(table);
   const gathered = new Map<string, Group>();
-  let head = 0;
   let ofHead: Group | undefined;
   for (const row of rows) {
-    if (!table.depth?.[row]) [head, ofHead] = [row, undefined];
+    const isHead = !table.depth?.[row];
+    if (isHead) ofHead = undefined;
     if (!isLeaf[row]) {
       ofHead?.rows.push(row);
       continue;
     }
-    const isTold = row === head || hasValues([table.values["op_types"]?.[row] ?? null]);
-    const label = labelOf(table, column, grouping.ofCall && !isTold ? head : row) || grouping.none;
+    const label = labelOf(table, column, row) || grouping.none;
     let group = gathered.get(label);
     if (!group) gathered.set(label, (group = { label, rows: [], sums: {} }));
     group.rows.push(row);
-    if (row === head) ofHead = group;
+    if (isHead) ofHead = group;
   }
   for (const group of gathered.values()) {
     group.sums = { ...sumsOf(table, group.rows), "#": group.rows.filter((row) => isLeaf[row]).length };

@@ -3,6 +3,7 @@
 import type { Method, Numerics, Run } from "./document";
 import { errorsOf } from "./errors";
 import { asNumber } from "./format";
+import { bodyAndTotals, leavesOf } from "./tables";
 
 export interface LineTimes {
   /** Time of what has this line alone as its innermost one. */
@@ -18,28 +19,12 @@ export interface Part {
   time: number;
 }
 
-/**
- * The method's time in parts, none counted twice. Events of a delegate that know their lines have
- * parts of their own; the rest of their call's time belongs to the call's lines.
- */
+/** The method's time in parts, none counted twice. */
 export function timeParts(method: Method): Part[] {
-  const { depth, values, breaks } = method.rows;
-  const body = Math.min(...(breaks ?? []), values["event"]?.length ?? 0);
-  const time = (row: number): number => asNumber(values["avg"]?.[row]) ?? 0;
-  const parts: Part[] = [];
-  for (let row = 0; row < body; ) {
-    let rest = time(row);
-    let end = row + 1;
-    for (; end < body && depth?.[end]; end++) {
-      const onOwnClock = (values["share"]?.[end] ?? null) === null;
-      if (depth[end] !== 1 || onOwnClock || !method.links.lines[end]?.length) continue;
-      parts.push({ row: end, time: time(end) });
-      rest -= time(end);
-    }
-    parts.push({ row, time: Math.max(0, rest) });
-    row = end;
-  }
-  return parts;
+  const isLeaf = leavesOf(method.rows);
+  return bodyAndTotals(method.rows)
+    .body.filter((row) => isLeaf[row])
+    .map((row) => ({ row, time: asNumber(method.rows.values["avg"]?.[row]) ?? 0 }));
 }
 
 export function lineTimes(method: Method): Map<number, LineTimes> {

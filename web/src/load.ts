@@ -80,9 +80,6 @@ export function checked(text: string, from: string): ReportDocument {
   }
   const found = value as ReportDocument;
   if (!found.runs?.length) throw new LoadError("The report holds no run.");
-  // Reports that were stored before comparisons were part of them.
-  const comparisons = found.comparisons ?? [];
-  const programs = found.programs ?? [];
   const runs = found.runs.map((run) => ({ ...run, graphs: run.graphs.map(withRepeats) }));
-  return { ...found, runs, comparisons, programs };
+  return { ...found, runs };
 }

@@ -26,39 +26,9 @@ export function bodyAndTotals(table: TableDoc): { body: number[]; totals: number
 export const range = (from: number, to: number): number[] =>
   Array.from({ length: Math.max(0, to - from) }, (_, at) => from + at);
 
-const leaves = new WeakMap<TableDoc, boolean[]>();
-
-/**
- * The rows whose times are added up, in every view: the events inside a delegate call and what is left
- * of it, if its rest is known; else the call. The same holds for an event with others inside it. What
- * has no share is no part of the time.
- */
-export function leavesOf(table: TableDoc): readonly boolean[] {
-  let found = leaves.get(table);
-  if (!found) {
-    const [depth, kinds, shares] = [table.depth ?? [], table.values["kind"] ?? [], table.values["share"]];
-    const count = rowsIn(table);
-    const holders: (number | undefined)[] = [];
-    const divided = new Set<number>();
-    const open: number[] = [];
-    for (let row = 0; row < count; row++) {
-      while (open.length && (depth[open.at(-1)!] ?? 0) >= (depth[row] ?? 0)) open.pop();
-      const holder = open.at(-1);
-      holders.push(holder);
-      if (holder !== undefined && kinds[row] === "unaccounted") divided.add(holder);
-      open.push(row);
-    }
-    // Parts of what is divided: all others are beside a time that counts as a whole.
-    const isPart: boolean[] = [];
-    found = holders.map((holder, row) => {
-      isPart[row] = holder === undefined || (divided.has(holder) && isPart[holder]!);
-      const isApart = holder !== undefined && shares !== undefined && (shares[row] ?? null) === null;
-      return isPart[row]! && !divided.has(row) && !isApart;
-    });
-    leaves.set(table, found);
-  }
-  return found;
-}
+/** The rows whose times are added up, in every view; of a table without the column `leaf` all. */
+export const leavesOf = (table: TableDoc): readonly Cell[] =>
+  table.values["leaf"] ?? new Array<Cell>(rowsIn(table)).fill(true);
 
 /** `rows` in the wanted order. Rows stay below the one they hang from; no value comes last. */
 export function sortRows(table: TableDoc, rows: readonly number[], sorting: readonly Sorting[]): number[] {

@@ -283,6 +283,7 @@ function makeMethod(steps: Step[], graphs: GraphDoc[], factor: number, options: 
         "total",
       ],
     ],
+    ["leaf", "bool", null, all.map((_, row) => !depth[row] && row < all.length - 1)],
     ["calls", "float", null, all.map(() => 1)],
     ["avg", "duration", UNIT, stat(mean)],
     ["p50", "duration", UNIT, stat(median)],

@@ -15,7 +15,6 @@ import {
   tab,
   type Selection,
 } from "../src/store";
-import { asNumber } from "../src/format";
 import { sumsOf } from "../src/groups";
 import { bodyAndTotals } from "../src/tables";
 import type { GraphDoc } from "../src/document";
@@ -168,14 +167,6 @@ describe("time by line", () => {
   it("the parts make the whole", () => {
     const parts = timeParts(method);
     expect(parts.reduce((sum, part) => sum + part.time, 0)).toBeCloseTo(total, 9);
-  });
-  it("a call whose events know no lines keeps its time", () => {
-    const mute = structuredClone(method);
-    mute.rows.depth!.forEach((depth, row) => {
-      if (depth) mute.links.lines[row] = [];
-    });
-    const call = timeParts(mute).find((part) => part.row === CALL)!;
-    expect(call.time).toBe(asNumber(method.rows.values["avg"]![CALL]));
   });
   it("no line has more than all", () => {
     const times = lineTimes(method);

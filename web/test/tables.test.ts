@@ -3,7 +3,7 @@ import type { Cell, TableDoc } from "../src/document";
 import { keyOf, toCsv } from "../src/csv";
 import { filterRows, parseFilter } from "../src/filter";
 import { groupingsOf, groupRows, sumsOf } from "../src/groups";
-import { bodyAndTotals, cumulated, leavesOf, sortRows, tableFormats } from "../src/tables";
+import { bodyAndTotals, cumulated, sortRows, tableFormats } from "../src/tables";
 import { fixture } from "./fixture";
 
 const method = fixture({ blocks: 2, events: 60 }).runs[0]!.methods[0]!;
@@ -110,6 +110,7 @@ describe("groups", () => {
           kind: ["delegate", "delegated", "delegated", "unaccounted", "kernel"],
           module: ["", "a", "b", "", "b"],
           op_types: [["linear"], ["linear"], ["linear"], [], ["add"]],
+          leaf: [false, true, true, true, true],
           avg: [10, 4, 3, 3, 1],
         },
         { avg: "duration", op_types: "list" },
@@ -188,23 +189,4 @@ test("times of a table have the decimals that its longest needs", () => {
   const formats = tableFormats(table);
   expect(formats["a"]!(1234.5)).toBe("1,234.500");
   expect(formats["b"]!(0.5)).toBe("0.500");
-});
-
-describe("leaves", () => {
-  const table = (depth: number[], kind: string[], share: Cell[]): TableDoc => ({ ...small({ kind, share }), depth });
-
-  it("are the innermost parts of what is divided, and its rest", () => {
-    const phases = table(
-      [0, 1, 2, 2, 3, 2, 1],
-      ["delegate", "delegated", "delegated", "delegated", "delegated", "unaccounted", "unaccounted"],
-      [0.8, 0.7, 0.1, 0.5, null, 0.1, 0.1],
-    );
-    expect(leavesOf(phases)).toEqual([false, false, true, true, false, true, true]);
-    expect(sumsOf(phases, [0, 1, 2, 3, 4, 5, 6])["share"]).toBeCloseTo(0.8);
-  });
-
-  it("are whole calls where their events are no parts of their time", () => {
-    const cycles = table([0, 1, 2, 0], ["delegate", "delegated", "delegated", "kernel"], [0.8, null, null, 0.2]);
-    expect(leavesOf(cycles)).toEqual([true, false, false, true]);
-  });
 });

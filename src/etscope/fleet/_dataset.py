@@ -37,7 +37,7 @@ from etscope.optional import require
 # (DuckDB needs a further package to compute with zones). The metadata of a Parquet file holds
 # {"schema": SCHEMA, "table": …} as JSON under "etscope", that of a field "unit" and "about".
 
-SCHEMA = "etscope.fleet/1"
+SCHEMA = "etscope.fleet/2"
 EVENTS, DUMPS = "events", "dumps"
 # Hive partitions of `events`: folders, not columns of the files.
 PARTITIONS = ("model", "month")
@@ -50,18 +50,12 @@ _DIFFERENCES = ("start_ns", "duration_ns")
 
 class Field(NamedTuple):
     """A column. type: "text" (dictionary encoded), "string", "int32", "int64", "float64", "bool",
-    "time" (microseconds, UTC), "texts" or "ints" (lists), or "pairs" (text -> text). missing: an
-    expression of SQL for the files of an earlier etscope, which did not write it."""
+    "time" (microseconds, UTC), "texts" or "ints" (lists), or "pairs" (text -> text)."""
 
     name: str
     type: str
     about: str
     unit: str | None = None
-    missing: str = "NULL"
-
-
-# What an earlier etscope, which knew no phases, would have written.
-_PHASE = "CASE WHEN iteration IS NULL THEN 'load' ELSE 'execute' END"
 
 
 EVENT_FIELDS = (
@@ -74,12 +68,11 @@ EVENT_FIELDS = (
     Field("block", "text", "the runtime's name of the run: Default (loading), Execute"),
     Field("run", "int32", "index of the run in the dump"),
     Field("iteration", "int32", "of its method in the dump, 0 for the first; none of loading"),
-    Field(
-        "phase", "text", "of its call: prefill, decode, an encoder; load, execute", missing=_PHASE
-    ),
+    Field("phase", "text", "of its call: prefill, decode, an encoder; load, execute"),
     Field("position", "int32", "in the context, of the call's first token; none if not known"),
     Field("tokens", "int32", "that the call takes; none if not known"),
-    Field("kind", "text", "execute, load, call, kernel, delegate, delegated, control or other"),
+    Field("kind", "text", "execute, load, call, kernel, delegate, delegated, rest, control, other"),
+    Field("leaf", "bool", "its time is added up: all else is a sum of leaves, or no part of it"),
     Field("name", "text", "of the event as the runtime logged it; a delegate's identifier"),
     Field("op", "text", "the operator; of a delegate call its backend"),
     Field("instruction_id", "int32", "index of the instruction in the method"),
@@ -116,7 +109,7 @@ DUMP_FIELDS = (
     Field("runs", "int64", "of the dump, loading among them"),
     Field("executions", "int64", "of a method"),
     Field("warmup", "int64", "executions before them that are not in the dump"),
-    Field("events", "int64", "timed ones: rows in events"),
+    Field("events", "int64", "timed ones"),
     Field("values", "int64", "logged values; a dump with some has slower times"),
     Field("allocations", "int64", "that were logged"),
     Field("load_ns", "int64", "all loading that was logged", "ns"),
@@ -184,7 +177,7 @@ def writer_options(table: str) -> dict[str, Any]:
     """Options of `pyarrow.parquet.ParquetWriter` for a table."""
     options: dict[str, Any] = {"compression": "zstd", "compression_level": 1}
     if table == EVENTS:
-        plain = {*_DIFFERENCES, "own_clock", "value", "backend_columns"}
+        plain = {*_DIFFERENCES, "own_clock", "leaf", "value", "backend_columns"}
         texts = [f.name for f in EVENT_FIELDS if f.name not in plain]
         # A list column is named by the path of its items.
         options["use_dictionary"] = [
@@ -219,7 +212,7 @@ class Dataset:
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Dataset:
         """Open a dataset. Raises `MissingFileError` when there is none, `FormatError` for another
-        folder, `VersionError` for a dataset of a later etscope."""
+        folder, `VersionError` for a dataset of another version of etscope."""
         path = Path(folder)
         mark = path / _MARK
         if not mark.is_file():
@@ -234,7 +227,10 @@ class Dataset:
             found = mapping(parse_json(mark.read_text(encoding="utf-8")), "a dataset").get("schema")
             if found != SCHEMA:
                 if isinstance(found, str) and found.startswith(_FAMILY):
-                    raise VersionError(f"a dataset of version {found}; etscope reads {SCHEMA}")
+                    raise VersionError(
+                        f"the dataset is of the format {found}; this etscope reads {SCHEMA}",
+                        hint="collect its dumps into a new folder: etscope collect DUMPS -o NEW",
+                    )
                 raise FormatError("not a dataset of dumps")
         return cls(path.absolute())
 
@@ -322,14 +318,6 @@ def event_path(partition: tuple[str, str], batch: str, number: int) -> str:
     """The path of file `number` of a batch below `events`; partition: model and month."""
     model, month = (quote(value, safe=" ") for value in partition)
     return f"model={model}/month={month}/part-{batch}.{number}.parquet"
-
-
-def by_batch(paths: Iterable[Path]) -> dict[str, list[Path]]:
-    """Return files of a table by their batch: those of a batch have the same columns."""
-    found: dict[str, list[Path]] = {}
-    for path in paths:
-        found.setdefault(_batch(path), []).append(path)
-    return found
 
 
 def _batch(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,13 @@ import numpy.typing as npt
 from etscope.analysis.generation.pace import Pace
 from etscope.analysis.profile.calls import RunCalls, noted_calls, told_calls
 from etscope.analysis.profile.correlate import Attribution, handle_list
+from etscope.analysis.profile.profile import identity
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import is_of_one_length
 from etscope.delegates.blocks import meanings
 from etscope.errors import FormatError
 from etscope.fleet._dataset import EVENT_FIELDS, EVENTS, WANTED_BY, arrow_schema, arrow_type
+from etscope.fleet._leaves import Leaves
 from etscope.fleet._sources import Record, Source, is_url, matching_record, open_record, open_url
 from etscope.fleet._work import EventWork, event_work
 from etscope.fleet.run_metadata import UNKNOWN, RunMetadata, run_metadata
@@ -123,18 +126,38 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
 def _columns_of_text(trace: Trace) -> dict[str, Any]:
     """Return the columns `TEXTS` of a trace's events, as dictionaries of pyarrow."""
     pa = require("pyarrow", wanted_by=WANTED_BY)
-    events, attributions = trace.events, trace.attributions
+    events = trace.events
     methods = [events.methods[block] for block in events.block.tolist()]
+    of_rows = {  # as tables show it: what is inside a call has the module of the call, if no own
+        (profile.method, identity(row.event)): row.attribution
+        for profile in trace.profiles()
+        for row in profile.rows
+        if row.event is not None and row.kind != "unaccounted"
+    }
+    attributions = [
+        of_rows.get((method, identity(event.key)), own)
+        for event, method, own in zip(events.events, methods, trace.attributions, strict=True)
+    ]
     phases = {  # events inside delegates of which others are parts
         (block, meaning.parent)
         for block, meaning in zip(events.block.tolist(), events.meaning, strict=True)
         if meaning is not None and meaning.adds
     }
+    kernels = {  # what a call runs is named by its kernel, if no node is known
+        (block, event.key.instruction): event.key.name.removeprefix(KERNEL_PREFIX)
+        for event, block in zip(events.events, events.block.tolist(), strict=True)
+        if event.key.role == "kernel"
+    }
     rows = [
         {
             "method": method,
             "block": event.block.name,
-            **_texts(event.key, "delegated" if meaning is not None else event.key.role, found),
+            **_texts(
+                event.key,
+                "delegated" if meaning is not None else event.key.role,
+                found,
+                kernels.get((block, event.key.instruction)),
+            ),
             **({"kind": "phase"} if (block, event.index) in phases else {}),
         }
         for event, block, method, meaning, found in zip(
@@ -165,8 +188,11 @@ def constant(value: str | None, length: int) -> Any:
     return pa.DictionaryArray.from_arrays(index, pa.array([without_surrogates(value)], pa.string()))
 
 
-def _texts(key: EventKey, kind: str, found: Attribution) -> dict[str, str | None]:
-    """The values of text columns; op is the name to add times up by, "conv+relu" if fused."""
+def _texts(
+    key: EventKey, kind: str, found: Attribution, kernel: str | None
+) -> dict[str, str | None]:
+    """The values of text columns; op is the name to add times up by, "conv+relu" if fused. kernel:
+    the name of that in a call."""
     op: str | None = None
     if kind == "delegate":
         op = found.backend_id
@@ -174,8 +200,9 @@ def _texts(key: EventKey, kind: str, found: Attribution) -> dict[str, str | None
         op = key.name
     elif kind in ("call", "kernel", "delegated"):
         op = "+".join(dict.fromkeys(found.op_types)) or None
-        if op is None and kind != "call":
-            op = key.name.removeprefix(KERNEL_PREFIX) if kind == "kernel" else key.name
+        if op is None:
+            op = kernel if kind == "call" else key.name.removeprefix(KERNEL_PREFIX)
+            op = re.sub(r" #\d+$", "", op or key.name)
     lines = [str(line) for line in found.lines]
     more = f" +{len(lines) - 1}" if len(lines) > 1 else ""
     return {
@@ -333,6 +360,7 @@ def _arrow_events(
     count = len(table.row)
     call = table.call
     event = pa.array(table.event)
+    leaves = Leaves.of(table)
     own_clock = ~table.where(lambda meaning: meaning.adds)
     is_number = ~table.where(lambda meaning: meaning.is_time)
     has_value = is_number & table.where(lambda one: one.quantity is not Quantity.INSTANT)
@@ -345,6 +373,7 @@ def _arrow_events(
         **_phases(table, calls),
         "instruction_id": pattern.instruction.take(event),
         "debug_handles": pattern.handles.take(event),
+        "leaf": pa.array(leaves.of_rows() & (call >= 0)),
         "own_clock": pa.array(own_clock[table.event]),
         "value": pa.array(values.astype(np.float64), mask=~has_value[table.event]),
         **{name: cells.take(event) for name, cells in _told_by_backends(table).items()},
@@ -361,7 +390,8 @@ def _arrow_events(
             else:
                 columns[field.name] = constant(value, count)
     ordered = [columns[field.name] for field in EVENT_FIELDS]
-    return pa.Table.from_arrays(ordered, schema=arrow_schema(EVENTS))
+    events = pa.Table.from_arrays(ordered, schema=arrow_schema(EVENTS))
+    return leaves.with_rests(events, pattern.work.flops, factor)
 
 
 def _phases(table: EventTable, calls: RunCalls) -> dict[str, Any]:

@@ -48,7 +48,6 @@ from etscope.fleet._dataset import (
     PARTITIONS,
     Dataset,
     Field,
-    by_batch,
 )
 from etscope.model.table import Column, Kind, Table
 from etscope.optional import require
@@ -76,56 +75,10 @@ _TYPES = {
 }
 
 
-# The times of an execution that add up, as `InstructionRows.leaves` of a profile: the calls of
-# kernels, the runtime's own instructions (jumps and moves), and those of delegates, divided into
-# the events inside and the rest where these add up to the call.
-_LEAVES = r"""
+_LEAVES = """
 CREATE VIEW leaves AS
-WITH
-    inside AS (
-        SELECT dump_id, run, iteration, instruction_id,
-            sum(duration_ns) AS inside_ns, coalesce(sum(flops), 0) AS inside_flops
-        FROM events
-        WHERE kind = 'delegated' AND NOT own_clock AND iteration IS NOT NULL GROUP BY ALL
-    ),
-    calls AS (
-        SELECT events.*, inside_ns, inside_flops,
-            coalesce(inside_ns <= duration_ns, false) AS is_split
-        FROM events LEFT JOIN inside USING (dump_id, run, iteration, instruction_id)
-        WHERE kind = 'delegate' AND iteration IS NOT NULL
-    ),
-    kernels AS (
-        SELECT dump_id, run, iteration, instruction_id,
-            first(name) AS kernel, first(op) AS kernel_op
-        FROM events WHERE kind = 'kernel' AND iteration IS NOT NULL GROUP BY ALL
-    )
-SELECT * EXCLUDE (kernel, kernel_op)
-    REPLACE ('kernel' AS kind, coalesce(kernel, name) AS name, coalesce(op, kernel_op) AS op)
-FROM events LEFT JOIN kernels USING (dump_id, run, iteration, instruction_id)
-WHERE kind = 'call' AND iteration IS NOT NULL
-UNION ALL BY NAME
-SELECT * FROM events ANTI JOIN (FROM events WHERE kind = 'call')
-    USING (dump_id, run, iteration, instruction_id)
-WHERE kind = 'kernel' AND iteration IS NOT NULL
-UNION ALL BY NAME
-SELECT * FROM events WHERE kind = 'control' AND iteration IS NOT NULL
-UNION ALL BY NAME
-SELECT * EXCLUDE (inside_ns, inside_flops, is_split) FROM calls WHERE NOT is_split
-UNION ALL BY NAME
-SELECT * REPLACE (regexp_replace(coalesce(op, name), ' #\d+$', '') AS op)
-FROM events SEMI JOIN (FROM calls WHERE is_split)
-    USING (dump_id, run, iteration, instruction_id)
-WHERE kind = 'delegated' AND NOT own_clock
-UNION ALL BY NAME
-SELECT * EXCLUDE (inside_ns, inside_flops, is_split) REPLACE (
-    'rest' AS kind,
-    '(rest of ' || coalesce(delegate, 'the delegate') || ')' AS op,
-    duration_ns - inside_ns AS duration_ns,
-    CASE WHEN flops - inside_flops > 1e-9 * flops THEN flops - inside_flops END AS flops,
-    NULL AS activation_bytes, NULL AS weight_bytes, NULL AS intensity,
-    NULL AS least_ns, NULL AS bound
-)
-FROM calls WHERE is_split
+SELECT * REPLACE (CASE kind WHEN 'call' THEN 'kernel' ELSE kind END AS kind)
+FROM events WHERE leaf
 """
 
 # The engine's answer. `compare_all_dumps` is a function of Python (`_compare_all_dumps`), which
@@ -238,16 +191,11 @@ def _view(connection: Any, name: str, files: Sequence[Path], fields: Sequence[Fi
     if fields is not DUMP_FIELDS:
         types = ", ".join(f"'{partition}': VARCHAR" for partition in PARTITIONS)
         hive = f", hive_partitioning = true, hive_types = {{{types}}}"
-    parts = []
-    for found, alike in _by_columns(connection, files).items():
-        written = found | set(PARTITIONS)
-        selected = ", ".join(
-            f'"{f.name}"' if f.name in written else f'({f.missing})::{_TYPES[f.type]} AS "{f.name}"'
-            for f in fields
-        )
-        listed = ", ".join(_quoted(str(path)) for path in alike)
-        parts.append(f"SELECT {selected} FROM read_parquet([{listed}]{hive})")
-    connection.execute(f"CREATE VIEW {name} AS {' UNION ALL '.join(parts)}")
+    selected = ", ".join(f'"{f.name}"' for f in fields)
+    listed = ", ".join(_quoted(str(path)) for path in files)
+    connection.execute(
+        f"CREATE VIEW {name} AS SELECT {selected} FROM read_parquet([{listed}]{hive})"
+    )
 
 
 def _check_phase(connection: Any, events: str, phase: str) -> None:
@@ -258,21 +206,6 @@ def _check_phase(connection: Any, events: str, phase: str) -> None:
             f"no call of the dataset is known to be of the phase {phase!r}",
             hint=f"phases are: {', '.join(phases) or 'none'}",
         )
-
-
-def _by_columns(connection: Any, files: Sequence[Path]) -> dict[frozenset[str], list[Path]]:
-    """Return the files by the columns that they have, and the names inside of these: an earlier
-    etscope wrote fewer."""
-    batches = by_batch(files)
-    first = ", ".join(_quoted(str(paths[0])) for paths in batches.values())
-    found = connection.execute(
-        f"SELECT file_name, list(name) FROM parquet_schema([{first}]) GROUP BY file_name"
-    ).fetchall()
-    columns = {name: frozenset(names) for name, names in found}
-    alike: dict[frozenset[str], list[Path]] = {}
-    for paths in batches.values():
-        alike.setdefault(columns[str(paths[0])], []).extend(paths)
-    return alike
 
 
 _Samples = Sequence[Sequence[float]]  # of each dump of a side

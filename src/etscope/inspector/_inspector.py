@@ -15,7 +15,7 @@ import numpy as np
 
 from etscope.analysis.metrics import DEFAULT_METRICS, find_metric, measure_all
 from etscope.analysis.profile.correlate import EDGE_GRAPH
-from etscope.analysis.profile.module_times import module_total
+from etscope.analysis.profile.module_total import module_total
 from etscope.analysis.profile.scale import Scale, TimeConverter, block_samples
 from etscope.analysis.profile.trace import UNAVAILABLE, Trace, warn_no_debug_buffer, warn_own_clock
 from etscope.errors import FormatError, MissingDataError, UsageError

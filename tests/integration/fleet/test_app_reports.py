@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("executorch")
 pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
+pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("duckdb")
 
 from etscope.fleet import Dataset, collect, query  # noqa: E402
@@ -97,21 +97,3 @@ def test_a_damaged_log_is_told(ran: tuple[bytes, str], tmp_path: Path) -> None:
     log.write_text("no such line\n")  # another program's log
     assert collect([tmp_path / "phone.etdump"], tmp_path / "ds").taken == 1
     assert set(rows(tmp_path / "ds")[0]) == {None}
-
-
-def test_datasets_of_an_earlier_etscope_are_read(ran: tuple[bytes, str], tmp_path: Path) -> None:
-    """Their files have no such columns."""
-    dump = tmp_path / "phone.etdump"
-    dump.write_bytes(ran[0])
-    dump.with_suffix(".log").write_text(ran[1])
-    collect([dump], tmp_path / "ds")
-    ((path),) = (tmp_path / "ds" / "dumps").glob("*.parquet")
-    table = pq.read_table(path)
-    pq.write_table(table.select([n for n in table.column_names if not n.startswith("app_")]), path)
-
-    assert set(rows(tmp_path / "ds")[0]) == {None}
-    second = tmp_path / "second.etdump"
-    second.write_bytes(ran[0] + b"\0")
-    second.with_suffix(".log").write_text(ran[1])
-    collect([second], tmp_path / "ds")
-    assert [row[0] for row in rows(tmp_path / "ds")] == [None, 1]

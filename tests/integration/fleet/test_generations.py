@@ -15,7 +15,6 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 pytest.importorskip("torch")
 
-import pyarrow.parquet as pq
 
 from etscope.analysis.profile.timeline import event_rows
 from etscope.analysis.profile.trace import Trace
@@ -171,30 +170,6 @@ def test_saved_queries_do_not_mix_phases(dataset: Path) -> None:
     drift = saved_query("drift")
     table = query(str(dataset), drift.sql, drift.values({}))
     assert table.values["p50_ms"][table.values["phase"].index("decode")] == pytest.approx(own[0][0])
-
-
-def test_a_dataset_of_an_earlier_etscope(dataset: Path, tmp_path: Path) -> None:
-    """Files without the columns are read; beside files that have them, too."""
-    old = tmp_path / "old"
-    collect([saved_run(tmp_path / "cnn")], old)
-    for path in old.rglob("*.parquet"):
-        table = pq.ParquetFile(path).read()
-        kept = [name for name in table.column_names if name not in {*NEW_COLUMNS, *PACE}]
-        assert len(kept) < len(table.column_names)
-        pq.write_table(table.select(kept), path)
-    phases = "select distinct phase, position, tokens from events order by 1"
-    assert rows(old, phases) == [("execute", None, None)]
-    assert rows(old, f"select {', '.join(PACE)} from dumps") == [(None,) * len(PACE)]
-    assert rows(old, "select count(*) from events", phase="execute")[0][0] > 0
-    for table in ("events", "dumps"):
-        shutil.copytree(dataset / table, old / table, dirs_exist_ok=True)
-    assert rows(old, "select distinct phase from events order by 1") == [
-        ("decode",), ("execute",), ("load",), ("prefill",),
-    ]  # fmt: skip
-    assert sorted(rows(old, "select prompt_tokens from dumps"), key=str) == [(PROMPT,), (None,)]
-    assert rows(old, "select count(*) from leaves where kind = 'kernel' and phase = 'execute'")[0][
-        0
-    ]
 
 
 def test_a_generation_that_run_json_has_wrong_is_a_bad_dump(

@@ -20,9 +20,9 @@ from etscope.analysis.graphs.linked_graph import linked_graph
 from etscope.analysis.graphs.node_table import module_tree
 from etscope.analysis.graphs.node_times import node_times
 from etscope.analysis.graphs.views import graph_views
-from etscope.analysis.profile.module_times import module_times
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.profile_table import GROUPINGS, grouped_table, profile_table
+from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.timeline import event_spans
 from etscope.analysis.profile.trace import Trace
@@ -138,9 +138,8 @@ def tables(name: str, profile: MethodProfile) -> Sums:
 def trees(name: str, profile: MethodProfile) -> Sums:
     trace = trace_of(name)
     rest = float(profile.unaccounted.mean())
-    modules = module_times(profile)
-    yield "modules", rest + sum(one.total for one in modules if one.parent is None)
-    yield "modules without those inside", rest + sum(one.own for one in modules)
+    modules = rollup(profile, "module").tree()
+    yield "modules", rest + sum(one.average for one in modules if one.parent is None)
     assert trace.record is not None
     for key in trace.record.graph_names:
         linked = linked_graph(trace.record, key, trace.run_nodes)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from etscope import Inspector
-from etscope.errors import FormatError, MissingDataError
+from etscope.errors import FormatError, MissingDataError, VersionError
 from etscope.reporting import tensorboard_plugin as tab
 from etscope.views.page.store import (
     FILE_NAME,
@@ -23,7 +23,7 @@ from etscope.views.page.store import (
 )
 from tests.support.artifacts import artifacts
 
-DOCUMENT = {"schema": "etscope.report/1", "title": "t", "generator": "g"}
+DOCUMENT = {"schema": "etscope.report/2", "title": "t", "generator": "g"}
 
 
 def run(name: str) -> dict[str, Any]:
@@ -56,6 +56,13 @@ def test_documents_are_found_by_their_folders(logdir: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     with pytest.raises(FormatError):
+        load_document(tmp_path / FILE_NAME)
+
+
+def test_a_report_of_an_earlier_format_is_refused(tmp_path: Path) -> None:
+    """Its rows do not say which of them are added up."""
+    save_document(tmp_path, {**DOCUMENT, "schema": "etscope.report/1", "runs": [run("old")]})
+    with pytest.raises(VersionError, match=r"this etscope reads etscope\.report/2"):
         load_document(tmp_path / FILE_NAME)
 
 

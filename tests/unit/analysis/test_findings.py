@@ -20,9 +20,9 @@ from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE
 from etscope.analysis.matching.matching import Coverage, Unpaired
 from etscope.analysis.matching.run_nodes import program_nodes
 from etscope.analysis.memory import memory_plan
-from etscope.analysis.profile.module_times import module_times
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.profile_table import grouped_table, profile_table
+from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import common_module
 from etscope.analysis.profile.trace import Trace
@@ -321,10 +321,9 @@ def test_findings_of_one_share_keep_their_order() -> None:
 
 def test_the_module_of_the_roll_up_is_told_where_no_selector_picks_it() -> None:
     (profile,) = open_trace("cnn_portable").profiles()
-    path = next(one.path for one in module_times(profile) if one.depth == 1)
-    one = TimeFindings(profile, MS)._module_of_roll_up(path, "Sequential")
-    total = next(m.total for m in module_times(profile) if m.path == path)
-    assert one.quantity.value == pytest.approx(float(MS(total)))
+    module = next(one for one in rollup(profile, "module").tree() if one.depth == 1)
+    one = TimeFindings(profile, MS)._module_of_roll_up(module.name, "Sequential")
+    assert one.quantity.value == pytest.approx(float(MS(module.average)))
 
 
 def test_a_reference_inside_delegates_is_said_with_the_way_to_see_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -119,7 +120,7 @@ def test_rows_that_share_their_work_are_one_point_of_all_their_time() -> None:
 @pytest.mark.parametrize("known", [True, False])
 def test_a_call_is_one_point_if_the_work_of_its_events_is_not_known(known: bool) -> None:
     rows = [
-        row(10_000, "XnnpackBackend", "delegate"),
+        replace(row(10_000, "XnnpackBackend", "delegate"), leaf=False),
         row(8_000, "GEMM", "delegated", depth=1),
         row(2_000, "(rest)", "unaccounted", depth=1),
     ]

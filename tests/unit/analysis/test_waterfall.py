@@ -19,12 +19,12 @@ from etscope.analysis.comparison.waterfall import (
     GROUPINGS,
     Part,
     headline,
-    operator_name,
     waterfall,
     waterfall_table,
 )
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.profile_table import LACKS_PROGRAM
+from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import UsageError
 from etscope.units import TimeScale
@@ -147,9 +147,7 @@ def test_another_dtype_is_the_same_operator() -> None:
     gemms = [pair for pair in convolutions if "aten.convolution" in str(pair.shown.attribution)]
     assert gemms and {pair.status for pair in gemms} <= {"changed", "same", "moved"}
     assert "quantize_per_tensor" in {
-        operator_name(call, leaf)
-        for call in profile_of("cnn_xnnpack_int8").instructions
-        for leaf in call.leaves
+        group.name for group in rollup(profile_of("cnn_xnnpack_int8"), "operator").groups
     }
 
 

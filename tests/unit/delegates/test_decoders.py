@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from etscope.analysis.comparison.diff import diff_profiles
+from etscope.analysis.comparison.diff_table import diff_table
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.profile_table import grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
@@ -208,6 +210,19 @@ def test_phases_of_vulkan_are_nested_and_add_up() -> None:
     assert dispatch.depth == 3, "inside of what the host waits for"
     lanes = timeline(trace(vulkan())).tracks
     assert len(lanes) == 3 and "own clock" in {lane.note for lane in lanes}
+
+
+@pytest.mark.parametrize("limit", [None, 0, 1, 2])
+def test_a_comparison_counts_no_phase_beside_its_parts(limit: int | None) -> None:
+    profile = profile_of(vulkan(), vulkan(begin=1_030))
+    table = diff_table(diff_profiles(profile, profile), MS, limit=limit)
+    call, total = profile.rows[0], profile.total[0]
+    leaves = {row.name for _, row in profile.leaves}
+    shown = list(zip(table.values["event"], table.values["before"], strict=True))[:-1]
+    added = sum(ms for name, ms in shown if name in leaves or "not shown" in name)
+    rest = table.values["before"][-2]
+    assert added == pytest.approx(float(MS(call.ticks[0])))
+    assert added + rest == pytest.approx(float(MS(total)))
 
 
 def test_dispatches_without_json_are_known_by_their_kernel() -> None:

@@ -9,7 +9,7 @@ import pytest
 from etscope.analysis.profile.profile_table import grouped_table
 from etscope.etdb import Session
 from etscope.etdb.commands.info import TOPICS
-from etscope.etdb.commands.source import _read_lines
+from etscope.etdb.commands.source import _line_times, _read_lines
 from tests.support.artifacts import artifacts
 from tests.support.etdb.sessions import refused, said, session
 
@@ -130,6 +130,17 @@ def test_lines_have_times_and_errors_beside_them(tmp_path: Path) -> None:
     assert _read_lines(str(path), {2: "b = 2"}) == {1: "a = 1", 2: "b = 2"}
     assert _read_lines(str(path), {2: "b = 3"}) == {2: "b = 3"}
     assert _read_lines("/etc/hostname", {1: "x"}) == {1: "x"}
+
+
+def test_lines_have_the_times_of_what_ran_inside_a_delegate() -> None:
+    one = session("cnn_xnnpack")
+    profile = one.debugger.files.profiles["forward"]
+    first = [(leaf, line) for _, leaf in profile.leaves for line in leaf.attribution.lines[:1]]
+    file = first[0][1].file
+    times = _line_times(one.debugger, file)
+    assert len(times) > 3, times  # not the one of the call
+    spent = sum(float(leaf.ticks.mean()) for leaf, line in first if line.file == file)
+    assert sum(times.values()) == pytest.approx(float(one.debugger.scale(spent)))
 
 
 def test_every_topic_of_info() -> None:

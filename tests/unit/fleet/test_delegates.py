@@ -60,4 +60,5 @@ def test_columns_and_leaves_of_backends(tmp_path: Path) -> None:
         ("delegated", "+EthosUBackend::execute()NPU"),
         ("delegated", "+EthosUBackend::execute()handles.input.memcpy()"),
         ("phase", "EthosUBackend::execute()"),
+        ("rest", "(rest of EthosUBackend::execute())"),
     ]

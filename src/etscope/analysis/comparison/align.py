@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from etscope.analysis.profile.profile import MethodProfile, Row
+from etscope.analysis.profile.rollup import operator_of
 
 # With more differences, sequences are not versions of each other: memory grows with the square.
 _MOST_EDITS = 1000
@@ -163,14 +164,6 @@ def align(before: MethodProfile, after: MethodProfile) -> Alignment:
         method, found = "name", _sequence(*heads, range(len(mine)), range(len(theirs)), _named)
         found = _with_moved(*heads, found, _named)
     return Alignment(method, tuple(_ordered(mine, theirs, found)))
-
-
-def operator_of(row: Row) -> str:
-    """Return a name that another export keeps: the operators of the nodes, the backend of a
-    delegate call, or the name of the row."""
-    if row.kind == "delegate":
-        return row.attribution.backend_id or row.name
-    return ", ".join(row.attribution.op_types) or row.name
 
 
 def _groups(rows: Sequence[Row]) -> list[_Group]:

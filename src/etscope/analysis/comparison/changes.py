@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.comparison.align import Alignment, Pair, Status, operator_of
+from etscope.analysis.comparison.align import Alignment, Pair, Status
 from etscope.analysis.comparison.compare_samples import (
     TRIMMED,
     UNBOUNDED,
@@ -21,6 +21,7 @@ from etscope.analysis.comparison.compare_samples import (
     overall,
 )
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks, with_phase
+from etscope.analysis.profile.rollup import operator_of
 from etscope.analysis.profile.scale import Scale
 from etscope.model.table import grouped
 from etscope.units import format_duration
@@ -53,6 +54,13 @@ class Change:
     def change(self) -> float:
         """Ticks that a run takes longer, over the middle runs."""
         return (self.after or 0.0) - (self.before or 0.0)
+
+    @property
+    def leaf(self) -> bool:
+        """True if a leaf of either side is in it: these are what is added up."""
+        if self.pair is None:
+            return True
+        return any(row is not None and row.leaf for row in (self.pair.before, self.pair.after))
 
     @property
     def verdict(self) -> Verdict | None:

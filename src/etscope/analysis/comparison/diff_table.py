@@ -146,8 +146,11 @@ def shown_changes(
         elif below[0] is group[0]:
             rows += [group[0], *(change for change in group[1:] if change.selected)]
         else:
-            rows += [group[0], *(change for change in group[1:] if id(change) in wanted)]
-            if left := [change for change in group[1:] if id(change) not in wanted]:
+            left = [leaf for leaf in _leaves(group) if id(leaf) not in wanted]
+            out = set(map(id, left))
+            rows += [group[0]]
+            rows += [one for one in group[1:] if id(one) not in out and (one.leaf or one.selected)]
+            if left:
                 rows.append(_not_shown(left, depth=1))
     return rows, hidden
 
@@ -162,19 +165,17 @@ def known_order(sort: str) -> str:
 
 
 def _leaves(group: Sequence[Change]) -> Sequence[Change]:
-    """Return the changes below a delegate call, if its rest is among them; else the call."""
-    is_split = any(change.kind == "unaccounted" for change in group[1:])
-    return group[1:] if is_split else group[:1]
+    """Return the leaves below a delegate call that either side divides; else the call."""
+    return [change for change in group[1:] if change.leaf] or group[:1]
 
 
-def _not_shown(changes: Sequence[Change], depth: int = 0) -> Change:
-    adding = [change for change in changes if change.adds or depth]
+def _not_shown(leaves: Sequence[Change], depth: int = 0) -> Change:
     return Change(
-        name=not_shown(row=len(changes)),
+        name=not_shown(row=len(leaves)),
         kind="hidden",
         status="same",
-        before=sum(change.before or 0.0 for change in adding),
-        after=sum(change.after or 0.0 for change in adding),
+        before=sum(leaf.before or 0.0 for leaf in leaves),
+        after=sum(leaf.after or 0.0 for leaf in leaves),
         firsts=(None, None),
         depth=depth,
         adds=depth == 0,

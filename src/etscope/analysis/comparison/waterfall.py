@@ -9,12 +9,11 @@ backends, dtypes and exports. The sums of each run are judged as rows are, by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from etscope.analysis.comparison.align import operator_of
 from etscope.analysis.comparison.changes import (
     Change,
     MethodDiff,
@@ -27,14 +26,20 @@ from etscope.analysis.comparison.changes import (
     percent,
 )
 from etscope.analysis.comparison.compare_samples import Comparison, Verdict, compare_all
-from etscope.analysis.profile.module_times import NO_MODULE
-from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row, Ticks
+from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
 from etscope.analysis.profile.profile_table import (
     LACKS_PROGRAM,
-    group_name,
     group_noun,
     lacks_program,
     not_shown,
+)
+from etscope.analysis.profile.rollup import (
+    NO_MODULE,
+    ROOT,
+    Group,
+    modules_around,
+    operator_of,
+    rollup,
 )
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import UsageError
@@ -43,6 +48,8 @@ from etscope.units import duration_decimals, format_durations, format_share
 
 Keep = Callable[[Row], bool]
 GROUPINGS = ("module", "op", "type", "source", "delegate")
+# Another export has other kernels, and another number of each delegate's call.
+_SAME_ON_BOTH = {"op": "operator", "delegate": "backend"}
 # Columns that are shown by default, behind that of the groups.
 SHOWN = (
     "before", "after", "change", "of_change", "relative", "interval", "verdict", "status",
@@ -50,10 +57,7 @@ SHOWN = (
 
 _NAMED = 3  # parts that a headline names
 _WORTH_NAMING = 0.1  # of the largest change
-# Operators that a quantised model has around each of its own.
-_AROUND = ("quantize", "dequantize", "choose_qparams")
 _ON_KERNELS = 0.05  # of the time: less beside delegates is not said
-_ROOT = "(root)"
 _MORE_RUNS = 100  # that a headline asks for at least
 
 
@@ -146,18 +150,6 @@ class Waterfall:
         return [part for part in self.parts if id(part) in wanted]
 
 
-@dataclass(slots=True)
-class _Leaves:
-    """The leaves of one group on one side."""
-
-    rows: list[Row] = field(default_factory=list)
-
-    @property
-    def ticks(self) -> Ticks:
-        found: Ticks = np.sum([row.ticks for row in self.rows], axis=0)
-        return found
-
-
 def waterfall(diff: MethodDiff, by: str, keep: Keep | None = None) -> Waterfall:
     """Add up the leaves of both sides by "module", "op", "type", "source" or "delegate".
 
@@ -166,93 +158,42 @@ def waterfall(diff: MethodDiff, by: str, keep: Keep | None = None) -> Waterfall:
     if by not in GROUPINGS:
         raise UsageError(f"cannot group by {by!r}", hint=f"one of: {', '.join(GROUPINGS)}")
     sides = diff.sides
-    grouped = [_grouped(profile, by, keep) for profile in (sides.before, sides.after)]
-    noise = [_grouped(profile, by, keep)[0] for profile in sides.noise]
-    mine, theirs = (groups for groups, _ in grouped)
-    own = _parts(diff, mine, theirs, noise)
-    left = [_Leaves(rest) for _, rest in grouped]
+    name = _SAME_ON_BOTH.get(by, by)
+    mine, theirs = (rollup(one, name, keep=keep) for one in (sides.before, sides.after))
+    noise = [rollup(one, name, keep=keep) for one in sides.noise]
+    own = _parts(diff, mine.groups, theirs.groups, [one.groups for one in noise])
     hidden = None
-    if any(one.rows for one in left):
-        count = sum(len(one.rows) for one in left)
-        hidden = _part(diff, not_shown(row=count), left[0], left[1])
+    if count := len(mine.others.members) + len(theirs.others.members):
+        hidden = _part(diff, not_shown(row=count), mine.others, theirs.others)
     own.sort(key=lambda part: -abs(part.change))
     parts = own
     if by == "module":
-        trees = [_with_inner(groups) for groups in (mine, theirs)]
-        inside = [_with_inner(groups) for groups in noise]
-        parts = list(_as_tree(_parts(diff, trees[0], trees[1], inside)))
+        trees = [one.tree() for one in (mine, theirs, *noise)]
+        parts = list(_as_tree(_parts(diff, trees[0], trees[1], trees[2:])))
     return Waterfall(by, tuple(parts), tuple(own), hidden, diff.unaccounted, diff.total)
 
 
-_Groups = dict[str, _Leaves]
-
-
-def _grouped(profile: MethodProfile, by: str, keep: Keep | None) -> tuple[_Groups, list[Row]]:
-    """Return the leaves that are kept, by group, and the others."""
-    groups: _Groups = {}
-    left: list[Row] = []
-    for call in profile.instructions:
-        kept = {id(leaf) for leaf in call.kept(keep)}
-        for leaf in call.leaves:
-            if id(leaf) not in kept:
-                left.append(leaf)
-                continue
-            if by == "module":
-                path = leaf.attribution.module
-                name = NO_MODULE if path is None else path or _ROOT
-            elif by == "op":
-                name = operator_name(call, leaf)
-            elif by == "delegate" and call.head.kind == "delegate":
-                name = operator_of(call.head)  # the number of a call is another in another export
-            else:
-                name = group_name(call, leaf, by)
-            groups.setdefault(name, _Leaves()).rows.append(leaf)
-    return groups, left
-
-
-def operator_name(call: InstructionRows, leaf: Row) -> str:
-    """Return the operators of the model behind a leaf, which are the same on all backends:
-    "convolution", "linear + relu"; the name of the event where they are not known, and the backend
-    of a call that no events divide."""
-    if leaf.kind == "unaccounted":
-        return f"(rest of {operator_of(call.head)})"
-    if leaf.kind == "delegate":
-        return operator_of(leaf)
-    names = [op.rpartition("::")[2].split(".") for op in leaf.attribution.op_types]
-    short = list(dict.fromkeys(one[1] if len(one) > 2 else one[0] for one in names))
-    own = [name for name in short if not name.startswith(_AROUND)]
-    return " + ".join(own or short) or leaf.kernel_name
-
-
-def _with_inner(groups: _Groups) -> _Groups:
-    """Return modules with the leaves of those inside them."""
-    found: _Groups = {}
-    for name, leaves in groups.items():
-        if name == NO_MODULE:
-            found.setdefault(name, _Leaves()).rows.extend(leaves.rows)
-            continue
-        path = [] if name == _ROOT else name.split(".")
-        for length in range(len(path) + 1):
-            around = ".".join(path[:length]) or _ROOT
-            found.setdefault(around, _Leaves()).rows.extend(leaves.rows)
-    return found
-
-
 def _parts(
-    diff: MethodDiff, mine: _Groups, theirs: _Groups, noise: Sequence[_Groups]
+    diff: MethodDiff,
+    before: Sequence[Group],
+    after: Sequence[Group],
+    repeats: Sequence[Sequence[Group]],
 ) -> list[Part]:
-    """Return a part for each group; those of both sides are judged, corrected as one family."""
+    """Return a part for each group; those of both sides are judged, corrected as one family.
+    repeats: the groups of each dump of noise."""
     sides = diff.sides
-    names = list(dict.fromkeys((*mine, *theirs)))
-    none = _Leaves()
+    mine, theirs, *noise = (
+        {group.name: group for group in groups} for groups in (before, after, *repeats)
+    )
     parts = {
-        name: _part(diff, name, mine.get(name, none), theirs.get(name, none)) for name in names
+        name: _part(diff, name, mine.get(name), theirs.get(name))
+        for name in dict.fromkeys((*mine, *theirs))
     }
-    both = [name for name in names if name in mine and name in theirs]
+    both = [name for name in mine if name in theirs]
     steps = clock_steps(sides.before) | clock_steps(sides.after)
 
-    def step(leaves: _Leaves) -> float:  # roundings of several rows add up as their squares
-        return float(np.sqrt(sum(steps[id(row)] ** 2 for row in leaves.rows)))
+    def step(group: Group) -> float:  # roundings of several rows add up as their squares
+        return float(np.sqrt(sum(steps[id(row)] ** 2 for row in group.rows)))
 
     comparisons = compare_all(
         [sides.samples(mine[name].ticks) for name in both],
@@ -272,21 +213,22 @@ def _parts(
     return list(parts.values())
 
 
-def _part(diff: MethodDiff, name: str, mine: _Leaves, theirs: _Leaves) -> Part:
+def _part(diff: MethodDiff, name: str, before: Group | None, after: Group | None) -> Part:
     sides = diff.sides
+    groups = [None if one is None or not one.members else one for one in (before, after)]
     times = [
-        float(leaves.ticks[sides.middle(profile)].mean()) if leaves.rows else None
-        for leaves, profile in ((mine, sides.before), (theirs, sides.after))
+        None if group is None else float(group.ticks[sides.middle(profile)].mean())
+        for group, profile in zip(groups, (sides.before, sides.after), strict=True)
     ]
-    return Part(name, times[0], times[1], (len(mine.rows), len(theirs.rows)))
+    counts = [0 if group is None else len(group.members) for group in groups]
+    return Part(name, times[0], times[1], (counts[0], counts[1]))
 
 
 def _as_tree(parts: Sequence[Part]) -> Iterator[Part]:
     """Yield modules before those inside them, the largest changes first, with their depths."""
     below: dict[str | None, list[Part]] = {}
     for part in sorted(parts, key=lambda part: -abs(part.change)):
-        is_top = part.name in (_ROOT, NO_MODULE)
-        around = None if is_top else part.name.rpartition(".")[0] or _ROOT
+        around = [None, *modules_around(part.name)][-2]
         below.setdefault(around, []).append(part)
     waiting = [(part, 0) for part in reversed(below.get(None, []))]
     while waiting:
@@ -340,7 +282,7 @@ def headline(
         parts = [
             part
             for part in ((sums or {}).get(by) or waterfall(diff, by)).own
-            if part.name not in (_ROOT, NO_MODULE)
+            if part.name not in (ROOT, NO_MODULE)
             and (is_sure or (part.comparison and part.comparison.verdict in changed))
         ]
         most = max((abs(part.change) for part in parts), default=0.0)

@@ -10,12 +10,13 @@ from pathlib import PurePath
 import numpy as np
 
 from etscope.analysis.findings import thresholds
-from etscope.analysis.findings.time import Member, TimeFindings, block_family
+from etscope.analysis.findings.time import Member, TimeFindings
 from etscope.analysis.generation.growth import Growth, growth, is_enough
 from etscope.analysis.generation.pace import Pace
 from etscope.analysis.profile.profile import Row
-from etscope.analysis.profile.profile_table import group_name
+from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.source_location import block_family
 from etscope.formats.generation import DECODE, PREFILL, Generation
 from etscope.model.finding import Finding, Place, Quantity, Severity
 from etscope.units import TimeScale, format_float, format_share
@@ -70,19 +71,16 @@ class _Groups:
     def of(cls, time: TimeFindings) -> _Groups:
         has_lines = any(leaf.attribution.lines for _, leaf in time.members)
         by = "source" if has_lines else "op"
-        table: dict[str, list[Member]] = {}
-        for group, leaf in time.members:
-            table.setdefault(group_name(group, leaf, by), []).append((group, leaf))
-        names = sorted(table, key=lambda name: -time.ticks(table[name]))
-        members = [table[name] for name in names]
+        groups = rollup(time.profile, by).largest(lambda one: time.average(one.ticks))
+        names = [one.name for one in groups]
+        members = [one.members for one in groups]
         profile = time.profile
         position = None if profile.calls is None else profile.calls.position
         if position is None or not is_enough(position):
             return cls(time, by, names, members, None)
-        sums = [np.sum([leaf.ticks for _, leaf in of_it], axis=0) for of_it in members]
         # With all rows, as the tables have it: what all times have in common is the machine's.
         rows = [row for row in profile.rows if not row.own_clock]
-        times = [*sums, profile.total, *(row.ticks for row in rows)]
+        times = [*(one.ticks for one in groups), profile.total, *(row.ticks for row in rows)]
         found = growth(position, np.stack(times))
         first, last = int(position.min()), int(position.max())
         return cls(time, by, names, members, found, rows, first, last)

@@ -16,11 +16,10 @@ import numpy.typing as npt
 
 from etscope.analysis.delegates.xnnpack import event_kind, untaken_types
 from etscope.analysis.findings import thresholds
-from etscope.analysis.profile.module_times import module_times
-from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row
-from etscope.analysis.profile.profile_table import group_name
+from etscope.analysis.profile.profile import InstructionRows, Leaf, MethodProfile, Row
+from etscope.analysis.profile.rollup import NO_MODULE, ROOT, Group, rollup
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import common_module, module_type, short_lines
+from etscope.analysis.profile.source_location import block_family, module_type, short_lines
 from etscope.analysis.selector_fields import fields_of_row
 from etscope.errors import UsageError
 from etscope.formats.program.pte import Program
@@ -40,7 +39,7 @@ _LAYOUT_DELEGATED = ("Transpose", "Convert", "Copy")
 
 _LONGEST_CODE = 60  # characters of a line that are shown in a sentence
 
-Member = tuple[InstructionRows, Row]
+Member = Leaf
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,10 @@ class TimeFindings:
         """The average of ticks, given for all runs, over those that are counted."""
         return float((ticks if self.counted is None else ticks[self.counted]).mean())
 
-    @cached_property
-    def members(self) -> list[Member]:
+    @property
+    def members(self) -> Sequence[Member]:
         """All leaves, each with its instruction."""
-        return [(group, leaf) for group in self.groups for leaf in group.leaves]
+        return self.profile.leaves
 
     @cached_property
     def groups(self) -> Sequence[InstructionRows]:
@@ -168,17 +167,14 @@ class TimeFindings:
 
     def slowest_module(self) -> Finding | None:
         """The layer that takes most of the time itself: repeated blocks count as one."""
-        own: dict[str, list[Member]] = {}
+        modules = rollup(self.profile, "module").groups
+        own = {one.name: one.members for one in modules if one.name not in (ROOT, NO_MODULE)}
         types: dict[str, str] = {}
-        for group, leaf in self.members:
-            nodes = leaf.attribution.located
-            path = common_module(nodes)
-            if not path:
-                continue
-            own.setdefault(path, []).append((group, leaf))
-            kinds = {kind for node in nodes if (kind := module_type(node))}
-            if len(kinds) == 1:
-                types[path] = kinds.pop()
+        for path, leaves in own.items():
+            for _, leaf in leaves:
+                kinds = {kind for node in leaf.attribution.located if (kind := module_type(node))}
+                if len(kinds) == 1:
+                    types[path] = kinds.pop()
         families: dict[tuple[str, str | None], list[str]] = {}
         for path in own:
             families.setdefault((block_family(path), types.get(path)), []).append(path)
@@ -208,17 +204,18 @@ class TimeFindings:
 
     def _module_of_roll_up(self, path: str, kind: str | None) -> Finding:
         """A module with all inside it, as the roll-up by module has it."""
-        times = {one.path: one.total for one in module_times(self.profile)}
+        tree = rollup(self.profile, "module").tree()
+        ticks = next(self.average(one.ticks) for one in tree if one.name == path)
         sentence = (
             f"The layer that takes most time is {path}{f' ({kind})' if kind else ''}: "
-            f"{self.with_share(times[path])}, with the modules inside it."
+            f"{self.with_share(ticks)}, with the modules inside it."
         )
         return Finding(
             "slowest-module",
             Severity.FACT,
             sentence,
             self.profile.method,
-            self.quantity(times[path]),
+            self.quantity(ticks),
             Place("modules", by="module", name=path),
             ("inspect", "--by", "module"),
         )
@@ -238,14 +235,11 @@ class TimeFindings:
 
     def slowest_operator(self) -> Finding | None:
         """The operator type that takes most of the time."""
-        groups: dict[str, list[Member]] = {}
-        for group, leaf in self.members:
-            if leaf.kind in ("kernel", "delegated", "other"):
-                groups.setdefault(group_name(group, leaf, "op"), []).append((group, leaf))
+        groups = self._operators("kernel", "delegated", "other")
         if not groups:
             return None
-        name, members = max(groups.items(), key=lambda item: self.ticks(item[1]))
-        ticks = self.ticks(members)
+        longest = max(groups, key=lambda one: self.average(one.ticks))
+        name, members, ticks = longest.name, longest.members, self.average(longest.ticks)
         if self.share(ticks) < thresholds.NAMED_SHARE:
             return None
         places = f" in {len(members):,} places" if len(members) > 1 else ""
@@ -267,18 +261,22 @@ class TimeFindings:
             by=("op", name),
         )
 
+    def _operators(self, *kinds: str) -> list[Group]:
+        """The operators of these kinds of rows."""
+        return [one for one in rollup(self.profile, "op").groups if one.rows[0].kind in kinds]
+
     def slowest_line(self) -> Finding | None:
         """The line of Python behind most of the time."""
-        found: dict[str, list[Member]] = {}
-        for group, leaf in self.members:
-            lines = leaf.attribution.lines
-            if len(lines) == 1:  # a line is in frames of several functions
-                found.setdefault(str(lines[0]), []).append((group, leaf))
+        found = [
+            one
+            for one in rollup(self.profile, "source").groups
+            if len(one.rows[0].attribution.lines) == 1
+        ]
         if not found:
             return None
-        members = max(found.values(), key=self.ticks)
-        (line,) = members[0][1].attribution.lines
-        ticks = self.ticks(members)
+        longest = max(found, key=lambda one: self.average(one.ticks))
+        members, ticks = longest.members, self.average(longest.ticks)
+        (line,) = longest.rows[0].attribution.lines
         if self.share(ticks) < thresholds.NAMED_SHARE:
             return None
         text = line.text.strip()
@@ -316,10 +314,8 @@ class TimeFindings:
             )
         if self.share(ticks) < thresholds.ISLANDS_SHARE:
             return None
-        names: dict[str, list[Member]] = {}
-        for member in members:
-            names.setdefault(member[1].name, []).append(member)
-        worst, its = max(names.items(), key=lambda item: self.ticks(item[1]))
+        longest = max(self._operators("kernel"), key=lambda one: self.average(one.ticks))
+        worst, its = longest.name, longest.members
         outside = f"outside of {count(len(calls), 'delegate call')}"
         if len(members) == 1:
             sentence = (
@@ -331,7 +327,7 @@ class TimeFindings:
             sentence = (
                 f"{len(members):,} operators run on portable kernels, {outside}: "
                 f"{self.with_share(ticks)}; most of it in {worst}, "
-                f"{self.text(self.ticks(its))}{places}"
+                f"{self.text(self.average(longest.ticks))}{places}"
             )
         sentence += f"{self._lines(its)}.{self._untaken_types()}"
         return self.finding("islands", Severity.COST, sentence, members, "kind:kernel")
@@ -349,10 +345,9 @@ class TimeFindings:
         ticks = self.ticks(members)
         if self.share(ticks) < thresholds.LAYOUT_SHARE:
             return None
-        names: dict[str, list[Member]] = {}
-        for member in members:
-            names.setdefault(_kind_of(member[1]), []).append(member)
-        listed = sorted(names, key=lambda name: -self.ticks(names[name]))
+        kinds = rollup(self.profile, lambda _, leaf: _kind_of(leaf) if _is_layout(leaf) else "")
+        groups = kinds.largest(lambda one: self.average(one.ticks))
+        listed = [one.name for one in groups if one.name]
         longest = max(members, key=lambda member: self.averages[id(member[1])])
         sentence = (
             f"Changes of layout and type ({', '.join(listed[:4])}) take {self.with_share(ticks)}"
@@ -521,15 +516,6 @@ def _cells(row: Row) -> Mapping[str, Sequence[str]]:
         "file": [str(line) for line in found.all_lines],
         "id": [str(row.instruction_id)] if row.depth == 0 else [],
     }
-
-
-def block_family(path: str) -> str:
-    """The path with the number of its outermost numbered block as "*": "layer.*.attention"."""
-    parts = path.split(".")
-    for position, part in enumerate(parts[:-1]):
-        if part.isdigit():
-            return ".".join([*parts[:position], "*", *parts[position + 1 :]])
-    return path
 
 
 def _is_layout(row: Row) -> bool:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.findings.time import block_family
 from etscope.analysis.generation.traced import TracedCalls
-from etscope.analysis.profile.profile import MethodProfile
-from etscope.analysis.profile.profile_table import group_name
+from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row
+from etscope.analysis.profile.rollup import module_name, rollup
+from etscope.analysis.profile.source_location import block_family
 
 Ints = npt.NDArray[np.int64]
 
@@ -48,7 +48,9 @@ def group_series(
         place = place[place >= 0]
         if not len(place):
             continue
-        for name, ticks in _leaves(profile, by):
+        groups = rollup(profile, _block if by == "module" else by).groups
+        of_groups = [(group.name, group.ticks) for group in groups]
+        for name, ticks in (*of_groups, (UNACCOUNTED, profile.unaccounted)):
             table.setdefault(name, np.zeros(len(calls), np.int64))[place] += ticks[known]
     ticks = np.stack(list(table.values()))
     of_phase = np.stack(
@@ -64,17 +66,9 @@ def group_series(
     return GroupSeries(by, (*found.names, REST), np.concatenate([found.ticks, rest[None]]))
 
 
-def _leaves(profile: MethodProfile, by: str) -> Iterator[tuple[str, Ints]]:
-    """The group and the ticks of each leaf, and the time that no instruction accounts for."""
-    for group in profile.instructions:
-        for leaf in group.leaves:
-            path = leaf.attribution.module
-            if by != "module":
-                name = group_name(group, leaf, by)
-            else:
-                name = "(no module)" if path is None else block_family(path) or "(root)"
-            yield name, leaf.ticks
-    yield UNACCOUNTED, profile.unaccounted
+def _block(call: InstructionRows, leaf: Row) -> str:
+    path = leaf.attribution.module
+    return module_name(path and block_family(path))
 
 
 def joined_calls(kinds: Sequence[Ints], most: int) -> tuple[Ints, Ints]:

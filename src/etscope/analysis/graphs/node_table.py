@@ -10,6 +10,7 @@ from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.graphs.node_times import NodeTimes, nodes_of_row
 from etscope.analysis.graphs.node_work import node_work
+from etscope.analysis.profile.rollup import NO_MODULE, module_name, modules_around
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import (
     common_module,
@@ -312,15 +313,12 @@ def _time_notes(times: NodeTimes, scale: Scale, shown: Sequence[PlacedNode]) -> 
 
 # -- modules
 
-_UNKNOWN = "(no module)"
-_DEEPEST = 100  # levels; no model has as many
-
 
 @dataclass(slots=True)
 class _Module:
     """A module of the tree: sums over it and all below."""
 
-    path: str
+    name: str
     parent: str | None
     depth: int
     types: set[str] = field(default_factory=set)
@@ -361,7 +359,7 @@ def module_tree(
                     tree.add_time(common_module(nodes), float(leaf.ticks.mean()))
     modules = tree.modules()
     content: dict[Column, list[Any]] = {
-        Column("module"): [module.path or "(root)" for module in modules],
+        Column("module"): [module.name for module in modules],
         Column("type", priority=2): [", ".join(sorted(one.types)) or None for one in modules],
         Column("nodes", Kind.COUNT): [module.nodes for module in modules],
         Column("operators", Kind.COUNT, title="distinct operators", priority=3): [
@@ -414,25 +412,20 @@ class _Tree:
         for module in self._modules.values():
             children.setdefault(module.parent, []).append(module)
         ordered: list[_Module] = []
-        waiting = sorted(children.get(None, ()), key=lambda module: module.path != _UNKNOWN)
+        waiting = sorted(children.get(None, ()), key=lambda module: module.name != NO_MODULE)
         while waiting:
             module = waiting.pop()
             ordered.append(module)
-            waiting += reversed(children.get(module.path, ()))
+            waiting += reversed(children.get(module.name, ()))
         return ordered
 
     def _around(self, path: str | None) -> list[_Module]:
         """The module and those around it, outermost first."""
-        if path is None:
-            return [self._at(_UNKNOWN, None, 0)]
-        modules = [self._at("", None, 0)]
-        for part in path.split(".", _DEEPEST - 1) if path else ():
-            above = modules[-1].path
-            name = f"{above}.{part}" if above else part
-            modules.append(self._at(name, above, len(modules)))
+        modules: list[_Module] = []
+        above: str | None = None
+        for name in modules_around(module_name(path)):
+            if name not in self._modules:
+                self._modules[name] = _Module(name, above, len(modules))
+            modules.append(self._modules[name])
+            above = name
         return modules
-
-    def _at(self, path: str, parent: str | None, depth: int) -> _Module:
-        if path not in self._modules:
-            self._modules[path] = _Module(path, parent, depth)
-        return self._modules[path]

@@ -32,6 +32,8 @@ from etscope.model.event_table import (
 
 Ticks = npt.NDArray[np.int64]
 Attribute = Callable[[EventKey], Attribution]
+# A row whose time is added up, with its instruction.
+Leaf = tuple["InstructionRows", "Row"]
 # The meaning of each event that delegates logged in a block, by its index in the block's keys.
 Meanings = Callable[[Block], Mapping[int, Meaning]]
 
@@ -44,6 +46,9 @@ class Row:
     ticks, calls: int64 arrays, one element for each run of the profile; 0 where it did not run.
     kernel_ticks: the part of `ticks` inside the kernel; the rest is the cost of the call.
     meaning: of an event inside a delegate. parts: the rows that this one is the sum of.
+    leaf: its ticks are added up, in every view. All else is a sum of leaves, or is not part of the
+    method's time. event: the key of the events that it adds up; of a rest, of what it is the rest
+    of; None for other sums.
     """
 
     kind: str
@@ -57,6 +62,8 @@ class Row:
     depth: int = 0
     meaning: Meaning | None = None
     parts: tuple[Row, ...] = ()
+    leaf: bool = True
+    event: EventKey | None = None
 
     @property
     def own_clock(self) -> bool:
@@ -97,36 +104,12 @@ class InstructionRows:
     def is_split(self) -> bool:
         """True if the rows below add up to the head. A call without events that are a part of its
         time is never divided."""
-        return any(row.kind == "unaccounted" and row.depth == 1 for row in self.below)
+        return not self.head.leaf
 
     @cached_property
     def leaves(self) -> tuple[Row, ...]:
-        """The rows whose times are added up, in every view: all else is a sum of them."""
-        return tuple(row for _, row in self.numbered_leaves)
-
-    @cached_property
-    def numbered_leaves(self) -> list[tuple[int, Row]]:
-        """The leaves with their indices in the profile's rows."""
-        if not self.is_split:
-            return [(self.first, self.head)]
-        around: list[int] = []  # the rows that hold the next one, by number below
-        holders: list[int | None] = []
-        divided: set[int | None] = {None}
-        for number, row in enumerate(self.below):
-            while around and self.below[around[-1]].depth >= row.depth:
-                around.pop()
-            holders.append(around[-1] if around else None)
-            if row.kind == "unaccounted":
-                divided.add(holders[-1])
-            around.append(number)
-        found: list[tuple[int, Row]] = []
-        parts: set[int | None] = {None}  # all that is a part of something divided
-        for number, (row, holder) in enumerate(zip(self.below, holders, strict=True)):
-            if holder in parts and holder in divided:
-                parts.add(number)
-                if number not in divided and not row.own_clock:
-                    found.append((self.first + 1 + number, row))
-        return found
+        """The leaves among its rows, which add up to the head."""
+        return tuple(row for row in (self.head, *self.below) if row.leaf)
 
     def kept(self, keep: Callable[[Row], bool] | None) -> tuple[Row, ...]:
         """The leaves that are kept: those that match; all, if only the instruction itself does."""
@@ -174,6 +157,11 @@ class MethodProfile:
             InstructionRows(first, self.rows[first], self.rows[first + 1 : end])
             for first, end in zip(heads, ends, strict=True)
         ]
+
+    @cached_property
+    def leaves(self) -> Sequence[Leaf]:
+        """All leaves in run order. With `unaccounted` they add up to `total`."""
+        return [(call, row) for call in self.instructions for row in call.leaves]
 
     @property
     def unaccounted(self) -> Ticks:
@@ -224,14 +212,14 @@ def method_profile(
                 continue
             if key.instruction is None and not block.span_holds(block.executions, [index]):
                 continue  # logged around the method or beside it: not a part of its time
-            identity = _identity(key)
-            entry = sums.get(identity)
+            same = identity(key)
+            entry = sums.get(same)
             if entry is None:
                 found = meaning.get(index)
                 around = None if found is None else found.parent
-                parent = None if around is None else _identity(block.keys[around])
+                parent = None if around is None else identity(block.keys[around])
                 start = int(block.starts[index][0])
-                entry = sums[identity] = _Sum(key, len(runs), found, parent, start)
+                entry = sums[same] = _Sum(key, len(runs), found, parent, start)
             entry.ticks[columns] += block.ticks[index]
             entry.calls[columns] += ~block.backwards[index] if index in block.backwards else 1
     by_instruction: dict[int | None, list[_Sum]] = {}
@@ -278,15 +266,15 @@ class _Sum:
 
     @property
     def identity(self) -> Hashable:
-        return _identity(self.key)
+        return identity(self.key)
 
     @property
     def adds(self) -> bool:
         return self.meaning is not None and self.meaning.adds
 
 
-def _identity(key: EventKey) -> Hashable:
-    """Return what events have in common that are added up in one row."""
+def identity(key: EventKey) -> Hashable:
+    """Return what the events of a method have in common that are added up in one row."""
     named = key.role not in (*CALL_ROLES, "delegated")
     return key.instruction, key.delegate_id, key.name if named else key.role
 
@@ -309,6 +297,7 @@ def _instruction_rows(
             instruction_id=key.instruction,
             delegate_id=key.delegate_id,
             meaning=entry.meaning,
+            event=key,
             **fields,
         )
 
@@ -341,7 +330,11 @@ def _instruction_rows(
 
 def _nested(head: Row | None, delegated: Sequence[_Sum], row: Callable[..., Row]) -> Iterator[Row]:
     """Yield a call's row and those of the events that its delegate logged, each below what it is a
-    part of, with the rest of each that is divided."""
+    part of, with the rest of each that is divided.
+
+    The leaves are told here: what is divided into parts and a rest is none, nor are the events
+    inside of what is not divided, nor numbers on another clock.
+    """
     known = {entry.identity: entry for entry in delegated}
 
     def holder(entry: _Sum) -> Hashable:
@@ -357,20 +350,29 @@ def _nested(head: Row | None, delegated: Sequence[_Sum], row: Callable[..., Row]
     for entry in delegated:
         below.setdefault(holder(entry), []).append(entry)
 
-    def with_parts(whole: Row | None, parts: Sequence[_Sum], depth: int) -> Iterator[Row]:
+    def with_parts(whole: Row, parts: Sequence[_Sum], adds: bool) -> Iterator[Row]:
+        """adds: all that holds `whole` is divided."""
+        depth = whole.depth + 1
         rest = None
-        if whole is not None:
-            yield whole
+        if head is not None:
             rest = _rest(whole, [entry.ticks for entry in parts if entry.adds], depth)
+        is_leaf = adds and rest is None and not (whole.depth and whole.own_clock)
+        yield whole if is_leaf else replace(whole, leaf=False)
+        yield from inside(parts, depth, adds and rest is not None)
+        if rest is not None and head is not None:
+            yield replace(rest, attribution=_within(head, rest), leaf=adds)
+
+    def inside(parts: Sequence[_Sum], depth: int, adds: bool) -> Iterator[Row]:
         for entry in parts:
             inner = row("delegated", entry, depth=depth)
             if head is not None:
                 inner = replace(inner, attribution=_within(head, inner))
-            yield from with_parts(inner, below.get(entry.identity, ()), depth + 1)
-        if rest is not None and head is not None:
-            yield replace(rest, attribution=_within(head, rest))
+            yield from with_parts(inner, below.get(entry.identity, ()), adds)
 
-    yield from with_parts(head, below.get(None, ()), 0 if head is None else 1)
+    if head is None:
+        yield from inside(below.get(None, ()), 0, True)
+    else:
+        yield from with_parts(head, below.get(None, ()), True)
 
 
 def _rest(whole: Row, parts: Sequence[Ticks], depth: int) -> Row | None:
@@ -389,6 +391,7 @@ def _rest(whole: Row, parts: Sequence[Ticks], depth: int) -> Row | None:
         calls=whole.calls,
         instruction_id=whole.instruction_id,
         depth=depth,
+        event=whole.event,
     )
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from etscope.analysis.delegates import vulkan, xnnpack
 from etscope.analysis.profile.correlate import handle_list
 from etscope.analysis.profile.growth_columns import GROWTH, growth_columns, growth_note
-from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row, Ticks, with_phase
+from etscope.analysis.profile.profile import MethodProfile, Row, Ticks, with_phase
+from etscope.analysis.profile.rollup import AVERAGE, Measure, rollup
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_type
 from etscope.analysis.work.columns import (
@@ -43,6 +44,7 @@ def columns(unit: str) -> tuple[Column, ...]:
         Column("instruction", Kind.INT, title="#"),
         Column("event", title="event"),
         Column("kind", priority=9),
+        Column("leaf", Kind.BOOL, priority=9),
         Column("calls", Kind.FLOAT, title="calls", priority=5),
         Column("avg", Kind.DURATION, unit),
         *(
@@ -278,6 +280,7 @@ def _cells(row: Row, scale: Scale) -> dict[str, Any]:
         "instruction": row.instruction_id if row.depth == 0 else None,
         "event": row.name,
         "kind": row.kind,
+        "leaf": row.leaf,
         "calls": float(row.calls.mean()),
         "avg": float(scale(row.ticks).mean()) if row.is_time else None,
         "value": value,
@@ -438,7 +441,7 @@ def closing_rows(
     ones = np.ones_like(profile.total)
     tail = [_hidden(hidden, name=name)] if hidden else []
     tail.append(Row("unaccounted", "unaccounted", profile.unaccounted, ones))
-    tail.append(Row("total", EXECUTE, profile.total, ones))
+    tail.append(Row("total", EXECUTE, profile.total, ones, leaf=False))
     return tail
 
 
@@ -504,22 +507,21 @@ def grouped_table(
         raise UsageError(f"cannot group by {by!r}", hint=f"group by one of: {known}")
     if by in of_backends:
         return _by_backend_column(profile, scale, by, keep, limit)
-    instructions = profile.instructions
-    leaves = [(group, leaf) for group in instructions for leaf in group.kept(keep)]
-    sort = sort.removeprefix("-")
-    measure = sorted_by(limits, sort) if sort in SORTED_BY else _mean
-    groups, depth = rolled_up(leaves, by, measure, limits)
-    every = [leaf for group in instructions for leaf in group.leaves]
+    found = rollup(
+        profile, by if by != "bound" else lambda _, leaf: bound_name(limits, leaf), keep=keep
+    )
+    measure = _of_group(limits, sort.removeprefix("-"))
+    groups = found.tree(measure) if by == "module" else found.largest(measure)
     cut = 0 if limit is None else len(groups[limit:])
-    groups, depth = groups[:limit], depth[:limit]
-    name = not_shown(**{group_noun(by): cut}, row=len(every) - len(leaves))
-    counted = {id(leaf) for _, rows in groups for leaf in rows}
-    hidden = [leaf for leaf in every if id(leaf) not in counted]
+    groups = groups[:limit]
+    name = not_shown(**{group_noun(by): cut}, row=len(found.others.members))
+    counted = {id(leaf) for group in groups for leaf in group.rows}
+    hidden = [leaf for _, leaf in profile.leaves if id(leaf) not in counted]
     tail = [(row.name, [row]) for row in closing_rows(profile, hidden, name)]
     if cut and not hidden:  # modules whose time the modules around them have
         tail.insert(0, (name, []))
-    everything = [*groups, *tail]
-    counts = [*(len(rows) for _, rows in groups), *([None] * len(tail))]
+    everything = [*((group.name, group.rows) for group in groups), *tail]
+    counts = [*(len(group.members) for group in groups), *([None] * len(tail))]
     return Table.of(
         {
             Column("method", priority=9): [profile.method] * len(everything),
@@ -534,10 +536,21 @@ def grouped_table(
             },
         },
         title=f"{profile_title(profile, scale)} · by {by}",
-        notes=(*_notes(profile, [leaf for _, leaf in leaves]), *work_notes(limits)),
-        depth=[*depth, *([0] * len(tail))],
+        notes=(
+            *_notes(profile, [leaf for group in found.groups for leaf in group.rows]),
+            *work_notes(limits),
+        ),
+        depth=[*(group.depth for group in groups), *([0] * len(tail))],
         breaks=frozenset({len(groups)}),
     )
+
+
+def _of_group(limits: ProfileLimits | None, sort: str) -> Measure:
+    """Return what groups are sorted by: a number of the work, or their time."""
+    if sort not in SORTED_BY:
+        return AVERAGE
+    of_rows = sorted_by(limits, sort)
+    return lambda group: of_rows(group.rows)
 
 
 def _sums(
@@ -545,8 +558,8 @@ def _sums(
 ) -> dict[Column, list[Any]]:
     """Return the columns of times of groups of rows; None for a group without rows."""
     total = float(profile.total.mean())
-    means = [_mean(rows) if rows else None for rows in groups]
     ticks = [np.sum([row.ticks for row in rows], axis=0) if rows else None for rows in groups]
+    means = [None if one is None else float(one.mean()) for one in ticks]
     return {
         Column("calls", Kind.FLOAT, priority=3): [
             sum(float(row.calls.mean()) for row in rows) if rows else None for rows in groups
@@ -584,7 +597,10 @@ def _by_backend_column(
             key = value, *of, meaning.unit
             groups.setdefault(key, []).append(row)
         depth = row.depth
-    shown = sorted(groups.items(), key=lambda item: (str(item[0][1:]), -_mean(item[1])))
+    shown = sorted(
+        groups.items(),
+        key=lambda item: (str(item[0][1:]), -sum(float(row.ticks.mean()) for row in item[1])),
+    )
     rows = [(key[0], members) for key, members in shown[:limit]]
     added = [
         replace(
@@ -625,87 +641,3 @@ def _by_backend_column(
 def group_noun(by: str) -> str:
     """Return what the rows of a roll-up are called: "module" or "group"."""
     return "module" if by == "module" else "group"
-
-
-_Measure = Callable[[Sequence[Row]], float]
-
-
-def rolled_up(
-    leaves: Sequence[tuple[InstructionRows, Row]],
-    by: str,
-    measure: _Measure,
-    limits: ProfileLimits | None = None,
-) -> tuple[list[tuple[str, list[Row]]], list[int]]:
-    """Return the groups with their leaves, the largest first, and their depths.
-
-    by: as for `grouped_table`, or "module_type". measure: of the leaves of a group.
-    """
-    if by == "module":
-        return _module_tree(leaves, measure)
-    table: dict[str, list[Row]] = {}
-    for group, leaf in leaves:
-        name = bound_name(limits, leaf) if by == "bound" else group_name(group, leaf, by)
-        table.setdefault(name, []).append(leaf)
-    groups = sorted(table.items(), key=lambda item: measure(item[1]), reverse=True)
-    return groups, [0] * len(groups)
-
-
-def group_name(group: InstructionRows, leaf: Row, by: str) -> str:
-    """Return the group of a leaf: its "op", "type", "source", "delegate" or "module_type"."""
-    if by == "module_type":
-        types = {kind for node in leaf.attribution.located if (kind := module_type(node))}
-        return types.pop() if len(types) == 1 else "(several)" if types else "(none)"
-    if by == "op":
-        return leaf.kernel_name
-    if by == "type":
-        return leaf.name if leaf.depth and leaf.kind == "unaccounted" else leaf.kind
-    if by == "source":
-        found = leaf.attribution
-        lines, module = found.lines, found.module
-        if not lines:
-            return f"(no source line, module {module})" if module else "(no source line)"
-        if len(lines) == 1:
-            return str(lines[0])
-        last = lines[-1].line if lines[-1].file == lines[0].file else lines[-1]
-        return f"{lines[0]} … {last} ({len(lines)} lines)"
-    if group.head.kind != "delegate":
-        return "(not delegated)"
-    return f"{group.head.attribution.backend_id or 'delegate'} #{group.head.instruction_id}"
-
-
-def _mean(rows: Sequence[Row]) -> float:
-    return sum(float(row.ticks.mean()) for row in rows)
-
-
-def _module_tree(
-    leaves: Sequence[tuple[InstructionRows, Row]], measure: _Measure
-) -> tuple[list[tuple[str, list[Row]]], list[int]]:
-    """Return modules with all leaves of their sub-tree, and their depths. A module comes before its
-    children, the largest first."""
-    members: dict[tuple[str, ...], list[Row]] = {}
-    others: list[Row] = []
-    for _, leaf in leaves:
-        path = leaf.attribution.module
-        if path is None:
-            others.append(leaf)
-            continue
-        parts = tuple(path.split(".")) if path else ()
-        for length in range(len(parts) + 1):
-            members.setdefault(parts[:length], []).append(leaf)
-    children: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-    for parts in sorted(members, key=lambda parts: measure(members[parts])):
-        if parts:
-            children.setdefault(parts[:-1], []).append(parts)
-
-    groups: list[tuple[str, list[Row]]] = []
-    depth: list[int] = []
-    waiting: list[tuple[str, ...]] = [()] if () in members else []
-    while waiting:
-        parts = waiting.pop()
-        groups.append((".".join(parts) or "(root)", members[parts]))
-        depth.append(len(parts))
-        waiting.extend(children.get(parts, ()))  # the largest is taken first
-    if others:
-        groups.append(("(no module)", others))
-        depth.append(0)
-    return groups, depth

@@ -145,6 +145,15 @@ def common_module(nodes: Iterable[Node]) -> str | None:
     return ".".join(shared)
 
 
+def block_family(path: str) -> str:
+    """The path with the number of its outermost numbered block as "*": "layer.*.attention"."""
+    parts = path.split(".")
+    for position, part in enumerate(parts[:-1]):
+        if part.isdigit():
+            return ".".join([*parts[:position], "*", *parts[position + 1 :]])
+    return path
+
+
 def short_lines(lines: Sequence[SourceLine]) -> str:
     """The lines for a table cell: "model.py:34", or "model.py:34 +2" when there are others."""
     if not lines:

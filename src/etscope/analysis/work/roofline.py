@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row
-from etscope.analysis.profile.profile_table import group_name
+from etscope.analysis.profile.rollup import group_name
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.work.limits import Limits, ProfileLimits, calibration_notes
 from etscope.analysis.work.operation import Work
@@ -266,7 +266,7 @@ class _Operators:
     def grouped(self, operators: Sequence[_Operator], by: str) -> list[RooflinePoint]:
         """Return a point for each group and place. Where a group computes, what it moves without
         FLOPs is a part of that."""
-        named = [(_group(one, by), one) for one in operators]
+        named = [(group_name(one.group, one.row, by), one) for one in operators]
         computing = {name for name, one in named if one.point.place == COMPUTES}
         groups: dict[tuple[str, str], list[_Operator]] = {}
         for name, one in named:
@@ -328,13 +328,6 @@ def _place(row: Row, work: Work | None, ticks: float) -> tuple[str, str | None]:
     if work.flops:
         return UNKNOWN, f"the bytes of {row.kernel_name} are not known"
     return MOVES, None
-
-
-def _group(operator: _Operator, by: str) -> str:
-    if by != "module":
-        return group_name(operator.group, operator.row, by)
-    path = operator.row.attribution.module
-    return "(no module)" if path is None else path or "(root)"
 
 
 def given_or_found(path: PathLike | None, run: SavedRun | None) -> Calibration | None:

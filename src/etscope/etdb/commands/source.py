@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from etscope.analysis.metrics import find_metric
+from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.profile.source_location import lines_of
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import CallerSelector, fields_of_stop
@@ -312,17 +313,17 @@ def _read_lines(file: str, known: dict[int, str]) -> dict[int, str]:
 
 
 def _line_times(debugger: Debugger, file: str) -> dict[int, float]:
-    """Average time of each line's operators, over all runs of the dump."""
+    """Average time of each line's operators, over all runs of the dump; a time that several lines
+    share counts for the first of them."""
     profile = debugger.files.profiles.get(debugger.method)
     times: dict[int, float] = {}
     if profile is None or not debugger.shows_times:
         return times
-    for row in profile.rows:
-        if row.depth == 0 and not row.own_clock:
-            for line in row.attribution.lines[:1]:
-                if line.file == file:
-                    mean = float(debugger.scale(row.ticks).mean())
-                    times[line.line] = times.get(line.line, 0.0) + mean
+    for group in rollup(profile, "source").groups:
+        for line in group.rows[0].attribution.lines[:1]:
+            if line.file == file:
+                mean = float(debugger.scale(group.average))
+                times[line.line] = times.get(line.line, 0.0) + mean
     return times
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,15 +11,15 @@ import numpy as np
 
 from etscope.analysis.comparison.diff import diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table, shown_columns
-from etscope.analysis.profile.profile import MethodProfile, Row
-from etscope.analysis.profile.profile_table import profile_table, rolled_up
+from etscope.analysis.profile.profile import MethodProfile
+from etscope.analysis.profile.profile_table import profile_table
+from etscope.analysis.profile.rollup import Group, rollup
 from etscope.errors import MismatchError, MissingDataError, UsageError
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.files import Files
 from etscope.etdb.output import Output
 from etscope.formats.etdump.reader import read_etdump
-from etscope.model.statistics import Floats
 from etscope.model.table import Column, Kind, Table
 
 GROUP = "times"
@@ -98,29 +98,28 @@ def _grouped(profile: MethodProfile, debugger: Debugger, group: str, count: int,
         raise UsageError(f"cannot sort by {by!r}", hint="by " + ", ".join(STATISTICS))
     scale = debugger.scale
 
-    def times(rows: Sequence[Row]) -> Floats:
-        return scale(np.sum([row.ticks for row in rows], axis=0))
-
-    leaves = [(call, leaf) for call in profile.instructions for leaf in call.leaves]
     title = group.removesuffix("s")
-    kind = "module_type" if group == "types" else title
-    groups, depth = rolled_up(leaves, kind, lambda rows: STATISTICS[by](times(rows)))
-    shown = [(name, len(rows), times(rows)) for name, rows in groups[:count]]
-    total = float(scale(profile.total).mean()) or 1.0
+
+    def measure(one: Group) -> float:
+        return STATISTICS[by](scale(one.ticks))
+
+    found = rollup(profile, "module_type" if group == "types" else title)
+    groups = found.tree(measure) if group == "modules" else found.largest(measure)
+    shown = groups[:count]
     return Table.of(
         {
-            Column(title): [name for name, _, _ in shown],
-            Column("count", Kind.COUNT): [number for _, number, _ in shown],
+            Column(title): [one.name for one in shown],
+            Column("count", Kind.COUNT): [len(one.members) for one in shown],
             **{
                 Column(name, Kind.DURATION, scale.unit): [
-                    STATISTICS[name](samples) for _, _, samples in shown
+                    STATISTICS[name](scale(one.ticks)) for one in shown
                 ]
                 for name in SHOWN_STATISTICS
             },
-            Column("share", Kind.SHARE): [float(samples.mean()) / total for *_, samples in shown],
+            Column("share", Kind.SHARE): [found.share(one) for one in shown],
         },
         title=f"{profile.title()} by {title}",
-        depth=depth[:count],
+        depth=[one.depth for one in shown],
     )
 
 

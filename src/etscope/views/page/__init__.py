@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from etscope.views.page.document import SCHEMA, FileFact, ReportInput, document_of
+from etscope.views.page.document import FileFact, ReportInput, document_of
 from etscope.views.page.html import built_page, escaped_json, page_html
+from etscope.views.page.store import SCHEMA
 
 __all__ = [
     "SCHEMA",

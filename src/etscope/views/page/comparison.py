@@ -324,6 +324,7 @@ def _row(
         ),
         depth=method["rows"]["depth"][number],
         meaning=meaning,
+        leaf=cells["leaf"],
     )
 
 

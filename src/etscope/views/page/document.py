@@ -50,12 +50,12 @@ from etscope.views.page.method import (
     method_document,
 )
 from etscope.views.page.roofline import roofline_document
+from etscope.views.page.store import SCHEMA
 from etscope.views.page.summary import backend_file_sections, file_sections, profile_sections
 from etscope.views.page.timeline import timeline_document
 from etscope.views.page.values import numerics_document
 from etscope.views.page.work import work_measures
 
-SCHEMA = "etscope.report/1"
 _NAMED = 3  # runs that are named in the title
 
 # -- The inputs: opened files, and results about them.

@@ -14,9 +14,9 @@ from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.memory import MemoryPlan
 from etscope.analysis.memory_owners import ProgramMemory, owner_tables
 from etscope.analysis.profile.correlate import Attribution
-from etscope.analysis.profile.module_times import ModuleTime, module_times, row_modules
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.profile_table import closing_rows, profile_table
+from etscope.analysis.profile.rollup import NO_MODULE, ROOT, Group, module_name, rollup
 from etscope.analysis.profile.scale import Scale, TimeConverter, block_samples
 from etscope.analysis.profile.source_location import user_line
 from etscope.analysis.profile.trace import Trace, warn_own_clock
@@ -50,12 +50,12 @@ class ShownMethod:
     index: int
     profile: MethodProfile
     rows: Sequence[Row]  # with the closing ones, as `Method.rows` has them
-    modules: Sequence[ModuleTime]
+    modules: Sequence[Group]
 
     @classmethod
     def of(cls, index: int, profile: MethodProfile) -> ShownMethod:
         rows = [*profile.rows, *closing_rows(profile, ())]
-        return cls(index, profile, rows, module_times(profile))
+        return cls(index, profile, rows, rollup(profile, "module").tree(None))
 
     @property
     def name(self) -> str:
@@ -109,22 +109,44 @@ def method_document(
             "nodes": {},
             "lines": [lines.all_of(row.attribution.lines) for row in shown.rows],
             "stack": [_stack(row, lines) for row in shown.rows],
-            "module": [*row_modules(profile, shown.modules), None, None],
+            "module": _row_modules(shown),
         },
-        "modules": [
+        "modules": _modules(shown, scale),
+    }
+
+
+def _row_modules(shown: ShownMethod) -> list[int | None]:
+    """For each row the index of the module that holds all its nodes."""
+    index = {module.name: number for number, module in enumerate(shown.modules)}
+    paths = (row.attribution.module for row in shown.rows)
+    return [None if path is None else index.get(module_name(path)) for path in paths]
+
+
+def _modules(shown: ShownMethod, scale: Scale) -> list[Json]:
+    """`Method.modules`: each with its time, and the rows that count for itself."""
+    number = {id(row): at for at, row in enumerate(shown.rows)}
+    types: dict[str, str] = {}
+    for _, leaf in shown.profile.leaves:
+        for node in leaf.attribution.located:
+            for frame in node.modules:
+                types.setdefault(module_name(frame.path), frame.type.rpartition(".")[2])
+    found = []
+    for module in shown.modules:
+        path = "" if module.name == ROOT else module.name
+        own = module.own
+        found.append(
             {
-                "path": module.path,
-                "name": module.name,
-                "type": module.type,
+                "path": path,
+                "name": path if path == NO_MODULE else path.rpartition(".")[2],
+                "type": types.get(module.name),
                 "parent": module.parent,
                 "depth": module.depth,
-                "total": float(scale(module.total)),
-                "self": float(scale(module.own)),
-                "rows": module.rows,
+                "total": float(scale(module.average)),
+                "self": 0.0 if own is None else float(scale(own.average)),
+                "rows": [] if own is None else [number[id(leaf)] for leaf in own.rows],
             }
-            for module in shown.modules
-        ],
-    }
+        )
+    return found
 
 
 def _rows(profile: MethodProfile, scale: Scale, limits: ProfileLimits | None) -> Table:

@@ -9,11 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from etscope.errors import FormatError, reading
+from etscope.errors import FormatError, VersionError, reading
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.exported_program.exported_json import mapping, parse_json
 from etscope.views.output import dumps, open_output
 
+SCHEMA = "etscope.report/2"
 FILE_NAME = "executorch.report.json.gz"
 # Limits of the search, as a log directory may have any size.
 _MOST_FOLDERS = 2_000
@@ -42,7 +43,8 @@ def has_documents(logdir: PathLike) -> bool:
 
 
 def load_document(path: PathLike) -> dict[str, Any]:
-    """Read a document of `save_document`. Raises `FormatError` for other files."""
+    """Read a document of `save_document`. Raises `FormatError` for other files, `VersionError` for
+    a report of another format."""
     with reading("report", os.fspath(path)):
         with gzip.open(path, "rb") as packed:
             content = packed.read(MOST_BYTES + 1)
@@ -52,6 +54,11 @@ def load_document(path: PathLike) -> dict[str, Any]:
         runs = document.get("runs")
         if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
             raise FormatError("this file holds no report")
+        if (schema := document.get("schema")) != SCHEMA:
+            raise VersionError(
+                f"the report is of the format {schema}; this etscope reads {SCHEMA}",
+                hint="write it again from the files of the run",
+            )
         return document
 
 
