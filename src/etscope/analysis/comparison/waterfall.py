@@ -61,7 +61,7 @@ _MORE_RUNS = 100  # that a headline asks for at least
 class Part:
     """The leaves of one group on both sides.
 
-    before, after: their average ticks over the middle runs, None on a side without such a leaf.
+    before, after: their average ticks over the runs, None on a side without such a leaf.
     leaves: their number on each side. comparison: of the sums of each run, for a group that both
     sides have. depth: below how many modules it stands; those of depth 0 add up.
     """
@@ -90,7 +90,7 @@ class Part:
         return {
             **{name: None if t is None else float(scale(t)) for name, t in times.items()},
             "of_change": self.change / total if total else None,
-            **comparison_cells(self.comparison, self.before, self.after),
+            **comparison_cells(self.comparison),
             "status": self.status if any(self.leaves) else None,
             "rows_before": self.leaves[0] if any(self.leaves) else None,
             "rows_after": self.leaves[1] if any(self.leaves) else None,
@@ -174,7 +174,7 @@ def waterfall(diff: MethodDiff, by: str, keep: Keep | None = None) -> Waterfall:
     hidden = None
     if any(one.rows for one in left):
         count = sum(len(one.rows) for one in left)
-        hidden = _part(diff, not_shown(row=count), left[0], left[1])
+        hidden = _part(not_shown(row=count), left[0], left[1])
     own.sort(key=lambda part: -abs(part.change))
     parts = own
     if by == "module":
@@ -245,9 +245,7 @@ def _parts(
     sides = diff.sides
     names = list(dict.fromkeys((*mine, *theirs)))
     none = _Leaves()
-    parts = {
-        name: _part(diff, name, mine.get(name, none), theirs.get(name, none)) for name in names
-    }
+    parts = {name: _part(name, mine.get(name, none), theirs.get(name, none)) for name in names}
     both = [name for name in names if name in mine and name in theirs]
     steps = clock_steps(sides.before) | clock_steps(sides.after)
 
@@ -255,8 +253,8 @@ def _parts(
         return float(np.sqrt(sum(steps[id(row)] ** 2 for row in leaves.rows)))
 
     comparisons = compare_all(
-        [sides.samples(mine[name].ticks) for name in both],
-        [sides.samples(theirs[name].ticks) for name in both],
+        [mine[name].ticks for name in both],
+        [theirs[name].ticks for name in both],
         diff.policy,
         noise=[
             sides.noise_of(
@@ -272,12 +270,8 @@ def _parts(
     return list(parts.values())
 
 
-def _part(diff: MethodDiff, name: str, mine: _Leaves, theirs: _Leaves) -> Part:
-    sides = diff.sides
-    times = [
-        float(leaves.ticks[sides.middle(profile)].mean()) if leaves.rows else None
-        for leaves, profile in ((mine, sides.before), (theirs, sides.after))
-    ]
+def _part(name: str, mine: _Leaves, theirs: _Leaves) -> Part:
+    times = [float(leaves.ticks.mean()) if leaves.rows else None for leaves in (mine, theirs)]
     return Part(name, times[0], times[1], (len(mine.rows), len(theirs.rows)))
 
 
@@ -331,7 +325,7 @@ def headline(
     sentences = [first[:1].upper() + first[1:] if name == "the method" else first]
     profiles = diff.sides.before, diff.sides.after
     if _backends(profiles[0]) != _backends(profiles[1]):
-        places = [_where(profile, diff.sides.middle(profile)) for profile in profiles]
+        places = list(map(_where, profiles))
         sentences.append(f"It ran {places[0]} before, {places[1]} after.")
     changed = (Verdict.REGRESSED, Verdict.IMPROVED)
     is_sure = verdict in changed
@@ -367,14 +361,14 @@ def _backends(profile: MethodProfile) -> set[str]:
     return {operator_of(row) for row in profile.rows if row.kind == "delegate"}
 
 
-def _where(profile: MethodProfile, runs: Ticks) -> str:
+def _where(profile: MethodProfile) -> str:
     """Return where the method ran: "on kernels", "on XnnpackBackend", or, if kernels took time too
     that is worth saying, "partly on XnnpackBackend (85% of the time of its operators)"."""
     found = " and ".join(sorted(_backends(profile)))
     if not found:
         return "on kernels"
     times = {
-        kind: sum(float(row.ticks[runs].mean()) for row in profile.rows if row.kind == kind)
+        kind: sum(float(row.ticks.mean()) for row in profile.rows if row.kind == kind)
         for kind in ("delegate", "kernel")
     }
     whole = sum(times.values())

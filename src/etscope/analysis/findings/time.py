@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from etscope.analysis.delegates.xnnpack import event_kind, untaken_types
 from etscope.analysis.findings import thresholds
+from etscope.analysis.profile.counted import SLOW_RATIO
 from etscope.analysis.profile.module_times import module_times
 from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row
 from etscope.analysis.profile.profile_table import group_name
@@ -47,25 +47,19 @@ Member = tuple[InstructionRows, Row]
 class TimeFindings:
     """The findings about the time of a method, and the words for its numbers.
 
-    program: the one that ran, if it is known. counted: the runs whose averages are the numbers;
-    None for all.
+    program: the one that ran, if it is known.
     """
 
     profile: MethodProfile
     scale: Scale
     program: Program | None = None
-    counted: npt.NDArray[np.bool_] | None = None
 
     # -- numbers
 
     @cached_property
     def total(self) -> float:
         """Average ticks of Method::execute."""
-        return self.average(self.profile.total)
-
-    def average(self, ticks: npt.NDArray[np.int64] | npt.NDArray[np.float64]) -> float:
-        """The average of ticks, given for all runs, over those that are counted."""
-        return float((ticks if self.counted is None else ticks[self.counted]).mean())
+        return float(self.profile.total.mean())
 
     @cached_property
     def members(self) -> list[Member]:
@@ -80,7 +74,7 @@ class TimeFindings:
     @cached_property
     def averages(self) -> Mapping[int, float]:
         """Average ticks of each leaf, by its `id`."""
-        return {id(leaf): self.average(leaf.ticks) for _, leaf in self.members}
+        return {id(leaf): float(leaf.ticks.mean()) for _, leaf in self.members}
 
     def ticks(self, members: Iterable[Member]) -> float:
         return sum(self.averages[id(leaf)] for _, leaf in members)
@@ -305,14 +299,9 @@ class TimeFindings:
         if not members:
             return None
         if not calls:
-            operators = (
-                f"all {len(members):,} operators run on portable kernels"
-                if len(members) > 1
-                else "the operator runs on a portable kernel"
-            )
-            sentence = f"Nothing is delegated: {operators}.{self._untaken_types()}"
+            sentence = self.nothing_delegated(members)
             return self.finding(
-                "nothing-delegated", Severity.FACT, sentence, members, "kind:kernel"
+                "nothing-delegated", Severity.COST, sentence, members, "kind:kernel"
             )
         if self.share(ticks) < thresholds.ISLANDS_SHARE:
             return None
@@ -333,11 +322,18 @@ class TimeFindings:
                 f"{self.with_share(ticks)}; most of it in {worst}, "
                 f"{self.text(self.ticks(its))}{places}"
             )
-        sentence += f"{self._lines(its)}.{self._untaken_types()}"
+        sentence += f"{self._lines(its)}.{self.untaken_types}"
         return self.finding("islands", Severity.COST, sentence, members, "kind:kernel")
 
-    def _untaken_types(self) -> str:
-        """The types of tensors that keep operators out of delegates, as a sentence after others."""
+    def nothing_delegated(self, kernels: Sequence[Member]) -> str:
+        """The sentence for a method without delegate calls. kernels: its leaves."""
+        taken = self.with_share(self.ticks(kernels))
+        return f"Nothing is delegated: kernels of the runtime take {taken}.{self.untaken_types}"
+
+    @cached_property
+    def untaken_types(self) -> str:
+        """The types of tensors that keep operators out of delegates, as a sentence after others; ""
+        without any."""
         for method in () if self.program is None else self.program.methods:
             if method.name == self.profile.method and (why := untaken_types(method)):
                 return f" {why}."
@@ -457,7 +453,7 @@ class TimeFindings:
         if len(self.profile.runs) < thresholds.OUTLIER_FEWEST:
             return None
         totals = self.profile.total
-        is_slow = totals >= thresholds.SLOW_RUN_RATIO * np.median(totals)
+        is_slow = totals >= SLOW_RATIO * np.median(totals)
         found: list[tuple[float, Member]] = []
         for group, leaf in self.members:
             mean, most = self.averages[id(leaf)], float(leaf.ticks.max())
