@@ -33,6 +33,7 @@ Mask = npt.NDArray[np.bool_]
 # A run that takes this much longer than usual was interrupted, or filled caches and memory as the
 # first one. Less is within what runs of a phone vary by.
 SLOW_RATIO = 1.5
+_SURELY_SLOW = 3.0
 # Of fewer runs the median says little: of four, two may be disturbed.
 FEWEST = 5
 # Of three runs, two that agree tell that the first was cold; of two, either may be the odd one.
@@ -86,9 +87,10 @@ def slow_runs(
         return SlowRuns(cold, none)
     # Other programs make runs longer, never shorter. Where short runs differ much, times vary by
     # themselves, and only what is twice as far above the median as one in ten is below it (2.6
-    # standard deviations of a log-normal distribution) was disturbed.
+    # standard deviations of a log-normal distribution) was disturbed. Where half of the runs are,
+    # the median is of these, and far above the others: `_SURELY_SLOW` is disturbed in any case.
     below = 1 / max(float(np.percentile(ratio, 10)), 1e-9)
-    is_slow = ratio >= max(SLOW_RATIO, below**2)
+    is_slow = ratio >= min(max(SLOW_RATIO, below**2), _SURELY_SLOW)
     cold = none.copy()
     cold[0] = is_slow[0] and not is_warmed_up
     rest = ratio[1:] if cold[0] else ratio
