@@ -161,11 +161,12 @@ def _disturbed_runs(time: TimeFindings, slow: SlowRuns) -> Finding | None:
         share = number / len(every.runs)
         is_busy = share >= thresholds.BUSY_SHARE
         excluded = "is" if number == 1 else "are"
+        usual = time.text(float(np.median(time.profile.total)))
         return _of(
             time,
             "slow-runs",
             Severity.PROBLEM if is_busy else Severity.FACT,
-            f"{runs} {were} disturbed (up to {most}; median {time.text(median)}) and {excluded} "
+            f"{runs} {were} disturbed (up to {most}; median of the others {usual}) and {excluded} "
             f"excluded{': the others may be longer, too' if is_busy else ''}.",
             mean - median,
         )
