@@ -24,19 +24,22 @@ def timed_dump(
     sigma: float = 0.02,
     slower: Mapping[int, float] | None = None,
     first: float = 1.5,
+    disturbed: Mapping[int, float] | None = None,
 ) -> Path:
     """Write a dump of `runs` runs like the quietest run of `source`, and return its path.
 
     sigma: of the log-normal noise of each instruction. slower: factors on the times of
-    instructions, with all that was logged inside them. first: that of the first run.
+    instructions, with all that was logged inside them. first: that of the first run; disturbed:
+    those of others, by number.
     """
     starts, ends, events = _quietest_run(source)
     instructions = np.array([event[1] if event[2] >= 0 else -1 for event in events])
     writer = ETDumpWriter()
     _log(writer, events, starts, ends)
     random = np.random.default_rng(seed)
+    factors = {**(disturbed or {}), 0: first}
     made = [
-        _noisy(starts, ends, instructions, random, sigma, slower or {}, first if run == 0 else 1.0)
+        _noisy(starts, ends, instructions, random, sigma, slower or {}, factors.get(run, 1.0))
         for run in range(runs)
     ]
     # The block itself is a run, too: the first of all.

@@ -328,6 +328,8 @@ export interface Method {
   /** Indices of the runs in the dump, and the total of each, in the run's unit. */
   runIndex: number[];
   totals: number[];
+  /** Warm-up and disturbed runs, which are in nothing else here; null if all runs count. */
+  excluded: ExcludedRuns | null;
   /**
    * `profile_table` in run order: one row an instruction, delegates' events below their call
    * (depth 1), then "unaccounted" and "total" (set apart).
@@ -346,6 +348,14 @@ export interface Method {
   eventRow: (number | null)[];
   /** Module tree in pre-order with totals, for the icicle. */
   modules: ModuleNode[];
+}
+
+export interface ExcludedRuns {
+  /** "13 of 20 runs (7 excluded: …)". */
+  words: string;
+  /** As `Method.runIndex` and `Method.totals`. */
+  runIndex: number[];
+  totals: number[];
 }
 
 /** What is behind each row of `Method.rows`; arrays parallel to its rows. */

@@ -314,6 +314,7 @@ function makeMethod(steps: Step[], graphs: GraphDoc[], factor: number, options: 
     runs,
     runIndex: totals.map((_, at) => at),
     totals,
+    excluded: null,
     rows,
     samples: all,
     samplesNote: null,

@@ -71,6 +71,7 @@ EVENT_FIELDS = (
     Field("phase", "text", "of its call: prefill, decode, an encoder; load, execute"),
     Field("position", "int32", "in the context, of the call's first token; none if not known"),
     Field("tokens", "int32", "that the call takes; none if not known"),
+    Field("counted", "bool", "its run counts: not a cold first or disturbed one"),
     Field("kind", "text", "execute, load, call, kernel, delegate, delegated, rest, control, other"),
     Field("leaf", "bool", "its time is added up: all else is a sum of leaves, or no part of it"),
     Field("name", "text", "of the event as the runtime logged it; a delegate's identifier"),
@@ -108,13 +109,14 @@ DUMP_FIELDS = (
     Field("methods", "texts", "that ran, with a record"),
     Field("runs", "int64", "of the dump, loading among them"),
     Field("executions", "int64", "of a method"),
+    Field("counted", "int64", "executions that count: the others are in no statistics"),
     Field("warmup", "int64", "executions before them that are not in the dump"),
     Field("events", "int64", "timed ones"),
     Field("values", "int64", "logged values; a dump with some has slower times"),
     Field("allocations", "int64", "that were logged"),
     Field("load_ns", "int64", "all loading that was logged", "ns"),
     Field("execute_ns", "int64", "all executions", "ns"),
-    Field("p50_ns", "float64", "of the executions", "ns"),
+    Field("p50_ns", "float64", "of the executions that count", "ns"),
     Field("prompt_tokens", "int64", "of a language model's generation"),
     Field("generated_tokens", "int64", "by it"),
     Field("first_token_ns", "float64", "median time to the first token, not traced", "ns"),
@@ -229,7 +231,7 @@ class Dataset:
                 if isinstance(found, str) and found.startswith(_FAMILY):
                     raise VersionError(
                         f"the dataset is of the format {found}; this etscope reads {SCHEMA}",
-                        hint="collect its dumps into a new folder: etscope collect DUMPS -o NEW",
+                        hint="collect its dumps anew: etscope lab collect DUMPS -o NEW",
                     )
                 raise FormatError("not a dataset of dumps")
         return cls(path.absolute())

@@ -17,8 +17,9 @@ import numpy.typing as npt
 from etscope.analysis.generation.pace import Pace
 from etscope.analysis.profile.calls import RunCalls, noted_calls, told_calls
 from etscope.analysis.profile.correlate import Attribution, handle_list
+from etscope.analysis.profile.counted import slow_runs
 from etscope.analysis.profile.profile import identity
-from etscope.analysis.profile.trace import Trace
+from etscope.analysis.profile.trace import Trace, runs_of
 from etscope.analysis.program.program import is_of_one_length
 from etscope.delegates.blocks import meanings
 from etscope.errors import FormatError
@@ -284,7 +285,8 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
         "device": known.device,
         "program_sha256": program,
     }
-    events = _arrow_events(table, pattern, calls, _NS[options.unit], known, constants)
+    counted = _counted_runs(table, pattern, calls, is_warmed_up=bool(known.warmup))
+    events = _arrow_events(table, pattern, calls, counted, _NS[options.unit], known, constants)
     row = {
         **constants,
         "model": known.model,
@@ -297,7 +299,7 @@ def take(source: Source, buffer: Any, dump_id: str, options: Options) -> Taken:
         "environment": list(known.environment.items()),
         "marks": list(known.marks),
         "fingerprint": fingerprint,
-        **_totals(table, _NS[options.unit]),
+        **_totals(table, counted, _NS[options.unit]),
         **_pace(known),
         **_app_columns(known.app),
         "path": source.url,
@@ -320,6 +322,30 @@ def _calls_of_runs(table: EventTable, pattern: Pattern, known: RunMetadata) -> R
     if noted is not None and len(noted) == len(runs):
         return noted_calls(np.array(sorted(runs), np.int64), noted)
     return told_calls(table.dump, blocks, pattern.program_methods, pattern.of_one_length)
+
+
+def _counted_runs(
+    table: EventTable, pattern: Pattern, calls: RunCalls, *, is_warmed_up: bool
+) -> npt.NDArray[np.bool_]:
+    """The runs of a dump that count, as in its profiles; bool [runs of the dump]."""
+    phase = dict(zip(calls.run.tolist(), calls.phase, strict=True))
+    totals: dict[tuple[str | None, str | None], dict[int, int]] = {}
+    executing = [block for block in table.blocks if block.executions]
+    for block, method in zip(table.blocks, pattern.methods, strict=True):
+        ticks = block.ticks[list(block.executions)].sum(axis=0).tolist() if block.executions else ()
+        for run, total in zip(block.runs.tolist(), ticks, strict=bool(block.executions)):
+            totals.setdefault((method, phase.get(run)), {})[run] = total
+    has_several_inputs = len({block.bundled_input_index for block in executing}) > 1
+    counted = np.ones(table.dump.num_runs, np.bool_)
+    for (method, its_phase), of_run in totals.items():
+        is_shared = its_phase is not None and [one for _, one in totals].count(its_phase) > 1
+        if is_shared or (has_several_inputs and method not in pattern.of_one_length):
+            continue
+        runs = np.array(sorted(of_run), np.int64)
+        total = np.array([of_run[run] for run in runs.tolist()], np.int64)
+        its_calls = None if its_phase is None else calls.of_runs(runs)
+        counted[runs] = slow_runs(total, its_calls, is_warmed_up=is_warmed_up).counted
+    return counted
 
 
 def _app_columns(app: AppReport | None) -> dict[str, Any]:
@@ -351,11 +377,13 @@ def _arrow_events(
     table: EventTable,
     pattern: Pattern,
     calls: RunCalls,
+    counted: npt.NDArray[np.bool_],
     factor: int,
     known: RunMetadata,
     constants: Mapping[str, Any],
 ) -> Any:
-    """Return the rows of `events` as a `pyarrow.Table`. factor: ns of a tick of the dump."""
+    """Return the rows of `events` as a `pyarrow.Table`. counted: see `_counted_runs`. factor: ns of
+    a tick of the dump."""
     pa = require("pyarrow", wanted_by=WANTED_BY)
     count = len(table.row)
     call = table.call
@@ -371,6 +399,7 @@ def _arrow_events(
         "run": pa.array(table.run, pa.int32()),
         "iteration": pa.array(call, pa.int32(), mask=call < 0),
         **_phases(table, calls),
+        "counted": pa.array(counted[table.run]),
         "instruction_id": pattern.instruction.take(event),
         "debug_handles": pattern.handles.take(event),
         "leaf": pa.array(leaves.of_rows() & (call >= 0)),
@@ -439,11 +468,14 @@ def _told_by_backends(table: EventTable) -> dict[str, Any]:
     }
 
 
-def _totals(table: EventTable, factor: int) -> dict[str, Any]:
-    """Counts and times of a dump. factor: ns of a tick of the dump."""
+def _totals(table: EventTable, counted: npt.NDArray[np.bool_], factor: int) -> dict[str, Any]:
+    """Counts and times of a dump. counted: see `_counted_runs`. factor: ns of a tick of the
+    dump."""
     dump = table.dump
     kinds = np.bincount(dump.kind, minlength=len(EventKind))
     execute = framework_ticks(table.blocks, EXECUTE) * factor
+    executing = [runs_of(block, np.flatnonzero(counted)) for block in table.blocks]
+    usual = framework_ticks([block for block in executing if block.executions], EXECUTE) * factor
     # Loading a method includes its initialisation: the two are not added up.
     load = framework_ticks(table.blocks, LOAD_METHOD)
     load = (load if len(load) else framework_ticks(table.blocks, "Method::init")) * factor
@@ -451,11 +483,12 @@ def _totals(table: EventTable, factor: int) -> dict[str, Any]:
         "methods": sorted({method for method in table.methods if method is not None}) or None,
         "runs": dump.num_runs,
         "executions": sum(len(block.runs) for block in table.blocks if block.executions),
+        "counted": sum(len(block.runs) for block in executing if block.executions),
         "values": int(kinds[EventKind.DEBUG]),
         "allocations": int(kinds[EventKind.ALLOCATION]),
         "load_ns": int(load.sum()) if len(load) else None,
         "execute_ns": int(execute.sum()) if len(execute) else None,
-        "p50_ns": statistic(execute, "p50") if len(execute) else None,
+        "p50_ns": statistic(usual, "p50") if len(usual) else None,
     }
 
 

@@ -94,6 +94,7 @@ def event_work(trace: Trace) -> EventWork:
     """Return the work of `trace.events`."""
     rows: dict[tuple[str | None, int, int | str | None], tuple[ProfileWork, Row]] = {}
     for profile in trace.profiles() if trace.record or trace.program else ():
+        profile = profile.every  # the next dump of the program may count others of its runs
         work = profile_work(trace, profile)
         for row in profile.rows if work is not None else ():
             if row.instruction_id is not None and row.kind != "unaccounted" and work is not None:

@@ -411,7 +411,8 @@ class Inspector:
         delegate calls that other modules share and that no events divide; warns with
         `EtscopeWarning` when it ran in such calls, too.
         """
-        return module_total(self.trace.profiles(), module_name, self._scale)
+        profiles = [profile.every for profile in self.trace.profiles()]
+        return module_total(profiles, module_name, self._scale)
 
     def get_op_list(
         self, event_block: str, show_delegated_ops: bool = True

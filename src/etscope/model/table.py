@@ -70,7 +70,8 @@ class Table:
     `depth` indents a row under the one above (delegated ops under their call). Views draw a line
     above the rows in `breaks` (totals). `notes` are sentences below the table; `findings` stand
     before them, as `Finding.plain` gives them. `phases`: of the calls of a language model, as plain
-    values by name with the unit; for programs, a text has them as a table of their own.
+    values by name with the unit; for programs, a text has them as a table of their own. `runs`: of
+    each method, how many of its runs the statistics are of, as `MethodProfile.runs_as_plain`.
     """
 
     columns: tuple[Column, ...]
@@ -81,6 +82,7 @@ class Table:
     breaks: frozenset[int] = field(default_factory=frozenset)
     findings: tuple[Mapping[str, Any], ...] = ()
     phases: tuple[Mapping[str, Any], ...] = ()
+    runs: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def of(
@@ -195,6 +197,7 @@ def joined(tables: Sequence[Table]) -> Table:
         depth=[level for depth in depths for level in depth],
         breaks=frozenset(),
         findings=tuple(finding for table in tables for finding in table.findings),
+        runs=tuple(runs for table in tables for runs in table.runs),
     )
 
 

@@ -141,7 +141,7 @@ def run_summary(profile: MethodProfile, scale: Scale) -> Table:
                 for name in names
             },
         },
-        title=f"Runs of {profile.title('the method')}",
+        title=f"{profile.title('the method')}: {profile.runs_in_words}",
     )
 
 

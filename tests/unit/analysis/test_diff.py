@@ -16,6 +16,7 @@ from etscope.analysis.comparison.compare_samples import Verdict
 from etscope.analysis.comparison.diff import check_comparable, diff_profiles, diff_traces
 from etscope.analysis.comparison.diff_table import diff_table
 from etscope.analysis.memory import memory_plan
+from etscope.analysis.profile.counted import counted
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.selector_fields import fields_of_row
@@ -143,16 +144,18 @@ def test_a_limit_and_a_selection_count_what_ran_inside_a_delegate(tmp_path: Path
         diff_traces(before, after, keep=lambda row: False)
 
 
-def test_first_runs_are_left_out_and_told(tmp_path: Path) -> None:
+def test_a_cold_first_run_is_in_neither_side(tmp_path: Path) -> None:
     before = dump("cnn_portable", tmp_path, 1)
-    profile = before.profiles()[0]
-    slow = replace(profile, total=profile.total.copy())
-    slow.total[0] *= 100
-    diff = diff_profiles(profile, slow)
-    assert diff.total.change == 0 and diff.runs == (60, 60)
-    assert diff.total.firsts == (profile.total[0], slow.total[0])
-    assert diff_profiles(profile, slow, warmup=0).total.comparison != diff.total.comparison
-    assert diff_table(diff, MS).notes[1].startswith("First runs, which are left out")
+    profile = before.profiles()[0].every
+    sides = [replace(profile, total=profile.total.copy()) for _ in range(2)]
+    for times, side in zip((50, 100), sides, strict=True):
+        side.total[0] *= times
+    diff = diff_profiles(*map(counted, sides))
+    assert diff.total.change == 0
+    assert diff.total.comparison.samples == (60, 60)
+    table = diff_table(diff, MS)
+    assert table.title.count("60 of 61 runs (1 excluded: 1 warm-up)") == 2
+    assert [one["counted"] for one in table.runs] == [60, 60]
 
 
 def test_dumps_of_one_program_tell_what_is_noise(tmp_path: Path) -> None:

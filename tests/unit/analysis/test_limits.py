@@ -223,7 +223,7 @@ def test_notes_say_whose_peaks_they_are_and_what_speaks_against_them() -> None:
 )
 def test_each_row_of_a_run_has_the_share_of_its_work(name: str, types: set[str]) -> None:
     trace = open_trace(name)
-    (profile,) = trace.profiles()
+    (profile,) = (one.every for one in trace.profiles())
     limits = profile_limits(trace, profile, calibration=calibration())
     checked, seen = 0, set()
     for one in profile.rows:

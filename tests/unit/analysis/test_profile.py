@@ -34,9 +34,9 @@ def test_rows_and_what_is_unaccounted_add_up_to_the_tick(name: str) -> None:
     dump = trace.dump
     executed = np.flatnonzero(dump.name == dump.strings.index("Method::execute"))
     profiles = trace.profiles()
-    whole = sum(int(profile.total.sum()) for profile in profiles)
+    whole = sum(int(profile.every.total.sum()) for profile in profiles)
     assert whole == int((dump.end[executed] - dump.start[executed]).sum())
-    for profile in profiles:
+    for profile in [*profiles, *(one.every for one in profiles if one.excluded is not None)]:
         rows = [row for row in profile.rows if row.depth == 0]
         total = sum((row.ticks for row in rows), np.zeros_like(profile.total))
         np.testing.assert_array_equal(total + profile.unaccounted, profile.total)

@@ -45,6 +45,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     program,
                     seed=seed,
                     runs=4,
+                    first=1.0,  # so that all runs count
                     slower=slower,
                     device=device,
                     recorded_at=f"2026-05-0{1 + day}T0{place}:00:00Z",
@@ -248,6 +249,7 @@ def changed_runs(folder: Path, program: str, dumps: int = 1) -> list[dict[str, A
             program,
             seed=number,
             runs=40,
+            first=1.0,
             slower={0: 1.5, 1: 0.7, 2: 1.05} if commit == "new" else {},
             device="pixel",
             recorded_at=f"2026-05-01T0{number}:00:00Z",
@@ -282,7 +284,7 @@ def test_changes_has_the_verdicts_of_diff(program: str, tmp_path: Path) -> None:
         assert row["before_ms"] == pytest.approx(comparison.before / 1e6)
         assert row["after_ms"] == pytest.approx(comparison.after / 1e6)
         assert row["delta_ms"] == row["after_ms"] - row["before_ms"]
-        assert (row["before_runs"], row["after_runs"]) == comparison.samples == (40, 40)
+        assert (row["before_runs"], row["after_runs"]) == comparison.samples == (41, 41)
 
 
 def operator_of_model(op: str) -> str:
@@ -296,7 +298,7 @@ def test_changes_with_several_dumps_a_side(tmp_path: Path) -> None:
     whole = next(row for row in rows if row["op"] == "(execute)")
     sides = [
         [
-            Inspector(path).trace.profiles()[0].total[1:]
+            Inspector(path).trace.profiles()[0].total
             for path in sorted(tmp_path.glob(f"{commit}*/run.etdp"))
         ]
         for commit in ("old", "new")
@@ -304,20 +306,21 @@ def test_changes_with_several_dumps_a_side(tmp_path: Path) -> None:
     noise = replace(pooled_noise([locations(side).centre for side in sides]), sides=(3, 3))
     assert noise.dumps == 5
     expected = compare_samples(*map(np.concatenate, sides), noise=noise)
-    assert (whole["before_dumps"], whole["after_dumps"], whole["after_runs"]) == (3, 3, 120)
+    assert (whole["before_dumps"], whole["after_dumps"], whole["after_runs"]) == (3, 3, 123)
     assert (whole["low"], whole["p"]) == pytest.approx((expected.low, expected.p))
     assert whole["verdict"] == expected.verdict.value
 
 
 def test_changes_from_device_to_device(dataset: Path) -> None:
-    given = {"label": "device", "before": "pixel", "after": "slow", "warmup": "0"}
+    given = {"label": "device", "before": "pixel", "after": "slow"}
     rows = ask(dataset, "changes", **given, model="cnn*")
     assert {row["device"] for row in rows} == {"pixel → slow"}
     whole = next(row for row in rows if row["op"] == "(execute)")
     # Two dumps of five executions each: ten a side, which is enough for a verdict.
     assert (whole["before_dumps"], whole["before_runs"]) == (2, 10)
     assert whole["relative"] > 1 and whole["p"] is not None
-    few = ask(dataset, "changes", **{**given, "warmup": "2"}, model="cnn*")
+    given = {"label": "commit", "before": "old", "after": "new"}
+    few = ask(dataset, "changes", **given, model="cnn*", device="pixel")
     assert {row["verdict"] for row in few} == {"cannot tell"}
     assert "at least 10" in few[0]["reason"]
 

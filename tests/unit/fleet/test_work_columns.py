@@ -39,7 +39,8 @@ def test_leaves_have_the_work_of_the_method(name: str, tmp_path: Path) -> None:
     dump = saved_run(tmp_path / "run", name)
     record = record_of(name)
     collect([dump], tmp_path / "ds", etrecord=record)
-    (profile,) = (trace := Trace(read_etdump(dump), read_etrecord(record))).profiles()
+    trace = Trace(read_etdump(dump), read_etrecord(record), all_runs=True)
+    (profile,) = trace.profiles()
     work = profile_work(trace, profile)
     assert work is not None and work.total.flops > 0
     ((flops, known, bounds),) = rows(

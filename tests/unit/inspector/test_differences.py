@@ -133,7 +133,7 @@ def test_a_loop_counts_every_pass() -> None:
     values = [event.debug_data[0].numpy() for event in sigmoid]
     assert len({value.tobytes() for value in values}) == 5  # each pass has its own value
     (profile,) = open_artifact("while_loop").trace.profiles()
-    (row,) = [row for row in profile.rows if row.name == "sigmoid.out"]
+    (row,) = [row for row in profile.every.rows if row.name == "sigmoid.out"]
     assert row.calls.tolist() == [5, 5, 5]
 
 
@@ -145,7 +145,7 @@ def test_the_run_of_every_sample_is_known() -> None:
     for block in taken:
         assert all(len(block.runs) == e.perf_data.count for e in block if e.perf_data)
     (profile,) = inspector.trace.profiles()
-    assert profile.runs.tolist() == [1, 2, 3, 4]
+    assert profile.every.runs.tolist() == [1, 2, 3, 4]
 
 
 def test_a_lowered_record_names_the_operators_of_a_delegate() -> None:

@@ -82,17 +82,18 @@ function NumericsCard({ now, numerics }: { now: Run; numerics: Numerics }) {
 }
 
 function RunTimes({ now, of }: { now: Run; of: Method }) {
-  const totals = of.totals;
+  const { totals, excluded } = of;
+  const every = useMemo(() => everyRun(of), [of]);
   const text = (value: number): string => `${formatDuration(value, now.unit)} ${now.unit}`;
   return (
     <section class="card" data-testid="run-times">
       <h3>
-        {visible(of.name)}: {totals.length === 1 ? "one run" : `${totals.length} runs`}
+        {visible(of.name)}: {excluded?.words ?? (totals.length === 1 ? "one run" : `${totals.length} runs`)}
       </h3>
-      {totals.length > 1 ? (
+      {every.totals.length > 1 ? (
         <SampleChart
-          runIndex={of.runIndex}
-          samples={totals}
+          runIndex={every.runIndex}
+          samples={every.totals}
           unit={now.unit}
           label="Time of each run"
           testId="totals-chart"
@@ -107,6 +108,14 @@ function RunTimes({ now, of }: { now: Run; of: Method }) {
       )}
     </section>
   );
+}
+
+/** The runs of a method, with those that do not count, in the order in which they ran. */
+function everyRun({ runIndex, totals, excluded }: Method): { runIndex: number[]; totals: number[] } {
+  const times = new Map(runIndex.map((run, at) => [run, totals[at]!]));
+  excluded?.runIndex.forEach((run, at) => times.set(run, excluded.totals[at]!));
+  const runs = [...times.keys()].sort((a, b) => a - b);
+  return { runIndex: runs, totals: runs.map((run) => times.get(run)!) };
 }
 
 const SHOWN = 8;

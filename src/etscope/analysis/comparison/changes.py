@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from etscope.analysis.comparison.align import Alignment, Pair, Status
 from etscope.analysis.comparison.compare_samples import (
-    TRIMMED,
     UNBOUNDED,
     Comparison,
     Noise,
@@ -33,9 +31,9 @@ UNKNOWN = "unknown"
 class Change:
     """The change of an operator, an event inside a delegate's call (`depth` 1), or a closing row.
 
-    before, after: average ticks over the middle runs, None where it did not run. firsts: ticks of
-    the runs that were left out as the first ones. comparison: None where there is nothing to
-    compare, or where it was not selected. adds: its change is a part of the total's.
+    before, after: average ticks over the runs that count, None where it did not run. comparison:
+    None where there is nothing to compare, or where it was not selected. adds: its change is a part
+    of the total's.
     """
 
     name: str
@@ -43,7 +41,6 @@ class Change:
     status: Status
     before: float | None
     after: float | None
-    firsts: tuple[float | None, float | None]
     comparison: Comparison | None = None
     pair: Pair | None = None
     depth: int = 0
@@ -52,7 +49,7 @@ class Change:
 
     @property
     def change(self) -> float:
-        """Ticks that a run takes longer, over the middle runs."""
+        """Ticks that a run takes longer, over the runs that count."""
         return (self.after or 0.0) - (self.before or 0.0)
 
     @property
@@ -84,27 +81,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Two profiles, aligned, and the profiles of further dumps of `before`, which are its noise.
-    The first `warmup` runs of each are left out."""
+    """Two profiles of the runs that count, aligned, and the profiles of further dumps of `before`,
+    which are its noise."""
 
     before: MethodProfile
     after: MethodProfile
     noise: Sequence[MethodProfile]
     alignment: Alignment
-    warmup: int
-
-    def samples(self, ticks: Ticks, ran: npt.NDArray[np.bool_] | None = None) -> Ticks:
-        """Return the samples after the warm-up, of the runs in which the operator ran."""
-        return ticks[self.warmup :] if ran is None else ticks[self.warmup :][ran[self.warmup :]]
-
-    def middle(self, profile: MethodProfile) -> Ticks:
-        """Return the runs whose totals are left after trimming; all runs if none is left."""
-        runs = np.arange(len(profile.total))[self.warmup :]
-        if not len(runs):
-            return np.arange(len(profile.total))
-        ordered = runs[np.argsort(profile.total[runs], kind="stable")]
-        cut = int(TRIMMED * len(runs))
-        return ordered[cut : len(runs) - cut]
 
     def noise_of(self, mine: Ticks, repeats: Sequence[Ticks | None]) -> Noise | None:
         """Return the noise of one row between dumps: NaN when a dump does not have it."""
@@ -113,7 +96,7 @@ class Sides:
         if any(one is None for one in repeats):
             return Noise(float("nan"), len(repeats) + 1)
         dumps = [mine, *(one for one in repeats if one is not None)]
-        return noise_between([[self.samples(one)] for one in dumps])[0]
+        return noise_between([[one] for one in dumps])[0]
 
 
 def clock_steps(profile: MethodProfile) -> dict[int, float]:
@@ -156,7 +139,6 @@ class MethodDiff:
     total: Change
     sides: Sides
     policy: Policy
-    runs: tuple[int, int]
     notes: tuple[str, ...]
     beside: tuple[str, ...] = ()
 
@@ -212,7 +194,8 @@ def diff_title(diff: MethodDiff, scale: Scale, *, per_op: bool = False) -> str:
         text += f", {percent(comparison.relative)} ({interval(comparison)})"
     times = [time_text(t, scale) for t in (total.before, total.after)]
     parts = [text, f"{times[0]} → {times[1]} {scale.unit}"]
-    parts.append(f"{diff.runs[0]} and {diff.runs[1]} runs")
+    sides = diff.sides.before, diff.sides.after
+    parts.append(" and ".join(one.runs_in_words for one in sides))
     slower = sum(change.verdict is Verdict.REGRESSED for change in diff.operators)
     if slower or per_op:
         parts.append(f"{slower} {'operator' if slower == 1 else 'operators'} regressed")
@@ -234,29 +217,17 @@ def percent(change: float) -> str:
     return f"{change:+.1%}" if change < 9 else f"x{float(f'{1 + change:.3g}'):,.10g}"
 
 
-def shown_relative(relative: float, before: float | None, after: float | None) -> float:
-    """Return the relative change to show beside the averages `before` and `after`: that of the
-    trimmed means, which are compared; that of the averages where these changed the other way, as
-    when few long runs make one of them."""
-    if not before or after is None or relative * (after - before) >= 0:
-        return relative
-    return after / before - 1
-
-
-def comparison_cells(
-    comparison: Comparison | None, before: float | None, after: float | None
-) -> dict[str, Any]:
+def comparison_cells(comparison: Comparison | None) -> dict[str, Any]:
     """Return the cells of a table that show a comparison; those of sizes are None without one, and
     `relative` where the interval says nothing.
 
-    before, after: the averages that are shown beside it. ratio, low, high: of the trimmed means,
-    after / before, and the ends of its interval.
+    relative, ratio, low, high: of the trimmed means, which are compared, and the ends of its
+    interval.
     """
     cells: dict[str, Any] = dict.fromkeys(("relative", "interval", "ratio", "low", "high"))
     if comparison is not None and comparison.relative is not None:
-        relative = shown_relative(comparison.relative, before, after)
         cells = {
-            "relative": None if comparison.is_unbounded else percent(relative),
+            "relative": None if comparison.is_unbounded else percent(comparison.relative),
             "interval": interval(comparison),
             "ratio": 1 + comparison.relative,
             "low": 1 + (comparison.low or 0.0),
@@ -280,8 +251,8 @@ def correction_note(policy: Policy, count: int, noun: str) -> str:
     nouns = noun if count == 1 else f"{noun}s"
     return (
         f"Regressed or improved: {policy.in_words()}; of {count:,} {nouns} "
-        "together, corrected by Holm's method. Times are averages over the middle runs, so they "
-        "add up."
+        "together, corrected by Holm's method. Times are averages over the runs, so they add "
+        "up; relative changes and intervals are of trimmed means."
     )
 
 

@@ -1,10 +1,12 @@
 """Compare the times of two dumps, operator by operator, so that the changes add up.
 
 Each operator has a change and a verdict. The *change* is its part in the change of the method: the
-difference of its average times over the middle runs of each dump, which are the three fifths whose
-totals are not in the shortest or the longest fifth. So the total's time is its trimmed mean, and
-the changes of the rows, with `unaccounted`, sum to the total's. The *verdict* comes from its own
-samples, see `etscope.analysis.comparison.compare_samples`.
+difference of its average times over the runs of each dump that count, as in every table
+(`etscope.analysis.profile.counted`), so that the changes of the rows, with `unaccounted`, sum to
+the total's. The *verdict* comes from the trimmed means of the same runs, see
+`etscope.analysis.comparison.compare_samples`. A run is excluded by the median of its own dump, so
+two dumps of one program lose runs alike. A change that only slow runs show is not reported either
+way: the fastest fifth must have changed, too.
 """
 
 from __future__ import annotations
@@ -142,14 +144,13 @@ def diff_traces(
     noise: Sequence[Trace] = (),
     method: str | None = None,
     keep: Keep | None = None,
-    warmup: int = 1,
     forced: bool = False,
 ) -> Diff:
     """Compare two dumps.
 
     noise: further dumps of the program of `before`, on the same device; differences among these are
-    not a change. method: this one only. keep: selects the rows to judge. warmup: number of runs
-    left out at the start of each dump. forced: compare dumps that are not comparable.
+    not a change. method: this one only. keep: selects the rows to judge. forced: compare dumps
+    that are not comparable.
 
     Raises `MismatchError` for dumps of different methods or models, unless `forced`;
     `MissingDataError` when a dump has no times, or nothing is kept. Warns when intermediate values
@@ -166,7 +167,6 @@ def diff_traces(
             b,
             [found[_kind(a)] for found in repeats if _kind(a) in found],
             align(a, b),
-            warmup,
         )
         for a, b in pairs
     ]
@@ -194,11 +194,11 @@ def diff_traces(
 
 
 def diff_profiles(
-    before: MethodProfile, after: MethodProfile, policy: Policy | None = None, *, warmup: int = 1
+    before: MethodProfile, after: MethodProfile, policy: Policy | None = None
 ) -> MethodDiff:
     """Compare two profiles that are known to be comparable."""
     policy = policy or Policy()
-    sides = Sides(before, after, (), align(before, after), warmup)
+    sides = Sides(before, after, (), align(before, after))
     return _method_diff(sides, _totals([sides], policy)[0], policy, None)
 
 
@@ -219,8 +219,8 @@ def paired_noise(
 def _totals(sides: Sequence[Sides], policy: Policy) -> list[Comparison]:
     """Compare the methods' times, corrected for their number."""
     return compare_all(
-        [one.samples(one.before.total) for one in sides],
-        [one.samples(one.after.total) for one in sides],
+        [one.before.total for one in sides],
+        [one.after.total for one in sides],
         policy,
         noise=[
             one.noise_of(one.before.total, [repeat.total for repeat in one.noise]) for one in sides
@@ -229,23 +229,21 @@ def _totals(sides: Sequence[Sides], policy: Policy) -> list[Comparison]:
 
 
 def _method_diff(sides: Sides, total: Comparison, policy: Policy, keep: Keep | None) -> MethodDiff:
-    middle = sides.middle(sides.before), sides.middle(sides.after)
     changes = []
     for pair in sides.alignment.pairs:
         whole = keep is None or _picked(pair, keep)
-        changes.append(_change(pair, middle, 0, whole))
+        changes.append(_change(pair, 0, whole))
         # As in `InstructionRows.kept`: all of a call, if only the call itself is picked.
         picked = [keep is not None and _picked(inner, keep) for inner in pair.inner]
         for inner, is_picked in zip(pair.inner, picked, strict=True):
-            changes.append(_change(inner, middle, 1, is_picked or (whole and not any(picked))))
+            changes.append(_change(inner, 1, is_picked or (whole and not any(picked))))
     closing = [
         Change(
             name=name,
             kind=kind,
             status="same",
-            before=float(ticks[0][middle[0]].mean()),
-            after=float(ticks[1][middle[1]].mean()),
-            firsts=(float(ticks[0][0]), float(ticks[1][0])),
+            before=float(ticks[0].mean()),
+            after=float(ticks[1].mean()),
         )
         for name, kind, ticks in (
             ("unaccounted", "unaccounted", (sides.before.unaccounted, sides.after.unaccounted)),
@@ -260,10 +258,6 @@ def _method_diff(sides: Sides, total: Comparison, policy: Policy, keep: Keep | N
         total=replace(closing[1], comparison=total),
         sides=sides,
         policy=policy,
-        runs=(
-            len(sides.samples(sides.before.total)),
-            len(sides.samples(sides.after.total)),
-        ),
         notes=tuple(_notes(sides)),
     )
 
@@ -272,13 +266,9 @@ def _picked(pair: Pair, keep: Keep) -> bool:
     return any(row is not None and keep(row) for row in (pair.after, pair.before))
 
 
-def _change(pair: Pair, middle: tuple[Ticks, Ticks], depth: int, selected: bool) -> Change:
+def _change(pair: Pair, depth: int, selected: bool) -> Change:
     rows = pair.before, pair.after
-    averages = [
-        None if row is None else float(row.ticks[runs].mean())
-        for row, runs in zip(rows, middle, strict=True)
-    ]
-    firsts = [None if row is None else float(row.ticks[0]) for row in rows]
+    averages = [None if row is None else float(row.ticks.mean()) for row in rows]
     shown = pair.shown
     return Change(
         name=shown.name,
@@ -286,7 +276,6 @@ def _change(pair: Pair, middle: tuple[Ticks, Ticks], depth: int, selected: bool)
         status=pair.status,
         before=averages[0],
         after=averages[1],
-        firsts=(firsts[0], firsts[1]),
         pair=pair,
         depth=depth,
         adds=depth == 0 and not any(row is not None and row.own_clock for row in rows),
@@ -320,16 +309,15 @@ def _judged(sides: Sides, changes: Sequence[Change], policy: Policy) -> list[Cha
         sides.noise_of(row.ticks, [found.get(id(row)) for found in partners]) for _, row, _ in both
     ]
     comparisons = compare_all(
-        [sides.samples(before.ticks, before.ran) for _, before, _ in both],
-        [sides.samples(after.ticks, after.ran) for _, _, after in both],
+        [before.ticks[before.ran] for _, before, _ in both],
+        [after.ticks[after.ran] for _, _, after in both],
         policy,
         noise=noise,
         steps=[(steps[id(before)], steps[id(after)]) for _, before, after in both],
     )
     judged = list(changes)
     for (index, before, after), comparison in zip(both, comparisons, strict=True):
-        counts = [sides.samples(row.calls) for row in (before, after)]
-        often = [float(one.mean()) if len(one) else 0.0 for one in counts]
+        often = [float(row.calls.mean()) for row in (before, after)]
         if not (before.ran.all() and after.ran.all()) and often[0] != often[1]:
             comparison = replace(
                 comparison,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from etscope.analysis.comparison.changes import (
@@ -12,7 +13,6 @@ from etscope.analysis.comparison.changes import (
     correction_note,
     diff_title,
     interval_note,
-    time_text,
 )
 from etscope.analysis.comparison.waterfall import headline
 from etscope.analysis.profile.correlate import UNATTRIBUTED
@@ -61,10 +61,6 @@ def columns(unit: str) -> tuple[Column, ...]:
             for name in ("ratio", "low", "high", "fastest", "p")
         ),
         Column("noise_floor", Kind.SHARE, title="noise floor", priority=9),
-        *(
-            Column(name, Kind.DURATION, unit, priority=9)
-            for name in ("first_before", "first_after")
-        ),
         *(Column(name, Kind.COUNT, priority=9) for name in ("runs_before", "runs_after")),
         *(Column(name, Kind.INT, priority=9) for name in ("instruction_before", "instruction")),
         Column("op_types", Kind.LIST, title="ops", priority=8),
@@ -94,22 +90,21 @@ def diff_table(
     rows, hidden = shown_changes(diff, sort, limit)
     everything = [*rows, *([_not_shown(hidden)] if hidden else [])]
     everything += [diff.unaccounted, diff.total]
-    return Table.of_cells(
+    table = Table.of_cells(
         columns(scale.unit),
         [_cells(change, diff, scale) for change in everything],
         title=diff_title(diff, scale, per_op=per_op),
         notes=(
             *(headline(diff, scale) if with_words else ()),
             *interval_note(change.comparison for change in everything),
-            "First runs, which are left out: "
-            f"{time_text(diff.total.firsts[0], scale)} {scale.unit} before, "
-            f"{time_text(diff.total.firsts[1], scale)} {scale.unit} after.",
             *diff.notes,
             correction_note(diff.policy, len(diff.operators), "operator"),
         ),
         depth=[change.depth for change in everything],
         breaks=frozenset({len(rows)}),
     )
+    sides = diff.sides.before, diff.sides.after
+    return replace(table, runs=tuple(one.runs_as_plain for one in sides))
 
 
 def shown_changes(
@@ -176,7 +171,6 @@ def _not_shown(leaves: Sequence[Change], depth: int = 0) -> Change:
         status="same",
         before=sum(leaf.before or 0.0 for leaf in leaves),
         after=sum(leaf.after or 0.0 for leaf in leaves),
-        firsts=(None, None),
         depth=depth,
         adds=depth == 0,
     )
@@ -192,8 +186,6 @@ def _cells(change: Change, diff: MethodDiff, scale: Scale) -> dict[str, Any]:
         "before": change.before,
         "after": change.after,
         "change": change.change,
-        "first_before": change.firsts[0],
-        "first_after": change.firsts[1],
     }
     judged = comparison if comparison is not None and comparison.relative is not None else None
     return {
@@ -202,7 +194,7 @@ def _cells(change: Change, diff: MethodDiff, scale: Scale) -> dict[str, Any]:
         "kind": change.kind,
         "status": None if pair is None else change.status,
         **{name: None if v is None else float(scale(v)) for name, v in timed.items()},
-        **comparison_cells(comparison, change.before, change.after),
+        **comparison_cells(comparison),
         "fastest": None if judged is None else 1 + (judged.fastest or 0.0),
         "p": None if judged is None else judged.p,
         "noise_floor": (judged.noise_floor or None) if judged is not None else None,

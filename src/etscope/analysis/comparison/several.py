@@ -57,8 +57,7 @@ class _Line:
         cells = {"method": method, first: self.name, "time_1": time(self.before)}
         for n in range(2, dumps + 1):
             part = self.parts.get(n)
-            sizes = (None,) * 3 if part is None else (part.comparison, part.before, part.after)
-            judged = comparison_cells(*sizes)
+            judged = comparison_cells(None if part is None else part.comparison)
             cells |= {f"{name}_{n}": value for name, value in judged.items()}
             cells[f"time_{n}"] = None if part is None else time(part.after)
             cells[f"change_{n}"] = None if part is None else time(part.change)

@@ -26,7 +26,7 @@ from etscope.analysis.comparison.changes import (
     percent,
 )
 from etscope.analysis.comparison.compare_samples import Comparison, Verdict, compare_all
-from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
+from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.profile_table import (
     LACKS_PROGRAM,
     group_noun,
@@ -65,7 +65,7 @@ _MORE_RUNS = 100  # that a headline asks for at least
 class Part:
     """The leaves of one group on both sides.
 
-    before, after: their average ticks over the middle runs, None on a side without such a leaf.
+    before, after: their average ticks over the runs, None on a side without such a leaf.
     leaves: their number on each side. comparison: of the sums of each run, for a group that both
     sides have. depth: below how many modules it stands; those of depth 0 add up.
     """
@@ -94,7 +94,7 @@ class Part:
         return {
             **{name: None if t is None else float(scale(t)) for name, t in times.items()},
             "of_change": self.change / total if total else None,
-            **comparison_cells(self.comparison, self.before, self.after),
+            **comparison_cells(self.comparison),
             "status": self.status if any(self.leaves) else None,
             "rows_before": self.leaves[0] if any(self.leaves) else None,
             "rows_after": self.leaves[1] if any(self.leaves) else None,
@@ -164,7 +164,7 @@ def waterfall(diff: MethodDiff, by: str, keep: Keep | None = None) -> Waterfall:
     own = _parts(diff, mine.groups, theirs.groups, [one.groups for one in noise])
     hidden = None
     if count := len(mine.others.members) + len(theirs.others.members):
-        hidden = _part(diff, not_shown(row=count), mine.others, theirs.others)
+        hidden = _part(not_shown(row=count), mine.others, theirs.others)
     own.sort(key=lambda part: -abs(part.change))
     parts = own
     if by == "module":
@@ -186,7 +186,7 @@ def _parts(
         {group.name: group for group in groups} for groups in (before, after, *repeats)
     )
     parts = {
-        name: _part(diff, name, mine.get(name), theirs.get(name))
+        name: _part(name, mine.get(name), theirs.get(name))
         for name in dict.fromkeys((*mine, *theirs))
     }
     both = [name for name in mine if name in theirs]
@@ -196,8 +196,8 @@ def _parts(
         return float(np.sqrt(sum(steps[id(row)] ** 2 for row in group.rows)))
 
     comparisons = compare_all(
-        [sides.samples(mine[name].ticks) for name in both],
-        [sides.samples(theirs[name].ticks) for name in both],
+        [mine[name].ticks for name in both],
+        [theirs[name].ticks for name in both],
         diff.policy,
         noise=[
             sides.noise_of(
@@ -213,13 +213,9 @@ def _parts(
     return list(parts.values())
 
 
-def _part(diff: MethodDiff, name: str, before: Group | None, after: Group | None) -> Part:
-    sides = diff.sides
+def _part(name: str, before: Group | None, after: Group | None) -> Part:
     groups = [None if one is None or not one.members else one for one in (before, after)]
-    times = [
-        None if group is None else float(group.ticks[sides.middle(profile)].mean())
-        for group, profile in zip(groups, (sides.before, sides.after), strict=True)
-    ]
+    times = [None if group is None else float(group.ticks.mean()) for group in groups]
     counts = [0 if group is None else len(group.members) for group in groups]
     return Part(name, times[0], times[1], (counts[0], counts[1]))
 
@@ -273,7 +269,7 @@ def headline(
     sentences = [first[:1].upper() + first[1:] if name == "the method" else first]
     profiles = diff.sides.before, diff.sides.after
     if _backends(profiles[0]) != _backends(profiles[1]):
-        places = [_where(profile, diff.sides.middle(profile)) for profile in profiles]
+        places = list(map(_where, profiles))
         sentences.append(f"It ran {places[0]} before, {places[1]} after.")
     changed = (Verdict.REGRESSED, Verdict.IMPROVED)
     is_sure = verdict in changed
@@ -309,14 +305,14 @@ def _backends(profile: MethodProfile) -> set[str]:
     return {operator_of(row) for row in profile.rows if row.kind == "delegate"}
 
 
-def _where(profile: MethodProfile, runs: Ticks) -> str:
+def _where(profile: MethodProfile) -> str:
     """Return where the method ran: "on kernels", "on XnnpackBackend", or, if kernels took time too
     that is worth saying, "partly on XnnpackBackend (85% of the time of its operators)"."""
     found = " and ".join(sorted(_backends(profile)))
     if not found:
         return "on kernels"
     times = {
-        kind: sum(float(row.ticks[runs].mean()) for row in profile.rows if row.kind == kind)
+        kind: sum(float(row.ticks.mean()) for row in profile.rows if row.kind == kind)
         for kind in ("delegate", "kernel")
     }
     whole = sum(times.values())

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from etscope.analysis.explain.facts import Facts
-from etscope.analysis.findings.thresholds import SLOW_RUN_RATIO
+from etscope.analysis.profile.profile_table import runs_notes
 from etscope.analysis.work.limits import calibration_doubts
 from etscope.model.finding import Files, Finding
 from etscope.model.table import Column, Kind, Table
-from etscope.units import count, format_share
+from etscope.units import format_share
 
 
 def explanation_table(
@@ -38,16 +38,16 @@ def explanation_table(
         Column("high", Kind.DURATION, unit): [explained.high for _, _, explained in known],
         Column("sureness"): [explained.sureness.value for _, _, explained in known],
     }
-    title = f"{profile.title()} · {facts.time.text(facts.time.total)}, {_runs(facts)}"
+    average = "the average of " if len(profile.runs) > 1 else ""
+    title = (
+        f"{profile.title()} · {facts.time.text(facts.time.total)}, {average}{profile.runs_in_words}"
+    )
     table = Table.of(content, title=title, notes=tuple(_notes(facts, findings, least_share)))
-    return replace(table, findings=tuple(one.plain(files) for one in findings))
-
-
-def _runs(facts: Facts) -> str:
-    runs, usual = len(facts.profile.runs), int(facts.usual.sum())
-    if usual < runs:
-        return f"the average of {usual:,} runs of {runs:,}"
-    return f"the average of {runs:,} runs" if runs > 1 else "one run"
+    return replace(
+        table,
+        findings=tuple(one.plain(files) for one in findings),
+        runs=(profile.runs_as_plain,),
+    )
 
 
 def _notes(facts: Facts, findings: Sequence[Finding], least_share: float) -> Iterator[str]:
@@ -58,11 +58,7 @@ def _notes(facts: Facts, findings: Sequence[Finding], least_share: float) -> Ite
         )
     elif len(facts.profile.runs) > 1:
         yield "low and high: the 95% interval of the average time, over the runs."
-    if slow := int((~facts.usual).sum()):
-        yield (
-            f"{count(slow, 'run')} that took {SLOW_RUN_RATIO:g} times the median or more "
-            f"{'are' if slow > 1 else 'is'} left out of all times."
-        )
+    yield from runs_notes(facts.profile)
     if facts.trace.record is None:
         yield "Without an ETRecord (-r), graphs, lines and refused nodes were not looked at."
     elif facts.partition is None or facts.partition.partitionings is None:

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.explain.run_graph import RunGraph
-from etscope.analysis.findings.thresholds import SLOW_RUN_FEWEST, SLOW_RUN_RATIO
 from etscope.analysis.findings.time import Member, TimeFindings
 from etscope.analysis.graphs.partition import Partition, partition
 from etscope.analysis.profile.profile import MethodProfile
@@ -49,16 +48,7 @@ class Facts:
     @cached_property
     def time(self) -> TimeFindings:
         """The times of the leaves, and the words for them."""
-        return TimeFindings(self.profile, self.scale, self.program, self.usual)
-
-    @cached_property
-    def usual(self) -> npt.NDArray[np.bool_]:
-        """The runs whose times are counted: all but slow ones, in which other processes had their
-        turns. All of a language model's calls, which grow with the position."""
-        total = self.profile.total
-        if self.profile.calls is not None or len(total) < SLOW_RUN_FEWEST:
-            return np.ones(len(total), np.bool_)
-        return total < SLOW_RUN_RATIO * max(1.0, float(np.median(total)))
+        return TimeFindings(self.profile, self.scale, self.program)
 
     @property
     def program(self) -> Program | None:
@@ -91,7 +81,7 @@ class Facts:
         return ProfileLimits(self.work, self.scale.source, self.calibration, self.threads, run)
 
     def work_of(self, member: Member) -> Work:
-        """The work of a leaf in one run, the mean of all runs; none where it is not known."""
+        """The work of a leaf in one run, the mean of its runs; none where it is not known."""
         found = None if self.work is None else self.work.of([member[1]])
         return NO_WORK if found is None else found
 
@@ -194,7 +184,7 @@ class Facts:
             severity,
             sentence,
             self.profile.method,
-            self.time.quantity(self.time.average(ticks)),
+            self.time.quantity(float(ticks.mean())),
             Place("events"),
             explanation=replace(explanation, low=low, high=high),
         )
@@ -214,12 +204,12 @@ class Facts:
         ]
 
     def _interval(self, parts: Sequence[Ticks]) -> tuple[float | None, float | None]:
-        """The 95 % interval of the mean of times together, over the runs that are counted: by
-        Student's t, as runs are taken to be independent."""
-        runs = int(self.usual.sum())
+        """The 95 % interval of the mean of times together, over the runs: by Student's t, as runs
+        are taken to be independent."""
+        runs = len(self.profile.runs)
         if runs < 2 or not parts:
             return None, None
-        ticks = np.asarray(parts, np.float64)[:, self.usual].sum(axis=0)
+        ticks = np.asarray(parts, np.float64).sum(axis=0)
         half = float(t_quantile(0.05, runs - 1)) * float(ticks.std(ddof=1)) / runs**0.5
         mean = float(ticks.mean())
         return float(self.scale(max(0.0, mean - half))), float(self.scale(mean + half))

@@ -71,7 +71,7 @@ class _Groups:
     def of(cls, time: TimeFindings) -> _Groups:
         has_lines = any(leaf.attribution.lines for _, leaf in time.members)
         by = "source" if has_lines else "op"
-        groups = rollup(time.profile, by).largest(lambda one: time.average(one.ticks))
+        groups = rollup(time.profile, by).largest(lambda one: float(one.ticks.mean()))
         names = [one.name for one in groups]
         members = [one.members for one in groups]
         profile = time.profile

@@ -12,29 +12,15 @@ REST_SHARE = 0.10  # of what a delegate's events leave over: packing and threads
 OUTLIER_SHARE = 0.02  # of an average that one run makes
 BESIDE_SHARE = 0.10  # of what a token takes beside the runtime: its choice alone costs some %
 
-# -- Steadiness.
+# -- Steadiness: what makes runs slow or differ is in `etscope.analysis.profile.counted`.
 
-# A first run this much longer than the median of the others is one by itself: caches and memory
-# are filled. Less is within what runs of a phone vary by.
-FIRST_RUN_RATIO = 1.5
 FIRST_RUN_LEAST_US = 20.0  # a shorter first run is long by caches alone
-FIRST_RUN_FEWEST = 3  # runs: of two, either may be the odd one
-# A drift must be this large between the halves, and be sure to this confidence: one report in a
-# thousand may say it falsely.
-DRIFT_EFFECT = 0.05
-DRIFT_CONFIDENCE = 0.999
-DRIFT_FEWEST = 20  # runs: a half needs ten to be compared
-# Two speeds: each has this share of the runs and this number of them, they are this far apart, and
-# the gap between them is this part of the distance of their means. Samples of one normal, uniform
-# or log-normal distribution have such a gap in fewer than one of a thousand sets.
-MODE_SHARE = 0.2
-MODE_FEWEST = 5
-MODE_DISTANCE = 0.10
-MODE_GAP = 0.6
 # Slow runs that lift the average this far above the median make averages a poor summary.
 SLOW_RUNS_LIFT = 0.10
-SLOW_RUN_RATIO = 1.5
-SLOW_RUN_FEWEST = 5  # runs: of fewer, the median says little
+# Where other programs disturb so many of the runs, they make the others longer, too.
+BUSY_SHARE = 0.25
+# Averages of so many runs are as good as more runs make them.
+ENOUGH_RUNS = 100
 # An average that would be less than half without its longest run, as the page marks it (▲).
 OUTLIER_DROP = 0.5
 OUTLIER_FEWEST = 3  # runs

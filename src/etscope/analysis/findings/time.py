@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from etscope.analysis.delegates.xnnpack import event_kind, untaken_types
 from etscope.analysis.findings import thresholds
+from etscope.analysis.profile.counted import SLOW_RATIO
 from etscope.analysis.profile.profile import InstructionRows, Leaf, MethodProfile, Row
 from etscope.analysis.profile.rollup import NO_MODULE, ROOT, Group, rollup
 from etscope.analysis.profile.scale import Scale
@@ -46,25 +46,19 @@ Member = Leaf
 class TimeFindings:
     """The findings about the time of a method, and the words for its numbers.
 
-    program: the one that ran, if it is known. counted: the runs whose averages are the numbers;
-    None for all.
+    program: the one that ran, if it is known.
     """
 
     profile: MethodProfile
     scale: Scale
     program: Program | None = None
-    counted: npt.NDArray[np.bool_] | None = None
 
     # -- numbers
 
     @cached_property
     def total(self) -> float:
         """Average ticks of Method::execute."""
-        return self.average(self.profile.total)
-
-    def average(self, ticks: npt.NDArray[np.int64] | npt.NDArray[np.float64]) -> float:
-        """The average of ticks, given for all runs, over those that are counted."""
-        return float((ticks if self.counted is None else ticks[self.counted]).mean())
+        return float(self.profile.total.mean())
 
     @property
     def members(self) -> Sequence[Member]:
@@ -79,7 +73,7 @@ class TimeFindings:
     @cached_property
     def averages(self) -> Mapping[int, float]:
         """Average ticks of each leaf, by its `id`."""
-        return {id(leaf): self.average(leaf.ticks) for _, leaf in self.members}
+        return {id(leaf): float(leaf.ticks.mean()) for _, leaf in self.members}
 
     def ticks(self, members: Iterable[Member]) -> float:
         return sum(self.averages[id(leaf)] for _, leaf in members)
@@ -205,7 +199,7 @@ class TimeFindings:
     def _module_of_roll_up(self, path: str, kind: str | None) -> Finding:
         """A module with all inside it, as the roll-up by module has it."""
         tree = rollup(self.profile, "module").tree()
-        ticks = next(self.average(one.ticks) for one in tree if one.name == path)
+        ticks = next(float(one.ticks.mean()) for one in tree if one.name == path)
         sentence = (
             f"The layer that takes most time is {path}{f' ({kind})' if kind else ''}: "
             f"{self.with_share(ticks)}, with the modules inside it."
@@ -238,8 +232,8 @@ class TimeFindings:
         groups = self._operators("kernel", "delegated", "other")
         if not groups:
             return None
-        longest = max(groups, key=lambda one: self.average(one.ticks))
-        name, members, ticks = longest.name, longest.members, self.average(longest.ticks)
+        longest = max(groups, key=lambda one: float(one.ticks.mean()))
+        name, members, ticks = longest.name, longest.members, float(longest.ticks.mean())
         if self.share(ticks) < thresholds.NAMED_SHARE:
             return None
         places = f" in {len(members):,} places" if len(members) > 1 else ""
@@ -274,8 +268,8 @@ class TimeFindings:
         ]
         if not found:
             return None
-        longest = max(found, key=lambda one: self.average(one.ticks))
-        members, ticks = longest.members, self.average(longest.ticks)
+        longest = max(found, key=lambda one: float(one.ticks.mean()))
+        members, ticks = longest.members, float(longest.ticks.mean())
         (line,) = longest.rows[0].attribution.lines
         if self.share(ticks) < thresholds.NAMED_SHARE:
             return None
@@ -303,18 +297,13 @@ class TimeFindings:
         if not members:
             return None
         if not calls:
-            operators = (
-                f"all {len(members):,} operators run on portable kernels"
-                if len(members) > 1
-                else "the operator runs on a portable kernel"
-            )
-            sentence = f"Nothing is delegated: {operators}.{self._untaken_types()}"
+            sentence = self.nothing_delegated(members)
             return self.finding(
-                "nothing-delegated", Severity.FACT, sentence, members, "kind:kernel"
+                "nothing-delegated", Severity.COST, sentence, members, "kind:kernel"
             )
         if self.share(ticks) < thresholds.ISLANDS_SHARE:
             return None
-        longest = max(self._operators("kernel"), key=lambda one: self.average(one.ticks))
+        longest = max(self._operators("kernel"), key=lambda one: float(one.ticks.mean()))
         worst, its = longest.name, longest.members
         outside = f"outside of {count(len(calls), 'delegate call')}"
         if len(members) == 1:
@@ -327,13 +316,20 @@ class TimeFindings:
             sentence = (
                 f"{len(members):,} operators run on portable kernels, {outside}: "
                 f"{self.with_share(ticks)}; most of it in {worst}, "
-                f"{self.text(self.average(longest.ticks))}{places}"
+                f"{self.text(float(longest.ticks.mean()))}{places}"
             )
-        sentence += f"{self._lines(its)}.{self._untaken_types()}"
+        sentence += f"{self._lines(its)}.{self.untaken_types}"
         return self.finding("islands", Severity.COST, sentence, members, "kind:kernel")
 
-    def _untaken_types(self) -> str:
-        """The types of tensors that keep operators out of delegates, as a sentence after others."""
+    def nothing_delegated(self, kernels: Sequence[Member]) -> str:
+        """The sentence for a method without delegate calls. kernels: its leaves."""
+        taken = self.with_share(self.ticks(kernels))
+        return f"Nothing is delegated: kernels of the runtime take {taken}.{self.untaken_types}"
+
+    @cached_property
+    def untaken_types(self) -> str:
+        """The types of tensors that keep operators out of delegates, as a sentence after others; ""
+        without any."""
         for method in () if self.program is None else self.program.methods:
             if method.name == self.profile.method and (why := untaken_types(method)):
                 return f" {why}."
@@ -346,7 +342,7 @@ class TimeFindings:
         if self.share(ticks) < thresholds.LAYOUT_SHARE:
             return None
         kinds = rollup(self.profile, lambda _, leaf: _kind_of(leaf) if _is_layout(leaf) else "")
-        groups = kinds.largest(lambda one: self.average(one.ticks))
+        groups = kinds.largest(lambda one: float(one.ticks.mean()))
         listed = [one.name for one in groups if one.name]
         longest = max(members, key=lambda member: self.averages[id(member[1])])
         sentence = (
@@ -452,7 +448,7 @@ class TimeFindings:
         if len(self.profile.runs) < thresholds.OUTLIER_FEWEST:
             return None
         totals = self.profile.total
-        is_slow = totals >= thresholds.SLOW_RUN_RATIO * np.median(totals)
+        is_slow = totals >= SLOW_RATIO * np.median(totals)
         found: list[tuple[float, Member]] = []
         for group, leaf in self.members:
             mean, most = self.averages[id(leaf)], float(leaf.ticks.max())

@@ -29,6 +29,7 @@ from etscope.model.event_table import (
     Meaning,
     framework_ticks,
 )
+from etscope.units import count
 
 Ticks = npt.NDArray[np.int64]
 Attribute = Callable[[EventKey], Attribution]
@@ -119,6 +120,26 @@ class InstructionRows:
         return matching or (self.leaves if any(map(keep, (self.head, *self.below))) else ())
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Excluded:
+    """The runs that a profile does not have: see `etscope.analysis.profile.counted`.
+
+    every: the profile of all runs. warmup: 1 if the first run was cold, else 0. disturbed: how many
+    other programs disturbed.
+    """
+
+    every: MethodProfile
+    warmup: int
+    disturbed: int
+
+    def in_words(self) -> str:
+        """ "7 excluded: 1 warm-up, 6 disturbed by other programs"."""
+        reasons = [f"{self.warmup} warm-up"] if self.warmup else []
+        if self.disturbed:
+            reasons.append(f"{self.disturbed:,} disturbed by other programs")
+        return f"{self.warmup + self.disturbed:,} excluded: {', '.join(reasons)}"
+
+
 @dataclass(frozen=True)
 class MethodProfile:
     """All runs of one method. `rows` are in run order, events of a delegate below its call.
@@ -127,6 +148,7 @@ class MethodProfile:
     are the samples of the loading events that were logged, by name. `alternatives` are other
     methods of the same instructions, which the runs may be of instead. `traced`: debug data was
     logged, which takes time of its own. `calls`: of a language model, those that the runs are.
+    `excluded`: other runs of the dump, which do not count; None if all do.
     """
 
     method: str | None
@@ -137,6 +159,35 @@ class MethodProfile:
     traced: bool
     alternatives: tuple[str, ...] = ()
     calls: RunCalls | None = None
+    excluded: Excluded | None = None
+
+    @property
+    def every(self) -> MethodProfile:
+        """The profile of all runs, with those that do not count."""
+        return self if self.excluded is None else self.excluded.every
+
+    @property
+    def runs_in_words(self) -> str:
+        """ "13 of 20 runs (7 excluded: 1 warm-up, 6 disturbed by other programs)", or "20 runs"."""
+        if self.excluded is None:
+            return count(len(self.runs), "run")
+        return (
+            f"{len(self.runs):,} of {count(len(self.every.runs), 'run')} "
+            f"({self.excluded.in_words()})"
+        )
+
+    @property
+    def runs_as_plain(self) -> dict[str, Any]:
+        """The numbers of runs as plain values for JSON."""
+        left = self.excluded
+        return {
+            "method": self.method,
+            "phase": self.phase,
+            "counted": len(self.runs),
+            "recorded": len(self.every.runs),
+            "warmup": 0 if left is None else left.warmup,
+            "disturbed": 0 if left is None else left.disturbed,
+        }
 
     @property
     def phase(self) -> str | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from etscope.analysis.delegates import vulkan, xnnpack
 from etscope.analysis.profile.correlate import handle_list
+from etscope.analysis.profile.counted import FEWEST
 from etscope.analysis.profile.growth_columns import GROWTH, growth_columns, growth_note
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks, with_phase
 from etscope.analysis.profile.rollup import AVERAGE, Measure, rollup
@@ -32,7 +33,7 @@ from etscope.model.event_table import ESTIMATED, EXECUTE, LOAD_METHOD, Quantity
 from etscope.model.report import filled_columns
 from etscope.model.statistics import Floats, statistic, summarize_rows
 from etscope.model.table import Column, Kind, Table
-from etscope.units import format_duration
+from etscope.units import count, format_duration
 
 _STATISTICS = ("p10", "p50", "p90", "min", "max", "std", "first")
 
@@ -182,7 +183,7 @@ def profile_table(
         }
         for number, (row, shares) in enumerate(zip(everything, _shares(everything), strict=True))
     ]
-    return Table.of_cells(
+    table = Table.of_cells(
         (
             *columns(scale.unit),
             *_phase_column(profile, 0),
@@ -195,6 +196,7 @@ def profile_table(
         depth=[row.depth for row in everything],
         breaks=frozenset({len(rows)}),
     )
+    return replace(table, runs=(profile.runs_as_plain,))
 
 
 def _shares(rows: Sequence[Row]) -> list[dict[str, float | None]]:
@@ -337,6 +339,7 @@ def _notes(profile: MethodProfile, rows: Sequence[Row]) -> Iterator[str]:
             "Derived times are cycles in the accelerator's time, which is logged in cycles and in "
             "microseconds."
         )
+    yield from runs_notes(profile)
     yield from _silent_calls(profile)
     if profile.alternatives:
         yield (
@@ -365,6 +368,20 @@ def _notes(profile: MethodProfile, rows: Sequence[Row]) -> Iterator[str]:
         )
     if profile.traced:
         yield "Intermediate values were logged in these runs: their times hold the cost of that."
+
+
+def runs_notes(profile: MethodProfile) -> Iterator[str]:
+    """Yield what there is to say of the runs that count."""
+    if profile.excluded is not None:
+        yield "etscope inspect --all-runs counts the excluded runs, too."
+    # Of fewer, the median may be of disturbed runs: see `FEWEST`.
+    if 1 < len(profile.every.runs) < FEWEST:
+        yield f"Fewer than {FEWEST} runs do not tell which of them were disturbed."
+    elif 1 <= len(profile.runs) < FEWEST < len(profile.every.runs):
+        yield (
+            f"Only {count(len(profile.runs), 'run')} remain: record more, on a machine that does "
+            "nothing else."
+        )
 
 
 def _silent_calls(profile: MethodProfile) -> Iterator[str]:
@@ -464,15 +481,14 @@ def not_shown(**counts: int) -> str:
 
 def profile_title(profile: MethodProfile, scale: Scale) -> str:
     """Return the method, its number of runs, and the times of loading, the first run and p50."""
-    runs = len(profile.runs)
+    every = scale(profile.every.total)
     name = " or ".join((profile.method or "unnamed method", *profile.alternatives))
-    parts = [with_phase(name, profile.phase), f"{runs} {'run' if runs == 1 else 'runs'}"]
-    samples = scale(profile.total)
+    parts = [with_phase(name, profile.phase), profile.runs_in_words]
     if LOAD_METHOD in profile.load:
         parts.append(f"load {_time(float(scale(profile.load[LOAD_METHOD]).mean()), scale)}")
-    parts.append(f"first run {_time(float(samples[0]), scale)}")
-    if runs > 1:
-        parts.append(f"p50 {_time(statistic(samples, 'p50'), scale)}")
+    parts.append(f"first recorded run {_time(float(every[0]), scale)}")
+    if len(every) > 1:
+        parts.append(f"p50 {_time(statistic(scale(profile.total), 'p50'), scale)}")
     return " · ".join(parts)
 
 
@@ -522,7 +538,7 @@ def grouped_table(
         tail.insert(0, (name, []))
     everything = [*((group.name, group.rows) for group in groups), *tail]
     counts = [*(len(group.members) for group in groups), *([None] * len(tail))]
-    return Table.of(
+    table = Table.of(
         {
             Column("method", priority=9): [profile.method] * len(everything),
             **_phase_column(profile, len(everything)),
@@ -543,6 +559,7 @@ def grouped_table(
         depth=[*(group.depth for group in groups), *([0] * len(tail))],
         breaks=frozenset({len(groups)}),
     )
+    return replace(table, runs=(profile.runs_as_plain,))
 
 
 def _of_group(limits: ProfileLimits | None, sort: str) -> Measure:
@@ -613,7 +630,7 @@ def _by_backend_column(
     numbers = [_number(row, scale) for row in added]
     left_out = len(shown) - len(rows)
     total = float(profile.total.mean())
-    return Table.of(
+    table = Table.of(
         {
             Column("method", priority=9): [profile.method] * len(rows),
             **_phase_column(profile, len(rows)),
@@ -636,6 +653,7 @@ def _by_backend_column(
         notes=(*([not_shown(group=left_out)] if left_out else []), *_notes(profile, profile.rows)),
         breaks=frozenset({len(rows)}),
     )
+    return replace(table, runs=(profile.runs_as_plain,))
 
 
 def group_noun(by: str) -> str:

@@ -34,6 +34,7 @@ from etscope.analysis.profile.correlate import (
     method_symbols,
     record_methods,
 )
+from etscope.analysis.profile.counted import counted
 from etscope.analysis.profile.profile import MethodProfile, load_ticks, method_profile
 from etscope.analysis.program.compatibility import (
     Observed,
@@ -143,8 +144,9 @@ class Trace:
 
     `forced`: take the runs for the record's even if they contradict it. `calls`: those that the
     dump has the runs of, in order; by default those that `etscope run --save` noted beside it.
-    `chosen`: the executions that are looked at, of those in the dump; see `only`. `ran`: what is
-    known of a run that is not saved, by default the run.json beside the dump.
+    `chosen`: the executions that are looked at, of those in the dump; see `only`. `all_runs`: the
+    profiles have warm-up and disturbed runs, too. `ran`: what is known of a run that is not saved,
+    by default the run.json beside the dump.
     """
 
     dump: ETDump
@@ -155,6 +157,7 @@ class Trace:
     forced: bool = False
     calls: tuple[SavedCall, ...] = ()
     chosen: RunCalls | None = None
+    all_runs: bool = False
     ran: SavedRun | None = None
 
     def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
@@ -183,7 +186,7 @@ class Trace:
             for block in self._all_blocks
             for part in _split(block, lambda run: phases.get(run, ""))
             if wanted is None or not wanted.isdisjoint(part.runs.tolist())
-            for part in [part if wanted is None else _runs_of(part, wanted)]
+            for part in [part if wanted is None else runs_of(part, wanted)]
         )
 
     @cached_property
@@ -236,12 +239,13 @@ class Trace:
 
     def only(self, phase: str | None = None, calls: range | None = None) -> Trace:
         """Return the trace of some of the executions alone: of a phase, and of the calls with these
-        numbers in the dump, counted from 0. Loading is left out.
+        numbers in the dump, counted from 0, all of which count. Loading is left out.
 
         Raises `MissingDataError` if no call is known to be of the phase, `UsageError` for numbers
         beyond the last call.
         """
-        return replace(self, chosen=self.calls_of_runs.chosen(phase, calls))
+        chosen = self.calls_of_runs.chosen(phase, calls)
+        return replace(self, chosen=chosen, all_runs=self.all_runs or calls is not None)
 
     @cached_property
     def known_calls(self) -> tuple[SavedCall, ...]:
@@ -534,7 +538,8 @@ class Trace:
         return self.run_nodes(method).records
 
     def profiles(self) -> list[MethodProfile]:
-        """The profile of each method that ran and phase, in order of first appearance.
+        """The profile of each method that ran and phase, in order of first appearance: of the runs
+        that count, see `etscope.analysis.profile.counted`; of `all_runs`, if they are wanted.
 
         Runs of an unknown method are taken for one method's as long as no instruction ran
         different things in them.
@@ -565,8 +570,29 @@ class Trace:
                 self.also_fitting(blocks[0]),
             )
             calls = None if phase is None else self.calls_of_runs.of_runs(profile.runs)
-            found.append(replace(profile, calls=calls))
+            profile = replace(profile, calls=calls)
+            # Where several methods run for one token, excluded calls of one would leave tokens
+            # without a part of their time.
+            is_alone = [its_phase for _, its_phase, _ in groups].count(phase) == 1
+            if not self.all_runs and (phase is None or is_alone):
+                profile = self._counted(profile)
+            found.append(profile)
         return found
+
+    def _counted(self, profile: MethodProfile) -> MethodProfile:
+        """Return the profile of the runs that count."""
+        calls = [] if self.saved_run is None else self.saved_run.calls
+        mine = [call for call in calls if call.get("method") == profile.method]
+        inputs = {block.bundled_input_index for block in self.blocks if block.executions}
+        if (len(mine) > 1 or len(inputs) > 1) and not self._is_of_one_length(profile.method):
+            return profile  # other inputs may take longer
+        return counted(profile, is_warmed_up=any(call.get("warmup") for call in mine))
+
+    def _is_of_one_length(self, name: str | None) -> bool:
+        """Return True if the program tells that each call of a method has inputs of one size."""
+        program = self.recorded_program
+        methods = () if program is None else program.methods
+        return any(method.name == name and is_of_one_length(method) for method in methods)
 
     def meanings(self, block: Block) -> Mapping[int, Meaning]:
         """The meaning of each event that a delegate logged, by its index in the block's keys."""
@@ -672,11 +698,12 @@ def _split(block: Block, kind_of: Callable[[int], str]) -> list[Block]:
     names = dict.fromkeys(kinds.values())
     if len(names) < 2:
         return [block]
-    runs_of = {name: {run for run, kind in kinds.items() if kind == name} for name in names}
-    return [_runs_of(block, runs_of[name]) for name in names]
+    wanted = {name: {run for run, kind in kinds.items() if kind == name} for name in names}
+    return [runs_of(block, wanted[name]) for name in names]
 
 
-def _runs_of(block: Block, wanted: Collection[int]) -> Block:
+def runs_of(block: Block, wanted: Collection[int]) -> Block:
+    """Return a block with those of its runs that are wanted."""
     kept = np.array([run in wanted for run in block.runs.tolist()], np.bool_)
     return block if kept.all() else replace(block, runs=block.runs[kept], first=block.first[kept])
 

@@ -436,10 +436,13 @@ class ChosenCalls:
 
     phase: str | None
     call: range | None
+    all_runs: bool = False
 
     def of(self, trace: Trace) -> Trace:
         """Return the trace of these calls; the same one if all are wanted. Raises as
         `Trace.only`."""
+        if self.all_runs:
+            trace = replace(trace, all_runs=True)
         return trace.only(self.phase, self._range(trace)) if self.is_given else trace
 
     @property
@@ -468,8 +471,18 @@ class ChosenCalls:
 ALL_CALLS = 1 << 62
 
 
-def calls_options(function: Function) -> Function:
-    """Add the options that choose calls of a language model: the parameter `calls`."""
+all_runs_option = click.option(
+    "--all-runs",
+    is_flag=True,
+    help="Count all runs: warm-up and disturbed ones, too.",
+)
+
+
+def calls_options(function: Function, *, statistics: bool = True) -> Function:
+    """Add the options that choose runs, of a language model its calls: the parameter `calls`.
+
+    statistics: with `--all-runs`, for commands that show statistics of runs.
+    """
     options = (
         click.option(
             "--phase",
@@ -482,8 +495,10 @@ def calls_options(function: Function) -> Function:
             metavar="A..B",
             help="Only the calls with these numbers, counted from 0: 5..20, 5.. or 5.",
         ),
+        *((all_runs_option,) if statistics else ()),
     )
-    return as_one_parameter(function, "calls", ChosenCalls, options)
+    names = ("phase", "call", "all_runs") if statistics else ("phase", "call")
+    return as_one_parameter(function, "calls", ChosenCalls, options, names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@
 -- param after text: its value on the other side
 -- param model text = *: shell pattern of models
 -- param device text = *: shell pattern of devices
--- param warmup int = 1: first executions of each dump that are left out
 -- param min_effect float = 0.03: the smallest relative change that matters
 -- param confidence float = 0.99: 1 - the rate of false alarms
 -- column model: what ran; before → after, if that is what differs
@@ -74,7 +73,7 @@ WITH
                 PARTITION BY dump_id, run, iteration, instruction_id
             ) ELSE 1 END AS roundings
         FROM chosen
-        WHERE iteration >= $warmup AND (adds OR kind = 'execute')
+        WHERE counted AND (adds OR kind = 'execute')
     ),
     runs AS (
         SELECT

@@ -12,7 +12,7 @@
 WITH
     chosen AS (
         SELECT * FROM events
-        WHERE model GLOB $model AND device GLOB $device AND iteration IS NOT NULL
+        WHERE model GLOB $model AND device GLOB $device AND iteration IS NOT NULL AND counted
     ),
     whole AS (
         SELECT model, device, phase, count(*) AS executions, sum(duration_ns) AS ns
@@ -31,7 +31,7 @@ WITH
             SELECT * FROM chosen WHERE kind = 'delegate'
             UNION ALL
             SELECT * FROM leaves
-            WHERE kind = 'kernel' AND model GLOB $model AND device GLOB $device
+            WHERE kind = 'kernel' AND counted AND model GLOB $model AND device GLOB $device
         ) GROUP BY ALL
     )
 SELECT

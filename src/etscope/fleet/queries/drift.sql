@@ -24,7 +24,7 @@ WITH times AS (
         count(*) AS executions,
         quantile_cont(duration_ns, [0.5, 0.9]) AS q
     FROM events
-    WHERE kind = 'execute' AND model GLOB $model AND device GLOB $device
+    WHERE kind = 'execute' AND counted AND model GLOB $model AND device GLOB $device
     GROUP BY ALL
 )
 SELECT

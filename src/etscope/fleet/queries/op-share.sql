@@ -13,7 +13,7 @@ WITH
         SELECT model, phase, sum(duration_ns) AS ns
         FROM events
         WHERE kind = 'execute' AND model GLOB $model AND device GLOB $device
-            AND iteration IS NOT NULL
+            AND iteration IS NOT NULL AND counted
         GROUP BY ALL
     ),
     ops AS (
@@ -25,7 +25,7 @@ WITH
             count(*) AS calls,
             sum(duration_ns) AS ns
         FROM leaves
-        WHERE model GLOB $model AND device GLOB $device AND NOT own_clock
+        WHERE model GLOB $model AND device GLOB $device AND NOT own_clock AND counted
         GROUP BY ALL
     ),
     rest AS (

@@ -16,7 +16,7 @@ WITH
     own AS (
         SELECT
             model, method, phase, device, count(DISTINCT dump_id) AS dumps, median(duration_ns) AS ns
-        FROM events WHERE kind = 'execute' AND model GLOB $model
+        FROM events WHERE kind = 'execute' AND counted AND model GLOB $model
         GROUP BY ALL
     ),
     fleet AS (

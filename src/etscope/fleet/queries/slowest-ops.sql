@@ -17,7 +17,7 @@ WITH
     whole AS (
         SELECT device, model, phase, sum(duration_ns) AS ns
         FROM events
-        WHERE kind = 'execute' AND model GLOB $model AND device GLOB $device
+        WHERE kind = 'execute' AND counted AND model GLOB $model AND device GLOB $device
         GROUP BY ALL
     ),
     ops AS (
@@ -31,7 +31,7 @@ WITH
             sum(duration_ns) AS ns,
             quantile_cont(duration_ns, [0.5, 0.9]) AS q
         FROM leaves
-        WHERE model GLOB $model AND device GLOB $device AND NOT own_clock
+        WHERE model GLOB $model AND device GLOB $device AND NOT own_clock AND counted
         GROUP BY ALL
     )
 SELECT

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from etscope.analysis.comparison.beside import Facts, beside
-from etscope.analysis.comparison.changes import MethodDiff, shown_relative
+from etscope.analysis.comparison.changes import MethodDiff
 from etscope.analysis.comparison.diff import check_comparable, diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table, shown_changes
 from etscope.analysis.comparison.graph_pairs import pair_graphs
@@ -167,11 +167,8 @@ def _shown(table: Table, names: Sequence[str]) -> Table:
         else replace(column, title=_TITLES.get(column.name, column.title), priority=0)
         for column in table.select(names).columns
     ]
-    cells = (table.values[name] for name in ("relative", "ratio", "before", "after"))
-    relatives = [
-        None if text is None else shown_relative(ratio - 1, before, after)
-        for text, ratio, before, after in zip(*cells, strict=True)
-    ]
+    cells = (table.values[name] for name in ("relative", "ratio"))
+    relatives = [None if text is None else ratio - 1 for text, ratio in zip(*cells, strict=True)]
     return replace(
         table,
         columns=tuple(columns),

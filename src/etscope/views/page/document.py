@@ -24,7 +24,7 @@ from etscope.analysis.memory_owners import program_memory
 from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale, TimeConverter
-from etscope.analysis.profile.trace import Trace
+from etscope.analysis.profile.trace import Trace, runs_of
 from etscope.analysis.size import part_by_part
 from etscope.analysis.work.limits import ProfileLimits, profile_limits
 from etscope.errors import MissingDataError
@@ -377,9 +377,9 @@ def _method_documents(
             # The first method also has the runs that executed nothing.
             runs = set(shown.profile.runs.tolist())
             blocks = [
-                block
+                runs_of(block, runs) if block.executions else block
                 for block in found.trace.blocks
-                if (int(block.runs[0]) in runs if block.executions else not documents)
+                if (not runs.isdisjoint(block.runs.tolist()) if block.executions else not documents)
             ]
             document["events"], document["eventRow"] = events_document(
                 found.trace, blocks, shown, found.scale, found.convert, limits

@@ -34,6 +34,7 @@ def generation_document(
     if trace is None or calls is None:
         return None
     profiles = [shown.profile for shown in methods]
+    every = [profile.every for profile in profiles]  # each call is drawn
     kinds = (calls.generation, calls.phase, calls.method)
     order, first = joined_calls(kinds, MOST_CALLS)
     size = np.diff(np.append(first, len(order)))
@@ -79,7 +80,7 @@ def generation_document(
                 "times": [mean(ticks) for ticks in found.ticks],
             }
             for by in GROUPINGS
-            for found in [group_series(calls, profiles, by, _MOST_GROUPS)]
+            for found in [group_series(calls, every, by, _MOST_GROUPS)]
         },
         "untraced": untraced,
     }

@@ -102,6 +102,7 @@ def method_document(
         "runs": len(profile.runs),
         "runIndex": profile.runs.tolist(),
         "totals": scale(profile.total).tolist(),
+        "excluded": _excluded(profile, scale),
         "rows": table_document(_rows(profile, scale, limits)),
         "samples": samples,
         "samplesNote": note,
@@ -147,6 +148,19 @@ def _modules(shown: ShownMethod, scale: Scale) -> list[Json]:
             }
         )
     return found
+
+
+def _excluded(profile: MethodProfile, scale: Scale) -> Json | None:
+    """The runs that do not count; None if all do."""
+    if profile.excluded is None:
+        return None
+    every = profile.every
+    left = ~np.isin(every.runs, profile.runs)
+    return {
+        "words": profile.runs_in_words,
+        "runIndex": every.runs[left].tolist(),
+        "totals": scale(every.total[left]).tolist(),
+    }
 
 
 def _rows(profile: MethodProfile, scale: Scale, limits: ProfileLimits | None) -> Table:

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from etscope.analysis.delegates.backend_files import PlacedFile
 from etscope.analysis.delegates.imported_tables import file_table, for_readers
 from etscope.analysis.info.etdump_info import etdump_sections
@@ -88,17 +86,15 @@ def _method_times(methods: Sequence[ShownMethod], scale: Scale) -> Section:
     names = ("avg", "p50", "p90", "min", "max")
     found = [summarize(one, names) for one in samples]
     statistics = {name: [float(one[name]) for one in found] for name in names}
-    steady = [float(np.median(one[1:])) if len(one) > 1 else None for one in samples]
 
     def time(name: str, title: str | None = None) -> Column:
         return Column(name, Kind.DURATION, scale.unit, title=title)
 
     columns: dict[Column, Sequence[Any]] = {
         Column("method"): [shown.name for shown in methods],
-        Column("runs", Kind.COUNT): [len(one) for one in samples],
+        Column("runs"): [profile.runs_in_words for profile in profiles],
         time("load"): [None if load is None else float(scale(load).mean()) for load in loads],
-        time("first", "first run"): [float(one[0]) for one in samples],
-        time("steady", "steady (median of the later runs)"): steady,
+        time("first", "first recorded run"): [float(scale(p.every.total[0])) for p in profiles],
         **{time(name): values for name, values in statistics.items()},
         time("unaccounted"): unaccounted,
         Column("unaccounted_share", Kind.SHARE, title="of the average"): [

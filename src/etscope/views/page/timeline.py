@@ -48,13 +48,20 @@ def timeline_document(
         return None
     shown = [_TimelineRun(run, "loading", None, 0, "loading") for run in loading_runs(trace)[:1]]
     for method in methods:
-        reasons = few_runs(method.profile)
+        every = method.profile.every
+        reasons = few_runs(every)
+        counted = set(method.profile.runs.tolist())
         shown += (
             _TimelineRun(
-                run, f"{method.name} · run {run}{f' ({why})' if why else ''}", method, position, why
+                run,
+                f"{method.name} · run {run}{f' ({words})' if words else ''}",
+                method,
+                position,
+                why,
             )
-            for position, run in enumerate(method.profile.runs.tolist())
+            for position, run in enumerate(every.runs.tolist())
             for why in [reasons.get(position)]
+            for words in [", ".join(filter(None, (why, "excluded" * (run not in counted))))]
         )
     if not shown:
         return None
@@ -92,7 +99,7 @@ def timeline_document(
 
 @dataclass(frozen=True, slots=True)
 class _TimelineRun:
-    """A run of the timeline, and the position of it in its method's profile. why: the reason to
+    """A run of the timeline, and the position of it among its method's runs. why: the reason to
     show all of it, None for one run among others."""
 
     run: int
@@ -120,7 +127,7 @@ class _TimelineColumns:
 
     def add_whole(self, one: _TimelineRun, method: ShownMethod) -> None:
         """Add a run of a method as one span."""
-        total = float(self._scale(method.profile.total[one.position]))
+        total = float(self._scale(method.profile.every.total[one.position]))
         name = self._names.setdefault(EXECUTE, len(self._names))
         row = [method.index, len(method.rows) - 1]
         self._runs[len(self._tracks)] = one.run

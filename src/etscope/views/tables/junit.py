@@ -44,8 +44,8 @@ def write(
             "aligned by": method.alignment.method,
             "minimum effect": f"{method.policy.min_effect:g}",
             "confidence": f"{method.policy.confidence:g}",
-            "runs before": str(method.runs[0]),
-            "runs after": str(method.runs[1]),
+            "runs before": str(len(method.sides.before.runs)),
+            "runs after": str(len(method.sides.after.runs)),
         }
         out.write("    <properties>\n")
         for key, value in properties.items():

@@ -74,6 +74,8 @@ class _LineEnds:
 #      "findings": [{"kind": "slowest-line", "sentence": "…", …}],   only of a whole profile
 #      "phases": [{"phase": "decode", "method": "forward", "calls": 99, "time_ms": 63.1, …}, …],
 #                            only of a language model's calls
+#      "runs": [{"method": "forward", "phase": null, "counted": 13, "recorded": 20, "warmup": 1,
+#                "disturbed": 6}, …],   of statistics of runs, which exclude the last two
 #      "notes": ["…"]}
 #
 # `kind` is a value of `etscope.model.table.Kind`. NaN and missing values are null, infinities the
@@ -101,6 +103,8 @@ def write_json(table: Table, out: TextIO) -> None:
         tail["findings"] = [dict(finding) for finding in table.findings]
     if table.phases:
         tail["phases"] = [dict(phase) for phase in table.phases]
+    if table.runs:
+        tail["runs"] = [dict(runs) for runs in table.runs]
     tail["notes"] = list(table.notes)
     out.write("{\n" + _members(head) + ',\n"rows": [' + ("\n" if len(table) else ""))
     write_joined(out, _objects(table, table.names), ",\n")

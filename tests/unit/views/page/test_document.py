@@ -17,6 +17,7 @@ from etscope.analysis.profile.scale import Scale
 from etscope.analysis.work.columns import WORK_COLUMNS
 from etscope.capture.files import run_of_files
 from etscope.formats.program.pte import read_pte
+from etscope.model.statistics import summarize
 from etscope.units import TimeScale
 from etscope.views.output import finite
 from etscope.views.page import ReportInput, document_of, escaped_json
@@ -129,17 +130,32 @@ def test_rows_are_those_of_the_profile(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["cnn_xnnpack", "transformer"])
 def test_events_are_those_of_to_dataframe(name: str) -> None:
+    """Of the runs that count; `to_dataframe` has all."""
     files = artifacts(name)
     dump = files.etdump_timing or files.etdump
     frame = Inspector(dump, etrecord=files.etrecord).to_dataframe(include_units=False)
-    events = document(name)["runs"][0]["methods"][0]["events"]["values"]
+    method = document(name)["runs"][0]["methods"][0]
+    events, counted = method["events"]["values"], method["runIndex"]
+    every = sorted([*counted, *(method["excluded"] or {"runIndex": []})["runIndex"]])
+    kept = [run in counted for run in every]
+    raws = [
+        [time for time, keep in zip(raw, kept, strict=True) if keep]
+        if len(raw) == len(kept)
+        else raw
+        for raw in frame["raw"]
+    ]
     assert events["event_name"] == frame["event_name"].tolist()
     more = ("inputs", "outputs", *(column.name for column in WORK_COLUMNS))
     assert list(frame.columns) == [name for name in events if name not in more]
     for statistic in ("p10", "p50", "p90", "avg", "min", "max"):
-        expected = [None if math.isnan(value) else value for value in frame[statistic].tolist()]
-        assert events[statistic] == expected
-    assert events["raw"] == frame["raw"].tolist()
+        expected = [
+            float(summarize(raw, (statistic,))[statistic])
+            if raw and not math.isnan(value)
+            else None
+            for raw, value in zip(raws, frame[statistic], strict=True)
+        ]
+        assert events[statistic] == pytest.approx(expected)
+    assert events["raw"] == raws
     assert events["is_delegated_op"] == frame["is_delegated_op"].tolist()
 
 
@@ -198,7 +214,10 @@ def test_the_timeline_holds_the_runs_side_by_side() -> None:
         if row == [0, total_row]
     ]
     assert len(spans) > 3
-    assert [duration for _, duration, _ in spans] == method["totals"]
+    excluded = method["excluded"] or {"totals": [], "runIndex": []}
+    assert sorted(one for _, one, _ in spans) == sorted(method["totals"] + excluded["totals"])
+    names = [track["name"] for track in timeline["tracks"]]
+    assert [f"run {n}" in name for name in names for n in excluded["runIndex"] if "excl" in name]
     assert {level for _, _, level in spans} == {0}
     parents = {track["parent"] for track in timeline["tracks"]} - {None}
     assert all(timeline["tracks"][parent]["parent"] is None for parent in parents)
@@ -210,7 +229,10 @@ def test_the_timeline_holds_the_runs_side_by_side() -> None:
     ("times", "shown"),
     [
         ([5, 3, 9, 4], ["0 (first)", "1", "2 (slowest)", "3 (median)"]),
-        ([9, 3, 5, 4], ["0 (first, slowest)", "1", "2 (slowest after the first)", "3 (median)"]),
+        (
+            [9, 3, 5, 4],
+            ["0 (first, slowest, excluded)", "1", "2 (slowest after the first)", "3 (median)"],
+        ),
         ([4, 9, 1], ["0 (first, median)", "1 (slowest)", "2"]),
         ([7, 2], ["0 (first, slowest)", "1 (median, slowest after the first)"]),
         ([7], ["0 (the only one)"]),

@@ -75,7 +75,7 @@ _QUANTIZATION_COLUMNS = (
 @error_options
 @click.option("--method", "-m", metavar="NAME", help="The method. Default: all that ran.")
 @click.option("--run", type=COUNT, metavar="N", help="Index of the run, from 0.")
-@calls_options
+@functools.partial(calls_options, statistics=False)
 @choice_option("--sort", ("run", "error"), "Order of execution, or the worst first.")
 @limit_option
 @click.option("--coverage", is_flag=True, help="Show the values that were not compared, and why.")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from etscope.cli.options.common import (
-    COUNT,
     FILE,
     ChosenCalls,
     as_view,
@@ -98,10 +97,6 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
     help="1 - the rate of false alarms.",
 )  # fmt: skip
 @click.option(
-    "--warmup", type=COUNT, default=1, metavar="N",
-    help="Leave out the first N runs of each dump.",
-)  # fmt: skip
-@click.option(
     "--by", type=click.Choice(("module", "op", "type", "source", "delegate")),
     help="Add up the changes by module, operator of the model, kind, line, or backend.",
 )  # fmt: skip
@@ -131,7 +126,6 @@ def command(
     calls: ChosenCalls,
     min_effect: float,
     confidence: float,
-    warmup: int,
     per_op: bool,
     strict: bool,
     force: bool,
@@ -188,7 +182,7 @@ def command(
         opened = _opened(runs, len(etrecords) < 2, len(programs) < 2, force)
         first, *others = map(calls.of, opened)
         repeats = [calls.of(replace(runs[0], dump=Path(path)).open(force=force)) for path in noise]
-        options: dict[str, Any] = {"noise": repeats, "method": method, "warmup": warmup}
+        options: dict[str, Any] = {"noise": repeats, "method": method}
         diffs = []
         for name, other in zip(names[1:], others, strict=True):
             with _naming(name if len(others) > 1 else None):

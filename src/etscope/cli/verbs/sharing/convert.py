@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import click
@@ -30,7 +31,7 @@ TABLES = ("csv", "tsv", "jsonl", "json", "parquet")
     }
 )
 @trace_options
-@calls_options
+@functools.partial(calls_options, statistics=False)
 @with_option
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", required=True,
               help="Write to FILE; - is standard output.")  # fmt: skip

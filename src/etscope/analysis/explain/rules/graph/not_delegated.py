@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from etscope.analysis.delegates.xnnpack import untaken_types
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
 from etscope.analysis.explain.rules.run.portable_kernels import slow_products
@@ -15,18 +14,14 @@ def _find(facts: Facts) -> Iterator[Finding]:
     kernels = [member for member in facts.time.members if member[1].kind == "kernel"]
     if not kernels or any(group.head.kind == "delegate" for group in facts.time.groups):
         return
-    method = facts.profile.method
-    types = None
-    for one in () if facts.program is None else facts.program.methods:
-        types = untaken_types(one) if one.name == method else types
+    types = facts.time.untaken_types
     evidence = [f"{len(kernels):,} kernels ran, and no delegate call."]
     remedy = Remedy(
         "Lower the model to a backend: `etscope export MODEL --backend xnnpack`.",
         "backend",
         {"backend": "xnnpack"},
     )
-    if types is not None:
-        evidence.append(f"{types}.")
+    if types:
         remedy = Remedy(
             "Export the model in float32 (`model.float()`), and lower it to XNNPACK.",
             "dtype",
@@ -36,10 +31,9 @@ def _find(facts: Facts) -> Iterator[Finding]:
     if (slow := slow_products(facts)) is not None:
         evidence += slow.evidence
         remedies += slow.remedies
-    taken = facts.time.with_share(facts.time.ticks(kernels))
     yield facts.finding(
         RULE.name,
-        f"Nothing is delegated: kernels of the runtime take {taken}.",
+        facts.time.nothing_delegated(kernels),
         kernels,
         Explanation(Sureness.MEASURED, tuple(evidence), remedies=tuple(remedies)),
         "kind:kernel",

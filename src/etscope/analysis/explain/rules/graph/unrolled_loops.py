@@ -151,14 +151,14 @@ def _finding(
     ]
     if around.any():
         evidence.append(
-            f"{facts.time.text(facts.time.average(around))} of it are in no event: what the "
+            f"{facts.time.text(float(around.mean()))} of it are in no event: what the "
             "backend does for each operator, by their number in a call."
         )
     return facts.part(
         RULE.name,
         f"A loop of {alike[0].steps:,} steps, which export wrote out, runs as "
         f"{count(len(members), 'small operator')} in delegates: "
-        f"{facts.time.with_share(facts.time.average(ticks))}{places(len(alike))}"
+        f"{facts.time.with_share(float(ticks.mean()))}{places(len(alike))}"
         f"{at_lines(nodes)}.",
         ticks,
         Explanation(

@@ -8,7 +8,7 @@ from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
 from etscope.analysis.findings.thresholds import COARSE_STEP_NS, REST_SHARE
 from etscope.analysis.findings.time import Member
-from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
 from etscope.units import TimeScale, format_bytes
 
 
@@ -56,6 +56,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
             ),
         ),
         "kind:unaccounted",
+        severity=Severity.UNKNOWN,
     )
 
 

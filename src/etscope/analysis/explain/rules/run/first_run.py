@@ -11,7 +11,8 @@ import numpy as np
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
 from etscope.analysis.findings.steadiness import steadiness
-from etscope.analysis.findings.thresholds import FIRST_RUN_RATIO
+from etscope.analysis.findings.time import TimeFindings
+from etscope.analysis.profile.counted import SLOW_RATIO
 from etscope.formats.generation import PREFILL
 from etscope.model.finding import (
     Explanation,
@@ -44,7 +45,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
     if in_dump is not None and is_warmed_up(facts):
         return  # of runs that differ `unsteady` tells
     found = _first_of_dump(facts) if in_dump is not None else _first_of_run(facts)
-    if found is None or found.first < FIRST_RUN_RATIO * found.later:
+    if found is None or found.first < SLOW_RATIO * found.later:
         return
     if in_dump is None and found.first - found.later < _LEAST_NS:
         return
@@ -67,19 +68,17 @@ def _find(facts: Facts) -> Iterator[Finding]:
             f"{sites[0].name} took {sites[0].time:.4g} {facts.scale.unit} more in the first run."
         )
     ticks = more / (facts.ns(1.0) or 1.0)
-    # The share of the average of all runs that this one makes; what is not in the dump makes none.
-    share = None if in_dump is None else ticks / max(1.0, float(facts.profile.total.sum()))
-    sentence = (
-        f"{more / 1e6:.4g} ms ({format_share(more / found.first)}) of {found.what.lower()} are "
-        "more than the later ones take"
-    )
-    sentence += ": all averages hold it." if in_dump is not None else "."
     yield Finding(
         RULE.name,
-        Severity.FACT if in_dump is None else Severity.PROBLEM,
-        sentence,
+        Severity.FACT if in_dump is None else in_dump.severity,
+        f"{found.what} takes {more / 1e6:.4g} ms ({format_share(more / found.first)}) longer than "
+        "later ones."
+        if in_dump is None
+        else in_dump.sentence,
         facts.profile.method,
-        Quantity(float(facts.scale(ticks)), facts.scale.unit, share),
+        Quantity(float(facts.scale(ticks)), facts.scale.unit)
+        if in_dump is None
+        else in_dump.quantity,
         None if in_dump is None else in_dump.place,
         ("run", "--warmup", "10") if facts.profile.phase is None else ("generate", "--warmup", "1"),
         Explanation(Sureness.MEASURED, tuple(evidence), sites, tuple(_remedies(facts))),
@@ -101,12 +100,12 @@ def _has_xnnpack(facts: Facts) -> bool:
 
 def _first_of_dump(facts: Facts) -> _First | None:
     """The first run of the dump, which was not warmed up; None for a clock of cycles."""
-    total = facts.profile.total
+    total = facts.profile.every.total
     first, later = facts.ns(float(total[0])), facts.ns(float(np.median(total[1:])))
     if first is None or later is None:
         return None
     loads = [facts.ns(float(ticks.mean())) for ticks in facts.profile.load.values() if len(ticks)]
-    return _First(first, later, max(filter(None, loads), default=None), "The first run")
+    return _First(first, later, max(filter(None, loads), default=None), "The first recorded run")
 
 
 def _first_of_run(facts: Facts) -> _First | None:
@@ -144,7 +143,7 @@ def _sites(facts: Facts) -> tuple[Site, ...]:
     """The operators that are longer in the first run, those by most first."""
     found = [
         (float(leaf.ticks[0]) - float(np.median(leaf.ticks[1:])), group, leaf)
-        for group, leaf in facts.time.members
+        for group, leaf in TimeFindings(facts.profile.every, facts.scale).members
     ]
     longest = sorted(found, key=lambda one: -one[0])[:_SITES]
     return tuple(

@@ -14,7 +14,7 @@ from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 
 def _find(facts: Facts) -> Iterator[Finding]:
     ticks = facts.profile.unaccounted
-    average = facts.time.average(ticks)
+    average = float(ticks.mean())
     if facts.time.share(average) < FRAMEWORK_SHARE:
         return
     count = len(facts.time.groups)

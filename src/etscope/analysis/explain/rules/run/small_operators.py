@@ -81,7 +81,7 @@ def _of_kind(facts: Facts, groups: Sequence[InstructionRows], noun: str) -> Iter
     yield facts.part(
         RULE.name,
         f"{calls:,.0f} {noun}s have so little to do that making the calls takes "
-        f"{facts.time.with_share(facts.time.average(ticks))}.",
+        f"{facts.time.with_share(float(ticks.mean()))}.",
         ticks,
         Explanation(
             cost.sureness,

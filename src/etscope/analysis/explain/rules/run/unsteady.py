@@ -1,4 +1,4 @@
-"""Runs that differ: a drift, two speeds, a few slow runs. No time of them is to be relied on."""
+"""Runs that differ: a drift, two speeds, disturbed runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from etscope.analysis.explain.facts import Facts
 from etscope.analysis.explain.rule import Rule
 from etscope.analysis.explain.rules.run.first_run import is_warmed_up
 from etscope.analysis.findings.steadiness import steadiness
+from etscope.analysis.findings.thresholds import ENOUGH_RUNS
 from etscope.analysis.findings.time import TimeFindings
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.units import format_share
@@ -25,20 +26,16 @@ def _find(facts: Facts) -> Iterator[Finding]:
     saved = facts.trace.saved_run
     conditions = None if saved is None else saved.conditions
     words = "" if conditions is None else conditions.in_words(facts.threads)
-    every = TimeFindings(facts.profile, facts.scale, facts.program)  # slow runs too
-    for found in steadiness(every, words):
+    for found in steadiness(facts.time, words):
         # A slow first run is none of loading if others came before it.
         if found.kind not in _KINDS and not (found.kind == "first-run" and is_warmed_up(facts)):
             continue
-        total = facts.profile.total
+        total = facts.profile.every.total
         low, middle, high = (facts.time.text(float(np.percentile(total, p))) for p in (10, 50, 90))
         evidence = [
             f"Of {len(total):,} runs one in ten takes less than {low}, half take less than "
             f"{middle}, and one in ten takes more than {high}."
         ]
-        if found.quantity is not None and found.quantity.share is not None:
-            at_stake = every.with_share(found.quantity.share * every.total)
-            evidence.append(f"Of the average run {at_stake} are in doubt.")
         alike = _share_that_changes(facts, found.kind)
         if alike >= _MOSTLY:
             evidence.append(
@@ -57,7 +54,8 @@ def _find(facts: Facts) -> Iterator[Finding]:
 def _share_that_changes(facts: Facts, kind: str) -> float:
     """The share of the usual time in leaves that are slower in the slow runs by at least half of
     what the method is."""
-    total = facts.profile.total
+    every = facts.profile.every
+    total = every.total
     if kind == "drift":
         later = np.arange(len(total)) >= len(total) // 2
         is_slow = later if total[later].mean() > total[~later].mean() else ~later
@@ -65,7 +63,7 @@ def _share_that_changes(facts: Facts, kind: str) -> float:
         is_slow = total > (total.min() + total.max()) / 2
     ratio = float(total[is_slow].mean() / total[~is_slow].mean()) - 1
     changing = everything = 0.0  # by the time in the other runs, which nothing disturbed
-    for _, leaf in facts.time.members:
+    for _, leaf in TimeFindings(every, facts.scale).members:
         slow, usual = (float(leaf.ticks[runs].mean()) for runs in (is_slow, ~is_slow))
         everything += usual
         changing += usual if slow - usual >= _ALIKE * ratio * usual else 0.0
@@ -77,8 +75,8 @@ def _remedies(facts: Facts, kind: str) -> Iterator[Remedy]:
     conditions = None if saved is None else saved.conditions
     if conditions is not None and (conditions.load_per_core or 0.0) >= _BUSY:
         yield Remedy(
-            f"End what else runs there: the load was {conditions.load:.2f} on {conditions.cores:,} "
-            "cores before the first run."
+            f"Stop other work on that machine: the load was {conditions.load:.2f} on "
+            f"{conditions.cores:,} cores before the first run."
         )
     governors = () if conditions is None else conditions.governors
     if any(name != "performance" for name in governors):
@@ -93,7 +91,8 @@ def _remedies(facts: Facts, kind: str) -> Iterator[Remedy]:
             "Keep the process on cores of one kind, whose clock does not change: `taskset -c 0-1 "
             "etscope run …`, with as many `--threads`."
         )
-    yield Remedy("Run more often, and compare medians: `--iterations 100`, `--columns event,p50`.")
+    if len(facts.profile.every.runs) < ENOUGH_RUNS:
+        yield Remedy(f"Run more often: `--iterations {ENOUGH_RUNS}`.")
 
 
 RULE = Rule("unsteady", "Runs that differ: times are not to be relied on", _find)
