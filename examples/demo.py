@@ -18,17 +18,12 @@ MODEL = "keyword_spotter.py:KeywordSpotter"
 
 def commands(folder: str) -> list[list[str]]:
     """The commands of the demo, in order."""
-    inspect = ["inspect", f"{folder}/run.etdp", "--etrecord", f"{folder}/model.etrecord"]
-    trace = ["convert", *inspect[1:], "--output", f"{folder}/trace.pftrace"]
-    report = ["report", f"{folder}/run.etdp", f"{folder}/model.etrecord"]
+    values = ["--debug-level", "intermediate_outputs"]
     return [
-        ["run", MODEL, "--backend", "xnnpack", "--iterations", "100", "--save", folder],
-        [*inspect, "--by", "module"],
-        ["explain", *inspect[1:]],
-        [*inspect, "--output", f"{folder}/operators.csv"],
-        [*inspect, "--output", f"{folder}/operators.md"],
-        trace,
-        [*report, "--output", f"{folder}/report.html"],
+        ["run", MODEL, "--backend", "xnnpack", "--iterations", "100", *values, "--save", folder],
+        ["explain", folder],
+        ["convert", folder, "--output", f"{folder}/trace.pftrace"],
+        ["report", folder, "--output", f"{folder}/report.html"],
     ]
 
 

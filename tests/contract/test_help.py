@@ -11,7 +11,7 @@ from etscope.cli._app import cli
 from etscope.cli.verb import all_help
 
 LINES = 40  # of a terminal
-OPTIONS = 570  # of all commands together: may fall, never rise
+OPTIONS = 503  # of all commands together: may fall, never rise
 
 
 def commands(command: click.Command, context: click.Context) -> Iterator[click.Context]:

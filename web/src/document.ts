@@ -111,7 +111,7 @@ export interface Run {
   roofline?: RooflineDoc | null;
 }
 
-/** Operators by arithmetic intensity and achieved GFLOP/s, as `etscope roofline` has them. */
+/** Operators by arithmetic intensity and achieved GFLOP/s, as `etscope inspect --roofline` has them. */
 export interface RooflineDoc {
   /** Names that `RooflinePoints.place` and `bound` are indices of. */
   places: string[];

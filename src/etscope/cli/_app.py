@@ -111,7 +111,6 @@ _VERBS = {  # by their folder of etscope.cli.verbs
     "reading": {
         "inspect": "Show what ran and how long it took.",
         "explain": "Tell why a run takes its time, and what to do.",
-        "roofline": "Show what operators achieve beside what the machine can do.",
         "diff": "Show what got slower between two dumps.",
         "info": "Show what an ETDump, ETRecord, .pte, .bpte or .ptd holds.",
         "graph": "Show the graphs of an ETRecord.",
@@ -125,7 +124,6 @@ _VERBS = {  # by their folder of etscope.cli.verbs
     "sharing": {
         "runs": "List the kept runs, show or remove them.",
         "report": "Write an HTML report: graphs, times, lines, memory, numerics.",
-        "tensorboard": "Show the graphs with times, memory and errors in TensorBoard.",
         "convert": "Convert the events: Perfetto, Chrome, speedscope, Parquet, CSV…",
     },
 }

@@ -1,5 +1,5 @@
-"""A TensorBoard tab with the reports that `write_tensorboard_artifact` and `etscope tensorboard`
-wrote beside the event files.
+"""A TensorBoard tab with the reports that `write_tensorboard_artifact` and `etscope report
+--tensorboard` wrote beside the event files.
 
 TensorBoard finds `Loader` by the entry point of this package. The class is made on first access, so
 that this module can be imported without TensorBoard.

@@ -42,7 +42,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Told:
 
     def rows(model: str) -> list[dict[str, Any]]:
         files = artifacts(model)
-        command = ["size", str(files.pte), "--etrecord", str(files.etrecord)]
+        command = ["info", "--size", str(files.pte), "--etrecord", str(files.etrecord)]
         assert main([*command, "--format", "json"]) == 0
         (found,) = json.loads(capsys.readouterr().out)["reports"]
         listed: list[dict[str, Any]] = found["sections"]["parts"]

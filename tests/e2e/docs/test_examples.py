@@ -25,7 +25,7 @@ def test_the_demo(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": path, "COLUMNS": "140"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert all(line.startswith("wrote ") for line in done.stderr.splitlines())
+    assert all(line.startswith(("wrote ", "saved in ")) for line in done.stderr.splitlines())
     assert "keyword_spotter.py:" in done.stdout
     assert "Method::execute" in done.stdout
     for name in ("model.pte", "model.etrecord", "run.etdp", "report.html", "trace.pftrace"):

@@ -18,8 +18,8 @@ from etscope import Inspector  # noqa: E402
 from etscope.analysis.comparison.program_report import program_diff_report  # noqa: E402
 from etscope.analysis.comparison.programs import Side, diff_programs  # noqa: E402
 from etscope.analysis.matching.graph_alignment import counterparts  # noqa: E402
-from etscope.analysis.metrics import METRICS, measure  # noqa: E402
-from etscope.analysis.numerics.quantization import Quantization  # noqa: E402
+from etscope.analysis.metrics import METRICS, find_metric, measure  # noqa: E402
+from etscope.analysis.numerics.quantization import Quantization, output_errors  # noqa: E402
 from etscope.analysis.numerics.rows import Numerics  # noqa: E402
 from etscope.etrecord import parse_etrecord  # noqa: E402
 from etscope.evaluation import evaluate  # noqa: E402
@@ -95,6 +95,14 @@ def test_the_outputs_are_split_into_quantisation_and_backend(of_picture: Numeric
     assert outputs.backend > outputs.quantization
     assert outputs.share == pytest.approx(1, abs=0.01)
     assert any("quantisation" in note and "float graph" in note for note in of_picture.notes)
+
+
+def test_the_share_is_of_errors_relative_to_the_size_of_the_expected_output() -> None:
+    floats, quantized, device = [np.array([4.0, 0.0])], [np.array([2.0, 0.0])], [np.array([2.0, 1])]
+    found = output_errors(find_metric("mse"), floats, quantized, device)
+    # 2 of 8, and 0.5 of 2: the second is relative to the quantised output.
+    assert (found.quantization, found.backend, found.overall) == (2.0, 0.5, 2.5)
+    assert found.share == pytest.approx(0.5)
 
 
 def test_the_layer_of_a_huge_range_costs_most(of_picture: Numerics) -> None:

@@ -46,13 +46,13 @@ def test_a_command_without_run_takes_the_last_one(run: Run, kept: Path) -> None:
         ("inspect", "cnn.py:"),
         ("explain", "not-delegated"),
         ("numerics", "SQNR of forward"),
-        ("roofline", "GFLOP/s"),
+        ("inspect --roofline", "GFLOP/s"),
         ("graph", "cnn.py:"),
         ("info", "run.etdp"),
         ("info --size", "bytes by kind"),
         ("convert -o trace.json", ""),
         ("report -o report.html", ""),
-        ("tensorboard --logdir logs", ""),
+        ("report --tensorboard logs", ""),
         ("runs show", "debug.bin"),
     ):
         code, out, err = run(*words.split())

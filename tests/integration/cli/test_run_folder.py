@@ -36,7 +36,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("inspect {}", "conv"),
         ("explain {}", "sureness"),
-        ("roofline {}", "FLOP/B"),
+        ("inspect --roofline {}", "FLOP/B"),
         ("numerics {}", "no operator goes wrong"),
         ("numerics {}/values.etdp", "no operator goes wrong"),
         ("graph {}", "aten_convolution_default"),
@@ -57,11 +57,13 @@ def test_files_are_written_of_a_folder(run: Run, saved: Path, tmp_path: Path) ->
     for verb, option, name in (
         ("convert", "-o", "run.csv"),
         ("report", "-o", "report.json"),
-        ("tensorboard", "--logdir", "logs"),
+        ("report", "--tensorboard", "logs"),
     ):
         code, _, err = run(verb, saved, option, tmp_path / name)
         assert code == 0, err
-    assert "model.etrecord" in (tmp_path / "report.json").read_text()
+    report = (tmp_path / "report.json").read_text()
+    assert "model.etrecord" in report
+    assert '"values-fine"' in report
 
 
 def test_a_moved_program_is_found_by_its_content(saved: Path, tmp_path: Path) -> None:
@@ -94,7 +96,7 @@ def test_a_record_is_found_that_the_run_was_given(run: Run, tmp_path: Path) -> N
     assert found.record == inside / made.etrecord.name
 
 
-@pytest.mark.parametrize("verb", ["inspect", "explain", "roofline", "numerics", "graph"])
+@pytest.mark.parametrize("verb", ["inspect", "explain", "numerics", "graph"])
 def test_folders_without_a_run(run: Run, tmp_path: Path, verb: str) -> None:
     code, out, err = run(verb, tmp_path)
     assert (code, out) == (2, "") and "holds no file of a run" in err

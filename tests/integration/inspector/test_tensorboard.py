@@ -1,4 +1,4 @@
-"""`Inspector.write_tensorboard_artifact` and `etscope tensorboard`, on real runs."""
+"""`Inspector.write_tensorboard_artifact` and `etscope report --tensorboard`, on real runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tags_of(logdir: Path, run: str) -> set[str]:
 
 def arguments(made: Artifact, *more: str) -> list[str]:
     assert made.etrecord is not None
-    return ["tensorboard", "-r", str(made.etrecord), *more]
+    return ["report", str(made.etrecord), *more]
 
 
 def test_of_an_inspector(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_errors_are_on_the_graphs_where_values_and_inputs_are_known(tmp_path: Pa
     pytest.importorskip("executorch")
     made = artifacts("cnn_portable")
     files = [str(made.etdump), "-b", str(made.debug_buffer), "--inputs", str(made.inputs_pt)]
-    code = main([*arguments(made, *files), "--logdir", str(tmp_path)])
+    code = main([*arguments(made, *files), "--tensorboard", str(tmp_path)])
     assert code == 0
     for run in ("exported/forward", "edge/forward"):
         tags = tags_of(tmp_path, run)
@@ -85,7 +85,7 @@ def test_without_inputs_all_else_is_there(
     (tmp_path / "ran" / "run.json").write_text(json.dumps({**facts, "inputs": None}))
     files = [str(tmp_path / "ran" / "run.etdp"), "-b", str(tmp_path / "ran" / "debug.bin")]
     logdir = tmp_path / "log"
-    files += ["-p", str(made.pte), "--logdir", str(logdir)]
+    files += ["-p", str(made.pte), "--tensorboard", str(logdir)]
     capsys.readouterr()
     assert main(arguments(made, *files)) == 0
     assert runs_of(logdir) == {
@@ -99,29 +99,29 @@ def test_of_a_record_or_a_program_alone(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     made = artifacts("cond")
-    assert main(arguments(made)) == 0
-    assert capsys.readouterr().out == f"tensorboard --logdir {Path('runs') / 'etrecord'}\n"
-    assert runs_of(tmp_path / "runs" / "etrecord") == {"exported/forward", "edge/forward"}
-    assert main(["tensorboard", "-p", str(made.pte), "--logdir", "it's here"]) == 0
+    assert main(arguments(made, "--tensorboard", "runs")) == 0
+    assert capsys.readouterr().out == "tensorboard --logdir runs\n"
+    assert runs_of(tmp_path / "runs") == {"exported/forward", "edge/forward"}
+    assert main(["report", str(made.pte), "--tensorboard", "it's here"]) == 0
     assert capsys.readouterr().out == "tensorboard --logdir 'it'\"'\"'s here'\n"
     assert runs_of(tmp_path / "it's here") == {"executed/forward"}
     bundled = artifacts("bundled")
-    assert main(["tensorboard", "-p", str(bundled.bpte), "--logdir", "bundle"]) == 0
+    assert main(["report", str(bundled.bpte), "--tensorboard", "bundle"]) == 0
     assert runs_of(tmp_path / "bundle") == {"executed/forward"}
 
 
 def test_files_that_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made, other = artifacts("cond"), artifacts("two_methods")
-    logdir = ["--logdir", str(tmp_path / "log")]
+    logdir = ["--tensorboard", str(tmp_path / "log")]
     assert main([*arguments(made, str(other.etdump_timing)), *logdir]) == 3
-    assert main([*arguments(made, "-b", "x"), *logdir]) == 2
+    assert main([*arguments(made, "--numerics"), *logdir]) == 4
+    assert main([*arguments(made, str(other.etrecord)), *logdir]) == 2
     bad = tmp_path / "bad"
     bad.write_bytes(b"no record")
-    assert main(["tensorboard", "-r", str(bad), *logdir]) == 3
-    assert main(["tensorboard", str(made.etdump_timing), *logdir]) == 2
-    assert main(["tensorboard", "-r", str(made.pte), *logdir]) == 2
+    assert main(["report", str(bad), *logdir]) == 3
+    assert main(["report", str(made.etdump_timing), *logdir]) == 2
     (tmp_path / "file").write_text("")
-    assert main([*arguments(made), "--logdir", str(tmp_path / "file" / "below")]) == 2
+    assert main([*arguments(made), "--tensorboard", str(tmp_path / "file" / "below")]) == 2
     assert "cannot write" in capsys.readouterr().err
     assert not (tmp_path / "log").exists()
 
@@ -131,11 +131,18 @@ def test_files_that_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 )
 def test_launch_serves_on_loopback_until_it_is_ended(tmp_path: Path, number: int) -> None:
     made = artifacts("cond")
-    command = [sys.executable, "-m", "etscope", *arguments(made), "--logdir", str(tmp_path / "l")]
+    command = [
+        sys.executable,
+        "-m",
+        "etscope",
+        *arguments(made),
+        "--tensorboard",
+        str(tmp_path / "l"),
+    ]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     # A shell in the background would have its children ignore interrupts.
     process = subprocess.Popen(
-        [*command, "--launch", "--port", "0"],
+        [*command, "--serve", "--port", "0"],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

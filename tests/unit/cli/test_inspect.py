@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -255,3 +256,14 @@ def test_the_calibration_of_the_runs_machine_is_found(
             assert "the number of threads is 1 in the calibration and 2" in " ".join(out.split())
         else:
             assert code == 4 and "need a calibration" in err and "etscope calibrate" in err
+
+
+def test_a_terminal_gets_a_screen_of_rows(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("etscope.cli.output.tables._SCREEN_ROWS", 3)
+    whole = run("inspect", cnn().etdump)[1]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    few = run("inspect", cnn().etdump)[1]
+    assert "rows not shown)" in few and "-n 0 shows all rows." in few
+    assert "not shown" not in whole
+    assert run("inspect", cnn().etdump, "-n", 0)[1].count("\n") == whole.count("\n")

@@ -1,4 +1,4 @@
-"""`etscope roofline`: what it prints, its files, and what it refuses."""
+"""`etscope inspect --roofline`: what it prints, its files, and what it refuses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def peaks(tmp_path: Path) -> str:
 def drawn(run: Run) -> Run:
     """The command on a run with its record and its program."""
     files = artifacts("cnn_portable")
-    return partial(run, "roofline", files.etdump, "-r", files.etrecord, "-p", files.pte)
+    return partial(
+        run, "inspect", "--roofline", files.etdump, "-r", files.etrecord, "-p", files.pte
+    )
 
 
 def operators(said: tuple[int, str, str]) -> list[dict[str, Any]]:
@@ -63,7 +65,11 @@ def test_what_it_refuses(tmp_path: Path, run: Run, drawn: Run) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text('{"schema": "etscope.run/1"}')
     for (code, _, err), wanted, words in (
-        (run("roofline", artifacts("cnn_portable").etdump), 4, "the work of what ran is not known"),
+        (
+            run("inspect", "--roofline", artifacts("cnn_portable").etdump),
+            4,
+            "the work of what ran is not known",
+        ),
         (drawn("-s", "name:nothing*"), 4, "nothing matches"),
         (drawn("--source-unit", "cycles"), 2, "counts cycles"),
         (drawn("--method", "backward"), 4, "backward"),

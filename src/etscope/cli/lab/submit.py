@@ -54,7 +54,7 @@ _STOP = 10.0  # seconds that an interrupted job has to end
 
 @verb(
     {
-        "Job": ("--device", "--etrecord", "--inputs", "--baseline", "--kind"),
+        "Job": ("--device", "--inputs", "--baseline", "--kind"),
         "Measure": ("--iterations", "--threads", "--debug-level"),
         "Result": ("--label", "--name", "--wait", "--format"),
         "Lab": ("--server", "--home"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -152,9 +153,11 @@ peaks_option = file_option(
 columns_option = click.option(
     "--columns", metavar="NAME,…", callback=comma_separated, help="Show these columns, in order."
 )
-data_option = file_option("--data", metavar="PTD", help="The program's external weights.")
+data_option = file_option(
+    "--data", metavar="PTD", hidden=True, help="The program's external weights."
+)
 etrecord_option = file_option(
-    "--etrecord", "-r", metavar="ETRECORD", help="The ETRecord of the export."
+    "--etrecord", "-r", metavar="ETRECORD", hidden=True, help="The ETRecord of the export."
 )
 force_option = click.option(
     "--force", is_flag=True, hidden=True, help="Continue although files do not belong together."
@@ -167,17 +170,30 @@ library_option = file_option(
     metavar="SO",
     help="Load a library of operators or backends first. Repeatable.",
 )
-limit_option = click.option("--limit", "-n", type=COUNT, metavar="N", help="Show at most N rows.")
+limit_option = click.option(
+    "--limit",
+    "-n",
+    type=COUNT,
+    metavar="N",
+    callback=lambda ctx, param, value: sys.maxsize if value == 0 else value,
+    help="Show at most N rows; 0: all.",
+)
 metric_option = click.option(
     "--metric", default="sqnr", metavar="NAME", help="Metric of the errors."
 )
-program_option = file_option("--program", "-p", metavar="PTE", help="The .pte or .bpte that ran.")
+program_option = file_option(
+    "--program", "-p", metavar="PTE", hidden=True, help="The .pte or .bpte that ran."
+)
 runner_option = choice_option("--runner", RUNNERS, "auto: python, unless only native can do it.")
 select_option = click.option(
     "--select", "-s", metavar="SELECTOR", help="Show only what matches: 'op:conv* and …'."
 )
-source_unit_option = choice_option(
-    "--source-unit", (*CLOCKS, "cycles"), "Unit of the runtime's clock."
+source_unit_option = click.option(
+    "--source-unit",
+    type=click.Choice((*CLOCKS, "cycles")),
+    default="ns",
+    hidden=True,
+    help="Unit of the runtime's clock.",
 )
 threads_option = click.option(
     "--threads", type=POSITIVE, metavar="N", help="Threads of the runtime's thread pool."
@@ -196,7 +212,7 @@ with_option = click.option(
 
 def debug_buffer_option(help: str = "The file of logged tensors.") -> _Option:
     """Return the option `--debug-buffer`."""
-    return file_option("--debug-buffer", "-b", metavar="BIN", help=help)
+    return file_option("--debug-buffer", "-b", metavar="BIN", hidden=True, help=help)
 
 
 def path_option(*names: str, metavar: str = "FILE", help: str, **more: Any) -> _Option:

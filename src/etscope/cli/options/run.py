@@ -195,27 +195,30 @@ class RunArguments:
             if path is not None:
                 write(path)
                 click.echo(f"wrote {path}", err=True)
-        output.write_tables(self._tables(run, folder, view, output.is_text))
+        output.write_tables(self._tables(run, folder, view, output))
         try:
             return 0 if run.verify(self.rtol, self.atol).passed else 1
         except MissingDataError:
             return 0
 
     def _tables(
-        self, run: Run, folder: Path | None, view: ViewOptions, is_text: bool
+        self, run: Run, folder: Path | None, view: ViewOptions, output: OutputOptions
     ) -> list[Table]:
         """Return the tables of `--show`; by default all in a text, else the events."""
         from etscope.cli.output.first_findings import first_findings
         from etscope.cli.output.tables import select_columns
         from etscope.errors import MissingDataError
 
+        is_text = output.is_text
         shown = self.show or (SHOWN if is_text else (EVENTS,))
         tables: list[Table] = []
         if LATENCY in shown:
             tables.append(run.latency_table())
         if EVENTS in shown:
             findings = first_findings(run, folder) if is_text else None
-            events = view.tables(run.trace, findings=findings, for_programs=not is_text)
+            events = view.tables(
+                run.trace, findings=findings, for_programs=not is_text, most=output.most_rows
+            )
             default = view.default_columns(events) if is_text else None
             tables += select_columns(events, view.columns, default)
         if VERIFICATION in shown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 # What matters in a profile, as `Finding.plain` gives it.
 Findings: TypeAlias = "Callable[[MethodProfile, Scale], tuple[dict[str, Any], ...]]"
 
+_SCREEN_ROWS = 30
 _FILE_ROWS = 40  # of a file in a text, without --limit
 _COLOR = {"auto": None, "always": True, "never": False}
 
@@ -54,6 +56,12 @@ class OutputOptions:
     def is_text(self) -> bool:
         """True for the formats for reading, which may hold several tables; False for programs."""
         return self.chosen_format in ("table", "md")
+
+    @property
+    def most_rows(self) -> int | None:
+        """The rows of a table without `--limit`: what a screen holds on a terminal, else all."""
+        on_terminal = self.chosen_format == "table" and self.path == "-" and sys.stdout.isatty()
+        return _SCREEN_ROWS if on_terminal else None
 
     def write_tables(
         self,
@@ -219,11 +227,13 @@ class ViewOptions:
         findings: Findings | None = None,
         *,
         for_programs: bool = False,
+        most: int | None = None,
     ) -> list[Table]:
         """Return a table of each method that ran, or of `method` only, with all columns; those of
         the work if they are asked for, or `for_programs`.
 
-        findings: tells what matters in a profile; asked for whole profiles only.
+        findings: tells what matters in a profile; asked for whole profiles only. most: rows of a
+        table without `--limit`.
 
         Raises `MissingDataError` if no such method ran, or nothing matches `select`.
         """
@@ -237,7 +247,7 @@ class ViewOptions:
         from etscope.model.table import with_same_columns
 
         chosen = chosen_profiles(trace, method)
-        sort = self.sort or "time"
+        sort, limit = self.sort or "time", most if self.limit is None else self.limit
         if self.by is not None and sort.removeprefix("-") not in ("time", *SORTED_BY):
             raise UsageError(
                 f"--sort {self.sort} does not go with --by: groups are sorted by time",
@@ -250,21 +260,22 @@ class ViewOptions:
         known = self._limits(trace, chosen, scale.source, for_programs=for_programs)
         tables = []
         for profile, limits in zip(chosen, known, strict=True):
-            options: dict[str, Any] = {"sort": sort, "limit": self.limit, "limits": limits}
+            options: dict[str, Any] = {"sort": sort, "limit": limit, "limits": limits}
             options["keep"] = row_filter(self.select, profile, limits)
             tables.append(
                 profile_table(profile, scale, **options)
                 if self.by is None
                 else grouped_table(profile, scale, self.by, **options)
             )
+            if limit is not self.limit and limit is not None and len(profile.leaves) > limit:
+                note = "-n 0 shows all rows."
+                tables[-1] = replace(tables[-1], notes=(note, *tables[-1].notes))
         tables = with_same_columns(tables)
         if findings is not None and self.by is None and self.select is None:
             tables = [
                 replace(table, findings=findings(profile, scale))
                 for table, profile in zip(tables, chosen, strict=True)
             ]
-        if self.limit == 0:
-            return tables
         matched = [table for table in tables if min(table.breaks) > 0]
         if self.select is not None and not matched:
             raise _nothing_selected(self.select, list(zip(chosen, known, strict=True)), scale)

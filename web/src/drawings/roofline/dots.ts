@@ -79,7 +79,7 @@ function dotOf(doc: RooflineDoc, points: RooflinePoints, at: number, index: numb
 }
 
 /** Dots of one name and place together. Where a group computes, what it moves without FLOPs is a part of
- * that, as in `etscope roofline --by`. */
+ * that, as in `etscope inspect --roofline --by`. */
 function grouped(dots: Dot[], by: Exclude<By, "each">, index: number, method: Method): Dot[] {
   const labels = dots.map((dot) => labelOf(dot, by));
   const computing = new Set(labels.filter((_, at) => dots[at]!.place === COMPUTES));

@@ -321,7 +321,7 @@ def _graph_table(
         asked = {*(view.columns or ()), (view.sort or "").removeprefix("-")}
         if not asked.isdisjoint(("flops", "FLOPs", "bytes")):
             table = replace(table, notes=(*table.notes, *work_notes(linked)))
-    if view.select is not None and view.limit != 0 and not len(table):
+    if view.select is not None and not len(table):
         raise nothing_selected(
             view.select, lambda keep: node_table(linked, **{**options, "keep": keep})
         )

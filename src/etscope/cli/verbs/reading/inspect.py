@@ -14,6 +14,7 @@ from etscope.cli.options.common import (
     view_options,
     with_option,
 )
+from etscope.cli.output.rooflines import write_rooflines
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.cli.verb import verb
 from etscope.errors import UsageError
@@ -22,7 +23,7 @@ from etscope.model.report import filled_columns
 
 @verb(
     {
-        "Rows": ("--by", "--select", "--sort", "--limit", "--columns", "--work"),
+        "Rows": ("--by", "--select", "--sort", "--limit", "--work", "--roofline"),
         "Run": ("--method", "--phase", "--call", "--with"),
         "Output": ("--unit", "--format", "--output"),
     }
@@ -30,6 +31,12 @@ from etscope.model.report import filled_columns
 @trace_options
 @click.option("--method", "-m", help="Show this method only.")
 @calls_options
+@click.option(
+    "--roofline",
+    is_flag=True,
+    help="Show the rate of each operator next to what the machine can do. Groups: --by op, module, "
+    "source or delegate.",
+)
 @click.option(
     "--coverage",
     is_flag=True,
@@ -42,6 +49,7 @@ def command(
     files: TraceOptions,
     method: str | None,
     calls: ChosenCalls,
+    roofline: bool,
     coverage: bool,
     backend_files: tuple[str, ...],
     view: ViewOptions,
@@ -63,9 +71,21 @@ def command(
     below its call. The calls of a language model have a table for each phase, after one of all
     phases.
 
+    --roofline shows what each operator achieves next to what the machine can do. FLOP/B is the
+    arithmetic intensity: the FLOPs for each byte that is read or written. GFLOP/s and GB/s are
+    achieved in the time measured. With a calibration, it has the share of the peak at this
+    intensity, and what bounds it: compute, memory (of the level whose size the working set has) or
+    overhead. No tick is left out: operators that only move data, those whose work is not known, and
+    time outside of operators are counted with their shares.
+
     Below the table stands what matters, in sentences, each with the command that shows more. Files
     of --with have a table each below it; their numbers are part of no sum.
     """
+    if roofline:
+        if coverage or backend_files:
+            raise UsageError("--roofline goes with neither --coverage nor --with")
+        write_rooflines(calls.of(files.open()), files.source_unit, method, view, output)
+        return
     if coverage and backend_files:
         raise UsageError("--with does not go with --coverage")
     trace = calls.of(files.open())
@@ -77,7 +97,12 @@ def command(
         return
     placed = placed_files(trace, backend_files, files.source_unit)
     tables = view.tables(
-        trace, files.source_unit, method, files.findings(trace), for_programs=not output.is_text
+        trace,
+        files.source_unit,
+        method,
+        files.findings(trace),
+        for_programs=not output.is_text,
+        most=output.most_rows,
     )
     if not placed:
         phases = view.phases(trace, files.source_unit, method)

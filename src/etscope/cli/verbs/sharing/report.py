@@ -16,6 +16,7 @@ from etscope.cli.options.common import (
     file_option,
     force_option,
     inputs_option,
+    path_option,
     peaks_option,
     program_option,
     read_given,
@@ -26,12 +27,13 @@ from etscope.cli.options.common import (
     with_option,
 )
 from etscope.cli.options.kept import kept_runs
+from etscope.cli.output.tables import time_scale
 from etscope.cli.verb import verb
 
 
 @verb(
     {
-        "Report": ("--output", "--title", "--serve", "--open"),
+        "Report": ("--output", "--title", "--serve", "--open", "--tensorboard"),
         "Run": ("--method", "--phase", "--inputs", "--with", "--peaks"),
         "Values": ("--numerics",),
     }
@@ -68,6 +70,12 @@ from etscope.cli.verb import verb
     help="Serve the pages on this machine until Ctrl-C. The FILEs make one report; each folder "
     "makes a report of its files, and one of each folder in it. They follow changed and new files.",
 )
+@path_option(
+    "--tensorboard",
+    metavar="DIR",
+    help="Write a log directory of TensorBoard instead, and print the command that shows it. "
+    "--serve runs TensorBoard on it.",
+)
 @click.option("--port", type=PORT, default=0, help="Port of --serve; 0: any free port.")
 @click.option("--host", default="127.0.0.1", help="Address that --serve listens on.")
 @click.option("--open", "open_it", is_flag=True, help="Open a browser; with --serve.")
@@ -99,6 +107,7 @@ def command(
     data: tuple[str, ...],
     output: Path,
     serve: bool,
+    tensorboard: Path | None,
     port: int,
     host: str,
     open_it: bool,
@@ -145,9 +154,18 @@ def command(
     from etscope.views.output import dumps, open_output
     from etscope.views.page import built_page, document_of, page_html
 
+    record = etrecords[0] if len(etrecords) == 1 else None
+    if tensorboard is not None:
+        from etscope.cli.output.tensorboard import launch, write_run
+
+        found = runs_of_files(files, record, debug_buffer, program, data)
+        scale = time_scale(source_unit, unit)
+        write_run(found, tensorboard, inputs, scale, numerics, force=force)
+        if serve:
+            launch(tensorboard, port)
+        return
     if serve:
         served = ReportOptions(force, source_unit, unit, numerics)
-        record = etrecords[0] if etrecords else None
         store = ReportStore(files, served, record, debug_buffer, program)
         require("werkzeug", wanted_by=WANTED_BY)
         built_page()  # fails before the work if the page is not built
@@ -163,7 +181,6 @@ def command(
     options = ReportOptions(
         force, source_unit, unit, numerics, given, method, tools, calls.of, peaks
     )
-    record = etrecords[0] if len(etrecords) == 1 else None
     runs = runs_of_files(files, record, debug_buffer, program, data)
     if len(etrecords) > 1:
         runs = one_of_each(runs, "record", etrecords, "dumps or programs")

@@ -1,0 +1,96 @@
+"""The log directory of `etscope report --tensorboard`."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from etscope.cli.options.common import numerics_of_graphs
+from etscope.errors import RuntimeFailure, UsageError
+
+if TYPE_CHECKING:
+    from etscope.analysis.profile.scale import Scale
+    from etscope.capture.files import RunFiles
+
+
+def write_run(
+    runs: list[RunFiles],
+    folder: Path,
+    inputs: str | None,
+    scale: Scale,
+    numerics: bool | None,
+    *,
+    force: bool,
+) -> None:
+    """Write the graphs of a run with its times, and its errors where values were logged, and print
+    the command that shows them.
+
+    numerics: True raises where there are no values, False leaves the errors out.
+
+    Raises `UsageError` for several runs, or one without graphs.
+    """
+    from etscope.errors import MissingDataError
+    from etscope.formats.etrecord.reader import read_etrecord
+    from etscope.formats.program.bpte import read_program_file
+    from etscope.optional import require
+    from etscope.reporting.tensorboard import write_tensorboard
+    from etscope.views.tensorboard import WANTED_BY
+
+    require("tensorboard", wanted_by=WANTED_BY)
+    if len(runs) != 1:
+        raise UsageError(
+            f"--tensorboard takes one run, not {len(runs)}: {', '.join(run.name for run in runs)}",
+            hint="name the dump of one of them",
+        )
+    run = runs[0]
+    if run.record is None and run.program is None:
+        raise UsageError(
+            f"{run.name} has neither an ETRecord nor a program",
+            hint="graphs are in both: name one, too",
+        )
+    record = None if run.record is None else read_etrecord(run.record)
+    program, bundle = (None, None) if run.program is None else read_program_file(run.program)
+    trace = None if run.dump is None else run.open(force=force)
+    values = None
+    if run.logged[1] is not None and run.dump is not None and numerics is not False:
+        values = run.open(force=force, with_values=True)
+    elif numerics or inputs is not None:
+        raise MissingDataError(
+            f"{run.name} has no logged values", hint="etscope run --debug-level records them"
+        )
+    written = write_tensorboard(
+        folder,
+        record=record,
+        trace=trace,
+        program=program,
+        numerics=numerics_of_graphs(values, inputs, bundle),
+        source=scale.source,
+        target=scale.target,
+    )
+    click.echo(f"wrote {len(written)} runs: {', '.join(written)}", err=True)
+    click.echo(f"tensorboard --logdir {shlex.quote(str(folder))}")
+
+
+def launch(folder: Path, port: int) -> None:
+    """Run TensorBoard until it is interrupted. port: 0 for any free one."""
+    address = ["--logdir", str(folder), "--host", "127.0.0.1", "--port", str(port)]
+    process = subprocess.Popen([sys.executable, "-m", "tensorboard.main", *address])
+    try:
+        code = process.wait()
+    finally:  # interrupted or terminated
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+    if code:
+        raise RuntimeFailure(
+            f"TensorBoard ended with exit code {code}",
+            hint="if the port is in use, take a free one: --port 0",
+        )
