@@ -244,8 +244,8 @@ def test_the_executed_program_opens_its_delegates(page: Any, address: str, trace
 
 def test_tables_are_in_the_text_tab(page: Any, address: str, trace: Trace) -> None:
     page.goto(f"{address}/#text")
-    page.wait_for_selector("text=Runs of forward")
     (profile,) = trace.profiles()
+    page.wait_for_selector(f"text=forward: {profile.runs_in_words}")
     ours = profile_table(profile, Scale(TimeScale.NS, TimeScale.MS))
     shown = page.locator("table:has-text('p50'):has-text('share')").first
     shown.wait_for()
