@@ -266,4 +266,4 @@ def test_a_terminal_gets_a_screen_of_rows(run: Run, monkeypatch: pytest.MonkeyPa
     few = run("inspect", cnn().etdump)[1]
     assert "rows not shown)" in few and "-n 0 shows all rows." in few
     assert "not shown" not in whole
-    assert run("inspect", cnn().etdump, "-n", 0)[1].count("\n") == whole.count("\n")
+    assert "rows not shown" not in run("inspect", cnn().etdump, "-n", 0)[1]
