@@ -7,8 +7,9 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from etscope.formats.etdump.vgf import parse_vgf_neural_statistics_delegate_meta
 from etscope.formats.etrecord.reader import EDGE, EXPORTED
 from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.pte import Program
-from etscope.formats.run_json import SavedCall
+from etscope.formats.run_json import DEBUG_BIN, SavedCall, dump_with_values
 from etscope.inspector._event_signatures import (
     DebugEventSignature,
     EventSignature,
@@ -609,7 +610,21 @@ class Inspector:
             previous=previous,
             bundle=self._bundle,
         )
-        return numerics_of(self.trace, asked, values=values)
+        return numerics_of(self._trace_with_values, asked, values=values)
+
+    @property
+    def _trace_with_values(self) -> Trace:
+        """The trace with logged values: of a saved run, values are in a dump of their own, as
+        logging them takes time."""
+        path = self.trace.dump.path
+        other = None if path is None else dump_with_values(str(path))
+        if other in (None, str(path)) or self.trace.refers_to_tensors:
+            return self.trace
+        buffer = self.trace.debug_buffer
+        beside = Path(other).with_name(DEBUG_BIN)
+        if buffer is None and beside.is_file():
+            buffer = DebugBuffer.open(beside)
+        return replace(self.trace, dump=read_etdump(other), debug_buffer=buffer)
 
     def numeric_stages(
         self,
@@ -649,7 +664,7 @@ class Inspector:
             bundle=self._bundle,
         )
         eager = None if module is None else EagerModel.of(module, example)
-        return numeric_stages(self.trace, asked, eager)
+        return numeric_stages(self._trace_with_values, asked, eager)
 
     # -- reports
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from etscope import Inspector
 from etscope.capture.files import run_of_files
 from etscope.cli import main
 from etscope.run import program
@@ -64,6 +65,15 @@ def test_files_are_written_of_a_folder(run: Run, saved: Path, tmp_path: Path) ->
     report = (tmp_path / "report.json").read_text()
     assert "model.etrecord" in report
     assert '"values-fine"' in report
+
+
+def test_an_inspector_finds_the_values_of_a_saved_run(saved: Path) -> None:
+    inspector = Inspector(
+        etdump_path=saved / "run.etdp",
+        debug_buffer_path=saved / "debug.bin",
+        etrecord=saved.parent / "model.etrecord",
+    )
+    assert inspector.diagnose_numerics().is_fine
 
 
 def test_a_moved_program_is_found_by_its_content(saved: Path, tmp_path: Path) -> None:
