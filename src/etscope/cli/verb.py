@@ -1,7 +1,6 @@
 """A command whose `--help` fits a screen: what it does, examples, and the options that people use.
 
-Its docstring has a form feed behind the examples; what follows, and all other options, are under
-`--help-all`.
+All other options, and how it works in detail, are under `--help-all`.
 """
 
 from __future__ import annotations
@@ -20,20 +19,22 @@ class Verb(click.Command):
     """A click command with `--help-all`.
 
     first: the options of `--help`, by the title of their group; every option if it is empty.
+    details: what `--help-all` says after the docstring.
     """
 
     first: Mapping[str, Sequence[str]] = {}
+    details: str = ""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), *([_HELP_ALL] if self.first else [])]
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         text = inspect.cleandoc(self.help or "")
-        if not self._shows_all(ctx):
-            text = text.partition("\f")[0]
+        if self.details and self._shows_all(ctx):
+            text = f"{text}\n\n{self.details.rstrip()}"
         with formatter.indentation():
             formatter.write_paragraph()
-            formatter.write_text(text.replace("\f", "").rstrip())
+            formatter.write_text(text)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if not self.first or self._shows_all(ctx):
@@ -79,16 +80,17 @@ _HELP_ALL = click.Option(
 
 
 def verb(
-    first: Mapping[str, Sequence[str]], cls: type[Verb] = Verb
+    first: Mapping[str, Sequence[str]], details: str = "", cls: type[Verb] = Verb
 ) -> Callable[[Callable[..., Any]], Verb]:
     """Return the decorator of a verb.
 
-    first: the options that its `--help` shows, by the title of their group.
+    first: the options that its `--help` shows, by the title of their group. details: what
+    `--help-all` says after the docstring.
     """
 
     def made(function: Callable[..., Any]) -> Verb:
         command: Verb = click.command(cls=cls)(function)
-        command.first = first
+        command.first, command.details = first, details
         return command
 
     return made

@@ -39,12 +39,24 @@ _DUMP, _RUN, _CONDITIONS = "run.etdp", "run.json", "conditions.json"
 _PAGE = 200
 
 
+_DETAILS = """\
+DUMPS are files, folders (all ETDumps below), globs in quotes, @LIST (a file of names) and URLs
+of fsspec (s3://…). The folder of a lab goes with --lab. A run.json beside a dump, as etscope
+run --save writes it, describes the run. A dump that the dataset already has, by its content, is
+skipped, so that a collect can be repeated as dumps arrive.
+
+Exit code 3 when a dump was bad; the others are collected unless --strict is given. 4 when
+nothing was collected and the dataset had none of the dumps.
+"""
+
+
 @verb(
     {
         "Files": ("--output", "--files-from", "--lab", "--label"),
         "Work": ("--workers", "--strict"),
         "Output": ("--format",),
-    }
+    },
+    details=_DETAILS,
 )
 @click.argument("dumps", nargs=-1, metavar="DUMPS…", type=FILE)
 @click.option(
@@ -112,15 +124,6 @@ def command(
     etscope lab collect dumps/ -o fleet
     etscope lab collect --lab URL -o fleet
     etscope lab collect --files-from list.txt -o fleet --workers 4
-
-    \f
-    DUMPS are files, folders (all ETDumps below), globs in quotes, @LIST (a file of names) and URLs
-    of fsspec (s3://…). The folder of a lab goes with --lab. A run.json beside a dump, as etscope
-    run --save writes it, describes the run. A dump that the dataset already has, by its content, is
-    skipped, so that a collect can be repeated as dumps arrive.
-
-    Exit code 3 when a dump was bad; the others are collected unless --strict is given. 4 when
-    nothing was collected and the dataset had none of the dumps.
     """
     from etscope.cli.output.progress import counting
     from etscope.fleet import collect

@@ -20,11 +20,29 @@ if TYPE_CHECKING:
 _TEXT_ROWS = 100
 
 
+_DETAILS = """\
+There are three views: events, a row for each timed event of each run; leaves, those of them
+that add up to the executions; and dumps, a row for each dump. "describe events" lists their
+columns. A query can read these and nothing else. Columns of the result whose names end in _ns,
+_us, _ms, _s, _bytes or share are shown in that unit. compare(before, after), of two lists of
+times, gives the verdict of etscope diff. If SQL is -, it is read from standard input.
+
+The calls of a language model have the columns phase, position and tokens: "where position
+between 100 and 199" chooses calls.
+
+\b
+etscope lab sql dataset "select op, sum(duration_ns) as total_ns from events
+                     where kind = 'kernel' group by op order by 2 desc"
+etscope lab sql dataset --saved slowest-ops --param 'device=pixel*'
+"""
+
+
 @verb(
     {
         "Queries": ("--saved", "--list-saved", "--show-saved", "--param"),
         "Output": ("--limit", "--format", "--output"),
-    }
+    },
+    details=_DETAILS,
 )
 @click.argument("dataset", required=False, type=click.Path())
 @click.argument("statement", metavar="[SQL]", required=False)
@@ -66,21 +84,6 @@ def command(
     etscope lab sql fleet 'select count(*) from events'
     etscope lab sql --list-saved
     etscope lab sql fleet --saved slowest
-
-    \f
-    There are three views: events, a row for each timed event of each run; leaves, those of them
-    that add up to the executions; and dumps, a row for each dump. "describe events" lists their
-    columns. A query can read these and nothing else. Columns of the result whose names end in _ns,
-    _us, _ms, _s, _bytes or share are shown in that unit. compare(before, after), of two lists of
-    times, gives the verdict of etscope diff. If SQL is -, it is read from standard input.
-
-    The calls of a language model have the columns phase, position and tokens: "where position
-    between 100 and 199" chooses calls.
-
-    \b
-    etscope lab sql dataset "select op, sum(duration_ns) as total_ns from events
-                         where kind = 'kernel' group by op order by 2 desc"
-    etscope lab sql dataset --saved slowest-ops --param 'device=pixel*'
     """
     from etscope.cli.output.progress import progress
     from etscope.fleet import query

@@ -52,13 +52,29 @@ _PATIENCE = 5.0  # seconds in the queue before the reason for waiting is shown
 _STOP = 10.0  # seconds that an interrupted job has to end
 
 
+_DETAILS = """\
+No server is needed: this process runs the job, in the lab in ~/.etscope/lab. If a server runs
+for that folder, or is named with --server, it runs the job instead. The same job is not run
+twice: its result is shown again, and conditions that did not hold are named.
+
+--kind generate, or one of its options, measures the tokens of a language model: to the first
+one, cold and warm, and from one to the next. With --baseline an A/B job compares these times.
+
+Exit codes: 0 done; 1 done, with a finding: values differ from the reference, outputs of a test
+case differ, the model is slower than its baseline, a quality gate failed; 3 user_error (what
+was submitted cannot run); 4 invalid (a limit was exceeded) or cancelled; 5 failed, timeout or
+device_lost; 130 interrupted, which cancels a job that this process runs.
+"""
+
+
 @verb(
     {
         "Job": ("--device", "--inputs", "--baseline", "--kind"),
         "Measure": ("--iterations", "--threads", "--debug-level"),
         "Result": ("--label", "--name", "--wait", "--format"),
         "Lab": ("--server", "--home"),
-    }
+    },
+    details=_DETAILS,
 )
 @click.argument("model", required=False, type=FILE)
 @click.option(
@@ -165,20 +181,6 @@ def command(
     etscope lab submit model.etrecord --wait
     etscope lab submit model.etrecord --device pixel-8 --server URL
     etscope lab submit new.etrecord --baseline old.etrecord
-
-    \f
-
-    No server is needed: this process runs the job, in the lab in ~/.etscope/lab. If a server runs
-    for that folder, or is named with --server, it runs the job instead. The same job is not run
-    twice: its result is shown again, and conditions that did not hold are named.
-
-    --kind generate, or one of its options, measures the tokens of a language model: to the first
-    one, cold and warm, and from one to the next. With --baseline an A/B job compares these times.
-
-    Exit codes: 0 done; 1 done, with a finding: values differ from the reference, outputs of a test
-    case differ, the model is slower than its baseline, a quality gate failed; 3 user_error (what
-    was submitted cannot run); 4 invalid (a limit was exceeded) or cancelled; 5 failed, timeout or
-    device_lost; 130 interrupted, which cancels a job that this process runs.
     """
     need_lab_packages()
     spec = _job_spec(model, spec_file, options)

@@ -404,14 +404,13 @@ def trace_options(function: Function) -> Function:
         force_option,
         source_unit_option,
     )
-    with_files = as_one_parameter(function, "files", TraceOptions, options)
-    with_files.__doc__ = f"{(function.__doc__ or '').rstrip()}\n\n    {_RUN}\n"
-    return with_files
+    return as_one_parameter(function, "files", TraceOptions, options)
 
 
-_RUN = (
-    "RUN is @1 for the run before the last (etscope runs), the folder of a run, or a dump and the "
-    "files that go with it, in any order: its ETRecord, program and debug buffer. Default: the "
+# For the details of the verbs that take it.
+ABOUT_RUN = (
+    "\nRUN is @1 for the run before the last (etscope runs), the folder of a run, or a dump and "
+    "the files that go with it, in any order: its ETRecord, program and debug buffer. Default: the "
     "last run."
 )
 

@@ -16,13 +16,24 @@ STRATEGIES = ("bisect", "modules", "linear")
 AGAINST = ("quantized", "float")
 
 
+_DETAILS = """\
+MODEL is a .pt2 file, an ETRecord with its exported program, package.module:attribute or
+path/to/file.py:attribute. Python code that MODEL names is run.
+
+Pieces of its graph are cut out, given the values that PyTorch computes there, lowered, run and
+compared. Results are kept in DIR/state.json as they come. Exit code: 1 a failing piece was
+found, 0 the whole model is good, 4 the model could not be judged.
+"""
+
+
 @verb(
     {
         "Model": ("--backend", "--quantize", "--inputs"),
         "Check": ("--check", "--tolerance", "--command", "--against"),
         "Search": ("--output", "--resume", "--timeout"),
         "Output": ("--format",),
-    }
+    },
+    details=_DETAILS,
 )
 @click.argument("model", metavar="MODEL")
 @backend_option("portable")
@@ -89,14 +100,6 @@ def command(
     etscope bisect model.py:Model --backend xnnpack
     etscope bisect model.etrecord --check crash
     etscope bisect model.py:Model -o found --resume
-
-    \f
-    MODEL is a .pt2 file, an ETRecord with its exported program, package.module:attribute or
-    path/to/file.py:attribute. Python code that MODEL names is run.
-
-    Pieces of its graph are cut out, given the values that PyTorch computes there, lowered, run and
-    compared. Results are kept in DIR/state.json as they come. Exit code: 1 a failing piece was
-    found, 0 the whole model is good, 4 the model could not be judged.
     """
     from etscope.bisect import bisect
     from etscope.cli.output.progress import progress

@@ -39,13 +39,30 @@ _OF_SAMPLES = (
 )
 
 
+_DETAILS = """\
+Shows the errors of each operator over the samples, the worst samples, and for a classifier the
+samples that get another class (--top, --labels). The reference is computed from the ETRecord:
+that of --etrecord, or PROGRAM.
+
+With --tokens PROGRAM is a language model: it and the --reference are given the same text, and
+their logits are compared at each token: KL divergence, flips of the likeliest token,
+perplexity. A long text is cut into windows of the context; each token but the first is
+predicted once. With --save the call of the first token that differs is recorded.
+
+Exit code 1 when an operator is wrong in a sample, or in all of them together, or more samples
+than --max-flips get another class; 3 when samples were skipped; 4 when none could be compared.
+With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN.
+"""
+
+
 @verb(
     {
         "Samples": ("--dataset", "--max-flips"),
         "Tokens": ("--tokens", "--reference", "--max-kl"),
         "Limits": ("--metric", "--tolerance"),
         "Output": ("--format", "--output"),
-    }
+    },
+    details=_DETAILS,
 )
 @click.argument("program", type=FILE)
 @etrecord_option
@@ -100,20 +117,6 @@ def command(
     etscope evaluate model.etrecord --dataset samples/
     etscope evaluate model.etrecord --dataset samples.npz --labels labels.npy
     etscope evaluate llama.pte --tokens text.txt --tokenizer tokenizer.json
-
-    \f
-    Shows the errors of each operator over the samples, the worst samples, and for a classifier the
-    samples that get another class (--top, --labels). The reference is computed from the ETRecord:
-    that of --etrecord, or PROGRAM.
-
-    With --tokens PROGRAM is a language model: it and the --reference are given the same text, and
-    their logits are compared at each token: KL divergence, flips of the likeliest token,
-    perplexity. A long text is cut into windows of the context; each token but the first is
-    predicted once. With --save the call of the first token that differs is recorded.
-
-    Exit code 1 when an operator is wrong in a sample, or in all of them together, or more samples
-    than --max-flips get another class; 3 when samples were skipped; 4 when none could be compared.
-    With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN.
     """
     from etscope.cli.output.progress import counting
     from etscope.evaluation import evaluate, evaluate_tokens

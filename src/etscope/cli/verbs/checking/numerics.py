@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from etscope.cli.options.common import (
+    ABOUT_RUN,
     COUNT,
     ChosenCalls,
     ErrorOptions,
@@ -60,6 +61,35 @@ _QUANTIZATION_COLUMNS = (
 )  # fmt: skip
 
 
+_DETAILS = """\
+Each recorded value is compared with the reference (total). PyTorch then computes the operator
+from the device's own inputs: the recorded value is compared with that result (local), and that
+result with the reference (inherited). An operator is wrong when its local error is worse than
+the limit: the tolerance, or a multiple of the error of rounding alone (noise).
+
+With --values 'aten_relu_default', 'id:7' or 'op:conv*' the values behind the verdict are shown:
+those of the device beside PyTorch's from the same inputs for an operator that is wrong, and
+beside the reference for any other (formats for programs hold both).
+
+Of a quantised model whose record has the float graph, what quantisation costs (quantization) is
+apart from what the backend adds (backend: the total error to the quantised reference).
+
+With --dataset each sample is the inputs of one run, in order, and all runs are summarised.
+
+With --stages each stage of the model is compared with the one before: eager (--model),
+exported, quantised, edge, device. In place of RUN, a MODEL as for `etscope export` is
+exported, run here, and compared in this way; a wrong delegate call is narrowed down to a line.
+
+Of a language model, --call (or --phase) chooses the call to diagnose: the first of them that
+has values. The calls before it are replayed in PyTorch, for the state of the cache.
+
+Where several methods ran, each is diagnosed, the first of its runs that has values. With
+--inputs, --run, --dataset, and --values it is forward, or the one that --method names.
+
+Exit code 1 when an operator is wrong, or has NaN where the reference has none.
+"""
+
+
 @verb(
     {
         "Values": ("--inputs", "--values", "--narrow", "--stages"),
@@ -67,7 +97,8 @@ _QUANTIZATION_COLUMNS = (
         "Rows": ("--method", "--call", "--limit"),
         "Model": ("--backend", "--quantize"),
         "Output": ("--format", "--output"),
-    }
+    },
+    details=_DETAILS + ABOUT_RUN,
 )
 @trace_options
 @inputs_option
@@ -115,33 +146,6 @@ def command(
     etscope numerics
     etscope numerics @1 --narrow
     etscope numerics model.py:Model --backend xnnpack --quantize
-
-    \f
-    Each recorded value is compared with the reference (total). PyTorch then computes the operator
-    from the device's own inputs: the recorded value is compared with that result (local), and that
-    result with the reference (inherited). An operator is wrong when its local error is worse than
-    the limit: the tolerance, or a multiple of the error of rounding alone (noise).
-
-    With --values 'aten_relu_default', 'id:7' or 'op:conv*' the values behind the verdict are shown:
-    those of the device beside PyTorch's from the same inputs for an operator that is wrong, and
-    beside the reference for any other (formats for programs hold both).
-
-    Of a quantised model whose record has the float graph, what quantisation costs (quantization) is
-    apart from what the backend adds (backend: the total error to the quantised reference).
-
-    With --dataset each sample is the inputs of one run, in order, and all runs are summarised.
-
-    With --stages each stage of the model is compared with the one before: eager (--model),
-    exported, quantised, edge, device. In place of RUN, a MODEL as for `etscope export` is
-    exported, run here, and compared in this way; a wrong delegate call is narrowed down to a line.
-
-    Of a language model, --call (or --phase) chooses the call to diagnose: the first of them that
-    has values. The calls before it are replayed in PyTorch, for the state of the cache.
-
-    Where several methods ran, each is diagnosed, the first of its runs that has values. With
-    --inputs, --run, --dataset, and --values it is forward, or the one that --method names.
-
-    Exit code 1 when an operator is wrong, or has NaN where the reference has none.
     """
     from etscope.cli.output.progress import counting, progress
     from etscope.quiet import quiet

@@ -38,6 +38,16 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+_DETAILS = """\
+MODEL is package.module:attribute, path/to/file.py:attribute or a .pt2 file, as for etscope
+export. It is exported in int8, in float and with each part alone in float; the programs are run
+on the runtime, and compared with the float model in PyTorch. With --tolerance a small set of
+parts that reaches it is searched for; the last line shows how to export with it.
+
+Exit code: 1 the tolerance is not reached, 4 nothing could be measured.
+"""
+
+
 @verb(
     {
         "Model": ("--backend", "--inputs"),
@@ -45,7 +55,8 @@ _COLUMNS = (
         "Limits": ("--metric", "--tolerance"),
         "Search": ("--keep", "--resume"),
         "Output": ("--limit", "--format", "--output"),
-    }
+    },
+    details=_DETAILS,
 )
 @click.argument("model", metavar="MODEL")
 @backend_option("xnnpack", "Backend of the operators; it must have a quantizer.")
@@ -108,14 +119,6 @@ def command(
     etscope sensitivity model.py:Model
     etscope sensitivity model.py:Model --tolerance 30
     etscope sensitivity model.py:Model --group module --keep kept
-
-    \f
-    MODEL is package.module:attribute, path/to/file.py:attribute or a .pt2 file, as for etscope
-    export. It is exported in int8, in float and with each part alone in float; the programs are run
-    on the runtime, and compared with the float model in PyTorch. With --tolerance a small set of
-    parts that reaches it is searched for; the last line shows how to export with it.
-
-    Exit code: 1 the tolerance is not reached, 4 nothing could be measured.
     """
     from etscope.cli.output.progress import progress
     from etscope.export import check_model_name

@@ -48,12 +48,37 @@ def _share(context: click.Context, parameter: click.Parameter, value: str) -> fl
         raise click.BadParameter(f"{value!r} is not a share: write 3% or 0.03") from None
 
 
+_DETAILS = """\
+\b
+etscope diff before.pte after.pte                     two programs
+etscope diff before.etdp after.etdp                   two dumps
+etscope diff before.etdp after.etdp -r a.etrecord -r b.etrecord
+etscope diff one/ two/ three/                         folders of etscope run --save
+etscope diff before.ptd after.ptd                     external weights
+
+The verdict is regressed, improved, no difference or cannot tell; too few or too noisy runs
+never pass. With an ETRecord of each, operators of different exports are aligned by module. The
+changes of the rows add up to that of Method::execute; --by adds them up, across backends and
+dtypes too. Records and programs may stand among the files, as in etscope report: they go with
+the dumps of the same name or folder, or that ran them.
+
+Programs (.pte, .bpte) are compared by the kernels that an app needs, bytes by owner, weights,
+instructions, delegates and memory; with the ETRecord of each these have names and modules.
+External weights (.ptd) alone are compared by key.
+
+Exit code 1: the method's time regressed in any dump (with --per-op: or an operator's), or the
+programs or .ptd files are not identical. 4: nothing could be compared, or with --strict the
+runs cannot tell. 3: dumps of different methods or models.
+"""
+
+
 @verb(
     {
         "Verdict": ("--per-op", "--min-effect", "--confidence", "--baseline-noise", "--strict"),
         "Rows": ("--by", "--select", "--limit", "--phase"),
         "Output": ("--format", "--output"),
-    }
+    },
+    details=_DETAILS,
 )
 @click.argument("files", nargs=-1, metavar="[BEFORE AFTER]...", type=FILE, callback=kept_runs(2))
 @file_option(
@@ -140,28 +165,6 @@ def command(
     etscope diff
     etscope diff before/ after/ --strict
     etscope diff before.pte after.pte
-
-    \f
-    \b
-    etscope diff before.pte after.pte                     two programs
-    etscope diff before.etdp after.etdp                   two dumps
-    etscope diff before.etdp after.etdp -r a.etrecord -r b.etrecord
-    etscope diff one/ two/ three/                         folders of etscope run --save
-    etscope diff before.ptd after.ptd                     external weights
-
-    The verdict is regressed, improved, no difference or cannot tell; too few or too noisy runs
-    never pass. With an ETRecord of each, operators of different exports are aligned by module. The
-    changes of the rows add up to that of Method::execute; --by adds them up, across backends and
-    dtypes too. Records and programs may stand among the files, as in etscope report: they go with
-    the dumps of the same name or folder, or that ran them.
-
-    Programs (.pte, .bpte) are compared by the kernels that an app needs, bytes by owner, weights,
-    instructions, delegates and memory; with the ETRecord of each these have names and modules.
-    External weights (.ptd) alone are compared by key.
-
-    Exit code 1: the method's time regressed in any dump (with --per-op: or an operator's), or the
-    programs or .ptd files are not identical. 4: nothing could be compared, or with --strict the
-    runs cannot tell. 3: dumps of different methods or models.
     """
     if _are_external(files):
         return _diff_external(files, view, output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from etscope.cli.options.common import (
+    ABOUT_RUN,
     ChosenCalls,
     TraceOptions,
     calls_options,
@@ -21,13 +22,32 @@ from etscope.cli.verb import verb
 _FAILING = ("problem", "cost")
 
 
+_DETAILS = """\
+Each finding names the time at stake with its 95 % interval over the runs, the operators and
+lines, what it was told from, what to do, and how sure it is: measured (this run shows it),
+likely (the time is measured, its reason is told from the program), or possible (other reasons
+would look the same). Each has a section in the documentation, by its name:
+https://etscope.github.io/etscope/findings/
+
+With the ETRecord of the export (-r) far more is found. With a calibration of the machine of the
+run (etscope calibrate) rates are held against what it can do. --format md is for pull requests.
+
+With --try, give a MODEL in place of RUN, as for etscope export: it is exported and run with the
+options of an export below, and explained; each remedy that is a change of these options is
+tried alone, those that help together, and the best once more. It ends with the command that
+exports the fastest with the model's numbers, and with --keep writes its files. What is faster
+with other numbers, as quantisation has them, is shown beside it; --allow quantize takes it.
+"""
+
+
 @verb(
     {
         "Findings": ("--rule", "--least", "--fail-on"),
         "Run": ("--method", "--phase", "--peaks"),
         "Try": ("--try", "--backend", "--allow", "--budget", "--keep"),
         "Output": ("--format", "--output"),
-    }
+    },
+    details=_DETAILS + ABOUT_RUN,
 )
 @trace_options
 @click.option("--method", "-m", help="Explain this method only.")
@@ -70,22 +90,6 @@ def command(
     etscope explain
     etscope explain ran/ --format md
     etscope explain model.py:Model --try --backend xnnpack
-
-    \f
-    Each finding names the time at stake with its 95 % interval over the runs, the operators and
-    lines, what it was told from, what to do, and how sure it is: measured (this run shows it),
-    likely (the time is measured, its reason is told from the program), or possible (other reasons
-    would look the same). Each has a section in the documentation, by its name:
-    https://etscope.github.io/etscope/findings/
-
-    With the ETRecord of the export (-r) far more is found. With a calibration of the machine of the
-    run (etscope calibrate) rates are held against what it can do. --format md is for pull requests.
-
-    With --try, give a MODEL in place of RUN, as for etscope export: it is exported and run with the
-    options of an export below, and explained; each remedy that is a change of these options is
-    tried alone, those that help together, and the best once more. It ends with the command that
-    exports the fastest with the model's numbers, and with --keep writes its files. What is faster
-    with other numbers, as quantisation has them, is shown beside it; --allow quantize takes it.
     """
     from etscope.analysis.explain.explain import explain
     from etscope.analysis.explain.explain_table import explanation_table

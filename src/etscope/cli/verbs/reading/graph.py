@@ -46,12 +46,31 @@ if TYPE_CHECKING:
     from etscope.model.table import Table
 
 
+_DETAILS = """\
+NAME may be short: "edge", "exported", "edge/forward"; "executed" is the program with its
+delegates opened. With --tree, --node, --select or --dump
+it may be left out if the record has one edge graph. Nodes are listed in order of execution,
+those of branches and lowered modules below the node that calls them.
+
+--partition shows which delegate call computes each node of the edge program, who refused the
+others and why, and the borders between backends: what crosses them, and what stands only
+because of them. NAME is then a method, or one of the edge graphs; all without it.
+
+For a .pte file the instructions of its methods are listed, or of the method NAME.
+
+--format dot, graph-json, model-explorer and node-data write graphs instead of a table, all of
+them unless one is named. For node-data --columns names the number: avg, p50, p90, min, max,
+first, bytes, live_bytes, flops, moved_bytes, intensity, total_error or local_error.
+"""
+
+
 @verb(
     {
         "Nodes": ("--select", "--tree", "--node", "--partition", "--into-delegates"),
         "Run": ("--dump",),
         "Output": ("--sort", "--limit", "--format", "--output"),
-    }
+    },
+    details=_DETAILS,
 )
 @click.argument("record", type=FILE, required=False, callback=kept_runs(1))
 @click.argument("name", required=False)
@@ -96,22 +115,6 @@ def command(
     etscope graph
     etscope graph model.etrecord edge --select 'op:conv*'
     etscope graph model.etrecord forward --partition
-
-    \f
-    NAME may be short: "edge", "exported", "edge/forward"; "executed" is the program with its
-    delegates opened. With --tree, --node, --select or --dump
-    it may be left out if the record has one edge graph. Nodes are listed in order of execution,
-    those of branches and lowered modules below the node that calls them.
-
-    --partition shows which delegate call computes each node of the edge program, who refused the
-    others and why, and the borders between backends: what crosses them, and what stands only
-    because of them. NAME is then a method, or one of the edge graphs; all without it.
-
-    For a .pte file the instructions of its methods are listed, or of the method NAME.
-
-    --format dot, graph-json, model-explorer and node-data write graphs instead of a table, all of
-    them unless one is named. For node-data --columns names the number: avg, p50, p90, min, max,
-    first, bytes, live_bytes, flops, moved_bytes, intensity, total_error or local_error.
     """
     from etscope.formats.etrecord.reader import read_etrecord
     from etscope.formats.identify import PTE, identify

@@ -32,11 +32,27 @@ if TYPE_CHECKING:
 _ROWS = 30
 
 
+_DETAILS = """\
+The kind of a file is found from its content. --format json writes one document with all
+sections; csv, tsv, jsonl and parquet a flat table with one value in each row. With a program,
+its .ptd files tell who asks for each key. With --memory they tell the sizes of weights, an
+--etrecord tells the module and line of each tensor (that of another program is an error), and a
+FILE may be the folder of a run that etscope run --memory --save wrote. Given with its program,
+or with a record that holds it, the measured bytes are beside the planned ones.
+
+With --size a record tells the names, modules and lines of weights; a program and its .ptd, or a
+dump and its debug buffer, are given together. Tables of a program are split by content and by
+operator, and several files have a total. CSV, TSV, JSON lines and Parquet have one table then:
+a row for each part of each file, or for each group of --by.
+"""
+
+
 @verb(
     {
         "Show": ("--size", "--by", "--memory", "--context", "--limit"),
         "Output": ("--format", "--output"),
-    }
+    },
+    details=_DETAILS,
 )
 @click.argument("files", nargs=-1, type=FILE, metavar="[FILE]...", callback=kept_runs(1))
 @click.option(
@@ -92,19 +108,6 @@ def command(
     etscope info model.pte --size
     etscope info model.pte --memory
     etscope info llama.pte --memory --context 4096
-
-    \f
-    The kind of a file is found from its content. --format json writes one document with all
-    sections; csv, tsv, jsonl and parquet a flat table with one value in each row. With a program,
-    its .ptd files tell who asks for each key. With --memory they tell the sizes of weights, an
-    --etrecord tells the module and line of each tensor (that of another program is an error), and a
-    FILE may be the folder of a run that etscope run --memory --save wrote. Given with its program,
-    or with a record that holds it, the measured bytes are beside the planned ones.
-
-    With --size a record tells the names, modules and lines of weights; a program and its .ptd, or a
-    dump and its debug buffer, are given together. Tables of a program are split by content and by
-    operator, and several files have a total. CSV, TSV, JSON lines and Parquet have one table then:
-    a row for each part of each file, or for each group of --by.
     """
     from etscope.analysis.info import SCHEMA
     from etscope.errors import UsageError

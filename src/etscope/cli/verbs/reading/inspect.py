@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from etscope.cli.options.common import (
+    ABOUT_RUN,
     ChosenCalls,
     TraceOptions,
     calls_options,
@@ -20,13 +21,33 @@ from etscope.cli.verb import verb
 from etscope.errors import UsageError
 from etscope.model.report import filled_columns
 
+_DETAILS = """\
+Rows are sorted by time; --sort run is execution order. The avg column adds up to
+Method::execute: time outside the instructions has a row of its own, and so have the rows that
+are not shown: it is over all runs. The other statistics are over the runs in which a row ran,
+so that in a branch the average may be less than the median. Events inside a delegate stand
+below its call. The calls of a language model have a table for each phase, after one of all
+phases.
+
+--roofline shows what each operator achieves next to what the machine can do. FLOP/B is the
+arithmetic intensity: the FLOPs for each byte that is read or written. GFLOP/s and GB/s are
+achieved in the time measured. With a calibration, it has the share of the peak at this
+intensity, and what bounds it: compute, memory (of the level whose size the working set has) or
+overhead. No tick is left out: operators that only move data, those whose work is not known, and
+time outside of operators are counted with their shares.
+
+Below the table stands what matters, in sentences, each with the command that shows more. Files
+of --with have a table each below it; their numbers are part of no sum.
+"""
+
 
 @verb(
     {
         "Rows": ("--by", "--select", "--sort", "--limit", "--work", "--roofline"),
         "Run": ("--method", "--phase", "--call", "--with"),
         "Output": ("--unit", "--format", "--output"),
-    }
+    },
+    details=_DETAILS + ABOUT_RUN,
 )
 @trace_options
 @click.option("--method", "-m", help="Show this method only.")
@@ -62,24 +83,6 @@ def command(
     etscope inspect --by module
     etscope inspect @1 --select 'op:conv* and share>5%'
     etscope inspect run.etdp model.etrecord -o events.csv
-
-    \f
-    Rows are sorted by time; --sort run is execution order. The avg column adds up to
-    Method::execute: time outside the instructions has a row of its own, and so have the rows that
-    are not shown: it is over all runs. The other statistics are over the runs in which a row ran,
-    so that in a branch the average may be less than the median. Events inside a delegate stand
-    below its call. The calls of a language model have a table for each phase, after one of all
-    phases.
-
-    --roofline shows what each operator achieves next to what the machine can do. FLOP/B is the
-    arithmetic intensity: the FLOPs for each byte that is read or written. GFLOP/s and GB/s are
-    achieved in the time measured. With a calibration, it has the share of the peak at this
-    intensity, and what bounds it: compute, memory (of the level whose size the working set has) or
-    overhead. No tick is left out: operators that only move data, those whose work is not known, and
-    time outside of operators are counted with their shares.
-
-    Below the table stands what matters, in sentences, each with the command that shows more. Files
-    of --with have a table each below it; their numbers are part of no sum.
     """
     if roofline:
         if coverage or backend_files:

@@ -13,13 +13,21 @@ from etscope.cli.options.common import FILE, output_options
 from etscope.cli.output.tables import OutputOptions
 from etscope.cli.verb import verb
 
+_DETAILS = """\
+How fast XNNPACK multiplies matrices, in each dtype; how fast memory is read and written, by the
+size of the arrays; and what an instruction and a call of a delegate take at least. Other
+commands compare a model's operators with them. It takes less than a minute, when nothing else
+runs; the first time another one or two, to make the program.
+"""
+
 
 @verb(
     {
         "Measure": ("--runner", "--threads", "--rounds"),
         "Board": ("--make-program", "--program"),
         "Output": ("--save", "--format"),
-    }
+    },
+    details=_DETAILS,
 )
 @calibration_options
 @click.option("--program", type=FILE, help="A program of --make-program; else it is made once.")
@@ -51,12 +59,6 @@ def command(
     etscope calibrate
     etscope calibrate --threads 1
     etscope calibrate --make-program calibrate.pte
-
-    \f
-    How fast XNNPACK multiplies matrices, in each dtype; how fast memory is read and written, by the
-    size of the arrays; and what an instruction and a call of a delegate take at least. Other
-    commands compare a model's operators with them. It takes less than a minute, when nothing else
-    runs; the first time another one or two, to make the program.
     """
     from etscope.errors import UsageError
 

@@ -25,12 +25,27 @@ _CONTENT = {
 }
 
 
+_DETAILS = """\
+MODEL is package.module:attribute, path/to/file.py:attribute, a .pt2 file of
+torch.export.save, a config.json of a language model of transformers, or its folder, or a .yaml
+config of export_llm. The attribute is a torch.nn.Module or a class of one, an ExportedProgram,
+or a function without arguments that returns one of these or (module, example_inputs).
+
+A model of transformers that generates text, without example inputs, becomes a program with a
+KV cache for ExecuTorch's runners and etscope generate.
+
+Python code that MODEL names is run. A .pt2 file is only read; one that could run code is
+rejected.
+"""
+
+
 @verb(
     {
         "Model": ("--backend", "--quantize", "--input", "--inputs"),
         "Quality": ("--calibration", "--keep-float", "--pass"),
         "Files": ("--output", "--name"),
     },
+    details=_DETAILS,
     cls=ExportCommand,
 )
 @click.argument("model", metavar="MODEL")
@@ -61,18 +76,6 @@ def command(
     etscope export model.py:Model --backend xnnpack
     etscope export model.py:Model --backend xnnpack --quantize
     etscope export model.py:Model --input float32[1,3,224,224] -o out
-
-    \f
-    MODEL is package.module:attribute, path/to/file.py:attribute, a .pt2 file of
-    torch.export.save, a config.json of a language model of transformers, or its folder, or a .yaml
-    config of export_llm. The attribute is a torch.nn.Module or a class of one, an ExportedProgram,
-    or a function without arguments that returns one of these or (module, example_inputs).
-
-    A model of transformers that generates text, without example inputs, becomes a program with a
-    KV cache for ExecuTorch's runners and etscope generate.
-
-    Python code that MODEL names is run. A .pt2 file is only read; one that could run code is
-    rejected.
     """
     from etscope.errors import BundleError, UsageError
     from etscope.model.table import Column, Kind, Table

@@ -216,12 +216,21 @@ def _options(function: Any) -> Any:
     return as_one_parameter(function, "options", GenerateArguments, _OPTIONS, names)
 
 
+_DETAILS = """\
+The prompt is --prompt with --tokenizer, --tokens, or --prompt-length; without any, the model's
+first token. Times are of a run without tracing; runs of their own record the times of
+operators, and values, for the run that is kept (--no-save skips them). Ctrl-C ends it after the
+current call, and what was recorded stays (exit code 130).
+"""
+
+
 @verb(
     {
         "Prompt": ("--prompt", "--tokenizer", "--tokens", "--prompt-length"),
         "Sampling": ("--max-new-tokens", "--temperature", "--seed"),
         "Run": ("--iterations", "--threads", "--debug-level", "--save", "--format"),
-    }
+    },
+    details=_DETAILS,
 )
 @click.argument("program", type=FILE)
 @_options
@@ -248,12 +257,6 @@ def command(
     etscope generate llama.pte --tokenizer tokenizer.json --prompt Hello
     etscope generate llama.pte --prompt-length 128 --max-new-tokens 64
     etscope generate llama.pte --debug-level intermediate_outputs
-
-    \f
-    The prompt is --prompt with --tokenizer, --tokens, or --prompt-length; without any, the model's
-    first token. Times are of a run without tracing; runs of their own record the times of
-    operators, and values, for the run that is kept (--no-save skips them). Ctrl-C ends it after the
-    current call, and what was recorded stays (exit code 130).
     """
     from etscope.cli.output.progress import progress
     from etscope.run.generation import SCHEMA

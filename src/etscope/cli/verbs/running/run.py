@@ -33,12 +33,27 @@ _PROGRAMS = (".pte", ".bpte", ".etrecord")
 _OF_PROGRAM = ("data", "etrecord", "force", "pools", "testset_index")
 
 
+_DETAILS = """\
+MODEL is exported first: package.module:attribute, path/to/file.py:attribute or a .pt2 file.
+PROGRAM is a .pte, a .bpte or an ETRecord that holds its program; the .etrecord of its name
+beside it is taken, if it is of the same export. The run is kept in
+.etscope/runs, and is what commands without a RUN show.
+
+Latency is measured without tracing; times of instructions, and values, in separate runs. The
+test cases of a .bpte are verified: exit code 1 when an output is not as expected.
+
+--pools finds the smallest sizes of the method and temporary allocators' pools, of each method,
+and verifies them: the native runner succeeds in exactly these, and fails with one byte less.
+"""
+
+
 @verb(
     {
         "Model": ("--backend", "--quantize", "--input"),
         "Run": ("--inputs", "--iterations", "--threads", "--debug-level", "--save", "--no-save"),
         "Show": ("--by", "--select", "--limit", "--format", "--output"),
     },
+    details=_DETAILS,
     cls=ExportCommand,
 )
 @click.argument("program", type=FILE, metavar="MODEL|PROGRAM")
@@ -75,18 +90,6 @@ def command(
     etscope run model.py:Model --backend xnnpack
     etscope run model.py:Model --input float32[1,3,224,224]
     etscope run model.pte --iterations 100
-
-    \f
-    MODEL is exported first: package.module:attribute, path/to/file.py:attribute or a .pt2 file.
-    PROGRAM is a .pte, a .bpte or an ETRecord that holds its program; the .etrecord of its name
-    beside it is taken, if it is of the same export. The run is kept in
-    .etscope/runs, and is what commands without a RUN show.
-
-    Latency is measured without tracing; times of instructions, and values, in separate runs. The
-    test cases of a .bpte are verified: exit code 1 when an output is not as expected.
-
-    --pools finds the smallest sizes of the method and temporary allocators' pools, of each method,
-    and verifies them: the native runner succeeds in exactly these, and fails with one byte less.
     """
     from etscope.cli.output.progress import progress
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from etscope.cli.options.common import (
+    ABOUT_RUN,
     ChosenCalls,
     TraceOptions,
     calls_options,
@@ -24,11 +25,24 @@ TRACES = ("perfetto", "chrome", "speedscope")
 TABLES = ("csv", "tsv", "jsonl", "json", "parquet")
 
 
+_DETAILS = """\
+\b
+.pftrace           Perfetto trace (ui.perfetto.dev)
+.json              Chrome trace (with --format json: the event table)
+.speedscope.json   flame graph (speedscope.app)
+.parquet .csv .tsv .jsonl   the event table, one row for each event of each run
+
+A trace has a track for each file of --with whose times can be drawn. Of a language model's run
+a Perfetto or Chrome trace has the phases and tokens on a track above the others.
+"""
+
+
 @verb(
     {
         "File": ("--output", "--format", "--slim"),
         "Run": ("--phase", "--call", "--with"),
-    }
+    },
+    details=_DETAILS + ABOUT_RUN,
 )
 @trace_options
 @functools.partial(calls_options, statistics=False)
@@ -59,16 +73,6 @@ def command(
     etscope convert -o trace.pftrace
     etscope convert @1 -o events.parquet
     etscope convert model.etrecord --slim -o small.etrecord
-
-    \f
-    \b
-    .pftrace           Perfetto trace (ui.perfetto.dev)
-    .json              Chrome trace (with --format json: the event table)
-    .speedscope.json   flame graph (speedscope.app)
-    .parquet .csv .tsv .jsonl   the event table, one row for each event of each run
-
-    A trace has a track for each file of --with whose times can be drawn. Of a language model's run
-    a Perfetto or Chrome trace has the phases and tokens on a track above the others.
     """
     from etscope.cli.output.progress import progress
     from etscope.units import TimeScale

@@ -30,13 +30,29 @@ from etscope.cli.options.kept import kept_runs
 from etscope.cli.output.tables import time_scale
 from etscope.cli.verb import verb
 
+_DETAILS = """\
+\b
+etscope report run.etdp model.etrecord            a run
+etscope report before.etdp after.etdp -r m.etrecord   two runs to compare
+etscope report folder/                            the folder of etscope run --save
+etscope report model.etrecord                     only the graphs
+etscope report model.pte                          only the program
+etscope report a.pte b.pte -r a.etrecord -r b.etrecord    two programs to compare
+
+The kind of each FILE is found from its content. A dump is matched with the record, program and
+debug buffer of the same name, else of the same folder, else with the only ones; a record or
+program of another name with the dumps that ran it. A .ptd is that of the programs that have its
+keys, with or without --data.
+"""
+
 
 @verb(
     {
         "Report": ("--output", "--title", "--serve", "--open", "--tensorboard"),
         "Run": ("--method", "--phase", "--inputs", "--with", "--peaks"),
         "Values": ("--numerics",),
-    }
+    },
+    details=_DETAILS,
 )
 @click.argument("files", nargs=-1, type=FILE, metavar="[RUN]...", callback=kept_runs(1))
 @file_option(
@@ -129,20 +145,6 @@ def command(
     etscope report
     etscope report @1 @0 -o compared.html
     etscope report .etscope/runs --serve --open
-
-    \f
-    \b
-    etscope report run.etdp model.etrecord            a run
-    etscope report before.etdp after.etdp -r m.etrecord   two runs to compare
-    etscope report folder/                            the folder of etscope run --save
-    etscope report model.etrecord                     only the graphs
-    etscope report model.pte                          only the program
-    etscope report a.pte b.pte -r a.etrecord -r b.etrecord    two programs to compare
-
-    The kind of each FILE is found from its content. A dump is matched with the record, program and
-    debug buffer of the same name, else of the same folder, else with the only ones; a record or
-    program of another name with the dumps that ran it. A .ptd is that of the programs that have its
-    keys, with or without --data.
     """
     from etscope.capture.files import one_of_each, runs_of_files
     from etscope.cli.output.progress import progress
