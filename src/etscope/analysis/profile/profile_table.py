@@ -13,7 +13,7 @@ from etscope.analysis.profile.correlate import handle_list
 from etscope.analysis.profile.counted import FEWEST
 from etscope.analysis.profile.growth_columns import GROWTH, growth_columns, growth_note
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks, with_phase
-from etscope.analysis.profile.rollup import AVERAGE, Measure, rollup
+from etscope.analysis.profile.rollup import AVERAGE, Measure, Rollup, rollup
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.source_location import module_type
 from etscope.analysis.work.columns import (
@@ -522,11 +522,23 @@ def grouped_table(
         known = ", ".join((*GROUPINGS, "module", "bound", *of_backends))
         raise UsageError(f"cannot group by {by!r}", hint=f"group by one of: {known}")
     if by in of_backends:
-        return _by_backend_column(profile, scale, by, keep, limit)
-    found = rollup(
-        profile, by if by != "bound" else lambda _, leaf: bound_name(limits, leaf), keep=keep
-    )
-    measure = _of_group(limits, sort.removeprefix("-"))
+        table = _by_backend_column(profile, scale, by, keep, limit)
+    else:
+        name = by if by != "bound" else lambda _, leaf: bound_name(limits, leaf)
+        measure = _of_group(limits, sort.removeprefix("-"))
+        table = _by_group(rollup(profile, name, keep=keep), scale, by, limit, measure, limits)
+    return replace(table, runs=(profile.runs_as_plain,))
+
+
+def _by_group(
+    found: Rollup,
+    scale: Scale,
+    by: str,
+    limit: int | None,
+    measure: Measure,
+    limits: ProfileLimits | None,
+) -> Table:
+    profile = found.profile
     groups = found.tree(measure) if by == "module" else found.largest(measure)
     cut = 0 if limit is None else len(groups[limit:])
     groups = groups[:limit]
@@ -538,7 +550,7 @@ def grouped_table(
         tail.insert(0, (name, []))
     everything = [*((group.name, group.rows) for group in groups), *tail]
     counts = [*(len(group.members) for group in groups), *([None] * len(tail))]
-    table = Table.of(
+    return Table.of(
         {
             Column("method", priority=9): [profile.method] * len(everything),
             **_phase_column(profile, len(everything)),
@@ -559,7 +571,6 @@ def grouped_table(
         depth=[*(group.depth for group in groups), *([0] * len(tail))],
         breaks=frozenset({len(groups)}),
     )
-    return replace(table, runs=(profile.runs_as_plain,))
 
 
 def _of_group(limits: ProfileLimits | None, sort: str) -> Measure:
@@ -630,7 +641,7 @@ def _by_backend_column(
     numbers = [_number(row, scale) for row in added]
     left_out = len(shown) - len(rows)
     total = float(profile.total.mean())
-    table = Table.of(
+    return Table.of(
         {
             Column("method", priority=9): [profile.method] * len(rows),
             **_phase_column(profile, len(rows)),
@@ -653,7 +664,6 @@ def _by_backend_column(
         notes=(*([not_shown(group=left_out)] if left_out else []), *_notes(profile, profile.rows)),
         breaks=frozenset({len(rows)}),
     )
-    return replace(table, runs=(profile.runs_as_plain,))
 
 
 def group_noun(by: str) -> str:

@@ -232,8 +232,7 @@ class ViewOptions:
         """Return a table of each method that ran, or of `method` only, with all columns; those of
         the work if they are asked for, or `for_programs`.
 
-        findings: tells what matters in a profile; asked for whole profiles only. most: rows of a
-        table without `--limit`.
+        findings: tells what matters in a profile. most: rows of a table without `--limit`.
 
         Raises `MissingDataError` if no such method ran, or nothing matches `select`.
         """
@@ -267,9 +266,10 @@ class ViewOptions:
                 if self.by is None
                 else grouped_table(profile, scale, self.by, **options)
             )
-            if limit is not self.limit and limit is not None and len(profile.leaves) > limit:
-                note = "-n 0 shows all rows."
-                tables[-1] = replace(tables[-1], notes=(note, *tables[-1].notes))
+        if self.limit is None and any(
+            len(profile.leaves) > (most or sys.maxsize) for profile in chosen
+        ):
+            tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, "-n 0 shows all rows."))
         tables = with_same_columns(tables)
         if findings is not None and self.by is None and self.select is None:
             tables = [

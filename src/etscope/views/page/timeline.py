@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,22 +47,7 @@ def timeline_document(
     if trace is None:
         return None
     shown = [_TimelineRun(run, "loading", None, 0, "loading") for run in loading_runs(trace)[:1]]
-    for method in methods:
-        every = method.profile.every
-        reasons = few_runs(every)
-        counted = set(method.profile.runs.tolist())
-        shown += (
-            _TimelineRun(
-                run,
-                f"{method.name} · run {run}{f' ({words})' if words else ''}",
-                method,
-                position,
-                why,
-            )
-            for position, run in enumerate(every.runs.tolist())
-            for why in [reasons.get(position)]
-            for words in [", ".join(filter(None, (why, "excluded" * (run not in counted))))]
-        )
+    shown += (run for method in methods for run in _runs_of(method))
     if not shown:
         return None
     notes = []
@@ -95,6 +80,17 @@ def timeline_document(
     if shortest := left + sum(found.left_out for found in spans.values()):
         notes.append(f"{shortest:,} of the shortest spans are left out.")
     return {"note": " ".join(notes) or None, **columns.document()}
+
+
+def _runs_of(method: ShownMethod) -> Iterator[_TimelineRun]:
+    """All runs of a method; those that are excluded from its times are marked."""
+    every = method.profile.every
+    reasons, counted = few_runs(every), set(method.profile.runs.tolist())
+    for position, run in enumerate(every.runs.tolist()):
+        why = reasons.get(position)
+        words = ", ".join(filter(None, (why, "excluded" * (run not in counted))))
+        name = f"{method.name} · run {run}{f' ({words})' if words else ''}"
+        yield _TimelineRun(run, name, method, position, why)
 
 
 @dataclass(frozen=True, slots=True)

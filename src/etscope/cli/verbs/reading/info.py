@@ -110,18 +110,8 @@ def command(
     etscope info llama.pte --memory --context 4096
     """
     from etscope.analysis.info import SCHEMA
-    from etscope.errors import UsageError
 
-    if size and memory:
-        raise UsageError("--size and --memory exclude each other")
-    if by is not None and not size:
-        raise UsageError("--by groups the bytes of --size", hint="add --size")
-    if etrecord is not None and not (memory or size):
-        raise UsageError(
-            "--etrecord goes with --memory and --size", hint="or give the record as a FILE"
-        )
-    if context is not None and not memory:
-        raise UsageError("--context goes with --memory", hint="add --memory")
+    _check(size, by, memory, context, etrecord)
     record = None
     if etrecord is not None:
         from etscope.formats.etrecord.reader import read_etrecord
@@ -155,6 +145,24 @@ def command(
         click.echo(f"error: {other}", err=True)
     if errors:
         raise errors[-1]
+
+
+def _check(
+    size: bool, by: str | None, memory: bool, context: int | None, etrecord: str | None
+) -> None:
+    """Raise `UsageError` for options that do not go together."""
+    from etscope.errors import UsageError
+
+    if size and memory:
+        raise UsageError("--size and --memory exclude each other")
+    if by is not None and not size:
+        raise UsageError("--by groups the bytes of --size", hint="add --size")
+    if etrecord is not None and not (memory or size):
+        raise UsageError(
+            "--etrecord goes with --memory and --size", hint="or give the record as a FILE"
+        )
+    if context is not None and not memory:
+        raise UsageError("--context goes with --memory", hint="add --memory")
 
 
 def _write_sizes(

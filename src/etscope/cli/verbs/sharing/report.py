@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -44,6 +45,9 @@ debug buffer of the same name, else of the same folder, else with the only ones;
 program of another name with the dumps that ran it. A .ptd is that of the programs that have its
 keys, with or without --data.
 """
+
+if TYPE_CHECKING:
+    from etscope.reporting.serve import ReportStore
 
 
 @verb(
@@ -148,17 +152,15 @@ def command(
     """
     from etscope.capture.files import one_of_each, runs_of_files
     from etscope.cli.output.progress import progress
-    from etscope.optional import require
     from etscope.quiet import quiet
     from etscope.reporting.report import ReportOptions, report_inputs
-    from etscope.reporting.serve import WANTED_BY, ReportStore
-    from etscope.reporting.serve import serve as serve_store
+    from etscope.reporting.serve import ReportStore
     from etscope.views.output import dumps, open_output
     from etscope.views.page import built_page, document_of, page_html
 
     record = etrecords[0] if len(etrecords) == 1 else None
     if tensorboard is not None:
-        from etscope.cli.output.tensorboard import launch, write_run
+        from etscope.cli.verbs.sharing._tensorboard import launch, write_run
 
         found = runs_of_files(files, record, debug_buffer, program, data)
         scale = time_scale(source_unit, unit)
@@ -167,13 +169,14 @@ def command(
             launch(tensorboard, port)
         return
     if serve:
-        served = ReportOptions(force, source_unit, unit, numerics)
-        store = ReportStore(files, served, record, debug_buffer, program)
-        require("werkzeug", wanted_by=WANTED_BY)
-        built_page()  # fails before the work if the page is not built
-        serve_store(
-            store, host=host, port=port, ready=lambda address: show_address(address, open_it)
+        store = ReportStore(
+            files,
+            ReportOptions(force, source_unit, unit, numerics),
+            record,
+            debug_buffer,
+            program,
         )
+        _serve(store, host, port, open_it=open_it)
         return
     as_data = output.name.endswith(".json")
     if not as_data:
@@ -193,3 +196,14 @@ def command(
         out.write(text)
     if str(output) != "-":
         click.echo(f"wrote {output}", err=True)
+
+
+def _serve(store: ReportStore, host: str, port: int, *, open_it: bool) -> None:
+    """Serve reports until Ctrl-C, and say where. open_it: open a browser there, too."""
+    from etscope.optional import require
+    from etscope.reporting.serve import WANTED_BY, serve
+    from etscope.views.page import built_page
+
+    require("werkzeug", wanted_by=WANTED_BY)
+    built_page()  # fails before the work if the page is not built
+    serve(store, host=host, port=port, ready=lambda address: show_address(address, open_it))
