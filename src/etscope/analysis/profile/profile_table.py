@@ -620,9 +620,8 @@ def _by_backend_column(
             depth = min(depth, row.depth)
             continue
         if row.depth >= depth and (keep is None or keep(row)):
-            meaning = row.meaning
-            of = row.attribution.backend_id, meaning.clock.value, meaning.quantity.value
-            key = value, *of, meaning.unit
+            clock, quantity = row.meaning.clock.value, row.meaning.quantity.value
+            key = value, row.attribution.backend_id, clock, quantity, row.meaning.unit
             groups.setdefault(key, []).append(row)
         depth = row.depth
     shown = sorted(
@@ -639,8 +638,7 @@ def _by_backend_column(
         for _, members in rows
     ]
     numbers = [_number(row, scale) for row in added]
-    left_out = len(shown) - len(rows)
-    total = float(profile.total.mean())
+    left_out, total = len(shown) - len(rows), float(profile.total.mean())
     return Table.of(
         {
             Column("method", priority=9): [profile.method] * len(rows),

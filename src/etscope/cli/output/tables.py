@@ -266,9 +266,7 @@ class ViewOptions:
                 if self.by is None
                 else grouped_table(profile, scale, self.by, **options)
             )
-        if self.limit is None and any(
-            len(profile.leaves) > (most or sys.maxsize) for profile in chosen
-        ):
+        if self.limit is None and most is not None and max(len(p.leaves) for p in chosen) > most:
             tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, "-n 0 shows all rows."))
         tables = with_same_columns(tables)
         if findings is not None and self.by is None and self.select is None:
