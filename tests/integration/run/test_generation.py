@@ -409,5 +409,5 @@ def test_command(tmp_path: Path) -> None:
     done = subprocess.run(line, capture_output=True, text=True, env=env, check=True)
     (report,) = json.loads(done.stdout)["reports"]
     assert report["sections"]["generation"]["generated_tokens"] == 5
-    assert "wrote" in done.stderr
+    assert "saved in" in done.stderr
     assert (tmp_path / "run" / "run.etdp").exists()

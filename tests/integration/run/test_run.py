@@ -178,7 +178,9 @@ def test_saved_files(tmp_path: Path) -> None:
     files = done.save(tmp_path / "kept")
 
     dumps = ["run.etdp", "values.etdp", "debug.bin"]
-    assert [file.name for file in files] == [*dumps, "outputs.npz", "inputs.npz", "run.json"]
+    copies = ["etrecord.bin", "program.pte"]
+    tensors = ["outputs.npz", "inputs.npz"]
+    assert [file.name for file in files] == [*dumps, *tensors, *copies, "run.json"]
     inspector = etscope.Inspector(
         etdump_path=files[1],
         debug_buffer_path=files[2],
@@ -187,7 +189,7 @@ def test_saved_files(tmp_path: Path) -> None:
     block = next(b for b in inspector.event_blocks if b.name == "Execute")
     with np.load(files[3]) as outputs:
         np.testing.assert_array_equal(outputs["output_0"], block.run_output[0])
-    facts = json.loads(files[5].read_text())
+    facts = json.loads(files[-1].read_text())
     assert facts["executorch"] == "1.5.1"
     assert [len(one["samples_ns"]) for one in facts["latencies"]] == [4, 4, 3]
     saved = read_run_json(files[5])
@@ -223,7 +225,7 @@ def test_a_second_save_leaves_nothing_of_the_first(tmp_path: Path) -> None:
     done.save(tmp_path / "run")
 
     left = {path.name for path in (tmp_path / "run").iterdir()}
-    assert left == {"inputs.npz", "outputs.npz", "run.json"}
+    assert left == {"inputs.npz", "outputs.npz", "program.pte", "run.json"}
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot make the folder"):
         done.save(tmp_path / "file")

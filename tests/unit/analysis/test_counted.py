@@ -115,7 +115,7 @@ def profile_of(dump: Path) -> MethodProfile:
 def slowest(profile: MethodProfile) -> tuple[int, str, float]:
     """The leaf that takes longest: its row, name and milliseconds by the quiet runs alone."""
     quiet = np.isin(profile.every.runs, profile.runs)
-    leaves = [one for group in profile.every.instructions for one in group.numbered_leaves]
+    leaves = [(row, leaf) for row, leaf in enumerate(profile.every.rows) if leaf.leaf]
     row, leaf = max(leaves, key=lambda one: float(one[1].ticks[quiet].mean()))
     return row, leaf.name, float(MS(leaf.ticks[quiet]).mean())
 

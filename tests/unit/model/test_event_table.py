@@ -81,7 +81,7 @@ def test_rows_are_the_timed_events_of_the_dump(name: str) -> None:
     assert (table.start[parent] <= table.start[has_parent]).all()
     executes = np.array([event.key.role == "execute" for event in table.events])[table.event]
     (profile,) = trace.profiles()
-    assert table.ticks[executes].tolist() == profile.total.tolist()
+    assert table.ticks[executes].tolist() == profile.every.total.tolist()
 
 
 def test_an_empty_dump_has_no_rows() -> None:
