@@ -192,7 +192,7 @@ def test_saved_files(tmp_path: Path) -> None:
     facts = json.loads(files[-1].read_text())
     assert facts["executorch"] == "1.5.1"
     assert [len(one["samples_ns"]) for one in facts["latencies"]] == [4, 4, 3]
-    saved = read_run_json(files[5])
+    saved = read_run_json(files[-1])
     assert saved.conditions is not None and done.conditions is not None
     assert saved.conditions.cores == os.cpu_count()
     assert saved.conditions.in_words(2) == done.conditions.in_words(2)
