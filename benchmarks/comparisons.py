@@ -116,7 +116,7 @@ def comparisons() -> dict[str, Comparison | Limit]:
         ),
         "size": Limit("CPU of `etscope info --size`: a program of 3 GB with 224 weights", 1, sized),
         "size_cold": Limit(
-            "`etscope info --size`, the whole process: 3 GB of random weights, nothing of them in memory",
+            "`etscope info --size`, the process: 3 GB of random weights, nothing of them in memory",
             1,
             sized_cold,
         ),

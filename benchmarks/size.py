@@ -50,7 +50,7 @@ def _evicted(path: Path) -> Cost:
 
 def _size(path: Path, *, repeats: int, cpu: bool) -> Cost:
     output = path.with_suffix(".txt")
-    command = ("-m", "etscope", "size", str(path), "-o", str(output))
+    command = ("-m", "etscope", "info", "--size", str(path), "-o", str(output))
     return process(*command, repeats=repeats, cpu=cpu)
 
 
