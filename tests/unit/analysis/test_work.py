@@ -248,7 +248,8 @@ def test_attention_grows_with_the_position_of_the_call(record: bool) -> None:
 def test_saved_inputs_tell_the_sizes_of_a_run() -> None:
     files = artifacts("dynamic_shape")
     dump = read_etdump(files.etdump_timing)  # without values
-    trace = Trace(dump, record=read_etrecord(files.etrecord), program=read_pte(files.pte))
+    record, program = read_etrecord(files.etrecord), read_pte(files.pte)
+    trace = Trace(dump, record=record, program=program, all_runs=True)
     assert only(trace)[1].total.is_bound
     runs = len(trace.executions)
 
