@@ -149,7 +149,9 @@ def test_one_phase_of_all_views(dataset: Path, capsys: pytest.CaptureFixture[str
     ]
     assert main(command) == 0
     [row] = json.loads(capsys.readouterr().out)["rows"]
-    assert (row["phase"], row["executions"]) == ("decode", 2 * (NEW - 1))
+    ran = "select count(*) from events where kind = 'execute' and counted"
+    [(counted,)] = rows(dataset, ran, phase="decode")
+    assert (row["phase"], row["executions"]) == ("decode", counted)
     assert (
         main(["lab", "sql", str(dataset), "select 1", "--phase", "x'; drop view events; --"]) == 4
     )
@@ -164,7 +166,7 @@ def test_saved_queries_do_not_mix_phases(dataset: Path) -> None:
         assert {"prefill", "decode"} == set(table.values["phase"]), name
     own = rows(
         dataset,
-        "select median(duration_ns) / 1e6 from events where kind = 'execute'",
+        "select median(duration_ns) / 1e6 from events where kind = 'execute' and counted",
         phase="decode",
     )
     drift = saved_query("drift")

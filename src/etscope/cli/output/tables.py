@@ -60,7 +60,8 @@ class OutputOptions:
     @property
     def most_rows(self) -> int | None:
         """The rows of a table without `--limit`: what a screen holds on a terminal, else all."""
-        on_terminal = self.chosen_format == "table" and self.path == "-" and sys.stdout.isatty()
+        is_terminal = sys.stdout is not None and sys.stdout.isatty()  # None: it is closed
+        on_terminal = self.chosen_format == "table" and self.path == "-" and is_terminal
         return _SCREEN_ROWS if on_terminal else None
 
     def write_tables(
