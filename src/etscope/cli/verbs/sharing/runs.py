@@ -49,10 +49,10 @@ def command(context: click.Context, output: OutputOptions) -> None:
     content: dict[Column, list[Any]] = {
         Column("run"): [f"@{position}" for position in range(len(found))],
         Column("when"): [one["when"] for one in known],
-        Column("folder", Kind.PATH): [run.path.name for run in found],
-        Column("backend", priority=1): [one["backend"] for one in known],
+        Column("folder", Kind.PATH, priority=1): [run.path.name for run in found],
+        Column("backend", priority=2): [one["backend"] for one in known],
         Column("median", Kind.DURATION, "ms"): [one["median_ms"] for one in known],
-        Column("size", Kind.BYTES, priority=2): [run.size for run in found],
+        Column("size", Kind.BYTES, priority=3): [run.size for run in found],
         Column("first_finding", is_sentence=True): [one["finding"] for one in known],
     }
     title = f"{len(found):,} of at most {within(runs.cap)}, in {runs.folder}"
