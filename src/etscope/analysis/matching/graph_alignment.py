@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from etscope.analysis.comparison.align import matched_in_turn
-from etscope.analysis.matching.matching import graph_id_of
+from etscope.analysis.matching.matching import graph_id_of, same_spec
 from etscope.analysis.profile.source_location import module_path
 from etscope.model.graph import SAME_VALUE, Graph, Node, NodeValue, TensorSpec, stem
 
@@ -380,16 +380,8 @@ def as_used(graph: Graph, value: NodeValue) -> NodeValue:
 
 
 def _is_same(one: TensorSpec | None, other: TensorSpec | None) -> bool:
-    if one is None or other is None:
-        return False
-    return (
-        one.dtype == other.dtype
-        and len(one.shape) == len(other.shape)
-        and all(
-            a == b or isinstance(a, str) or isinstance(b, str)
-            for a, b in zip(one.shape, other.shape, strict=True)
-        )
-    )
+    """True for the same known spec: values without one are not taken for each other."""
+    return one is not None and same_spec(one, other)
 
 
 def _move_to_folded(

@@ -326,7 +326,7 @@ class _Origins:
             for part in parts
             if len(part.outputs) == len(node.outputs)
             and all(
-                _same_spec(one.tensor, other.tensor)
+                same_spec(one.tensor, other.tensor)
                 for one, other in zip(part.outputs, node.outputs, strict=True)
             )
         ]
@@ -356,7 +356,7 @@ class _Origins:
             candidate
             for part in parts
             for candidate in self._edge.values_of(part)
-            if _same_spec(self._edge.spec_of(candidate), spec)
+            if same_spec(self._edge.spec_of(candidate), spec)
         ]
         result = self._as_output(value)
         if result is not None:
@@ -487,7 +487,9 @@ def graph_id_of(edge: Graph, graph: Graph) -> int | None:
     return widest
 
 
-def _same_spec(one: TensorSpec | None, other: TensorSpec | None) -> bool:
+def same_spec(one: TensorSpec | None, other: TensorSpec | None) -> bool:
+    """True for the same type and sizes, where a symbol stands for any size; and for two that are
+    not known."""
     if one is None or other is None:
         return one is None and other is None
     return (
