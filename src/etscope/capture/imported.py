@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from etscope.capture.files import RunFiles
 from etscope.errors import MissingDataError
-from etscope.formats.bytes.files import atomic_write
+from etscope.formats.bytes.files import atomic_write, copy_file
 from etscope.formats.identify import BPTE, identify
 from etscope.formats.program.bpte import read_program_file
 from etscope.formats.program.pte import program_fingerprint
@@ -58,8 +57,7 @@ def import_run(files: RunFiles, folder: Path, *, force: bool = False) -> list[Pa
         }
     for target, source in copies.items():
         if source is not None:
-            with source.open("rb") as data, atomic_write(folder / target) as out:
-                shutil.copyfileobj(data, out, 1 << 20)
+            copy_file(source, folder / target)
     with atomic_write(folder / RUN_JSON) as out:
         out.write(encode_run_json(saved))
     return [folder / target for target, source in copies.items() if source is not None]

@@ -170,10 +170,13 @@ class KeptRuns:
             if not ignore.exists():
                 ignore.write_text("*\n")
         except OSError as error:
-            raise UsageError(
-                f"cannot keep the run in {self.folder}: {error.strerror or error}",
-                hint=f"--save DIR or ${VARIABLE} names another folder; --no-save keeps nothing",
-            ) from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"cannot keep the run in {self.folder}: {error.strerror or error}",
+            hint=f"--save DIR or ${VARIABLE} names another folder; --no-save keeps nothing",
+        )
 
     def _reserved(self) -> tuple[int, Path]:
         """Take the next number by making its folder, which one process alone can."""
@@ -186,10 +189,7 @@ class KeptRuns:
             except FileExistsError:
                 continue
             except OSError as error:
-                raise UsageError(
-                    f"cannot keep the run in {self.folder}: {error.strerror or error}",
-                    hint=f"--save DIR or ${VARIABLE} names another folder; --no-save keeps nothing",
-                ) from error
+                raise self._unwritable(error) from error
             if any(run.number == number for run in self.newest_first()):
                 path.rmdir()  # it was completed between the listing and here
                 continue

@@ -18,7 +18,7 @@ from etscope.analysis.comparison.verification import CaseCheck, Verification, co
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.program import quantizes_dynamically
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
+from etscope.formats.bytes.files import PathLike, atomic_write, copy_file, make_folder
 from etscope.formats.conditions import Conditions
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.own_members import MethodTaps
@@ -410,11 +410,11 @@ class Run(Outcome):
 
     def save_etdump(self, path: PathLike) -> None:
         """Write the ETDump of `etdump_path` to a file."""
-        _copy(self.etdump_path, path)
+        copy_file(self.etdump_path, path)
 
     def save_profile(self, path: PathLike) -> None:
         """Write the ETDump of `profile_path` to a file."""
-        _copy(self.profile_path, path)
+        copy_file(self.profile_path, path)
 
     def save_debug_buffer(self, path: PathLike) -> None:
         """Write the debug buffer to a file; `MissingDataError` when there is none."""
@@ -423,7 +423,7 @@ class Run(Outcome):
                 "no tensor was recorded, so there is no debug buffer",
                 hint="debug_level='intermediate_outputs' (--debug-level) records them",
             )
-        _copy(self.debug_buffer_path, path)
+        copy_file(self.debug_buffer_path, path)
 
     def save_outputs(self, path: PathLike) -> None:
         """Write the outputs to a .npz or .safetensors file: "output_0" and so on, and with
@@ -546,8 +546,3 @@ def _calls_in_dump(done: Executed) -> tuple[SavedCall, ...]:
         )
         for call in done.job.calls
     )
-
-
-def _copy(source: Path, target: PathLike) -> None:
-    with source.open("rb") as data, atomic_write(target) as out:
-        shutil.copyfileobj(data, out, 1 << 20)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
 from etscope.etrecord import as_record
-from etscope.formats.bytes.files import PathLike, atomic_write
+from etscope.formats.bytes.files import PathLike, copy_file
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.identify import ETDUMP, ETRECORD, identify
 from etscope.formats.program.bpte import BundledFile, read_program_file
@@ -71,8 +70,7 @@ class Opened:
         if sum(path.stat().st_size for path in outside) <= _MOST_COPIED:
             copied = sorted(path.name for path in outside)
             for path in outside:
-                with path.open("rb") as data, atomic_write(folder / path.name) as out:
-                    shutil.copyfileobj(data, out, 1 << 20)
+                copy_file(path, folder / path.name)
 
         def named(path: Path | None) -> str | None:
             path = None if path is None else path.absolute()

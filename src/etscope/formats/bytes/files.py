@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -124,6 +125,12 @@ def atomic_write(path: PathLike) -> Iterator[IO[bytes]]:
     finally:  # also after an interrupt
         with suppress(OSError):
             part.unlink()
+
+
+def copy_file(source: Path, target: PathLike) -> None:
+    """Copy a file; the target is written completely or not at all. Raises as `atomic_write`."""
+    with source.open("rb") as data, atomic_write(target) as out:
+        shutil.copyfileobj(data, out, 1 << 20)
 
 
 def make_folder(path: PathLike) -> Path:
