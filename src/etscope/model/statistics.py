@@ -1,5 +1,4 @@
-"""Statistics of samples, along the last axis of an array, Student's t distribution, and Wilcoxon's
-signed-rank test."""
+"""Statistics of samples, along the last axis of an array, and Wilcoxon's signed-rank test."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import UsageError
-from etscope.optional import require
 
 Floats = npt.NDArray[np.float64]
 
@@ -72,31 +70,6 @@ def summarize_rows(
 def statistic(samples: npt.ArrayLike, name: str) -> float:
     """Return one statistic of a series; see `summarize`."""
     return float(summarize(samples, (name,))[name])
-
-
-def two_sided_p(t: npt.ArrayLike, freedom: npt.ArrayLike) -> Floats:
-    """Return the probability that |T| of Student's t is at least |t|; NaN stays NaN.
-
-    freedom: the degrees of freedom (> 0, fractions allowed), in the shape of `t` or a scalar.
-    """
-    special = require("scipy.special", wanted_by="a comparison of samples")
-    degrees = np.asarray(freedom, dtype=np.float64)
-    with np.errstate(over="ignore"):
-        squares = np.asarray(t, dtype=np.float64) ** 2
-    found: Floats = special.betainc(degrees / 2, 0.5, degrees / (degrees + squares))
-    return found
-
-
-def t_quantile(p: float, freedom: npt.ArrayLike) -> Floats:
-    """Return the t for which `two_sided_p` is `p` (0 < p < 1), for each number of degrees of
-    freedom.
-
-    Degrees are rounded down to tenths, which makes t larger, never smaller.
-    """
-    special = require("scipy.special", wanted_by="a comparison of samples")
-    degrees = np.floor(np.asarray(freedom, dtype=np.float64) * 10) / 10
-    found: Floats = -special.stdtrit(np.maximum(degrees, 0.1), p / 2)
-    return found
 
 
 # -- Wilcoxon's signed-rank test, with the estimate and the interval that belong to it.

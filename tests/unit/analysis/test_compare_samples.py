@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from etscope.analysis.comparison.compare_samples import (
     Noise,
@@ -20,7 +21,7 @@ from etscope.analysis.comparison.compare_samples import (
     pooled_noise,
 )
 from etscope.errors import UsageError
-from etscope.model.statistics import t_quantile, two_sided_p
+from etscope.model.student_t import t_quantile, two_sided_p
 
 
 def times(seed: int, runs: int = 100, factor: float = 1.0, sigma: float = 0.02) -> np.ndarray:
@@ -29,7 +30,6 @@ def times(seed: int, runs: int = 100, factor: float = 1.0, sigma: float = 0.02) 
 
 @pytest.mark.parametrize("freedom", [1.0, 2.0, 3.7, 30.0, 1e3, 1e5])
 def test_student_is_scipys(freedom: float) -> None:
-    stats = pytest.importorskip("scipy.stats")
     t = np.array([0.0, 0.1, 1.0, 2.5, 10.0, 50.0, 1e3, np.inf])
     np.testing.assert_allclose(two_sided_p(t, freedom), 2 * stats.t.sf(t, freedom), rtol=1e-8)
     for p in (0.5, 0.01, 1e-6):
@@ -38,7 +38,6 @@ def test_student_is_scipys(freedom: float) -> None:
 
 
 def test_the_error_is_yuens_for_steady_samples() -> None:
-    stats = pytest.importorskip("scipy.stats")
     # Interleaved by size, so that nothing hangs together and nothing drifts.
     ordered = np.sort(times(0, 40))
     samples = np.concatenate([ordered[0::2], ordered[1::2]])
@@ -64,17 +63,12 @@ def test_verdicts(factor: float, verdict: Verdict) -> None:
     assert found == compare_samples(times(1), times(2, factor=factor))  # nothing is random
 
 
-def test_too_few_samples_are_never_a_pass_and_take_no_scipy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("etscope.model.statistics.require", None)
+def test_too_few_samples_are_never_a_pass() -> None:
     same = times(1, 9)
     found = compare_samples(same, same)
     assert found.verdict is Verdict.CANNOT_TELL
     assert "9 runs to compare: at least 10" in found.reason
     assert compare_samples([], times(1)).verdict is Verdict.CANNOT_TELL
-    with pytest.raises(TypeError):
-        compare_samples(times(1, 10), times(2, 10))
 
 
 def test_noise_wider_than_the_effect_is_no_pass() -> None:
@@ -188,7 +182,6 @@ def test_several_dumps_a_side_have_less_noise() -> None:
 
 def test_one_dump_against_several_is_students() -> None:
     """With one observation on a side, the t test of equal variances is Student's prediction."""
-    stats = pytest.importorskip("scipy.stats")
     for seed in range(5):
         *before, after = times(seed, runs=9, factor=1 + 0.05 * seed).tolist()
         found = compare_dump(before, after)

@@ -240,7 +240,7 @@ def test_steady_runs_are_told_without_student(monkeypatch: pytest.MonkeyPatch) -
     draw = np.random.default_rng(5)
     for _ in range(50):
         told(draw.normal(1.0, 0.1, 30))
-    assert len(called) <= 1  # it imports scipy
+    assert len(called) <= 1  # it takes milliseconds
     told(draw.normal(1.0, 0.01, 40) * np.where(np.arange(40) < 20, 1.0, 1.3))
     assert called
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from etscope.analysis.comparison.compare_samples import Policy, Verdict
 from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
@@ -52,7 +53,6 @@ class Device:
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8, 20, 61])
 def test_the_test_is_scipys(count: int) -> None:
-    stats = pytest.importorskip("scipy.stats")
     values = np.random.default_rng(count).normal(0.3, 1, count)
     expected = stats.wilcoxon(values, method="exact").pvalue
     assert signed_rank_p(values) == pytest.approx(expected, rel=1e-12)
@@ -82,7 +82,6 @@ def test_the_test_with_ties_and_zeros_counts_all_signs() -> None:
 
 
 def test_many_differences_take_the_approximation() -> None:
-    stats = pytest.importorskip("scipy.stats")
     values = np.random.default_rng(0).normal(0.05, 1, 900)
     expected = stats.wilcoxon(values, method="approx", correction=True).pvalue
     assert signed_rank_p(values) == pytest.approx(expected, rel=1e-2)

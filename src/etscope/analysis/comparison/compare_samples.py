@@ -91,13 +91,8 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import UsageError
-from etscope.model.statistics import (
-    fewest_differences,
-    signed_rank_p,
-    signed_rank_shift,
-    t_quantile,
-    two_sided_p,
-)
+from etscope.model.statistics import fewest_differences, signed_rank_p, signed_rank_shift
+from etscope.model.student_t import t_quantile, two_sided_p
 
 __all__ = ["Comparison", "Policy", "Verdict", "compare_samples"]
 

@@ -21,7 +21,7 @@ from etscope.analysis.work.limits import ProfileLimits
 from etscope.analysis.work.operation import NO_WORK, Work
 from etscope.analysis.work.profile_work import ProfileWork, profile_work
 from etscope.model.finding import Explanation, Finding, Place, Severity, Site
-from etscope.model.statistics import t_quantile
+from etscope.model.student_t import t_quantile
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from etscope.optional import require
+from etscope.model.student_t import t_quantile, two_sided_p
 
 CONFIDENCE = 0.99
 LEAST_SHARE = 0.02
@@ -85,11 +85,11 @@ def growth(position: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> Gro
 
 def _judged(slope: Floats, error: Floats, middle: Floats, position: Floats) -> Growth:
     """Return the slopes with their intervals, and those that are sure and large enough."""
-    special = require("scipy.special", wanted_by="growth with the position")
     freedom = len(position) - 2
-    half = special.stdtrit(freedom, (1 + CONFIDENCE) / 2) * error
+    half = t_quantile(1 - CONFIDENCE, freedom) * error
     ratio = np.divide(slope, error, where=error > 0, out=np.where(slope > 0, np.inf, 0.0))
-    p = special.stdtr(freedom, -ratio)  # one-sided: that it rises
+    beyond = two_sided_p(ratio, freedom) / 2
+    p = np.where(ratio > 0, beyond, 1 - beyond)  # one-sided: that it rises
     order = np.argsort(p, kind="stable")
     holm = np.empty(len(p))
     holm[order] = np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p))))

@@ -184,8 +184,8 @@ def drift(totals: Floats) -> Comparison | None:
 
     half = len(totals) // 2
     policy = Policy(min_effect=DRIFT_EFFECT, confidence=DRIFT_CONFIDENCE)
-    # Student's t is in scipy, which takes as long to import as all else does: what the normal
-    # distribution does not call a drift, it does not either.
+    # A comparison takes milliseconds. What the normal distribution does not call a drift, Student's
+    # t does not either.
     halves = locations([totals[:half], totals[-half:]])
     change = abs(np.log(halves.centre[1] / halves.centre[0]))
     error = np.hypot(*(halves.error / halves.centre))

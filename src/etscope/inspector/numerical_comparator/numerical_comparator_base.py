@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from etscope.analysis.metrics import measure
 from etscope.errors import ComparatorError, MissingDataError
 from etscope.model.table import object_column
+from etscope.optional import require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +79,7 @@ class NumericalComparatorBase(ABC):
         Raises `ComparatorError` for a mapping of another form and for outputs of different numbers
         of tensors, `MissingDataError` when there is nothing to compare.
         """
-        import pandas as pd
+        pandas = require("pandas", wanted_by="NumericalComparatorBase.compare")
 
         processed = self.preprocessing(mapping)
         self._validate_preprocessing_output(processed)
@@ -103,7 +104,7 @@ class NumericalComparatorBase(ABC):
                 f"there is nothing to compare: {why}",
                 hint="run with the debug level intermediate_outputs and keep the debug buffer",
             )
-        frame: pd.DataFrame = pd.DataFrame(
+        frame: pd.DataFrame = pandas.DataFrame(
             {name: object_column([row[at] for row in rows]) for at, name in enumerate(_COLUMNS)}
         )
         return frame

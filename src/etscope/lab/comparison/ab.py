@@ -48,7 +48,8 @@ from etscope.analysis.comparison.rounds import drawn_orders
 from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
 from etscope.lab.jobs.records import statistics_of
 from etscope.lab.jobs.spec import JobSpec
-from etscope.model.statistics import fewest_differences, t_quantile
+from etscope.model.statistics import fewest_differences
+from etscope.model.student_t import t_quantile
 
 MODEL, BASELINE = "model", "baseline"
 SIDES = (MODEL, BASELINE)
