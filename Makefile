@@ -33,7 +33,16 @@ $(INSTALLED): pyproject.toml constraints.txt hatch_build.py
 	@$(BIN)/pip install -qq -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(INSTALLED)  ## Export a model, run it, show its operators with their source lines
+# torch and ExecuTorch only, if the rest is not there.
+DEMO := $(VENV)/.demo
+$(DEMO): pyproject.toml constraints.txt hatch_build.py
+	@echo "installing etscope, torch and executorch into $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install -qq "$$(grep '^torch==' constraints.txt)"
+	@$(BIN)/pip install -qq -c constraints.txt -e '.[torch]'
+	@touch $@
+
+demo: $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(DEMO))  ## Export a model, run it, show its operators with their source lines
 	@$(BIN)/python examples/demo.py
 
 native: $(INSTALLED)  ## Build the native runner (if it is not) and print its path

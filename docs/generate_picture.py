@@ -16,7 +16,7 @@ from rich.text import Text
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "inspect.svg"
-COMMAND = ("inspect", "run.etdp", "--etrecord", "model.etrecord", "--limit", "6")
+COMMAND = ("inspect", "float", "--limit", "6")
 WIDTH = 132
 
 

@@ -3,7 +3,7 @@
     python examples/demo.py [FOLDER]
 
 runs the commands below in the folder of this file, and has them write to FOLDER, by default
-demo-output/.
+demo-output/: the model in float and in int8, and a report that compares the two.
 """
 
 from __future__ import annotations
@@ -14,31 +14,42 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 MODEL = "keyword_spotter.py:KeywordSpotter"
+RUN = ["run", MODEL, "--backend", "xnnpack", "--iterations", "50"]
+VALUES = ["--debug-level", "intermediate_outputs", "--limit", "4"]
 
 
-def commands(folder: str) -> list[list[str]]:
-    """The commands of the demo, in order."""
-    values = ["--debug-level", "intermediate_outputs"]
+def commands(folder: str) -> list[tuple[list[str], bool]]:
+    """The commands of the demo, in order, and whether their output is shown."""
     return [
-        ["run", MODEL, "--backend", "xnnpack", "--iterations", "100", *values, "--save", folder],
-        ["explain", folder],
-        ["convert", folder, "--output", f"{folder}/trace.pftrace"],
-        ["report", folder, "--output", f"{folder}/report.html"],
+        ([*RUN, *VALUES, "--save", f"{folder}/float"], True),
+        ([*RUN, *VALUES, "--quantize", "int8", "--save", f"{folder}/int8"], False),
+        (
+            ["report", f"{folder}/float", f"{folder}/int8", "--output", f"{folder}/report.html"],
+            False,
+        ),
     ]
 
 
 def main() -> int:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else HERE.parent / "demo-output").resolve()
-    for command in commands(str(folder)):
-        shown = " ".join(command).replace(str(folder), folder.name)
-        print(f"\n$ etscope {shown}", flush=True)
-        done = subprocess.run([sys.executable, "-m", "etscope", *command], cwd=HERE, check=False)
+    for command, shown in commands(str(folder)):
+        text = " ".join(command).replace(str(folder), folder.name)
+        print(f"$ etscope {text}", flush=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "etscope", *command],
+            cwd=HERE,
+            stdout=None if shown else subprocess.DEVNULL,
+            check=False,
+        )
         if done.returncode:
             return done.returncode
-    print(f"\nin {folder.name}/:")
-    for path in sorted(folder.iterdir()):
-        print(f"  {path.name:24} {path.stat().st_size:>12,} bytes")
-    print("open report.html in a browser, trace.pftrace in https://ui.perfetto.dev")
+    command = Path(sys.executable).parent / "etscope"
+    print("\nOpen next:")
+    print(f"  {folder}/report.html    float beside int8: times, graphs, numerics, lines")
+    print(f"  {command} explain {folder}/float    why it takes this time, and what to do")
+    print(
+        f"  {command.with_name('etdb')} {folder}/int8    step through the run, operator by operator"
+    )
     return 0
 
 
