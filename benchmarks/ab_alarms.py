@@ -26,7 +26,7 @@ import numpy.typing as npt
 # Run as a script, Python's path starts at this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from etscope.analysis.comparison.compare_samples import Verdict, compare_samples
+from etscope.analysis.statistics.compare_samples import Verdict, compare_samples
 from etscope.lab.comparison.ab import MODEL, AbResult, measure_ab
 from etscope.lab.jobs.spec import JobSpec
 from etscope.run import run

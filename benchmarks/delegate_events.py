@@ -12,7 +12,7 @@ from tests.support.delegate_dumps import Log, coreml, dump_of, qnn, vulkan
 RUNS, EVENTS = 1_000, 1_000
 
 _SETUP = """
-from etscope.analysis.profile.profile_table import profile_table
+from etscope.analysis.tables.profile_table import profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import read_etdump

@@ -25,8 +25,8 @@ import numpy.typing as npt
 # Run as a script, Python's path starts at this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from etscope.analysis.comparison.compare_samples import Verdict, compare_samples, noise_between
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.statistics.compare_samples import Verdict, compare_samples, noise_between
 from etscope.formats.etdump.reader import read_etdump
 from tests.support.analysis.made_runs import UNSTEADY, made_runs
 from tests.support.artifacts import artifacts

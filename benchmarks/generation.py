@@ -36,7 +36,7 @@ Ints = npt.NDArray[np.int64]
 Event = tuple[str | None, str | None, int, int, int]
 
 _SETUP = """
-from etscope.analysis.profile.profile_table import grouped_table, profile_table
+from etscope.analysis.tables.profile_table import grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import read_etdump

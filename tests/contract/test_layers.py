@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,20 @@ def edges(package: Path) -> list[tuple[str, str]]:
     ]
 
 
+def folder_circles(package: Path) -> list[tuple[str, list[str]]]:
+    """Packages and those of their folders that import each other in a circle, at any depth. A
+    module beside folders counts as one; a package's own `__init__` does not."""
+    known = modules(package)
+    rooms: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for found in imports(package):
+        if found.target in known:
+            path = list(zip(found.importer.split("."), found.target.split("."), strict=False))
+            fork = next((depth for depth, (a, b) in enumerate(path) if a != b), None)
+            if fork is not None:
+                rooms[".".join(a for a, _ in path[:fork])].append(path[fork])
+    return [(place, circle) for place, pairs in rooms.items() for circle in cycles(pairs)]
+
+
 def private_imports(package: Path) -> list[str]:
     """Imports of a private module of another package: each `_name` in the target's path must be
     below a package that the importer is in."""
@@ -111,6 +126,14 @@ def test_imports_point_down_without_circles_and_private_names() -> None:
     assert complaints(SOURCE) == []
     assert list(cycles(edges(SOURCE))) == []
     assert private_imports(SOURCE) == []
+
+
+# To be taken apart: no other folders may import each other in a circle.
+CIRCLES = {"etscope.lab", "etscope.analysis.explain.rules"}
+
+
+def test_folders_of_a_package_have_an_order() -> None:
+    assert [found for found in folder_circles(SOURCE) if found[0] not in CIRCLES] == []
 
 
 def test_upstream_devtools_are_never_imported() -> None:
@@ -171,6 +194,21 @@ def test_a_circle_is_found(tree: Path, before: str) -> None:
     (tree / "model/d.py").write_text("import etscope.model.a")
     names = ["etscope.model.a", "etscope.model.b", "etscope.model.c"]
     assert list(cycles(edges(tree))) == [names]
+
+
+@pytest.mark.parametrize("place", ["formats", "lab/jobs"])
+def test_a_circle_of_folders_is_found(tree: Path, place: str) -> None:
+    for folder in ("a", "b", "c/inner"):
+        (tree / place / folder).mkdir(parents=True)
+    name = f"etscope.{place.replace('/', '.')}"
+    (tree / place / "a/one.py").write_text(f"from {name}.b import one")
+    (tree / place / "b/one.py").write_text(f"def f():\n    import {name}.b.two")
+    (tree / place / "b/two.py").write_text(f"{TYPING}    import {name}.c.inner.one")
+    (tree / place / "c/inner/one.py").write_text(f"from {name}.a import two\nimport {name}.d")
+    (tree / place / "a/two.py").write_text(f"import {name}.d")
+    (tree / place / "d.py").write_text("import etscope.errors")
+    assert list(cycles(edges(tree))) == []
+    assert folder_circles(tree) == [(name, ["a", "b", "c"])]
 
 
 def test_a_private_import_is_found(tree: Path) -> None:

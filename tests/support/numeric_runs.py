@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from etscope import Inspector
-from etscope.analysis.matching.logged_run import LoggedRun, logged_run
 from etscope.analysis.matching.matching import Matching, Pair, match
 from etscope.analysis.numerics.runs import chosen_run, edge_symbols
+from etscope.analysis.profile.logged_run import LoggedRun, logged_run
 from etscope.analysis.profile.trace import Trace
 from etscope.bridge.reference.reference import run_reference
 from etscope.diagnosis.reference import reference_of, reference_program

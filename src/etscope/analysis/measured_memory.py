@@ -16,7 +16,7 @@ from itertools import pairwise
 from etscope.analysis.matching.record_check import check_record
 from etscope.analysis.matching.run_nodes import program_nodes
 from etscope.analysis.memory import MemoryPlan, memory_plans, reuse_section
-from etscope.analysis.profile.correlate import Attribution
+from etscope.analysis.program.correlate import Attribution
 from etscope.analysis.weights import WEIGHTS, stored_tensors
 from etscope.errors import MismatchError, MissingDataError
 from etscope.formats.bytes.files import Source

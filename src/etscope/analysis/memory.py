@@ -29,7 +29,7 @@ from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
 
 if TYPE_CHECKING:
-    from etscope.analysis.profile.correlate import Attribution
+    from etscope.analysis.program.correlate import Attribution
     from etscope.formats.etrecord.reader import RecordView
 
 # -- The .pte stores the place of a tensor, but not when it is alive. The instructions tell:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from etscope.analysis.profile.correlate import handle_list
 from etscope.analysis.profile.profile import Row
-from etscope.analysis.profile.source_location import lines_of, module_path, module_type
+from etscope.analysis.program.correlate import handle_list
+from etscope.analysis.program.source_location import lines_of, module_path, module_type
 from etscope.model.graph import Node
 from etscope.model.selector import Fields
 

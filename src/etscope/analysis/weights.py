@@ -22,13 +22,13 @@ import numpy as np
 from etscope.analysis.delegates.xnnpack import QUANTIZATION
 from etscope.analysis.matching.parameters import parameter_at, parameters_of
 from etscope.analysis.matching.run_nodes import Nodes, RunNodes
-from etscope.analysis.profile.source_location import (
+from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
+from etscope.analysis.program.source_location import (
     common_module,
     lines_of,
     module_path,
     short_lines,
 )
-from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
 from etscope.errors import FormatError
 from etscope.formats.bytes.files import scattered_reads
 from etscope.formats.bytes.flatbuffer import Span

@@ -1,7 +1,7 @@
 """Files that tools of backends write beside an ETDump: traces, counters, compile-time estimates.
 
 Many backends log little or nothing into the dump. `read_backend_file` reads what their own tools
-write, the kind being told by the content of a file; `etscope.analysis.delegates.backend_files` puts
+write, the kind being told by the content of a file; `etscope.analysis.backend_files.placement` puts
 it to the delegate calls of a run.
 """
 

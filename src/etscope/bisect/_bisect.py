@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etscope.analysis.graphs.graph_names import float_graph
 from etscope.analysis.metrics import find_metric
-from etscope.analysis.profile.source_location import user_line
+from etscope.analysis.program.source_location import user_line
 from etscope.bisect import _repro_script
 from etscope.bisect._probe import (
     COMMAND,
@@ -194,7 +194,7 @@ def bisect(
     isolation = Isolation(isolate, timeout)
     checked = _checked(check, tolerance, command)
     require_export(wanted_by="bisect")
-    from etscope.bridge import subprograms as bridge
+    from etscope.bridge.lowering import subprograms as bridge
 
     source, by_name, recorded = _program_of(model, method, seed)
     samples = read_samples(source, inputs) or [source.inputs]
@@ -319,7 +319,7 @@ def _opened_record(model: Any) -> ETRecord | None:
 
 def _record_source(model: Any, record: ETRecord) -> Source:
     """The exported programs of an ETRecord."""
-    from etscope.bridge.subprograms import nested
+    from etscope.bridge.lowering.subprograms import nested
     from etscope.export import Source
 
     path = str(model)

@@ -40,7 +40,7 @@ from etscope.model.graph import Graph
 from etscope.search import LOWER, RUN, Isolation, check_tolerance, reaches, run_samples
 
 if TYPE_CHECKING:
-    from etscope.bridge.subprograms import Cut, Subject
+    from etscope.bridge.lowering.subprograms import Cut, Subject
 
 
 # -- Checks.
@@ -305,7 +305,7 @@ class Probe:
 
     def cut(self, piece: Piece) -> tuple[Cut, PieceValues]:
         """The piece as a program, and its values in eager PyTorch."""
-        from etscope.bridge import subprograms as bridge
+        from etscope.bridge.lowering import subprograms as bridge
 
         cut = bridge.cut(self.subject.program, names_of(self.graph, piece))
         values = PieceValues([], [])
@@ -322,7 +322,7 @@ class Probe:
 
     def lower(self, cut: Cut) -> bytes:
         """The .pte file of a piece. Raises `ExportFailure`."""
-        from etscope.bridge.subprograms import lower
+        from etscope.bridge.lowering.subprograms import lower
         from etscope.etrecord import ETRecord
 
         return lower(cut.program, self.backend, ETRecord)
@@ -352,7 +352,7 @@ def write_repro(folder: Path, probe: Probe, piece: Piece, answer: Answer) -> Pat
 
     Raises `RuntimeFailure` when the script does not fail.
     """
-    from etscope.bridge.subprograms import save_piece
+    from etscope.bridge.lowering.subprograms import save_piece
 
     make_folder(folder)
     cut, values = probe.cut(piece)

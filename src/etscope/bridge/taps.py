@@ -25,7 +25,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from etscope.analysis.profile.source_location import user_line
+from etscope.analysis.program.source_location import user_line
 from etscope.analysis.selector_fields import tensor_fields
 from etscope.bridge.failures import innermost
 from etscope.bridge.reference.reference import writes_in_place

@@ -20,9 +20,9 @@ from etscope.analysis.numerics.quantization import (
     output_errors,
 )
 from etscope.analysis.numerics.values import quantized_range
-from etscope.analysis.profile.correlate import graph_name
-from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import graph_name
+from etscope.analysis.program.source_location import lines_of, module_path
 from etscope.diagnosis.reference import recorded_graph, runnable_graph
 from etscope.diagnosis.spool import Spool
 from etscope.errors import MissingDataError

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.matching.logged_run import logged_run, unfolded
 from etscope.analysis.matching.quant_params import codes_of_graph
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import (
@@ -35,6 +34,7 @@ from etscope.analysis.numerics.runs import (
     edge_symbols,
     has_values,
 )
+from etscope.analysis.profile.logged_run import logged_run, unfolded
 from etscope.analysis.profile.trace import Trace
 from etscope.delegates.inner import Inside
 from etscope.diagnosis.float_side import FloatRun, FloatSide, float_side

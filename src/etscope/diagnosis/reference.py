@@ -13,7 +13,6 @@ import numpy as np
 
 from etscope.analysis.graphs.linked_graph import method_of_graph
 from etscope.analysis.graphs.partition import mutated_buffers
-from etscope.analysis.matching.logged_run import unfolded
 from etscope.analysis.matching.matching import parts_of
 from etscope.analysis.memory import methods_sharing_state
 from etscope.analysis.numerics.gap import Reference
@@ -26,8 +25,9 @@ from etscope.analysis.numerics.runs import (
     runs_of,
     sequences,
 )
-from etscope.analysis.profile.correlate import EDGE_GRAPH, graph_name, recorded_inputs
+from etscope.analysis.profile.logged_run import unfolded
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import EDGE_GRAPH, graph_name, recorded_inputs
 from etscope.errors import EtscopeWarning, MissingDataError, NumericGapError, UsageError
 from etscope.etrecord import as_etrecord
 from etscope.etrecord.loading import load_program, load_recorded, load_to_run

@@ -44,8 +44,8 @@ from etscope.analysis.numerics.stages import (
     device_errors,
     places_of,
 )
-from etscope.analysis.profile.correlate import AFTER_PASSES, graph_name
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import AFTER_PASSES, graph_name
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.numerics import RunToCompare, numerics_of
 from etscope.diagnosis.reference import (

@@ -9,9 +9,9 @@ from typing import Any
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
 from etscope.analysis.graphs.node_times import NodeTimes, node_times
-from etscope.analysis.profile.correlate import graph_name, record_methods
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import graph_name, record_methods
 from etscope.capture.files import BUFFER_SUFFIXES, run_of_files
 from etscope.errors import FormatError, MissingDataError, UsageError
 from etscope.formats.etdump.debug_values import DebugBuffer

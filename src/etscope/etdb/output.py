@@ -14,8 +14,8 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from etscope.analysis.profile.source_location import user_lines
 from etscope.analysis.profile.trace import UNAVAILABLE
+from etscope.analysis.program.source_location import user_lines
 from etscope.errors import EtscopeError
 from etscope.etdb.debugger import PLAIN_COLUMNS, Debugger
 from etscope.etdb.protocol.messages import Statistics

@@ -19,10 +19,10 @@ from etscope.etdb.commands.running import GROUP as RUNNING
 from etscope.etdb.commands.targets import after_death
 from etscope.etdb.debugger import Block, Debugger
 from etscope.etdb.expressions.expression import evaluate, parse
-from etscope.etdb.expressions.scope import DebuggerScope
 from etscope.etdb.files import Files
 from etscope.etdb.output import Output, error_text, json_of, text_of
 from etscope.etdb.protocol.messages import RunnerDied
+from etscope.etdb.scope import DebuggerScope
 from etscope.etdb.targets.remote_tensor import RemoteTensor
 
 _PROMPT, _CONTINUED = "(etdb) ", "> "

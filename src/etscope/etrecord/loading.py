@@ -42,7 +42,7 @@ def load_program(file: RecordFile, name: str) -> Any:
     Texts that torch would evaluate as code (names, symbolic sizes) are checked against a strict
     grammar first. Raises `FormatError` for a program that fails that, or that torch cannot rebuild.
     """
-    from etscope.formats.exported_program.safety import check_program
+    from etscope.formats.pt2.safety import check_program
 
     programs = bridge("the ExportedProgram of a record")
     # Copies: the file may change between the check and torch's reading.
@@ -58,7 +58,7 @@ def load_program(file: RecordFile, name: str) -> Any:
 def load_to_run(file: RecordFile, name: str) -> Any:
     """As `load_program`, for running the graph once: its weights are read from the file when a
     node uses them, and its `state_dict` is a mapping that does that."""
-    from etscope.formats.exported_program.safety import check_program
+    from etscope.formats.pt2.safety import check_program
 
     programs = bridge("the ExportedProgram of a record")
     arrays = file.state_dict(name)
@@ -81,7 +81,7 @@ def load_recorded(file: RecordFile, name: str, weights: Any, nodes: Sequence[str
     weights: the graph's `state_dict`. nodes: names for the nodes that compute, in order. The same
     is refused, by `FormatError`.
     """
-    from etscope.formats.exported_program.safety import check_plain
+    from etscope.formats.pt2.safety import check_plain
 
     require("torch", wanted_by="a reference run")
     siblings = [file.sibling(name, suffix) for suffix in (CONSTANTS, EXAMPLE_INPUTS)]

@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from etscope.analysis.matching.logged_run import unfolded
 from etscope.analysis.memory import debug_buffer_bytes
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
@@ -24,6 +23,7 @@ from etscope.analysis.numerics.runs import (
     runs_of,
     sequences,
 )
+from etscope.analysis.profile.logged_run import unfolded
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.numerics import PreparedNumerics

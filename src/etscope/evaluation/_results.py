@@ -25,7 +25,7 @@ from etscope.analysis.numerics.rows import (
     source_columns,
     value_columns,
 )
-from etscope.analysis.profile.source_location import short_lines
+from etscope.analysis.program.source_location import short_lines
 from etscope.errors import MissingDataError, UsageError
 from etscope.evaluation._classification import Prediction, Task
 from etscope.model.table import Column, Kind, Table

@@ -15,7 +15,7 @@ from etscope.analysis.generation.feeding import feed
 from etscope.analysis.generation.layout import Layout, layout_of
 from etscope.analysis.generation.plan import OF_ALL, GenerationResult, GenerationTask, calls_of
 from etscope.analysis.graphs.graph_names import float_graph, short_name
-from etscope.analysis.profile.correlate import graph_name
+from etscope.analysis.program.correlate import graph_name
 from etscope.diagnosis.reference import whole_program
 from etscope.errors import MissingDataError, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, FLOAT, RecordView

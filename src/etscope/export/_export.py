@@ -31,10 +31,10 @@ from etscope.export._language_model import (
     load_config,
 )
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder, open_source
-from etscope.formats.exported_program.pt2 import is_pt2
 from etscope.formats.identify import describe
 from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import Method, ValueKind
+from etscope.formats.pt2.archive import is_pt2
 from etscope.optional import require
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from etscope.analysis.generation.pace import Pace
 from etscope.analysis.profile.calls import RunCalls, noted_calls, told_calls
-from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.counted import slow_runs
 from etscope.analysis.profile.profile import identity
 from etscope.analysis.profile.trace import Trace, runs_of
+from etscope.analysis.program.correlate import Attribution, handle_list
 from etscope.analysis.program.program import is_of_one_length
 from etscope.delegates.blocks import meanings
 from etscope.errors import FormatError

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.profile.correlate import UNATTRIBUTED
 from etscope.analysis.profile.profile import MethodProfile, Row, identity, method_profile
+from etscope.analysis.program.correlate import UNATTRIBUTED
 from etscope.fleet._dataset import EVENTS, WANTED_BY, arrow_schema
 from etscope.model.event_table import EventTable
 from etscope.optional import require

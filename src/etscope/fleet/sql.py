@@ -5,7 +5,7 @@ It must be a single SELECT, as DuckDB would also write in the folders that are o
 is locked: other files, the network, extensions, Python variables, settings.
 
 Queries have two functions more than DuckDB, `compare` and `compare_all`, which give the verdicts of
-`etscope.analysis.comparison.compare_samples`.
+`etscope.analysis.statistics.compare_samples`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.comparison.compare_samples import (
+from etscope.analysis.statistics.compare_samples import (
     Noise,
     Policy,
     compare_all,

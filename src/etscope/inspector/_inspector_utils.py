@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from etscope.analysis.metrics import measure
-from etscope.analysis.profile.correlate import EDGE_GRAPH
+from etscope.analysis.program.correlate import EDGE_GRAPH
 from etscope.debug_format.base_schema import OperatorGraph, OperatorNode
 from etscope.debug_format.et_schema import FXOperatorGraph
 from etscope.errors import UsageError

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etscope.analysis.comparison.compare_samples import Policy
 from etscope.analysis.explain.explain import LEAST_SHARE, explain
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.statistics.compare_samples import Policy
 from etscope.analysis.work.roofline import given_or_found
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder

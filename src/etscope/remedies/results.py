@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.comparison.compare_samples import (
+from etscope.analysis.metrics import Metric
+from etscope.analysis.statistics.compare_samples import (
     Comparison,
     Policy,
     Verdict,
     compare_rounds,
 )
-from etscope.analysis.metrics import Metric
 from etscope.model.finding import Finding
 from etscope.model.table import Column, Kind, Table
 from etscope.remedies._changes import Change, Setting

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etscope.analysis.backend_files.placement import Given, PlacedFile, place_files
 from etscope.analysis.comparison.programs import Side
-from etscope.analysis.delegates.backend_files import Given, PlacedFile, place_files
 from etscope.analysis.generation.pace import (
     Pace,
     generation_section,

@@ -12,9 +12,9 @@ from etscope.analysis.graphs.views import graph_views, with_errors
 from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.numerics.runs import OtherInputsError
 from etscope.analysis.profile.profile import MethodProfile
-from etscope.analysis.profile.profile_table import grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.tables.profile_table import grouped_table, profile_table
 from etscope.analysis.work.columns import CALIBRATED, SHOWN
 from etscope.analysis.work.limits import profile_limits
 from etscope.analysis.work.roofline import given_or_found

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from etscope.analysis.matching.run_nodes import RunNodes
-from etscope.analysis.profile.correlate import method_symbols, recorded_inputs
-from etscope.analysis.profile.source_location import lines_of
 from etscope.analysis.program.compatibility import instruction_labels
+from etscope.analysis.program.correlate import method_symbols, recorded_inputs
 from etscope.analysis.program.program import instructions
+from etscope.analysis.program.source_location import lines_of
 from etscope.errors import MissingDataError, RuntimeFailure, UsageError
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.conditions import conditions_here

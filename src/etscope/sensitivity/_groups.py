@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etscope.analysis.profile.source_location import lines_of, module_path, short_lines
+from etscope.analysis.program.source_location import lines_of, module_path, short_lines
 from etscope.analysis.selector_fields import fields_of_node
 from etscope.errors import MissingDataError, UsageError
 from etscope.model.graph import Node

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from etscope.analysis.matching.graph_alignment import counterparts, is_quantization
 from etscope.analysis.numerics.rows import Narrowed, Numerics, NumericsRow, guilty_call
 from etscope.analysis.numerics.runs import edge_symbols, runs_of
-from etscope.analysis.profile.correlate import graph_name
-from etscope.analysis.profile.source_location import lines_of, module_path
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import graph_name
+from etscope.analysis.program.source_location import lines_of, module_path
 from etscope.diagnosis.numerics import RunToCompare, numerics_of
 from etscope.diagnosis.reference import inputs_of_run
 from etscope.errors import (
@@ -248,8 +248,8 @@ class _Search:
 
     def _program(self) -> tuple[Any, Any]:
         """The exported program, and the inputs as it takes them."""
+        from etscope.bridge.lowering.subprograms import nested
         from etscope.bridge.reference.local_reference import flat_inputs
-        from etscope.bridge.subprograms import nested
         from etscope.bridge.tensors import torch_values
 
         if not self._programs:

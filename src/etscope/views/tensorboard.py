@@ -30,7 +30,7 @@ from etscope.analysis.graphs.node_work import NodeWork, node_work
 from etscope.analysis.graphs.views import GraphView, ViewNode
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import module_path, module_type, user_line
+from etscope.analysis.program.source_location import module_path, module_type, user_line
 from etscope.errors import UsageError
 from etscope.model.graph import TensorSpec, source_lines
 from etscope.optional import require

@@ -15,9 +15,9 @@ from etscope.analysis.comparison.diff import diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table
 from etscope.analysis.comparison.waterfall import waterfall_table
 from etscope.analysis.memory import memory_plan
-from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.tables.profile_table import profile_table
 from etscope.capture.files import runs_of_files
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord

@@ -14,9 +14,9 @@ import pytest
 
 from etscope.analysis.graphs.flow import own_times
 from etscope.analysis.graphs.views import GraphView, graph_views
-from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.tables.profile_table import profile_table
 from etscope.capture.files import run_of_files
 from etscope.reporting.tensorboard import write_tensorboard
 from etscope.units import TimeScale

@@ -14,7 +14,7 @@ pytest.importorskip("executorch.exir")
 
 from etscope.analysis.matching.matching import Matching, match
 from etscope.analysis.matching.run import LoggedSpec, type_mismatch
-from etscope.analysis.profile.correlate import MethodSymbols
+from etscope.analysis.program.correlate import MethodSymbols
 from etscope.analysis.program.program import InstructionRecord
 from etscope.model.graph import Graph, Node, TensorSpec, Value
 from tests.support.numeric_runs import ATEN, EDGE, Compared, compared

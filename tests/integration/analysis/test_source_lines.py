@@ -14,15 +14,15 @@ from typing import Any  # noqa: E402
 
 from torch import nn  # noqa: E402
 
-from etscope.analysis.profile.correlate import MethodSymbols, method_symbols  # noqa: E402
-from etscope.analysis.profile.profile_table import grouped_table, profile_table  # noqa: E402
 from etscope.analysis.profile.scale import Scale  # noqa: E402
-from etscope.analysis.profile.source_location import (  # noqa: E402
+from etscope.analysis.profile.trace import Trace  # noqa: E402
+from etscope.analysis.program.correlate import MethodSymbols, method_symbols  # noqa: E402
+from etscope.analysis.program.source_location import (  # noqa: E402
     common_module,
     lines_of,
     module_path,
 )
-from etscope.analysis.profile.trace import Trace  # noqa: E402
+from etscope.analysis.tables.profile_table import grouped_table, profile_table  # noqa: E402
 from etscope.etdb import Session  # noqa: E402
 from etscope.export import export  # noqa: E402
 from etscope.formats.etdump.reader import read_etdump  # noqa: E402

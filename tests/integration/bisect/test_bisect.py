@@ -139,7 +139,7 @@ def test_nan_is_good_only_where_the_reference_has_it(tmp_path: Path) -> None:
     inputs = (torch.tensor([[-1.0, 1.0]]),)
     assert quick(Nan(), inputs, tmp_path / "same").found == ()
     program = torch.export.export(Nan(), inputs)
-    with mock.patch("etscope.bridge.subprograms.run_reference") as reference:
+    with mock.patch("etscope.bridge.lowering.subprograms.run_reference") as reference:
         values = [("log", torch.zeros(1, 2)), ("cos", torch.ones(1, 2))]
         reference.side_effect = lambda *_: (pair for pair in values)
         found = quick(program, None, tmp_path / "other")

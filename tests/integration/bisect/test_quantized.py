@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from etscope.bisect import bisect
-from etscope.bridge import subprograms
+from etscope.bridge.lowering import subprograms
 from etscope.errors import MissingDataError, UsageError
 
 X = torch.randn(1, 4, generator=torch.Generator().manual_seed(0))

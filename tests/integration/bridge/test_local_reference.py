@@ -11,9 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from etscope.analysis.matching.logged_run import logged_run  # noqa: E402
 from etscope.analysis.numerics.diagnose import RunMatcher, device_values  # noqa: E402
 from etscope.analysis.numerics.runs import chosen_run  # noqa: E402
+from etscope.analysis.profile.logged_run import logged_run  # noqa: E402
 from etscope.bridge.reference.local_reference import recompute  # noqa: E402
 from etscope.bridge.reference.reference import GraphNode  # noqa: E402
 from etscope.bridge.reference.xnnpack_int8 import dynamic_of  # noqa: E402

@@ -16,7 +16,7 @@ import torch
 from etscope import Inspector
 from etscope.analysis.matching.quant_params import codes_of_graph
 from etscope.analysis.numerics.rows import WRONG, Numerics
-from etscope.analysis.profile.correlate import method_symbols
+from etscope.analysis.program.correlate import method_symbols
 from etscope.formats.etrecord.reader import read_etrecord
 from tests.support.artifacts import FAMILIES, artifacts
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.analysis.comparison.compare_samples import Policy
+from etscope.analysis.statistics.compare_samples import Policy
 from etscope.bundled_program import bundle_cases
 from etscope.errors import RuntimeFailure, UsageError
 from etscope.formats.calibration import (

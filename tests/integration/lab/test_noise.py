@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.analysis.comparison.compare_samples import Policy
+from etscope.analysis.statistics.compare_samples import Policy
 from etscope.lab.comparison.history import (
     IDENTICAL,
     NONE,

@@ -13,9 +13,9 @@ import pytest
 from etscope.analysis.comparison.diff import diff_profiles
 from etscope.analysis.comparison.waterfall import waterfall
 from etscope.analysis.profile.profile import MethodProfile
-from etscope.analysis.profile.profile_table import grouped_table
 from etscope.analysis.profile.rollup import GROUPINGS, NO_MODULE, ROOT, Rollup, rollup
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.tables.profile_table import grouped_table
 from etscope.analysis.work.roofline import OUTSIDE, roofline
 from etscope.etdb import Session
 from etscope.reporting.tensorboard import tables as tensorboard_tables

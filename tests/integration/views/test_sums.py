@@ -21,12 +21,12 @@ from etscope.analysis.graphs.node_table import module_tree
 from etscope.analysis.graphs.node_times import node_times
 from etscope.analysis.graphs.views import graph_views
 from etscope.analysis.profile.profile import MethodProfile
-from etscope.analysis.profile.profile_table import GROUPINGS, grouped_table, profile_table
 from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.timeline import event_spans
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.selector_fields import fields_of_row
+from etscope.analysis.tables.profile_table import GROUPINGS, grouped_table, profile_table
 from etscope.cli.output.tables import row_filter
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord

@@ -8,8 +8,8 @@ import numpy as np
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.run_nodes import RunNodes
-from etscope.analysis.profile.correlate import Attribution, DelegateMap, MethodSymbols
 from etscope.analysis.profile.profile import MethodProfile, Row
+from etscope.analysis.program.correlate import Attribution, DelegateMap, MethodSymbols
 from etscope.model.event_table import Clock, Meaning
 from etscope.model.graph import Delegate, Graph, ModuleFrame, Node, Origin, TensorSpec, Value
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from etscope.analysis.comparison.align import align, matched
+from etscope.analysis.comparison.align import align
 from etscope.analysis.profile.profile import MethodProfile, Row
+from etscope.model.common_subsequence import matched
 from tests.support.analysis.traces import open_trace
 
 

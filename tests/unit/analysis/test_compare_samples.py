@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from etscope.analysis.comparison.compare_samples import (
+from etscope.analysis.statistics.compare_samples import (
     Noise,
     Policy,
     Verdict,

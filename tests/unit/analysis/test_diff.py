@@ -12,7 +12,6 @@ import pytest
 from etscope.analysis.comparison.align import align
 from etscope.analysis.comparison.beside import Facts, beside
 from etscope.analysis.comparison.changes import MethodDiff
-from etscope.analysis.comparison.compare_samples import Verdict
 from etscope.analysis.comparison.diff import check_comparable, diff_profiles, diff_traces
 from etscope.analysis.comparison.diff_table import diff_table
 from etscope.analysis.memory import memory_plan
@@ -20,6 +19,7 @@ from etscope.analysis.profile.counted import counted
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.selector_fields import fields_of_row
+from etscope.analysis.statistics.compare_samples import Verdict
 from etscope.errors import EtscopeWarning, MismatchError, MissingDataError, UsageError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord

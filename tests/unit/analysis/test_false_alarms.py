@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from etscope.analysis.comparison.compare_samples import Verdict, compare_all, compare_samples
+from etscope.analysis.statistics.compare_samples import Verdict, compare_all, compare_samples
 from tests.support.analysis.made_runs import KINDS, MICROSECOND, UNSTEADY, made_runs
 
 RUNS = (19, 30, 60)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.analysis.comparison.compare_samples import Policy, compare_samples
 from etscope.analysis.findings import thresholds
 from etscope.analysis.findings.findings import Known, findings_of, findings_of_program
 from etscope.analysis.findings.steadiness import steadiness
@@ -22,11 +21,12 @@ from etscope.analysis.matching.run_nodes import program_nodes
 from etscope.analysis.memory import memory_plan
 from etscope.analysis.profile.counted import DRIFT_CONFIDENCE
 from etscope.analysis.profile.profile import MethodProfile, Row
-from etscope.analysis.profile.profile_table import grouped_table, profile_table
 from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import common_module
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.source_location import common_module
+from etscope.analysis.statistics.compare_samples import Policy, compare_samples
+from etscope.analysis.tables.profile_table import grouped_table, profile_table
 from etscope.analysis.weights import WEIGHTS, by_module
 from etscope.cli.output.tables import row_filter
 from etscope.errors import FormatError
@@ -234,7 +234,7 @@ def test_the_layer_with_most_weights_is_that_of_the_table() -> None:
 def test_steady_runs_are_told_without_student(monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     monkeypatch.setattr(
-        "etscope.analysis.comparison.compare_samples.compare_samples",
+        "etscope.analysis.statistics.compare_samples.compare_samples",
         lambda *sides: called.append(sides) or compare_samples(*sides),
     )
     draw = np.random.default_rng(5)

@@ -8,8 +8,8 @@ import pytest
 from etscope.analysis.graphs.flow import edges, own_times, without_delegates
 from etscope.analysis.graphs.node_times import STATISTICS
 from etscope.analysis.graphs.views import GraphView, graph_views, view_keys, view_of
-from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.tables.profile_table import profile_table
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte

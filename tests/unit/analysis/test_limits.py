@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from etscope.analysis.profile.profile import MethodProfile, Row
-from etscope.analysis.profile.profile_table import grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.tables.profile_table import grouped_table, profile_table
 from etscope.analysis.work.limits import (
     BOUNDS,
     COMPUTE,

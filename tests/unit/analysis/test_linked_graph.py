@@ -7,9 +7,9 @@ import pytest
 from etscope.analysis.graphs.graph_names import find_graph, short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph, method_of_graph
 from etscope.analysis.matching.run_nodes import RunNodes
-from etscope.analysis.profile.correlate import method_symbols
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.compatibility import instruction_labels
+from etscope.analysis.program.correlate import method_symbols
 from etscope.analysis.program.program import instructions
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etdump.reader import read_etdump

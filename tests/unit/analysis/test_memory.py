@@ -14,7 +14,7 @@ from etscope.analysis.memory import (
     memory_plan,
     memory_report,
 )
-from etscope.analysis.profile.source_location import common_module, short_lines
+from etscope.analysis.program.source_location import common_module, short_lines
 from etscope.cli import main
 from etscope.errors import MismatchError, MissingDataError
 from etscope.formats.etdump.debug_values import TensorRef

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from etscope.analysis.profile.source_location import user_line
+from etscope.analysis.program.source_location import user_line
 
 
 def trace(*frames: str) -> str:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from etscope import Inspector
-from etscope.analysis.profile.correlate import Attribution
 from etscope.analysis.profile.profile import method_profile
-from etscope.analysis.profile.profile_table import GROUPINGS, grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import Attribution
+from etscope.analysis.tables.profile_table import GROUPINGS, grouped_table, profile_table
 from etscope.cli.output.tables import row_filter
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etdump.reader import read_etdump

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.analysis.comparison.align import matched_in_turn
 from etscope.analysis.comparison.program_report import program_diff_report
 from etscope.analysis.comparison.program_weights import (
     WeightChange,
@@ -34,6 +33,7 @@ from etscope.formats.program.pte_schema import (
     Value,
     ValueKind,
 )
+from etscope.model.common_subsequence import matched_in_turn
 from tests.support.analysis.traces import side
 from tests.support.artifacts import artifacts
 

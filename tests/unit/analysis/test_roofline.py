@@ -11,6 +11,7 @@ import pytest
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.tables.roofline_table import operators_table, roofline_report
 from etscope.analysis.work.limits import COMPUTE, MEMORY, ProfileLimits, profile_limits
 from etscope.analysis.work.operation import Traffic, Work, unknown_work
 from etscope.analysis.work.profile_work import ProfileWork
@@ -27,7 +28,6 @@ from etscope.analysis.work.roofline import (
     Roofline,
     roofline,
 )
-from etscope.analysis.work.roofline_table import operators_table, roofline_report
 from etscope.errors import UsageError
 from etscope.formats.calibration import Calibration
 from etscope.units import TimeScale

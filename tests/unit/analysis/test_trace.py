@@ -10,9 +10,9 @@ import pytest
 from etscope import Inspector
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import common_module
 from etscope.analysis.profile.timeline import event_rows
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.source_location import common_module
 from etscope.errors import FormatError, MismatchError
 from etscope.formats.etdump.reader import ETDump, read_etdump
 from etscope.formats.etdump.writer import ETDumpWriter

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from etscope.analysis.comparison.changes import MethodDiff, percent
-from etscope.analysis.comparison.compare_samples import Verdict
 from etscope.analysis.comparison.diff import diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table
 from etscope.analysis.comparison.waterfall import (
@@ -23,9 +22,10 @@ from etscope.analysis.comparison.waterfall import (
     waterfall_table,
 )
 from etscope.analysis.profile.profile import MethodProfile, Row
-from etscope.analysis.profile.profile_table import LACKS_PROGRAM
 from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.statistics.compare_samples import Verdict
+from etscope.analysis.tables.profile_table import LACKS_PROGRAM
 from etscope.errors import UsageError
 from etscope.units import TimeScale
 from tests.support.analysis.traces import open_trace

@@ -14,11 +14,11 @@ from etscope.analysis.graphs.linked_graph import linked_graph
 from etscope.analysis.graphs.node_work import node_work
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.calls import RunCalls
-from etscope.analysis.profile.correlate import DelegateMap, MethodSymbols
 from etscope.analysis.profile.profile import MethodProfile, Row
-from etscope.analysis.profile.profile_table import grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import DelegateMap, MethodSymbols
+from etscope.analysis.tables.profile_table import grouped_table, profile_table
 from etscope.analysis.work.columns import SHOWN
 from etscope.analysis.work.graph_work import GraphWork
 from etscope.analysis.work.instruction_work import InstructionWork

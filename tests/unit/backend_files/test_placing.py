@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etscope.analysis.delegates.backend_files import PlacedFile, delegate_calls, place_files
-from etscope.analysis.delegates.imported_tables import file_table
-from etscope.analysis.delegates.imported_timeline import file_spans, with_files
+from etscope.analysis.backend_files.placement import PlacedFile, delegate_calls, place_files
+from etscope.analysis.backend_files.tables import file_table
+from etscope.analysis.backend_files.timeline import file_spans, with_files
 from etscope.analysis.profile.timeline import timeline
 from etscope.analysis.profile.trace import Trace
 from etscope.backend_files import read_backend_file

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from etscope.analysis.comparison.diff import diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table
 from etscope.analysis.profile.profile import MethodProfile
-from etscope.analysis.profile.profile_table import grouped_table, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.timeline import event_rows, timeline
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.tables.profile_table import grouped_table, profile_table
 from etscope.cli.output.tables import row_filter
 from etscope.delegates import DELEGATES, Backend, LoggedCall, Meaning, decoded
 from etscope.errors import UsageError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from etscope.analysis.profile.profile_table import grouped_table
+from etscope.analysis.tables.profile_table import grouped_table
 from etscope.etdb import Session
 from etscope.etdb.commands.info import TOPICS
 from etscope.etdb.commands.source import _line_times, _read_lines

@@ -9,7 +9,7 @@ import pytest
 
 from etscope.analysis.metrics import find_metric
 from etscope.etdb import Session
-from etscope.etdb.expressions.scope import gap_between, single
+from etscope.etdb.scope import gap_between, single
 from tests.support.artifacts import artifacts
 from tests.support.etdb.sessions import refused, said, session
 

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyarrow")
 duckdb = pytest.importorskip("duckdb")
 
-from etscope.analysis.comparison.compare_samples import compare_all, compare_samples  # noqa: E402
+from etscope.analysis.statistics.compare_samples import compare_all, compare_samples  # noqa: E402
 from etscope.errors import FormatError, MissingFileError, UsageError  # noqa: E402
 from etscope.fleet import Dataset, collect, query  # noqa: E402
 from etscope.fleet._dataset import DUMP_FIELDS, EVENT_FIELDS, PARTITIONS  # noqa: E402

@@ -15,9 +15,9 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 
 from etscope import Inspector
-from etscope.analysis.comparison.compare_samples import compare_samples, locations, pooled_noise
 from etscope.analysis.comparison.diff import diff_traces
 from etscope.analysis.comparison.waterfall import waterfall
+from etscope.analysis.statistics.compare_samples import compare_samples, locations, pooled_noise
 from etscope.errors import UsageError
 from etscope.fleet import collect, query, saved_queries
 from etscope.fleet.sql import parse_query, saved_query

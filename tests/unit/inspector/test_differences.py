@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from etscope import Event, EventBlock, Inspector, PerfData, TimeScale, compare_results
-from etscope.analysis.profile.correlate import delegate_handles
+from etscope.analysis.program.correlate import delegate_handles
 from etscope.errors import (
     EtscopeWarning,
     FormatError,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from etscope.analysis.comparison.compare_samples import Policy, Verdict
+from etscope.analysis.statistics.compare_samples import Policy, Verdict
 from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
 from etscope.lab.comparison.ab import (
     BASELINE,

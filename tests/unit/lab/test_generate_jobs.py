@@ -12,8 +12,8 @@ import pytest
 from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
 
-from etscope.analysis.comparison.compare_samples import Policy, Verdict
 from etscope.analysis.generation.agreement import Agreement
+from etscope.analysis.statistics.compare_samples import Policy, Verdict
 from etscope.cli.lab.options import exit_code
 from etscope.cli.lab.submit import read_spec
 from etscope.errors import FormatError, UsageError

@@ -7,15 +7,15 @@ from collections import Counter
 
 import numpy as np
 
-from etscope.analysis.comparison.compare_samples import (
-    Policy,
-    Verdict,
-    compare_all,
-)
 from etscope.analysis.comparison.diff import diff_profiles
 from etscope.analysis.comparison.waterfall import waterfall
 from etscope.analysis.profile.profile import MethodProfile, Row
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.statistics.compare_samples import (
+    Policy,
+    Verdict,
+    compare_all,
+)
 from etscope.lab.comparison.ab import BASELINE, MODEL, Round, judge
 from etscope.units import TimeScale
 from tests.support.analysis.made_runs import KINDS, made_runs

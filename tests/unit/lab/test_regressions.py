@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from etscope.analysis.comparison.compare_samples import Policy
+from etscope.analysis.statistics.compare_samples import Policy
 from etscope.lab.comparison.history import Standing, changes_of, judge_series, why_unjudged
 from etscope.lab.jobs.records import Point, Series
 

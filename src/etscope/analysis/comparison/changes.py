@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.comparison.align import Alignment, Pair, Status
-from etscope.analysis.comparison.compare_samples import (
+from etscope.analysis.profile.profile import MethodProfile, Row, Ticks, with_phase
+from etscope.analysis.profile.rollup import operator_of
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.statistics.compare_samples import (
     UNBOUNDED,
     Comparison,
     Noise,
@@ -18,9 +21,6 @@ from etscope.analysis.comparison.compare_samples import (
     noise_between,
     overall,
 )
-from etscope.analysis.profile.profile import MethodProfile, Row, Ticks, with_phase
-from etscope.analysis.profile.rollup import operator_of
-from etscope.analysis.profile.scale import Scale
 from etscope.model.table import grouped
 from etscope.units import format_duration
 

@@ -4,7 +4,7 @@ Each operator has a change and a verdict. The *change* is its part in the change
 difference of its average times over the runs of each dump that count, as in every table
 (`etscope.analysis.profile.counted`), so that the changes of the rows, with `unaccounted`, sum to
 the total's. The *verdict* comes from the trimmed means of the same runs, see
-`etscope.analysis.comparison.compare_samples`. A run is excluded by the median of its own dump, so
+`etscope.analysis.statistics.compare_samples`. A run is excluded by the median of its own dump, so
 two dumps of one program lose runs alike. A change that only slow runs show is not reported either
 way: the fastest fifth must have changed, too.
 """
@@ -24,15 +24,15 @@ from etscope.analysis.comparison.changes import (
     Sides,
     clock_steps,
 )
-from etscope.analysis.comparison.compare_samples import (
+from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
+from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.source_location import module_path
+from etscope.analysis.statistics.compare_samples import (
     Comparison,
     Policy,
     Verdict,
     compare_all,
 )
-from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
-from etscope.analysis.profile.source_location import module_path
-from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeWarning, MismatchError, MissingDataError
 from etscope.model.event_table import EXECUTE
 

@@ -15,9 +15,9 @@ from etscope.analysis.comparison.changes import (
     interval_note,
 )
 from etscope.analysis.comparison.waterfall import headline
-from etscope.analysis.profile.correlate import UNATTRIBUTED
-from etscope.analysis.profile.profile_table import not_shown
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.program.correlate import UNATTRIBUTED
+from etscope.analysis.tables.profile_table import not_shown
 from etscope.errors import UsageError
 from etscope.model.table import Column, Kind, Table, grouped
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from etscope.analysis.comparison.align import Status, matched_in_turn
+from etscope.analysis.comparison.align import Status
 from etscope.analysis.comparison.program_weights import (
     Weight,
     WeightChange,
@@ -25,7 +25,8 @@ from etscope.analysis.comparison.program_weights import (
 from etscope.analysis.comparison.programs import ProgramDiff
 from etscope.analysis.graphs.executed import ExecutedGraph
 from etscope.analysis.graphs.views import GraphView, ViewNode
-from etscope.analysis.profile.source_location import module_path
+from etscope.analysis.program.source_location import module_path
+from etscope.model.common_subsequence import matched_in_turn
 from etscope.model.graph import Node
 
 _WORD = re.compile(r"\w+")

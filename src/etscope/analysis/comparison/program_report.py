@@ -15,7 +15,7 @@ from typing import Any
 from etscope.analysis.comparison.program_weights import WeightChange, weight_sentence
 from etscope.analysis.comparison.programs import ProgramDiff, SizeChange
 from etscope.analysis.comparison.quantized_ranges import range_changes
-from etscope.analysis.profile.source_location import short_lines
+from etscope.analysis.program.source_location import short_lines
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_bytes, format_float

@@ -23,15 +23,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.comparison.align import matched_in_turn
 from etscope.analysis.matching.run_nodes import RunNodes
-from etscope.analysis.profile.source_location import common_module
+from etscope.analysis.program.source_location import common_module
 from etscope.analysis.weights import WEIGHTS, StoredTensor, parameter_name
 from etscope.errors import UsageError
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.ptd import ExternalData, ExternalEntry
 from etscope.formats.program.pte import Program
 from etscope.formats.program.scalar_type import scalar_type_of
+from etscope.model.common_subsequence import matched_in_turn
 from etscope.model.graph import stem
 from etscope.units import format_float
 

@@ -17,7 +17,7 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import zip_longest
 
-from etscope.analysis.comparison.align import Status, matched_in_turn
+from etscope.analysis.comparison.align import Status
 from etscope.analysis.comparison.program_weights import (
     Weight,
     WeightChange,
@@ -27,13 +27,13 @@ from etscope.analysis.comparison.program_weights import (
 from etscope.analysis.matching.record_check import check_record
 from etscope.analysis.matching.run_nodes import RunNodes, program_nodes
 from etscope.analysis.memory import MemoryPlan, memory_plans
-from etscope.analysis.profile.correlate import Attribution
-from etscope.analysis.profile.source_location import common_module, short_lines
+from etscope.analysis.program.correlate import Attribution
 from etscope.analysis.program.program import (
     InstructionRecord,
     is_prim,
     unfolded,
 )
+from etscope.analysis.program.source_location import common_module, short_lines
 from etscope.analysis.weights import (
     FilePart,
     ProgramClaims,
@@ -58,6 +58,7 @@ from etscope.formats.program.pte_schema import (
     ValueKind,
 )
 from etscope.formats.program.xnnpack import is_xnnpack, read_xnnpack
+from etscope.model.common_subsequence import matched_in_turn
 
 __all__ = ["Side", "diff_programs"]
 

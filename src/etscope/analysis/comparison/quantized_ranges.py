@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from etscope.analysis.comparison.align import Status, matched_in_turn
+from etscope.analysis.comparison.align import Status
 from etscope.analysis.comparison.programs import Side
 from etscope.analysis.numerics.values import QuantizedRange, quantized_range
-from etscope.analysis.profile.source_location import lines_of, module_path
+from etscope.analysis.program.source_location import lines_of, module_path
+from etscope.model.common_subsequence import matched_in_turn
 from etscope.model.graph import Graph, SourceLine, stem
 
 

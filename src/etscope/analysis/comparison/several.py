@@ -16,9 +16,9 @@ from etscope.analysis.comparison.changes import (
 from etscope.analysis.comparison.diff import Keep
 from etscope.analysis.comparison.diff_table import known_order
 from etscope.analysis.comparison.waterfall import Part, headline, waterfall
-from etscope.analysis.profile.correlate import UNATTRIBUTED
-from etscope.analysis.profile.profile_table import group_noun, not_shown
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.program.correlate import UNATTRIBUTED
+from etscope.analysis.tables.profile_table import group_noun, not_shown
 from etscope.model.table import Column, Kind, Table
 
 _SIZES = ("ratio", "low", "high")

@@ -3,7 +3,7 @@
 Every leaf of both profiles counts once, also those that only one side has: what was removed goes to
 zero, what was added comes from zero. So a comparison has an answer where no rows are alike: across
 backends, dtypes and exports. The sums of each run are judged as rows are, by
-`etscope.analysis.comparison.compare_samples`.
+`etscope.analysis.statistics.compare_samples`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,7 @@ from etscope.analysis.comparison.changes import (
     interval_note,
     percent,
 )
-from etscope.analysis.comparison.compare_samples import Comparison, Verdict, compare_all
 from etscope.analysis.profile.profile import MethodProfile, Row
-from etscope.analysis.profile.profile_table import (
-    LACKS_PROGRAM,
-    group_noun,
-    lacks_program,
-    not_shown,
-)
 from etscope.analysis.profile.rollup import (
     NO_MODULE,
     ROOT,
@@ -42,6 +35,13 @@ from etscope.analysis.profile.rollup import (
     rollup,
 )
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.statistics.compare_samples import Comparison, Verdict, compare_all
+from etscope.analysis.tables.profile_table import (
+    LACKS_PROGRAM,
+    group_noun,
+    lacks_program,
+    not_shown,
+)
 from etscope.errors import UsageError
 from etscope.model.table import Column, Kind, Table
 from etscope.units import duration_decimals, format_durations, format_share

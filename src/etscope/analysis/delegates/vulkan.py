@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.profile.correlate import DelegateMap, MethodSymbols, handle_list
+from etscope.analysis.program.correlate import DelegateMap, MethodSymbols, handle_list
 from etscope.errors import EtscopeWarning, FormatError
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import DelegateCall

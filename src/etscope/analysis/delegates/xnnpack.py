@@ -18,9 +18,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from etscope.analysis.profile.correlate import Attribution, MethodSymbols, handle_list
-from etscope.analysis.profile.source_location import innermost_lines_of
+from etscope.analysis.program.correlate import Attribution, MethodSymbols, handle_list
 from etscope.analysis.program.program import InstructionRecord, unfolded
+from etscope.analysis.program.source_location import innermost_lines_of
 from etscope.errors import EtscopeWarning, FormatError
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import KernelCall, Method, TensorValue

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from etscope.analysis.explain.facts import Facts
-from etscope.analysis.profile.profile_table import runs_notes
+from etscope.analysis.tables.profile_table import runs_notes
 from etscope.analysis.work.limits import calibration_doubts
 from etscope.model.finding import Files, Finding
 from etscope.model.table import Column, Kind, Table

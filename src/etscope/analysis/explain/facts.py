@@ -15,8 +15,8 @@ from etscope.analysis.findings.time import Member, TimeFindings
 from etscope.analysis.graphs.partition import Partition, partition
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import short_lines
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.source_location import short_lines
 from etscope.analysis.work.limits import ProfileLimits
 from etscope.analysis.work.operation import NO_WORK, Work
 from etscope.analysis.work.profile_work import ProfileWork, profile_work

@@ -12,7 +12,7 @@ from typing import TypeVar
 from etscope.analysis.findings.time import Member
 from etscope.analysis.graphs.partition import DelegateCall, Partition
 from etscope.analysis.graphs.views import tensor_bytes
-from etscope.analysis.profile.source_location import lines_of, short_lines
+from etscope.analysis.program.source_location import lines_of, short_lines
 from etscope.model.graph import Graph, Node, TensorSpec, stem
 from etscope.units import count
 

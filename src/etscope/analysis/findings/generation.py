@@ -11,12 +11,12 @@ import numpy as np
 
 from etscope.analysis.findings import thresholds
 from etscope.analysis.findings.time import Member, TimeFindings
-from etscope.analysis.generation.growth import Growth, growth, is_enough
 from etscope.analysis.generation.pace import Pace
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import block_family
+from etscope.analysis.program.source_location import block_family
+from etscope.analysis.statistics.growth import Growth, growth, is_enough
 from etscope.formats.generation import DECODE, PREFILL, Generation
 from etscope.model.finding import Finding, Place, Quantity, Severity
 from etscope.units import TimeScale, format_float, format_share

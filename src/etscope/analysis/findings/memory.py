@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from etscope.analysis.findings import thresholds
 from etscope.analysis.memory import MemoryPlan
 from etscope.analysis.profile.profile import MethodProfile
-from etscope.analysis.profile.source_location import block_family
+from etscope.analysis.program.source_location import block_family
 from etscope.analysis.weights import WEIGHTS, FilePart, equal_content
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import TensorValue

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from etscope.analysis.findings import thresholds
 from etscope.analysis.findings.time import TimeFindings
-from etscope.analysis.generation.growth import growth, is_enough
 from etscope.analysis.profile.counted import SLOW_RATIO, SlowRuns, drift, slow_runs, two_speeds
 from etscope.analysis.profile.profile import MethodProfile
+from etscope.analysis.statistics.growth import growth, is_enough
 from etscope.model.finding import Finding, Place, Quantity, Severity
 from etscope.units import TimeScale, count, scale_factor
 

@@ -19,7 +19,7 @@ from etscope.analysis.profile.counted import SLOW_RATIO
 from etscope.analysis.profile.profile import InstructionRows, Leaf, MethodProfile, Row
 from etscope.analysis.profile.rollup import NO_MODULE, ROOT, Group, rollup
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import block_family, module_type, short_lines
+from etscope.analysis.program.source_location import block_family, module_type, short_lines
 from etscope.analysis.selector_fields import fields_of_row
 from etscope.errors import UsageError
 from etscope.formats.program.pte import Program

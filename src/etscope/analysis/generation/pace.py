@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.generation.growth import CONFIDENCE, Growth, growth, is_enough
+from etscope.analysis.statistics.growth import CONFIDENCE, Growth, growth, is_enough
 from etscope.formats.generation import (
     CONTEXT,
     DECODE,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from etscope.analysis.generation.traced import TracedCalls
 from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row
 from etscope.analysis.profile.rollup import module_name, rollup
-from etscope.analysis.profile.source_location import block_family
+from etscope.analysis.program.source_location import block_family
 
 Ints = npt.NDArray[np.int64]
 

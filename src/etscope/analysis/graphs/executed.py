@@ -15,9 +15,9 @@ from functools import cached_property
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.run_nodes import Nodes
-from etscope.analysis.profile.correlate import MethodSymbols
-from etscope.analysis.profile.source_location import common_module
+from etscope.analysis.program.correlate import MethodSymbols
 from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
+from etscope.analysis.program.source_location import common_module
 from etscope.errors import FormatError
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import Allocation, Method, ScalarValue, TensorValue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from etscope.analysis.profile.correlate import EDGE_GRAPH
+from etscope.analysis.program.correlate import EDGE_GRAPH
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, FLOAT, RecordView
 from etscope.model.exported_graph import graph_from_record

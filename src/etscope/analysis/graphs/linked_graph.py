@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from etscope.analysis.matching.run_nodes import Nodes, RunNodes
-from etscope.analysis.profile.correlate import (
+from etscope.analysis.program.compatibility import instruction_labels
+from etscope.analysis.program.correlate import (
     MethodSymbols,
     method_symbols,
     record_methods,
 )
-from etscope.analysis.program.compatibility import instruction_labels
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.formats.program.pte import Program, read_pte
 from etscope.model.exported_graph import graph_from_record

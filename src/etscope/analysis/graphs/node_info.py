@@ -11,7 +11,7 @@ from etscope.analysis.graphs.node_table import PlacedNode, placed_nodes, short_o
 from etscope.analysis.graphs.node_times import NodeTimes
 from etscope.analysis.graphs.node_work import node_work
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import module_path, module_type, user_line
+from etscope.analysis.program.source_location import module_path, module_type, user_line
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.program.compile_options import option_texts
 from etscope.model.graph import Delegate, Origin, source_lines

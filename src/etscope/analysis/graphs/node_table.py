@@ -12,7 +12,7 @@ from etscope.analysis.graphs.node_times import NodeTimes, nodes_of_row
 from etscope.analysis.graphs.node_work import node_work
 from etscope.analysis.profile.rollup import NO_MODULE, module_name, modules_around
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import (
+from etscope.analysis.program.source_location import (
     common_module,
     module_path,
     module_type,

@@ -9,7 +9,7 @@ from etscope.analysis.graphs.delegate_io import INPUT, LAYOUT, OUTPUT, STATE, Bo
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.node_table import PlacedNode, fields_of, short_outputs, short_tensor
 from etscope.analysis.graphs.partition import DelegateCall, NodeRefusal, Partition
-from etscope.analysis.profile.source_location import module_path, short_lines, user_line
+from etscope.analysis.program.source_location import module_path, short_lines, user_line
 from etscope.formats.etrecord.partitioning import NOT_ASKED, REFUSED, SILENT, UNKNOWN, UNPLACED
 from etscope.model.report import Report, Section, facts, rows
 from etscope.model.selector import Fields

@@ -20,10 +20,10 @@ from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
 from etscope.analysis.graphs.node_times import NodeTime, node_times
 from etscope.analysis.memory import memory_plan
 from etscope.analysis.numerics.rows import Numerics, NumericsRow
-from etscope.analysis.profile.correlate import method_symbols, record_methods
 from etscope.analysis.profile.profile import MethodProfile, Ticks, profile_of
-from etscope.analysis.profile.source_location import common_module, module_path
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import method_symbols, record_methods
+from etscope.analysis.program.source_location import common_module, module_path
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.formats.program.pte import Program, read_pte

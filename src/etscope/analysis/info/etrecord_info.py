@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from etscope.analysis.graphs.graph_names import short_name
-from etscope.analysis.profile.correlate import record_methods
+from etscope.analysis.program.correlate import record_methods
 from etscope.formats.etrecord.reader import (
     CONSTANTS,
     EDGE,

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from etscope.analysis.comparison.align import matched_in_turn
 from etscope.analysis.matching.matching import graph_id_of, same_spec
-from etscope.analysis.profile.source_location import module_path
+from etscope.analysis.program.source_location import module_path
+from etscope.model.common_subsequence import matched_in_turn
 from etscope.model.graph import SAME_VALUE, Graph, Node, NodeValue, TensorSpec, stem
 
 # Operators that quantisation folds into the convolution before.

@@ -18,7 +18,7 @@ from functools import cached_property
 
 from etscope.analysis.matching.inside import match_inside
 from etscope.analysis.matching.run import PartialMatching, Reason, Runtime, Slot, type_mismatch
-from etscope.analysis.profile.correlate import (
+from etscope.analysis.program.correlate import (
     MethodSymbols,
     branch_nodes,
     handle_list,

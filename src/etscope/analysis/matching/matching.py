@@ -15,7 +15,7 @@ from functools import cached_property
 
 from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE, match_instructions
 from etscope.analysis.matching.run import LoggedSpec, PartialMatching, Reason, Runtime, Slot, Specs
-from etscope.analysis.profile.correlate import MethodSymbols, is_operator
+from etscope.analysis.program.correlate import MethodSymbols, is_operator
 from etscope.analysis.program.program import InstructionRecord, place, unfolded
 from etscope.delegates.inner import Form
 from etscope.formats.program.pte_schema import ListValue, Method, TensorValue, Value

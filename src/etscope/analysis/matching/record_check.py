@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from etscope.analysis.matching.run_nodes import program_nodes
-from etscope.analysis.profile.trace import differs_from_record
-from etscope.analysis.program.compatibility import Observed, instruction_labels
+from etscope.analysis.program.compatibility import Observed, differs_from_record, instruction_labels
 from etscope.errors import MismatchError
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program

@@ -17,7 +17,8 @@ from functools import cached_property
 
 from etscope.analysis.matching.matching import Matching, program_matching, with_flow
 from etscope.analysis.matching.run import LoggedSpec, type_mismatch
-from etscope.analysis.profile.correlate import (
+from etscope.analysis.program.compatibility import instruction_labels
+from etscope.analysis.program.correlate import (
     Attribution,
     MethodSymbols,
     branch_nodes,
@@ -25,9 +26,8 @@ from etscope.analysis.profile.correlate import (
     method_symbols,
     record_methods,
 )
-from etscope.analysis.profile.source_location import lines_of, module_path
-from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.program import InstructionRecord, instructions
+from etscope.analysis.program.source_location import lines_of, module_path
 from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program
 from etscope.model.graph import SAME_VALUE, Graph, Node, TensorSpec, stem

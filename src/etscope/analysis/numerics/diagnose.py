@@ -18,7 +18,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.matching.quant_params import codes_of_graph
 from etscope.analysis.metrics import Metric
@@ -58,10 +57,11 @@ from etscope.analysis.numerics.runs import (
     match_run,
 )
 from etscope.analysis.numerics.values import channel_axis, compare_values, quantized_range
-from etscope.analysis.profile.correlate import MethodSymbols
-from etscope.analysis.profile.source_location import lines_of, module_path
+from etscope.analysis.profile.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import MethodSymbols
 from etscope.analysis.program.program import unfolded as unfolded_indices
+from etscope.analysis.program.source_location import lines_of, module_path
 from etscope.analysis.selector_fields import fields_of_value
 from etscope.delegates.inner import Inside, as_half, is_half
 from etscope.delegates.values import IN_CODES

@@ -19,7 +19,7 @@ from etscope.analysis.numerics.explanations import (
 )
 from etscope.analysis.numerics.rows import WRONG, NumericsRow
 from etscope.analysis.numerics.value_patterns import non_finite, single_element, value_patterns
-from etscope.analysis.profile.source_location import lines_of
+from etscope.analysis.program.source_location import lines_of
 from etscope.model.graph import VIEWS, Graph, stem
 
 MOST_EXPLAINED = 4  # wrong rows, the first

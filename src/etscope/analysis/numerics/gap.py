@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.matching.logged_run import logged_run
 from etscope.analysis.matching.matching import Coverage, Matching, Pair
 from etscope.analysis.metrics import Metric, find_metric, measure_all
 from etscope.analysis.numerics.runs import (
@@ -22,9 +21,10 @@ from etscope.analysis.numerics.runs import (
     edge_symbols,
     match_run,
 )
-from etscope.analysis.profile.correlate import handle_list
-from etscope.analysis.profile.source_location import module_path, user_line
+from etscope.analysis.profile.logged_run import logged_run
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import handle_list
+from etscope.analysis.program.source_location import module_path, user_line
 from etscope.errors import NumericGapError
 from etscope.model.graph import Graph, SourceLine
 from etscope.model.table import Column, Kind, Table

@@ -14,7 +14,7 @@ import numpy as np
 from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.limits import difference
 from etscope.analysis.numerics.values import QuantizedRange
-from etscope.analysis.profile.source_location import short_lines
+from etscope.analysis.program.source_location import short_lines
 from etscope.model.graph import SourceLine
 from etscope.model.table import Column, Kind, Table
 

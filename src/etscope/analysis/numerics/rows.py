@@ -15,7 +15,7 @@ from etscope.analysis.numerics.error_location import WrongPart
 from etscope.analysis.numerics.explanations import Explanation
 from etscope.analysis.numerics.quantization import Quantization
 from etscope.analysis.numerics.values import ValueComparison
-from etscope.analysis.profile.source_location import short_lines
+from etscope.analysis.program.source_location import short_lines
 from etscope.errors import UsageError
 from etscope.model.graph import SourceLine
 from etscope.model.table import Column, Kind, Table

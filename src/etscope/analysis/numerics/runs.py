@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etscope.analysis.matching.logged_run import LoggedRun, logged_run
 from etscope.analysis.matching.matching import Coverage, Matching, Pair, Unpaired, match
 from etscope.analysis.profile.calls import RunCalls
-from etscope.analysis.profile.correlate import EDGE_GRAPH, MethodSymbols, method_symbols
+from etscope.analysis.profile.logged_run import LoggedRun, logged_run
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import EDGE_GRAPH, MethodSymbols, method_symbols
 from etscope.errors import MismatchError, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE
 from etscope.formats.run_json import DEBUG_BIN

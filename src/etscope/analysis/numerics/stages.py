@@ -31,7 +31,7 @@ from etscope.analysis.numerics.diagnose import Recomputed, Subgraphs
 from etscope.analysis.numerics.error_location import WrongPart
 from etscope.analysis.numerics.limits import Rules, agreeing, difference, exceeds, judge, screened
 from etscope.analysis.numerics.rows import FINE, WRONG, Narrowed, Numerics, guilty_call
-from etscope.analysis.profile.source_location import lines_of, module_path, short_lines
+from etscope.analysis.program.source_location import lines_of, module_path, short_lines
 from etscope.model.graph import Graph, Node, NodeValue, SourceLine
 from etscope.model.table import Column, Kind, Table
 

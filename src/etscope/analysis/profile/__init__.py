@@ -1,1 +1,1 @@
-"""Profiles, tables and timelines of the events of a dump, and the nodes behind the events."""
+"""Profiles and timelines of the events of a dump, and its logged values."""

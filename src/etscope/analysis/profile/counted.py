@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.generation.growth import is_enough
 from etscope.analysis.profile.calls import RunCalls
 from etscope.analysis.profile.profile import Excluded, MethodProfile, Row, Ticks
+from etscope.analysis.statistics.growth import is_enough
 
 if TYPE_CHECKING:
-    from etscope.analysis.comparison.compare_samples import Comparison
+    from etscope.analysis.statistics.compare_samples import Comparison
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -175,7 +175,7 @@ def drift(totals: Floats) -> Comparison | None:
     if len(totals) < DRIFT_FEWEST:
         return None
     # Imported here, as Inspector imports this module and compares nothing.
-    from etscope.analysis.comparison.compare_samples import (
+    from etscope.analysis.statistics.compare_samples import (
         Policy,
         Verdict,
         compare_samples,

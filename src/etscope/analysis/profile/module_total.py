@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import matches_module
+from etscope.analysis.program.source_location import matches_module
 from etscope.errors import EtscopeWarning, MissingDataError
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.profile.calls import RunCalls
-from etscope.analysis.profile.correlate import UNATTRIBUTED, Attribution
+from etscope.analysis.program.correlate import UNATTRIBUTED, Attribution
 from etscope.errors import MissingDataError
 from etscope.model.event_table import (
     CALL_ROLES,

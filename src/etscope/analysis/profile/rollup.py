@@ -9,7 +9,7 @@ from operator import attrgetter
 import numpy as np
 
 from etscope.analysis.profile.profile import InstructionRows, Leaf, MethodProfile, Row, Ticks
-from etscope.analysis.profile.source_location import module_type
+from etscope.analysis.program.source_location import module_type
 
 ROOT, NO_MODULE = "(root)", "(no module)"
 # "op" is what the runtime or backend calls it, "operator" what the model does, on any backend.

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.profile.correlate import Attribution, handle_list
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import Attribution, handle_list
 from etscope.model.event_table import (
     ESTIMATED,
     Block,

@@ -23,25 +23,24 @@ from etscope.analysis.delegates.xnnpack import (
 )
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.calls import RunCalls, noted_calls, told_calls
-from etscope.analysis.profile.correlate import (
+from etscope.analysis.profile.counted import counted
+from etscope.analysis.profile.profile import MethodProfile, load_ticks, method_profile
+from etscope.analysis.program.compatibility import (
+    Observed,
+    differs_from_labels,
+    differs_from_record,
+    doubt,
+    instruction_labels,
+)
+from etscope.analysis.program.correlate import (
     EDGE_GRAPH,
     UNATTRIBUTED,
     Attribution,
     MethodSymbols,
     attribute,
     branch_nodes,
-    graphs_after_passes,
     method_symbols,
     record_methods,
-)
-from etscope.analysis.profile.counted import counted
-from etscope.analysis.profile.profile import MethodProfile, load_ticks, method_profile
-from etscope.analysis.program.compatibility import (
-    Observed,
-    differs_from_labels,
-    differs_from_symbols,
-    doubt,
-    instruction_labels,
 )
 from etscope.analysis.program.program import InstructionRecord, is_of_one_length
 from etscope.delegates.blocks import meanings
@@ -706,20 +705,6 @@ def runs_of(block: Block, wanted: Collection[int]) -> Block:
     """Return a block with those of its runs that are wanted."""
     kept = np.array([run in wanted for run in block.runs.tolist()], np.bool_)
     return block if kept.all() else replace(block, runs=block.runs[kept], first=block.first[kept])
-
-
-def differs_from_record(
-    observed: Observed, symbols: MethodSymbols, record: RecordView | None, method: str
-) -> str | None:
-    """Return a contradiction to the record's maps and graphs of a method, if any."""
-    difference = differs_from_symbols(observed, symbols)
-    if difference is None or record is None:
-        return difference
-    # Passes before lowering may have replaced operators: a record has the graph after them.
-    for name in graphs_after_passes(record, method):
-        if differs_from_symbols(observed, method_symbols(record, method, name)) is None:
-            return None
-    return difference
 
 
 def _without_contradiction(blocks: Iterable[Block]) -> list[list[Block]]:

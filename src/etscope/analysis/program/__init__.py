@@ -1,1 +1,1 @@
-"""The instructions of a program, and whether files belong together."""
+"""The instructions of a program, the nodes and lines behind them, and what fits a program."""

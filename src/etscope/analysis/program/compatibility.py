@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from etscope.analysis.profile.correlate import MethodSymbols
+from etscope.analysis.program.correlate import MethodSymbols, graphs_after_passes, method_symbols
 from etscope.analysis.program.program import InstructionRecord
+from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program import pte_schema as pte
 from etscope.model.event_table import KERNEL_PREFIX, Block
 from etscope.model.graph import stem
@@ -190,6 +191,20 @@ def differs_from_symbols(observed: Observed, symbols: MethodSymbols) -> str | No
     if observed.events and recorded and len(missing) == len(recorded):
         return "none of the record's instructions ran"
     return None
+
+
+def differs_from_record(
+    observed: Observed, symbols: MethodSymbols, record: RecordView | None, method: str
+) -> str | None:
+    """Return a contradiction to the record's maps and graphs of a method, if any."""
+    difference = differs_from_symbols(observed, symbols)
+    if difference is None or record is None:
+        return difference
+    # Passes before lowering may have replaced operators: a record has the graph after them.
+    for name in graphs_after_passes(record, method):
+        if differs_from_symbols(observed, method_symbols(record, method, name)) is None:
+            return None
+    return difference
 
 
 def doubt(observed: Observed, symbols: MethodSymbols) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.matching.logged_run import unfolded
+from etscope.analysis.profile.logged_run import unfolded
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.work.sizes import Sizes, largest, solved, symbols_of

@@ -21,7 +21,7 @@ from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPa
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from etscope.analysis.profile.correlate import AFTER_PASSES
+from etscope.analysis.program.correlate import AFTER_PASSES
 from etscope.errors import ExportFailure
 from etscope.model.graph import stem
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from etscope.bridge.lowering.export import ExportOptions, flat_inputs, inputs_of, methods_of
-from etscope.bridge.subprograms import Subject, fingerprint
+from etscope.bridge.lowering.subprograms import Subject, fingerprint
 from etscope.bridge.tensors import numpy_value
 from etscope.errors import UsageError
 

@@ -22,9 +22,9 @@ from etscope.bridge.lowering.export import (
     quantized,
 )
 from etscope.bridge.lowering.keep_float import KeepFloat, Unit, quantizable
-from etscope.bridge.subprograms import Subject as Piece
-from etscope.bridge.subprograms import fingerprint as piece_fingerprint
-from etscope.bridge.subprograms import lower
+from etscope.bridge.lowering.subprograms import Subject as Piece
+from etscope.bridge.lowering.subprograms import fingerprint as piece_fingerprint
+from etscope.bridge.lowering.subprograms import lower
 from etscope.bridge.tensors import numpy_value
 from etscope.errors import MissingDataError, UsageError
 from etscope.model.selector import Selector

@@ -25,7 +25,7 @@ from etscope.units import TimeScale
 from etscope.views import TABLE_VIEWS
 
 if TYPE_CHECKING:
-    from etscope.analysis.delegates.backend_files import PlacedFile
+    from etscope.analysis.backend_files.placement import PlacedFile
     from etscope.analysis.findings.findings import Known
     from etscope.analysis.numerics.rows import Numerics
     from etscope.analysis.profile.profile import MethodProfile
@@ -577,7 +577,7 @@ def placed_files(trace: Trace, given: Sequence[str], source_unit: str) -> list[P
     """Read the files of `--with`, each "FILE" or "CALL=FILE", and put them to their calls."""
     if not given:
         return []
-    from etscope.analysis.delegates.backend_files import place_files
+    from etscope.analysis.backend_files.placement import place_files
     from etscope.cli.output.progress import progress
 
     with progress(f"reading {given[0]}"):

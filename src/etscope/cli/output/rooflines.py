@@ -29,9 +29,9 @@ def write_rooflines(
     Raises `MissingDataError` if the work of nothing that ran is known, or nothing matches the
     selector; `UsageError` for a group that a roofline does not have.
     """
+    from etscope.analysis.tables.roofline_table import operators_table, roofline_report
     from etscope.analysis.work.limits import profile_limits
     from etscope.analysis.work.roofline import SCHEMA, given_or_found, roofline
-    from etscope.analysis.work.roofline_table import operators_table, roofline_report
     from etscope.errors import MissingDataError
     from etscope.model.table import joined
 

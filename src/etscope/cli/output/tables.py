@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from etscope.analysis.delegates.backend_files import PlacedFile
+    from etscope.analysis.backend_files.placement import PlacedFile
     from etscope.analysis.profile.profile import MethodProfile, Row
     from etscope.analysis.profile.scale import Scale
     from etscope.analysis.profile.trace import Trace
@@ -108,7 +108,7 @@ class OutputOptions:
 
         Of the columns that are asked for, each table of a text shows those that it has.
         """
-        from etscope.analysis.delegates.imported_tables import (
+        from etscope.analysis.backend_files.tables import (
             file_table,
             for_readers,
             joined_tables,
@@ -168,7 +168,7 @@ class ViewOptions:
 
     def default_columns(self, tables: Sequence[Table]) -> list[str]:
         """The columns of a text without `--columns`."""
-        from etscope.analysis.profile.profile_table import default_columns
+        from etscope.analysis.tables.profile_table import default_columns
 
         return default_columns(tables, self.by, work=self.work)
 
@@ -202,7 +202,7 @@ class ViewOptions:
         Raises `UsageError` beside options of the other tables, `MissingDataError` if no delegate
         was called.
         """
-        from etscope.analysis.profile.coverage import coverage_tables
+        from etscope.analysis.tables.coverage import coverage_tables
         from etscope.errors import UsageError
 
         given = {
@@ -237,7 +237,7 @@ class ViewOptions:
 
         Raises `MissingDataError` if no such method ran, or nothing matches `select`.
         """
-        from etscope.analysis.profile.profile_table import (
+        from etscope.analysis.tables.profile_table import (
             backend_columns,
             grouped_table,
             profile_table,
@@ -349,7 +349,7 @@ def _nothing_selected(
     select: str, profiles: Sequence[tuple[MethodProfile, ProfileLimits | None]], scale: Scale
 ) -> MissingDataError:
     """Return the error for a selector that matches no row of profiles."""
-    from etscope.analysis.profile.profile_table import profile_table
+    from etscope.analysis.tables.profile_table import profile_table
 
     def again(keep: Callable[[Fields], bool]) -> None:
         for profile, limits in profiles:

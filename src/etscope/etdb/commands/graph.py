@@ -20,9 +20,9 @@ from etscope.analysis.graphs.node_table import (
     tensor_text,
 )
 from etscope.analysis.graphs.node_times import NodeTimes
-from etscope.analysis.profile.correlate import graph_name, is_operator
-from etscope.analysis.profile.source_location import module_path, module_type, user_line
+from etscope.analysis.program.correlate import graph_name, is_operator
 from etscope.analysis.program.program import instructions
+from etscope.analysis.program.source_location import module_path, module_type, user_line
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.commands.times import SHOWN_STATISTICS, STATISTICS

@@ -21,14 +21,14 @@ from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.commands.targets import write_core
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.expressions.expression import evaluate, parse
-from etscope.etdb.expressions.scope import (
+from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT, Files
+from etscope.etdb.output import Output, source_text
+from etscope.etdb.scope import (
     DebuggerScope,
     gap_between,
     single,
     values_read,
 )
-from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT, Files
-from etscope.etdb.output import Output, source_text
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.reference import load_torch
 from etscope.etdb.targets.runtime import RuntimeTarget

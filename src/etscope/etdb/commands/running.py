@@ -18,9 +18,9 @@ from etscope.etdb.commands.targets import read_inputs
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.expressions.expression import evaluate, is_true
 from etscope.etdb.expressions.predicate_pushdown import number_tests
-from etscope.etdb.expressions.scope import DebuggerScope, display_lines
 from etscope.etdb.output import Output, operators, stop_lines
 from etscope.etdb.protocol.messages import Condition
+from etscope.etdb.scope import DebuggerScope, display_lines
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.remote_tensor import RemoteTensor
 from etscope.etdb.targets.target import Stop, Target, Watch

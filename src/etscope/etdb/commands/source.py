@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.rollup import rollup
-from etscope.analysis.profile.source_location import lines_of
+from etscope.analysis.program.source_location import lines_of
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.etdb.breakpoints import CallerSelector, fields_of_stop
 from etscope.etdb.commands.numerics import of_runtime
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.debugger import Debugger
-from etscope.etdb.expressions.scope import DebuggerScope
 from etscope.etdb.output import Output, frames_of, stop_lines
+from etscope.etdb.scope import DebuggerScope
 from etscope.etdb.targets.recorded import RecordedRuns
 from etscope.etdb.targets.runtime import RuntimeTarget
 from etscope.etdb.targets.target import Stop

@@ -12,8 +12,8 @@ import numpy as np
 from etscope.analysis.comparison.diff import diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table, shown_columns
 from etscope.analysis.profile.profile import MethodProfile
-from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.rollup import Group, rollup
+from etscope.analysis.tables.profile_table import profile_table
 from etscope.errors import MismatchError, MissingDataError, UsageError
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.debugger import Debugger

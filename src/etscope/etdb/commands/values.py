@@ -12,13 +12,13 @@ from etscope.errors import EtscopeError, UsageError
 from etscope.etdb.commands.registry import command, whole
 from etscope.etdb.debugger import Debugger
 from etscope.etdb.expressions.expression import HANDLE, Expression, evaluate, parse
-from etscope.etdb.expressions.scope import (
+from etscope.etdb.output import Output, counted, stop_lines, value_lines
+from etscope.etdb.scope import (
     DebuggerScope,
     display_lines,
     gap_between,
     single,
 )
-from etscope.etdb.output import Output, counted, stop_lines, value_lines
 from etscope.etdb.targets.remote_tensor import RemoteTensor, leading_part
 from etscope.units import format_bytes, format_float
 

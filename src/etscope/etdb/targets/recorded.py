@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
-from etscope.analysis.matching.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.matching.matching import Matching, Pair
 from etscope.analysis.numerics.runs import (
     RECORD_HINT,
@@ -19,6 +18,7 @@ from etscope.analysis.numerics.runs import (
     method_by_values,
     sequences,
 )
+from etscope.analysis.profile.logged_run import LoggedRun, logged_run, unfolded
 from etscope.analysis.profile.trace import Trace
 from etscope.capture.files import RunFiles
 from etscope.errors import MissingDataError, UsageError

@@ -15,8 +15,8 @@ from weakref import WeakSet
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.matching import Pair
-from etscope.analysis.profile.correlate import recorded_inputs
-from etscope.analysis.profile.source_location import lines_of, module_path
+from etscope.analysis.program.correlate import recorded_inputs
+from etscope.analysis.program.source_location import lines_of, module_path
 from etscope.errors import MissingDataError, UsageError
 from etscope.etdb.files import Files
 from etscope.etdb.targets.target import LocalTarget, RunInfo, Stop, Watch

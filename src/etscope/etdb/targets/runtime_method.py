@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.matching import COMPUTING, Matching, Pair, one_by_one, with_flow
-from etscope.analysis.profile.correlate import MethodSymbols, method_symbols
-from etscope.analysis.profile.trace import attribution_of, differs_from_record
-from etscope.analysis.program.compatibility import Observed, instruction_labels
+from etscope.analysis.profile.trace import attribution_of
+from etscope.analysis.program.compatibility import Observed, differs_from_record, instruction_labels
+from etscope.analysis.program.correlate import MethodSymbols, method_symbols
 from etscope.analysis.program.program import InstructionRecord, instructions, unfolded
 from etscope.errors import MismatchError, MissingDataError
 from etscope.etdb.files import NO_RECORD, NO_RECORD_HINT, Files

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph
 from etscope.analysis.matching.matching import Pair
-from etscope.analysis.profile.correlate import Attribution, handle_list
-from etscope.analysis.profile.source_location import common_module
+from etscope.analysis.program.correlate import Attribution, handle_list
+from etscope.analysis.program.source_location import common_module
 from etscope.errors import UsageError
 from etscope.etdb.protocol.messages import Condition, Core
 from etscope.formats.program.bpte import BundledFile

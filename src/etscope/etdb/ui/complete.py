@@ -9,7 +9,7 @@ from pathlib import Path
 
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.metrics import METRICS
-from etscope.analysis.profile.source_location import module_path
+from etscope.analysis.program.source_location import module_path
 from etscope.errors import EtscopeError
 from etscope.etdb.commands.registry import COMMANDS, find_command
 from etscope.etdb.commands.source import known_lines

@@ -1,1 +1,1 @@
-"""Serialized `ExportedProgram`s (JSON and .pt2), checked before torch rebuilds them."""
+"""Parse the JSON and the symbolic sizes of serialized `ExportedProgram`s."""

@@ -17,7 +17,7 @@ median and by 1 % in the lower quartile. A round is one number, ``d = log(model 
 two quartiles. A change of the slow runs only is not judged; the sides' p50 and p90 are reported.
 
 The test, the change, its interval and the verdict are those of
-`etscope.analysis.comparison.compare_samples.compare_rounds`; *cannot tell* comes with the number of
+`etscope.analysis.statistics.compare_samples.compare_rounds`; *cannot tell* comes with the number of
 rounds that would.
 
 *Why it holds.* Without a difference between the sides a round's sign is that of the draw, whatever
@@ -43,8 +43,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.comparison.compare_samples import Policy, Verdict, compare_rounds
 from etscope.analysis.comparison.rounds import drawn_orders
+from etscope.analysis.statistics.compare_samples import Policy, Verdict, compare_rounds
 from etscope.errors import DeviceLost, MissingDataError, RuntimeFailure, UsageError
 from etscope.lab.jobs.records import statistics_of
 from etscope.lab.jobs.spec import JobSpec

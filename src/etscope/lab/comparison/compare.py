@@ -37,17 +37,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etscope.analysis.comparison.compare_samples import (
+from etscope.analysis.comparison.diff import diff_traces
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import UNATTRIBUTED
+from etscope.analysis.statistics.compare_samples import (
     Comparison,
     Policy,
     Verdict,
     compare_samples,
     locations,
 )
-from etscope.analysis.comparison.diff import diff_traces
-from etscope.analysis.profile.correlate import UNATTRIBUTED
-from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.trace import Trace
 from etscope.errors import EtscopeError, MissingDataError, reading
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import read_etrecord

@@ -50,7 +50,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from etscope.analysis.comparison.compare_samples import (
+from etscope.analysis.statistics.compare_samples import (
     Comparison,
     Noise,
     Policy,

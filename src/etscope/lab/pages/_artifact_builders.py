@@ -67,7 +67,7 @@ def _operators(source: Path, target: Path, options: Mapping[str, Any]) -> None:
     from etscope.analysis.explain.explain import explain
     from etscope.analysis.explain.facts import Facts
     from etscope.analysis.findings.findings import Known, findings_of
-    from etscope.analysis.profile.profile_table import profile_table
+    from etscope.analysis.tables.profile_table import profile_table
     from etscope.analysis.work.roofline import given_or_found
 
     tables = []
@@ -118,9 +118,9 @@ def _place_in_report(finding: Finding, run: int, method: int) -> str:
 
 
 def _differences(source: Path, target: Path, options: Mapping[str, Any]) -> None:
-    from etscope.analysis.comparison.compare_samples import Policy
     from etscope.analysis.comparison.diff import diff_traces
     from etscope.analysis.comparison.diff_table import diff_table, shown_columns
+    from etscope.analysis.statistics.compare_samples import Policy
     from etscope.quiet import quiet
 
     before, after = (_trace(_run_files(source / side)) for side in ("first", "second"))

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
 
-from etscope.analysis.comparison.compare_samples import Policy
+from etscope.analysis.statistics.compare_samples import Policy
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.key_values import key_values
 from etscope.lab.comparison.history import changes_of, device_noise, judge_series

@@ -515,7 +515,7 @@ class _Measurement:
         return facts["model"], found
 
     def _measure_generations_ab(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        from etscope.analysis.comparison.compare_samples import Policy
+        from etscope.analysis.statistics.compare_samples import Policy
         from etscope.lab.comparison.ab import family_summary, judge_family, measure_ab
 
         spec = self._spec

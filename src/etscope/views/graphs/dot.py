@@ -15,7 +15,7 @@ from etscope.analysis.graphs.flow import edges, own_times
 from etscope.analysis.graphs.node_table import short_outputs
 from etscope.analysis.graphs.views import GraphView, ViewNode
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import module_path, short_lines, user_line
+from etscope.analysis.program.source_location import module_path, short_lines, user_line
 from etscope.errors import UsageError
 from etscope.units import format_duration
 from etscope.views.tables.cells import visible

@@ -32,7 +32,7 @@ from etscope.analysis.graphs.flow import edges
 from etscope.analysis.graphs.node_times import STATISTICS
 from etscope.analysis.graphs.views import GraphView, ViewNode
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import module_path, module_type, user_line
+from etscope.analysis.program.source_location import module_path, module_type, user_line
 from etscope.views.output import dumps
 
 SCHEMA = "etscope.graph/1"

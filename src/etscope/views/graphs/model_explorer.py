@@ -18,7 +18,7 @@ from etscope.analysis.graphs.node_times import STATISTICS
 from etscope.analysis.graphs.node_work import node_work
 from etscope.analysis.graphs.views import GraphView, ViewNode
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import module_path, module_type, user_line
+from etscope.analysis.program.source_location import module_path, module_type, user_line
 from etscope.errors import MissingDataError, UsageError
 from etscope.views.output import dumps
 from etscope.views.tables.cells import visible

@@ -22,9 +22,9 @@ from etscope.analysis.comparison.program_report import program_diff_report
 from etscope.analysis.comparison.programs import Side, diff_programs
 from etscope.analysis.comparison.waterfall import GROUPINGS, headline, parts_table, waterfall
 from etscope.analysis.graphs.views import GraphView
-from etscope.analysis.profile.correlate import Attribution
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.program.correlate import Attribution
 from etscope.errors import MismatchError, reading
 from etscope.model.event_table import Clock, Meaning, Quantity
 from etscope.model.graph import ModuleFrame, Node, SourceLine

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from etscope._version import __version__
+from etscope.analysis.backend_files.placement import PlacedFile
 from etscope.analysis.comparison.beside import facts_of
 from etscope.analysis.comparison.programs import Side
-from etscope.analysis.delegates.backend_files import PlacedFile
 from etscope.analysis.explain.explain import explain
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.findings.findings import Known, findings_of, findings_of_program

@@ -20,7 +20,7 @@ from etscope.analysis.graphs.views import GraphView, ViewNode
 from etscope.analysis.metrics import Metric
 from etscope.analysis.profile.profile import Row, with_phase
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import module_path, user_line
+from etscope.analysis.program.source_location import module_path, user_line
 from etscope.model.graph import Node
 from etscope.model.table import Column, Kind
 from etscope.views.output import finite

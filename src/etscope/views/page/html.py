@@ -7,9 +7,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from etscope.analysis.profile.profile_table import DEFAULT_COLUMNS, profile_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.tables.profile_table import DEFAULT_COLUMNS, profile_table
 from etscope.errors import MissingDependencyError
 from etscope.model.report import filled_columns
 from etscope.model.table import Kind, Table

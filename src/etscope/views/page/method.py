@@ -13,13 +13,13 @@ import numpy as np
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.memory import MemoryPlan
 from etscope.analysis.memory_owners import ProgramMemory, owner_tables
-from etscope.analysis.profile.correlate import Attribution
 from etscope.analysis.profile.profile import MethodProfile, Row
-from etscope.analysis.profile.profile_table import closing_rows, profile_table
 from etscope.analysis.profile.rollup import NO_MODULE, ROOT, Group, module_name, rollup
 from etscope.analysis.profile.scale import Scale, TimeConverter, block_samples
-from etscope.analysis.profile.source_location import user_line
 from etscope.analysis.profile.trace import Trace, warn_own_clock
+from etscope.analysis.program.correlate import Attribution
+from etscope.analysis.program.source_location import user_line
+from etscope.analysis.tables.profile_table import closing_rows, profile_table
 from etscope.analysis.work.columns import (
     NAMES,
     SHOWN,

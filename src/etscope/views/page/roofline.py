@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.tables.roofline_table import ceilings_table
 from etscope.analysis.work.limits import BOUNDS, profile_limits
 from etscope.analysis.work.roofline import OUTSIDE, PLACES, Ceilings, Roofline, roofline
-from etscope.analysis.work.roofline_table import ceilings_table
 from etscope.formats.calibration import Calibration
 from etscope.units import TimeScale
 from etscope.views.page.elements import Json, table_document

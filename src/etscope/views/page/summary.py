@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from etscope.analysis.delegates.backend_files import PlacedFile
-from etscope.analysis.delegates.imported_tables import file_table, for_readers
+from etscope.analysis.backend_files.placement import PlacedFile
+from etscope.analysis.backend_files.tables import file_table, for_readers
 from etscope.analysis.info.etdump_info import etdump_sections
 from etscope.analysis.info.etrecord_info import etrecord_sections
 from etscope.analysis.info.program_info import program_sections
 from etscope.analysis.memory import MemoryPlan
-from etscope.analysis.profile.profile_table import grouped_table
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.tables.profile_table import grouped_table
 from etscope.formats.etrecord.reader import RecordFile, RecordView
 from etscope.formats.program.pte import Program
 from etscope.model.event_table import LOAD_METHOD

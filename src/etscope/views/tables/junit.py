@@ -16,9 +16,9 @@ from typing import IO
 from xml.sax.saxutils import escape, quoteattr
 
 from etscope.analysis.comparison.changes import Diff, MethodDiff
-from etscope.analysis.comparison.compare_samples import Verdict
-from etscope.analysis.profile.correlate import UNATTRIBUTED
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.program.correlate import UNATTRIBUTED
+from etscope.analysis.statistics.compare_samples import Verdict
 from etscope.units import TimeScale, scale_factor
 from etscope.views.tables.cells import visible
 

@@ -12,8 +12,8 @@ import pytest
 
 from etscope import Inspector
 from etscope.analysis.memory import memory_plan
-from etscope.analysis.profile.profile_table import profile_table
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.tables.profile_table import profile_table
 from etscope.analysis.work.columns import WORK_COLUMNS
 from etscope.capture.files import run_of_files
 from etscope.formats.program.pte import read_pte

@@ -175,8 +175,8 @@ def command(
     if data:
         raise click.UsageError("--data is for programs: it does not go with times")
 
-    from etscope.analysis.comparison.compare_samples import Policy, Verdict, overall
     from etscope.analysis.comparison.diff import diff_traces
+    from etscope.analysis.statistics.compare_samples import Policy, Verdict, overall
     from etscope.cli.output.progress import progress
 
     names = [run.name for run in runs]

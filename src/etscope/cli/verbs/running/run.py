@@ -213,7 +213,7 @@ def _run_of_model(
 
 
 def _calls_of(example_inputs: Mapping[str, Any], record: Path, method: str | None) -> list[Call]:
-    from etscope.analysis.profile.correlate import recorded_inputs
+    from etscope.analysis.program.correlate import recorded_inputs
     from etscope.errors import MissingDataError
     from etscope.formats.etrecord.reader import read_etrecord
     from etscope.run import Call

@@ -94,7 +94,7 @@ def command(
     placed = placed_files(trace, backend_files, files.source_unit)
     with progress(f"writing {output}"):
         if chosen in TRACES:
-            from etscope.analysis.delegates.imported_timeline import with_files
+            from etscope.analysis.backend_files.timeline import with_files
             from etscope.analysis.generation.spans import with_generation
             from etscope.analysis.profile.timeline import timeline
 

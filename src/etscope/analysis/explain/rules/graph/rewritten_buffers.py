@@ -10,7 +10,7 @@ from etscope.analysis.explain.rule import Rule
 from etscope.analysis.explain.rules.graph import whole_caches
 from etscope.analysis.explain.run_graph import RunGraph, bytes_of, operators, places
 from etscope.analysis.findings.time import Member
-from etscope.analysis.profile.source_location import short_lines
+from etscope.analysis.program.source_location import short_lines
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count, format_bytes

@@ -17,7 +17,7 @@ from etscope.analysis.explain.facts import Facts, Ticks
 from etscope.analysis.explain.rule import Rule
 from etscope.analysis.explain.run_graph import RunGraph, at_lines, first_line, operators, places
 from etscope.analysis.findings.time import Member
-from etscope.analysis.profile.source_location import user_line
+from etscope.analysis.program.source_location import user_line
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count

@@ -12,7 +12,7 @@ from etscope.analysis.explain.facts import Facts, Ticks
 from etscope.analysis.explain.rule import Rule
 from etscope.analysis.findings.time import Member
 from etscope.analysis.profile.profile import InstructionRows
-from etscope.analysis.profile.source_location import short_lines
+from etscope.analysis.program.source_location import short_lines
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.units import format_bytes, format_share
 

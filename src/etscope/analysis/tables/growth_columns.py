@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.generation.growth import CONFIDENCE, LEAST_SHARE, growth, is_enough
 from etscope.analysis.profile.profile import MethodProfile, Ticks
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.statistics.growth import CONFIDENCE, LEAST_SHARE, growth, is_enough
 from etscope.model.table import Column, Kind
 from etscope.units import TimeScale
 

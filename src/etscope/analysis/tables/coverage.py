@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from etscope.analysis.profile.profile import InstructionRows, MethodProfile, Row
-from etscope.analysis.profile.profile_table import LACKS_PROGRAM, lacks_program
 from etscope.analysis.profile.scale import Scale
+from etscope.analysis.tables.profile_table import LACKS_PROGRAM, lacks_program
 from etscope.errors import MissingDataError
 from etscope.model.table import Column, Kind, Table
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from etscope.analysis.profile.source_location import (
+from etscope.analysis.program.source_location import (
     common_module,
     innermost_lines_of,
     is_located,

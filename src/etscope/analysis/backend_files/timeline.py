@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.delegates.backend_files import PlacedFile
+from etscope.analysis.backend_files.placement import PlacedFile
 from etscope.backend_files import ImportedSpans
 from etscope.model.event_table import Ints
 from etscope.model.timeline import Timeline, Track

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from etscope.analysis.delegates.backend_files import PlacedFile, PlacedRow
-from etscope.analysis.profile.source_location import short_lines
+from etscope.analysis.backend_files.placement import PlacedFile, PlacedRow
+from etscope.analysis.program.source_location import short_lines
 from etscope.backend_files import Basis
 from etscope.model.table import Column, Kind, Table
 

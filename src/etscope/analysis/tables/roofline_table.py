@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from etscope.analysis.profile.correlate import UNATTRIBUTED
-from etscope.analysis.profile.profile_table import profile_title
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.source_location import short_lines
+from etscope.analysis.program.correlate import UNATTRIBUTED
+from etscope.analysis.program.source_location import short_lines
+from etscope.analysis.tables.profile_table import profile_title
 from etscope.analysis.work.limits import Limits
 from etscope.analysis.work.roofline import (
     COMPUTES,

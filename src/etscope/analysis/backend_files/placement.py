@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from etscope.analysis.profile.correlate import handle_list
-from etscope.analysis.profile.source_location import common_module, lines_of, user_lines
 from etscope.analysis.profile.trace import Trace
+from etscope.analysis.program.correlate import handle_list
+from etscope.analysis.program.source_location import common_module, lines_of, user_lines
 from etscope.backend_files import BackendFile, ImportedRow
 from etscope.backend_files.arm_debug import KIND as ARM_DEBUG
 from etscope.errors import MismatchError, MissingDataError, UsageError

@@ -1,0 +1,1 @@
+"""Match the files of vendor profilers to the delegate calls of a run."""

@@ -1,0 +1,1 @@
+"""Statistics of repeated measurements: compare two sets of samples, fit growth."""

@@ -1,0 +1,1 @@
+"""Tables of a profile: its rows with their work, its coverage, its roofline."""
