@@ -13,7 +13,7 @@ from etscope.analysis.numerics.gap import Gap, GapRow, numeric_gap
 from etscope.analysis.numerics.runs import NO_RECORD_HINT, check_values, chosen_run, runs_of
 from etscope.analysis.profile.trace import Trace
 from etscope.diagnosis.reference import EarlierRun, inputs_of_run, reference_of, runs_before
-from etscope.diagnosis.spool import Spool
+from etscope.diagnosis.tensor_spill import TensorSpill
 from etscope.errors import NumericGapError, UsageError
 from etscope.formats.program.bpte import BundledFile
 from etscope.formats.program.scalar_type import numpy_dtype
@@ -130,18 +130,18 @@ def calculate(
     """See `Inspector.calculate_numeric_gap`."""
     metric = metric_of(distance)
     require("pandas", wanted_by="calculate_numeric_gap")
-    spool = Spool()
+    spill = TensorSpill()
     kept: list[_Compared] = []
     gap = gap_of(
         trace,
         [] if metric is None else [metric],
         bundle=bundle,
         keep=lambda row, expected, logged: kept.append(
-            (row, spool.add(expected), spool.add(logged))
+            (row, spill.add(expected), spill.add(logged))
         ),
         **options,
     )
-    cells = _Cells(gap, kept, spool)
+    cells = _Cells(gap, kept, spill)
     if metric is not None:
         return cells.frame(metric)
     return cells.compared(distance)
@@ -151,8 +151,8 @@ class _Cells:
     """The compared values as upstream's columns: a row for each output of an instruction, with a
     list of the values where a loop gave several."""
 
-    def __init__(self, gap: Gap, kept: Iterable[_Compared], spool: Spool) -> None:
-        self._spool, self._graph = spool, gap.graph
+    def __init__(self, gap: Gap, kept: Iterable[_Compared], spill: TensorSpill) -> None:
+        self._spill, self._graph = spill, gap.graph
         self._stacks = {path: node.stack_trace for path, node in gap.graph.calls.items()}
         self._rows: dict[Pair, list[_Compared]] = {}
         for entry in kept:
@@ -239,7 +239,7 @@ class _Cells:
     def _tensor(self, kept: Any) -> Any:
         from etscope.bridge.tensors import tensor_over
 
-        value = self._spool.get(kept)
+        value = self._spill.get(kept)
         return tensor_over(value) if isinstance(value, np.ndarray) else value
 
     def _traces(self, names: Iterable[str]) -> dict[str, str | None]:

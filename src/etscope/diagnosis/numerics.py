@@ -37,7 +37,7 @@ from etscope.analysis.numerics.runs import (
 from etscope.analysis.profile.logged_run import logged_run, unfolded
 from etscope.analysis.profile.trace import Trace
 from etscope.delegates.inner import Inside
-from etscope.diagnosis.float_side import FloatRun, FloatSide, float_side
+from etscope.diagnosis.float_reference import FloatReference, FloatRun, float_reference
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.reference import (
     computed_input,
@@ -111,10 +111,10 @@ class PreparedNumerics:
         self.runnable = runnable_graph(trace, trace.record, graph)
         self._codes = partial(codes_of_graph, graph, edge_symbols(trace, method).before_passes)
         self._arithmetics: dict[frozenset[tuple[str, Inside]], Arithmetic] = {}
-        self._side: FloatSide | None = None
+        self._side: FloatReference | None = None
         self._no_side: tuple[str, ...] = ()
         try:
-            self._side = float_side(trace, trace.record, method, graph, self.runnable)
+            self._side = float_reference(trace, trace.record, method, graph, self.runnable)
         except EtscopeError as error:  # of a slimmed record, without weights, or a refused graph
             self._no_side = (f"what quantisation costs is not known: {error.message}",)
         self.keeps_state = self.runnable.keeps_state

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from etscope.analysis.graphs.graph_names import float_graph
 from etscope.analysis.matching.graph_alignment import (
-    Counterparts,
-    counterparts,
+    GraphAlignment,
+    align_graphs,
     module_results,
 )
 from etscope.analysis.metrics import Metric, find_metric
@@ -57,7 +57,7 @@ from etscope.diagnosis.reference import (
     whole_program,
     writers_of_state,
 )
-from etscope.diagnosis.spool import Spool
+from etscope.diagnosis.tensor_spill import TensorSpill
 from etscope.errors import FormatError, MissingDataError, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE as EDGE_MEMBER
 from etscope.formats.etrecord.reader import EXPORTED as EXPORTED_MEMBER
@@ -253,8 +253,8 @@ class _Comparing:
         self._trace, self._programs = trace, programs
         self._metric, self._tolerance = metric, tolerance
         self._inputs, self._before = inputs, before
-        self._matched: list[Counterparts] = [
-            counterparts(one.graph, other.graph, other.between) for one, other in pairwise(programs)
+        self._matched: list[GraphAlignment] = [
+            align_graphs(one.graph, other.graph, other.between) for one, other in pairwise(programs)
         ]
         self.rows = Rows([one.graph for one in programs], [one.owners for one in self._matched])
         self.stages: list[Stage] = []
@@ -264,7 +264,7 @@ class _Comparing:
         """Compare the first program with the eager model: what the modules return, on the inputs
         of the run and on others that are made of them: what an export took for a constant is the
         same for its own inputs."""
-        from etscope.bridge.reference.beside import turned
+        from etscope.bridge.reference.aligned_values import turned
         from etscope.bridge.reference.reference import given_values
 
         graph = self._programs[0].graph
@@ -348,15 +348,15 @@ class _Comparing:
         record = self._trace.record
         if record is None:
             return set()
-        from etscope.bridge.reference.beside import ValuesBeside
+        from etscope.bridge.reference.aligned_values import AlignedValues
         from etscope.bridge.reference.decomposed import decomposed_program
 
         runnable, later = decomposed_program(whole_program(record, graph.name))
-        places = places_of(counterparts(graph, later).values)
+        places = places_of(align_graphs(graph, later).values)
         places = {path: found for path, found in places.items() if path in wrong}
         if not places:
             return set()
-        beside = ValuesBeside(runnable, self._inputs, self._state(runnable), places)
+        beside = AlignedValues(runnable, self._inputs, self._state(runnable), places)
         step = self._step(DECOMPOSITION, graph, later, places)
         errors = self._errors(step, graph, self._inputs, beside)
         return {error.node for error in errors if error.verdict == WRONG}
@@ -364,15 +364,15 @@ class _Comparing:
     # -- values of both
 
     def _compared(
-        self, earlier: Graph, later: Graph, matched: Counterparts, step_name: str
+        self, earlier: Graph, later: Graph, matched: GraphAlignment, step_name: str
     ) -> list[StageError]:
-        from etscope.bridge.reference.beside import ValuesBeside
+        from etscope.bridge.reference.aligned_values import AlignedValues
 
         places = places_of(matched.values)
         if not places:
             return []
         runnable = self._runnable(later)
-        beside = ValuesBeside(runnable, self._inputs, self._state(runnable), places)
+        beside = AlignedValues(runnable, self._inputs, self._state(runnable), places)
         return self._errors(
             self._step(step_name, earlier, later, places), earlier, self._inputs, beside
         )
@@ -423,9 +423,9 @@ def _module_values(
     """Return the results of the modules, by the node of the graph and the element; the number of
     calls of modules whose values are known there, and of all."""
     from etscope.bridge.failures import innermost, own_frame
-    from etscope.bridge.reference.beside import run_modules
+    from etscope.bridge.reference.aligned_values import run_modules
 
-    results, spool = module_results(graph), Spool()
+    results, spill = module_results(graph), TensorSpill()
     kept: dict[tuple[str, int | None], Any] = {}
     calls = known = 0
 
@@ -442,7 +442,7 @@ def _module_values(
         known += bool(found)
         for place, value in found:
             if (place.path, place.element) not in kept:
-                kept[place.path, place.element] = spool.add(value)
+                kept[place.path, place.element] = spill.add(value)
 
     try:
         run_modules(eager.module, *eager.nested(inputs), keep)
@@ -450,7 +450,7 @@ def _module_values(
         raise NumericGapError(
             f"the model fails in PyTorch, on these inputs: {innermost(error)}{own_frame(error)}"
         ) from error
-    return {place: spool.get(value) for place, value in kept.items()}, known, calls
+    return {place: spill.get(value) for place, value in kept.items()}, known, calls
 
 
 def _eager_lookup(values: Mapping[tuple[str, int | None], Any]) -> Callable[[str, int], Any]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from etscope.errors import reading
-from etscope.formats.bytes.kept import Kept
+from etscope.formats.bytes.parse_cache import ParseCache
 from etscope.formats.etrecord.reader import (
     CONSTANTS,
     DEBUG_HANDLES,
@@ -104,7 +104,7 @@ def load_recorded(file: RecordFile, name: str, weights: Any, nodes: Sequence[str
     return graph.with_weights(weights, constants)
 
 
-_PLAIN_GRAPHS: Kept[Any] = Kept(most=16 << 20)
+_PLAIN_GRAPHS: ParseCache[Any] = ParseCache(most=16 << 20)
 
 
 def field_of(graph: str) -> str:

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.generation.feeding import feed
 from etscope.analysis.generation.layout import Layout, layout_of
 from etscope.analysis.generation.plan import OF_ALL, GenerationResult, GenerationTask, calls_of
+from etscope.analysis.generation.prompt_calls import plan_prompt
 from etscope.analysis.graphs.graph_names import float_graph, short_name
 from etscope.analysis.program.correlate import graph_name
 from etscope.diagnosis.reference import whole_program
@@ -81,7 +81,7 @@ def teacher_task(layout: Layout, tokens: Sequence[int], prompt: int | None) -> G
     if prompt is None:
         prompt = most if layout.all_rows[layout.prefill.method] else 1
     prompt = min(prompt, most)
-    fed = feed(layout, [tuple(tokens[:prompt])], None)
+    fed = plan_prompt(layout, [tuple(tokens[:prompt])], None)
     forced = tuple(tokens[prompt:])
     return GenerationTask(
         prompt=fed.prompt,

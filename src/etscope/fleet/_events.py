@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.generation.pace import Pace
-from etscope.analysis.profile.calls import RunCalls, noted_calls, told_calls
+from etscope.analysis.profile.calls import RunCalls, inferred_calls, recorded_calls
 from etscope.analysis.profile.counted import slow_runs
 from etscope.analysis.profile.profile import identity
 from etscope.analysis.profile.trace import Trace, runs_of
@@ -320,8 +320,8 @@ def _calls_of_runs(table: EventTable, pattern: Pattern, known: RunMetadata) -> R
             blocks.setdefault(method, []).append(block)
     runs = [run for of_it in blocks.values() for block in of_it for run in block.runs.tolist()]
     if noted is not None and len(noted) == len(runs):
-        return noted_calls(np.array(sorted(runs), np.int64), noted)
-    return told_calls(table.dump, blocks, pattern.program_methods, pattern.of_one_length)
+        return recorded_calls(np.array(sorted(runs), np.int64), noted)
+    return inferred_calls(table.dump, blocks, pattern.program_methods, pattern.of_one_length)
 
 
 def _counted_runs(

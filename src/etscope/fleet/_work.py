@@ -14,7 +14,7 @@ from etscope.analysis.profile.profile import Row
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.work.limits import BOUNDS, OVERHEAD_SHARE, ProfileLimits
 from etscope.analysis.work.profile_work import ProfileWork, profile_work
-from etscope.analysis.work.roofline import given_or_found
+from etscope.analysis.work.roofline import choose_calibration
 from etscope.errors import FormatError
 from etscope.fleet._dataset import WANTED_BY
 from etscope.formats.calibration import Calibration, calibrations_folder
@@ -144,4 +144,4 @@ def _found(
     runner, executorch, threads = facts
     content = {"runner": runner, "executorch": executorch, "threads": threads}
     about = {"cpu": cpu, "cores": cores, "load": None}
-    return given_or_found(None, SavedRun({**content, "conditions": about}))
+    return choose_calibration(None, SavedRun({**content, "conditions": about}))

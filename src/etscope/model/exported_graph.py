@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from typing import Any, overload
 
 from etscope.errors import FormatError, VersionError, reading
-from etscope.formats.bytes.kept import Kept
+from etscope.formats.bytes.parse_cache import ParseCache
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
 from etscope.formats.exported_program.exported_json import (
     DTYPES,
@@ -339,7 +339,7 @@ def graph_from_record(record: RecordView, name: str) -> Graph:
     return build() if content is None else _GRAPHS.made(content, (name, graph_id), build)
 
 
-_GRAPHS: Kept[Graph] = Kept(most=16 << 20)
+_GRAPHS: ParseCache[Graph] = ParseCache(most=16 << 20)
 
 
 def graph_from_program_json(program: Json, name: str, graph_id: int | None = None) -> Graph:

@@ -17,7 +17,7 @@ from etscope.analysis.explain.facts import Facts
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.statistics.compare_samples import Policy
-from etscope.analysis.work.roofline import given_or_found
+from etscope.analysis.work.roofline import choose_calibration
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.model.finding import Finding
@@ -293,7 +293,7 @@ class _Search:
         """The findings of a run of a setting."""
         scale = Scale(TimeScale("ns"), TimeScale("ms"))
         trace = self.laboratory.recorded(setting)
-        peaks = given_or_found(None, trace.saved_run)
+        peaks = choose_calibration(None, trace.saved_run)
         return tuple(
             finding
             for profile in trace.profiles()

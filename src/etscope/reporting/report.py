@@ -21,7 +21,7 @@ from etscope.analysis.generation.pace import (
 from etscope.analysis.numerics.runs import OtherInputsError
 from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.trace import Trace
-from etscope.analysis.work.roofline import given_or_found
+from etscope.analysis.work.roofline import choose_calibration
 from etscope.capture.files import RunFiles
 from etscope.errors import (
     EtscopeError,
@@ -297,7 +297,7 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
         numerics_note=note,
         has_values=files.values is not None,
         backend_files=placed,
-        calibration=given_or_found(options.calibration, trace.saved_run),
+        calibration=choose_calibration(options.calibration, trace.saved_run),
     )
 
 

@@ -17,7 +17,7 @@ from etscope.analysis.profile.trace import Trace
 from etscope.analysis.tables.profile_table import grouped_table, profile_table
 from etscope.analysis.work.columns import CALIBRATED, SHOWN
 from etscope.analysis.work.limits import profile_limits
-from etscope.analysis.work.roofline import given_or_found
+from etscope.analysis.work.roofline import choose_calibration
 from etscope.errors import EtscopeWarning, MissingDataError, MissingDependencyError
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.etrecord.reader import RecordView
@@ -104,7 +104,7 @@ def numerics_if_known(
 def tables(trace: Trace, scale: Scale) -> dict[str, str]:
     """Return the tables of each method that ran, as markdown, by tag."""
     texts: dict[str, str] = {}
-    peaks = given_or_found(None, trace.saved_run)
+    peaks = choose_calibration(None, trace.saved_run)
     for number, profile in enumerate(trace.profiles()):
         method = profile.title(f"method {number}" if number else "method")
         texts[f"{method}/1 run summary"] = _markdown(run_summary(profile, scale))

@@ -14,7 +14,7 @@ from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
     from etscope.stages._model import model_stages
-    from etscope.stages._narrow import narrow
+    from etscope.stages._tap_search import narrow
 
 __all__ = ["model_stages", "narrow"]
 
@@ -22,6 +22,6 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "model_stages": "etscope.stages._model",
-        "narrow": "etscope.stages._narrow",
+        "narrow": "etscope.stages._tap_search",
     },
 )

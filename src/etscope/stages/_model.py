@@ -19,7 +19,7 @@ from etscope.run import Call, Run, run
 from etscope.run.execute import Folder
 from etscope.run.job import INTERMEDIATE_OUTPUTS
 from etscope.search import read_samples
-from etscope.stages._narrow import narrow as narrow_call
+from etscope.stages._tap_search import narrow as narrow_call
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.export import Inputs

@@ -17,7 +17,7 @@ pytest.importorskip("executorch")
 from etscope import Inspector  # noqa: E402
 from etscope.analysis.comparison.program_report import program_diff_report  # noqa: E402
 from etscope.analysis.comparison.programs import Side, diff_programs  # noqa: E402
-from etscope.analysis.matching.graph_alignment import counterparts  # noqa: E402
+from etscope.analysis.matching.graph_alignment import align_graphs  # noqa: E402
 from etscope.analysis.metrics import METRICS, find_metric, measure  # noqa: E402
 from etscope.analysis.numerics.quantization import Quantization, output_errors  # noqa: E402
 from etscope.analysis.numerics.rows import Numerics  # noqa: E402
@@ -158,10 +158,10 @@ def test_rows_have_the_error_of_quantisation(of_network: Numerics) -> None:
 @pytest.mark.parametrize("made", ["picture", "network"])
 def test_nodes_are_found_without_what_they_say_of_their_origins(made: str) -> None:
     floats, edge, exported = graphs_of(made)
-    found = counterparts(floats, edge, exported)
+    found = align_graphs(floats, edge, exported)
     assert len({value.path for value in found.of.values()} & set(floats.own_operators)) >= 5
     assert (found.added, found.missing) == ((), {})
-    aligned = counterparts(changed(floats, floats.nodes), edge, exported)
+    aligned = align_graphs(changed(floats, floats.nodes), edge, exported)
     first, second = (
         {one.path: other.path for one, other in pairs.of.items()} for pairs in (found, aligned)
     )
@@ -174,7 +174,7 @@ def test_what_has_no_counterpart_is_named() -> None:
         replace(node, op="aten.median.default") if node.name == "mean" else node
         for node in floats.nodes
     )
-    found = counterparts(changed(floats, nodes), edge, exported)
+    found = align_graphs(changed(floats, nodes), edge, exported)
     one, two = "1 node of the quantised graph (aten_mean_dim)", "1 node of the float graph (mean)"
     assert found.unpaired("float", "quantised") == f"{one} and {two}"
 

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
 
 from etscope import Inspector  # noqa: E402
-from etscope.diagnosis.numeric_gap import COLUMNS, Spool  # noqa: E402
+from etscope.diagnosis.numeric_gap import COLUMNS, TensorSpill  # noqa: E402
 from etscope.errors import EtscopeWarning, NumericGapError, UsageError  # noqa: E402
 from etscope.etrecord import parse_etrecord  # noqa: E402
 from etscope.inspector.numerical_comparator import NumericalComparatorBase  # noqa: E402
@@ -259,11 +259,11 @@ def test_state_is_compared_in_its_first_run(tmp_path: Path) -> None:
         alone.calculate_numeric_gap("MSE", False, EDGE, run=1, inputs=[inputs[1]])
 
 
-# -- the spool
+# -- the spill
 
 
 def test_a_spool_gives_back_what_it_took() -> None:
-    spool = Spool()
+    spill = TensorSpill()
     values = [
         np.arange(6, dtype=np.float32).reshape(2, 3),
         np.arange(6, dtype=np.int64).reshape(2, 3).T,
@@ -275,12 +275,12 @@ def test_a_spool_gives_back_what_it_took() -> None:
         True,
         7,
     ]
-    kept = [spool.add(value) for value in values]
+    kept = [spill.add(value) for value in values]
     for value, key in zip(values, kept, strict=True):
-        back = spool.get(key)
+        back = spill.get(key)
         np.testing.assert_array_equal(back, value)
         assert np.asarray(back).dtype == np.asarray(value).dtype
-    first = spool.get(kept[0])
+    first = spill.get(kept[0])
     first += 1  # a table's cell may be written to
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from etscope.analysis.comparison.align import align
-from etscope.analysis.comparison.beside import Facts, beside
 from etscope.analysis.comparison.changes import MethodDiff
 from etscope.analysis.comparison.diff import check_comparable, diff_profiles, diff_traces
 from etscope.analysis.comparison.diff_table import diff_table
+from etscope.analysis.comparison.run_totals import Facts, beside
 from etscope.analysis.memory import memory_plan
 from etscope.analysis.profile.counted import counted
 from etscope.analysis.profile.scale import Scale

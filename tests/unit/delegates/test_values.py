@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etscope.analysis.matching.inside import LoggedHandles
+from etscope.analysis.matching.delegate_values import LoggedHandles
 from etscope.delegates.inner import Codes, Form, InnerCall, InnerValue, as_half, is_half
 from etscope.delegates.values import value_forms
 from etscope.model.graph import Graph, Node, TensorSpec, Value

@@ -10,7 +10,7 @@ import pytest
 
 from etscope.errors import FormatError, MissingFileError, UsageError
 from etscope.formats.bytes.files import atomic_write, open_source
-from etscope.formats.bytes.kept import Kept
+from etscope.formats.bytes.parse_cache import Kept
 
 
 def test_a_file_is_mapped(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from etscope.analysis.comparison.align import Alignment, Pair, align
-from etscope.analysis.comparison.beside import beside, facts_of
 from etscope.analysis.comparison.changes import (
     Change,
     Diff,
@@ -24,6 +23,7 @@ from etscope.analysis.comparison.changes import (
     Sides,
     clock_steps,
 )
+from etscope.analysis.comparison.run_totals import total_changes, totals_of
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.source_location import module_path
@@ -177,8 +177,8 @@ def diff_traces(
     methods = [
         _method_diff(one, total, policy, keep) for one, total in zip(sides, totals, strict=True)
     ]
-    was, now = (facts_of(one.recorded_program, saved=one.saved_run) for one in (before, after))
-    methods = [replace(one, beside=tuple(beside(was, now, one.method))) for one in methods]
+    was, now = (totals_of(one.recorded_program, saved=one.saved_run) for one in (before, after))
+    methods = [replace(one, beside=tuple(total_changes(was, now, one.method))) for one in methods]
     if keep is not None and not any(row.selected for one in methods for row in one.changes):
         raise MissingDataError("nothing was selected", hint="without --select all is compared")
     for one in sides:

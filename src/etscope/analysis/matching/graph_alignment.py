@@ -28,7 +28,7 @@ _SAME_SHAPE = SAME_VALUE | {"expand"}  # the same values, if the shape is the sa
 
 
 @dataclass(frozen=True)
-class Counterparts:
+class GraphAlignment:
     """The values that an earlier graph and a later one have in common.
 
     values: value of the earlier graph -> the same value of the later one, as it is read there: of
@@ -63,7 +63,7 @@ class Counterparts:
         )
 
 
-def counterparts(earlier: Graph, later: Graph, between: Graph | None = None) -> Counterparts:
+def align_graphs(earlier: Graph, later: Graph, between: Graph | None = None) -> GraphAlignment:
     """Pair the values of two graphs of a method, of which the later was made of the earlier.
 
     between: a graph that the later one was made of, and whose operators are those of the earlier
@@ -86,7 +86,7 @@ def counterparts(earlier: Graph, later: Graph, between: Graph | None = None) -> 
     computed = frozenset(value.path for value in of)
     rounded = _add_copies(earlier, later, of)
     known = {path for group in groups if group.later for path in group.earlier}
-    return Counterparts(
+    return GraphAlignment(
         # Where the later graph alone quantises a value: the one that is read there.
         values={
             one: as_used(later, other) if as_used(earlier, one) == one else other
@@ -472,9 +472,9 @@ def module_results(graph: Graph) -> dict[tuple[str, int], NodeValue]:
 
 __all__ = [
     "FOLDED",
-    "Counterparts",
+    "GraphAlignment",
+    "align_graphs",
     "as_used",
-    "counterparts",
     "is_quantization",
     "module_results",
 ]

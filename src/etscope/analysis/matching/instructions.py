@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from etscope.analysis.matching.inside import match_inside
+from etscope.analysis.matching.delegate_values import match_delegate_values
 from etscope.analysis.matching.run import PartialMatching, Reason, Runtime, Slot, type_mismatch
 from etscope.analysis.program.correlate import (
     MethodSymbols,
@@ -268,7 +268,7 @@ class _Matcher:
             self._prepare_delegates()
         self._decide()
         self._match_branches()
-        match_inside(runtime, symbols, graph, self.found)
+        match_delegate_values(runtime, symbols, graph, self.found)
         self._match_replaced()
         self._explain()
 

@@ -123,13 +123,13 @@ class RunCalls:
         )
 
 
-def noted_calls(runs: Ints, noted: GenerationCalls) -> RunCalls:
+def recorded_calls(runs: Ints, noted: GenerationCalls) -> RunCalls:
     """Return the calls that were noted when they ran; `runs` are the dump's, as many."""
     phases = tuple(noted.phases[index] for index in noted.phase.tolist())
     return RunCalls(runs, phases, noted.position, noted.tokens)
 
 
-def told_calls(
+def inferred_calls(
     dump: ETDump,
     blocks: Mapping[str | None, Sequence[Block]],
     methods: Collection[str],

@@ -22,7 +22,7 @@ from etscope.analysis.delegates.xnnpack import (
     unexplained,
 )
 from etscope.analysis.matching.run_nodes import RunNodes
-from etscope.analysis.profile.calls import RunCalls, noted_calls, told_calls
+from etscope.analysis.profile.calls import RunCalls, inferred_calls, recorded_calls
 from etscope.analysis.profile.counted import counted
 from etscope.analysis.profile.profile import MethodProfile, load_ticks, method_profile
 from etscope.analysis.program.compatibility import (
@@ -213,14 +213,14 @@ class Trace:
         noted = saved_generation(self.dump.path)
         runs = self.executions
         if noted is not None and len(noted[1]) == len(runs):
-            return noted_calls(np.array(runs, np.int64), noted[1])
+            return recorded_calls(np.array(runs, np.int64), noted[1])
         by_method: dict[str | None, list[Block]] = {}
         for block in self._all_blocks:
             if block.executions:
                 by_method.setdefault(self.method_of(block), []).append(block)
         program = self.recorded_program
         fixed = [] if program is None else [m.name for m in program.methods if is_of_one_length(m)]
-        return told_calls(self.dump, by_method, self.methods, fixed)
+        return inferred_calls(self.dump, by_method, self.methods, fixed)
 
     @cached_property
     def run_phases(self) -> Mapping[int, str]:

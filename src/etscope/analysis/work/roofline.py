@@ -330,7 +330,7 @@ def _place(row: Row, work: Work | None, ticks: float) -> tuple[str, str | None]:
     return MOVES, None
 
 
-def given_or_found(path: PathLike | None, run: SavedRun | None) -> Calibration | None:
+def choose_calibration(path: PathLike | None, run: SavedRun | None) -> Calibration | None:
     """Return the calibration of a file, or that which was kept for the machine of a run; None if
     there is none. A run without run.json may be of any machine: only a file that was named is taken
     for it. Raises as `read_calibration`."""

@@ -26,7 +26,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from etscope.analysis.matching.graph_alignment import counterparts
+from etscope.analysis.matching.graph_alignment import align_graphs
 from etscope.backends import chosen
 from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import (
@@ -116,7 +116,7 @@ def with_floats(subject: Subject, floats: ExportedProgram) -> Subject:
             (floats, "float", id(floats.graph)),
         )
     )
-    pairs = counterparts(before, quantized)
+    pairs = align_graphs(before, quantized)
     wanted: dict[str, list[tuple[NodeValue, NodeValue]]] = {}
     for value, other in pairs.of.items():
         wanted.setdefault(other.path, []).append((value, other))

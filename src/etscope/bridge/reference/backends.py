@@ -8,7 +8,8 @@ XNNPACK: scales of weights that are quantised by group are stored as bfloat16
 (`NodeVisitor.get_quant_params` of executorch.backends.xnnpack). Static int8 operators compute with
 integers: see `bridge.reference.xnnpack_int8`.
 
-Values that stay in integers in QNN, and float16 in any backend: see `bridge.reference.kept_types`.
+Values that stay in integers in QNN, and float16 in any backend: see
+`bridge.reference.storage_types`.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from typing import Any, NamedTuple
 import torch
 
 from etscope.analysis.matching.quant_params import GraphCodes
-from etscope.bridge.reference.kept_types import (
+from etscope.bridge.reference.reference import GraphNode, ReferenceGraph
+from etscope.bridge.reference.storage_types import (
     COMPUTED_IN_HALVES,
     KEPT_IN_CODES,
     in_codes,
     in_halves,
 )
-from etscope.bridge.reference.reference import GraphNode, ReferenceGraph
 from etscope.bridge.reference.xnnpack_int8 import Compute, dynamic_of, static_of
 from etscope.delegates.inner import Inside
 from etscope.delegates.values import IN_CODES

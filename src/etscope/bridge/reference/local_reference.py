@@ -19,7 +19,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from etscope.bridge.reference.backends import PLAIN, Arithmetic
-from etscope.bridge.reference.on_demand import ValuesOnDemand
+from etscope.bridge.reference.lazy_values import LazyValues
 from etscope.bridge.reference.reference import Call, Operation, ReferenceGraph, arrays_of
 from etscope.bridge.tensors import numpy_from_tensor, tensor_from_numpy, tensor_sharing
 
@@ -174,7 +174,7 @@ def _two_runs(
     own: the nodes that the second run computes otherwise than the reference. Others are computed
     once where both have the same arguments, as before the first value of the device.
     """
-    wide = ValuesOnDemand(calls[1])
+    wide = LazyValues(calls[1])
     last: list[Any] = ["", None, None]  # of the reference: name, arguments, value
 
     def plainly(operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from etscope.cli.options.kept import kept_runs
+from etscope.cli.options.kept_runs import kept_runs
 from etscope.cli.output.tables import Findings, OutputOptions, ViewOptions
 from etscope.errors import UsageError
 from etscope.key_values import key_values

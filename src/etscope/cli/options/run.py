@@ -24,7 +24,7 @@ from etscope.cli.options.common import (
     some_of,
     threads_option,
 )
-from etscope.cli.options.kept import NEXT, SAVE_OPTIONS, saved_run
+from etscope.cli.options.kept_runs import NEXT, SAVE_OPTIONS, saved_run
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class RunArguments:
     def keeps(self) -> bool:
         """True if the files of the run are kept: with a folder, and by default whenever it is
         traced."""
-        from etscope.capture.kept import KeptRuns
+        from etscope.capture.kept_runs import KeptRuns
 
         if self.save is not None:
             return True

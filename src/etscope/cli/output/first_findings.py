@@ -32,14 +32,14 @@ def first_findings(run: Run, folder: Path | None) -> Findings:
     """
     from etscope.analysis.explain.explain import explain
     from etscope.analysis.explain.facts import Facts
-    from etscope.analysis.work.roofline import given_or_found
+    from etscope.analysis.work.roofline import choose_calibration
     from etscope.model.finding import Files
 
     # Of the saved files, as `etscope explain` sees them.
     trace = run.trace
     if folder is not None:
         trace = RunFiles(dump=folder / RUN_ETDP).with_saved().open(force=run.forced)
-    calibration = given_or_found(None, trace.saved_run)
+    calibration = choose_calibration(None, trace.saved_run)
 
     def findings(profile: MethodProfile, scale: Scale) -> tuple[dict[str, Any], ...]:
         found = explain(Facts(trace, profile, scale, calibration))

@@ -31,7 +31,7 @@ def write_rooflines(
     """
     from etscope.analysis.tables.roofline_table import operators_table, roofline_report
     from etscope.analysis.work.limits import profile_limits
-    from etscope.analysis.work.roofline import SCHEMA, given_or_found, roofline
+    from etscope.analysis.work.roofline import SCHEMA, choose_calibration, roofline
     from etscope.errors import MissingDataError
     from etscope.model.table import joined
 
@@ -40,7 +40,7 @@ def write_rooflines(
             f"a roofline has no groups by {view.by!r}", hint=f"--by {', '.join(_GROUPS)}"
         )
     scale = time_scale(source_unit, view.unit)
-    calibration = given_or_found(view.peaks, trace.saved_run)
+    calibration = choose_calibration(view.peaks, trace.saved_run)
     keep = row_filter(view.select)
     rooflines = []
     for profile in chosen_profiles(trace, method):

@@ -294,12 +294,12 @@ class ViewOptions:
         asked for by what needs a calibration, and there is none.
         """
         from etscope.analysis.work.limits import profile_limits
-        from etscope.analysis.work.roofline import given_or_found
+        from etscope.analysis.work.roofline import choose_calibration
         from etscope.errors import MissingDataError
 
         if not self.shows_work and self.peaks is None and not for_programs:
             return [None] * len(profiles)
-        calibration = given_or_found(self.peaks, trace.saved_run)
+        calibration = choose_calibration(self.peaks, trace.saved_run)
         if calibration is None and self._needs_calibration:
             raise MissingDataError(
                 "shares of the peak, and bounds, need a calibration of the machine of the run",

@@ -97,7 +97,7 @@ def command(
     Commands come from -ex and -x in the order given, then from the prompt, or from standard input
     if it is not a terminal. The command help lists them.
     """
-    from etscope.capture.kept import path_of
+    from etscope.capture.kept_runs import path_of
     from etscope.etdb.commands.targets import read_inputs
     from etscope.etdb.debugger import PLAIN_COLUMNS
     from etscope.etdb.files import Files

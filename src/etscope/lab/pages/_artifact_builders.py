@@ -68,7 +68,7 @@ def _operators(source: Path, target: Path, options: Mapping[str, Any]) -> None:
     from etscope.analysis.explain.facts import Facts
     from etscope.analysis.findings.findings import Known, findings_of
     from etscope.analysis.tables.profile_table import profile_table
-    from etscope.analysis.work.roofline import given_or_found
+    from etscope.analysis.work.roofline import choose_calibration
 
     tables = []
     for run, folder in enumerate(_run_folders(source)):
@@ -80,7 +80,7 @@ def _operators(source: Path, target: Path, options: Mapping[str, Any]) -> None:
             has_values=files.values is not None or trace.refers_to_tensors,
             saved=trace.saved_run,
         )
-        calibration = given_or_found(None, trace.saved_run)
+        calibration = choose_calibration(None, trace.saved_run)
         for number, profile in enumerate(trace.profiles()):
             scale = _scale(profile.total)
             table = profile_table(profile, scale, limit=_MOST_ROWS)

@@ -10,9 +10,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from etscope.analysis.generation.feeding import PLACE, feed
 from etscope.analysis.generation.layout import Layout, layout_of
 from etscope.analysis.generation.plan import OF_ALL, OF_GENERATED, GenerationTask
+from etscope.analysis.generation.prompt_calls import PLACE, plan_prompt
 from etscope.errors import (
     EtscopeWarning,
     MismatchError,
@@ -302,7 +302,7 @@ def _task(
             f"the prompt has {rows:,} tokens, and the program's context {layout.context_length:,}",
             hint="shorten the prompt, or export the model with a larger cache",
         )
-    fed = feed(layout, parts, source)
+    fed = plan_prompt(layout, parts, source)
     forced = None if options.force_tokens is None else tuple(tokens_from(options.force_tokens))
     if forced is not None:
         check_tokens(forced, layout, "the forced tokens")

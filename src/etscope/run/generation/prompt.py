@@ -15,8 +15,8 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.generation.feeding import PLACE, Encoded
 from etscope.analysis.generation.layout import Layout
+from etscope.analysis.generation.prompt_calls import PLACE, Encoded
 from etscope.analysis.generation.sampler import uniform
 from etscope.errors import (
     EtscopeError,

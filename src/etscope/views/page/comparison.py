@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from etscope.analysis.comparison.beside import Facts, beside
 from etscope.analysis.comparison.changes import MethodDiff
 from etscope.analysis.comparison.diff import check_comparable, diff_profiles
 from etscope.analysis.comparison.diff_table import diff_table, shown_changes
 from etscope.analysis.comparison.graph_pairs import pair_graphs
 from etscope.analysis.comparison.program_report import program_diff_report
 from etscope.analysis.comparison.programs import Side, diff_programs
+from etscope.analysis.comparison.run_totals import RunTotals, total_changes
 from etscope.analysis.comparison.waterfall import GROUPINGS, headline, parts_table, waterfall
 from etscope.analysis.graphs.views import GraphView
 from etscope.analysis.profile.profile import MethodProfile, Row, Ticks
@@ -50,7 +50,7 @@ _TITLES = {"before": "A", "after": "B", "change": "B - A"}
 def comparison_documents(
     methods: Sequence[Sequence[ShownMethod]],
     scales: Sequence[Scale],
-    facts: Sequence[Facts] | None = None,
+    facts: Sequence[RunTotals] | None = None,
 ) -> list[Json]:
     """Return the `ComparisonDoc` of pairs of profiles, the earlier one as A; then those of the same
     pairs the other way round. methods, scales, facts: of each run."""
@@ -74,7 +74,7 @@ def comparison_documents(
         shown = [methods[run][method] for run, method in sides]
         diff = diff_profiles(shown[0].profile, shown[1].profile)
         if facts is not None and runs[0] != runs[1]:
-            more = beside(facts[runs[0]], facts[runs[1]], diff.method)
+            more = total_changes(facts[runs[0]], facts[runs[1]], diff.method)
             diff = replace(diff, beside=tuple(more))
         found.append(_document(sides, diff, shown, scales[runs[0]]))
     return found

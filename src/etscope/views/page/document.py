@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 
 from etscope._version import __version__
 from etscope.analysis.backend_files.placement import PlacedFile
-from etscope.analysis.comparison.beside import facts_of
 from etscope.analysis.comparison.programs import Side
+from etscope.analysis.comparison.run_totals import totals_of
 from etscope.analysis.explain.explain import explain
 from etscope.analysis.explain.facts import Facts
 from etscope.analysis.findings.findings import Known, findings_of, findings_of_program
@@ -181,7 +181,7 @@ def document_of(inputs: Sequence[ReportInput], title: str | None = None) -> Json
     if len(inputs) > 1:
         saved = [None if found.trace is None else found.trace.saved_run for found in inputs]
         facts = [
-            facts_of(program, planned, found.numerics, noted)
+            totals_of(program, planned, found.numerics, noted)
             for found, program, planned, noted in zip(inputs, programs, plans, saved, strict=True)
         ]
     runs = [

@@ -23,7 +23,7 @@ from etscope.cli.options.common import (
     source_unit_option,
     unit_option,
 )
-from etscope.cli.options.kept import kept_runs
+from etscope.cli.options.kept_runs import kept_runs
 from etscope.cli.output.tables import OutputOptions, ViewOptions, row_filter, time_scale
 from etscope.cli.verb import verb
 

@@ -94,7 +94,7 @@ def command(
     from etscope.analysis.explain.explain import explain
     from etscope.analysis.explain.explain_table import explanation_table
     from etscope.analysis.explain.facts import Facts
-    from etscope.analysis.work.roofline import given_or_found
+    from etscope.analysis.work.roofline import choose_calibration
     from etscope.model.finding import SEVERITIES
 
     if remedies.tries:
@@ -103,7 +103,7 @@ def command(
         )
     remedies.check_unused()
     trace = calls.of(files.open())
-    calibration = given_or_found(peaks, trace.saved_run)
+    calibration = choose_calibration(peaks, trace.saved_run)
     scale, share = time_scale(files.source_unit, unit), least / 100
     found = [
         (facts, explain(facts, share, only))

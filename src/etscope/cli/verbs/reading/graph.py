@@ -24,7 +24,7 @@ from etscope.cli.options.common import (
     select_option,
     source_unit_option,
 )
-from etscope.cli.options.kept import kept_runs
+from etscope.cli.options.kept_runs import kept_runs
 from etscope.cli.output.tables import (
     OutputOptions,
     ViewOptions,

@@ -17,7 +17,7 @@ from etscope.cli.options.common import (
     output_options,
     with_folders_opened,
 )
-from etscope.cli.options.kept import kept_runs
+from etscope.cli.options.kept_runs import kept_runs
 from etscope.cli.output.tables import OutputOptions
 from etscope.cli.verb import verb
 from etscope.errors import EtscopeError

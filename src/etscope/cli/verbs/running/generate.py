@@ -25,7 +25,7 @@ from etscope.cli.options.common import (
     runner_option,
     threads_option,
 )
-from etscope.cli.options.kept import NEXT, SAVE_OPTIONS, saved_run
+from etscope.cli.options.kept_runs import NEXT, SAVE_OPTIONS, saved_run
 from etscope.cli.output.tables import OutputOptions
 from etscope.cli.verb import verb
 
@@ -103,7 +103,7 @@ class GenerateArguments:
     @property
     def keeps(self) -> bool:
         """True if the files of the run are kept."""
-        from etscope.capture.kept import KeptRuns
+        from etscope.capture.kept_runs import KeptRuns
 
         return self.save is not None or not (self.no_save or KeptRuns.is_off())
 

@@ -27,7 +27,7 @@ from etscope.cli.options.common import (
     unit_option,
     with_option,
 )
-from etscope.cli.options.kept import kept_runs
+from etscope.cli.options.kept_runs import kept_runs
 from etscope.cli.output.tables import time_scale
 from etscope.cli.verb import verb
 

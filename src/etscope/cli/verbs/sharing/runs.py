@@ -12,13 +12,13 @@ import click
 import numpy as np
 
 from etscope.cli.options.common import FILE, POSITIVE, force_option, output_options
-from etscope.cli.options.kept import NEXT, SAVE_OPTIONS, kept_runs, saved_run
+from etscope.cli.options.kept_runs import NEXT, SAVE_OPTIONS, kept_runs, saved_run
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import EtscopeError, UsageError
 
 if TYPE_CHECKING:
     from etscope.analysis.profile.trace import Trace
-    from etscope.capture.kept import KeptRun
+    from etscope.capture.kept_runs import KeptRun
 
 _SUMMARY = "summary.json"
 
@@ -40,7 +40,7 @@ def command(context: click.Context, output: OutputOptions) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from etscope.capture.kept import KeptRuns, within
+    from etscope.capture.kept_runs import KeptRuns, within
     from etscope.model.table import Column, Kind, Table
 
     runs = KeptRuns()
@@ -98,7 +98,7 @@ def show(runs: tuple[str, ...], output: OutputOptions) -> None:
 @click.argument("runs", nargs=-1, required=True, callback=kept_runs(), metavar="RUN...")
 def remove(runs: tuple[str, ...]) -> None:
     """Remove each RUN: @1, or its folder below .etscope/runs."""
-    from etscope.capture.kept import KeptRuns
+    from etscope.capture.kept_runs import KeptRuns
 
     found = [_kept(folder) for folder in runs]
     KeptRuns().remove(found)
@@ -111,7 +111,7 @@ def remove(runs: tuple[str, ...]) -> None:
 @click.option("--size", metavar="BYTES", help="Bytes that they take together: 500MB, 2GiB.")
 def cap(count: int | None, size: str | None) -> None:
     """Show how many runs are kept, or change it. The oldest ones are removed first."""
-    from etscope.capture.kept import KeptRuns, size_of, within
+    from etscope.capture.kept_runs import KeptRuns, size_of, within
 
     runs = KeptRuns()
     if count is not None or size is not None:
@@ -156,7 +156,7 @@ def import_command(files: tuple[str, ...], force: bool, save: Path | None) -> No
 
 
 def _kept(folder: str) -> KeptRun:
-    from etscope.capture.kept import KeptRuns
+    from etscope.capture.kept_runs import KeptRuns
 
     wanted = Path(folder).resolve()
     for run in KeptRuns().newest_first():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from etscope.capture.kept import Cap, KeptRuns, path_of, size_of
+from etscope.capture.kept_runs import Cap, KeptRuns, path_of, size_of
 from etscope.errors import FormatError, UsageError
 
 

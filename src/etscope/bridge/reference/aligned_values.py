@@ -17,7 +17,7 @@ from etscope.bridge.reference.reference import ReferenceGraph, arrays_of
 Places = Mapping[str, Sequence[tuple[int | None, str, int | None]]]
 
 
-class ValuesBeside:
+class AlignedValues:
     """Looks up values of a run of the later graph, which goes on as far as is needed. A value is
     kept from when it is computed to when it is looked up.
 
@@ -138,4 +138,4 @@ def _as_it_was(model: torch.nn.Module) -> Iterator[None]:
                 buffer.copy_(buffers[name])
 
 
-__all__ = ["Places", "ValuesBeside", "run_modules", "turned"]
+__all__ = ["AlignedValues", "Places", "run_modules", "turned"]

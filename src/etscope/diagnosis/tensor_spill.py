@@ -1,4 +1,4 @@
-"""`Spool`: arrays in memory, and in a file where there are many."""
+"""`TensorSpill`: arrays in memory, and in a file where there are many."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 _ALIGNMENT = 64  # of arrays in the file
 
 
-class Spool:
+class TensorSpill:
     """Keeps more arrays than fit in memory: the first `in_memory` bytes as copies, more in a
     temporary file, which is mapped as writable arrays.
 

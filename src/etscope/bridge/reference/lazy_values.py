@@ -39,7 +39,7 @@ class _Element:
     index: int | None
 
 
-class ValuesOnDemand:
+class LazyValues:
     """The values of the second run of a graph whose nodes do not write to values.
 
     call: computes a node in the second run. `note` each node of the first; a tensor that it did not

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from etscope.analysis.generation.feeding import Encoded, Fed, feed
 from etscope.analysis.generation.layout import Encoder, Layout, Role, constant, layout_of
+from etscope.analysis.generation.prompt_calls import Encoded, PromptCalls, plan_prompt
 from etscope.errors import MismatchError
 from etscope.formats.program.pte import read_pte
 from tests.support.artifacts import artifacts
@@ -30,13 +30,13 @@ def layout(length: int | None, decodes: int | None = None, **more: Any) -> Layou
     return Layout(**{**known, **more})
 
 
-def shown(fed: Fed) -> list[tuple[str, int, int, int]]:
+def shown(fed: PromptCalls) -> list[tuple[str, int, int, int]]:
     """(method, position, tokens, size of its tensors) of the calls of the prompt."""
     return [(call.method, call.position, call.count, call.length) for call in fed.prompt]
 
 
 def test_any_length_goes_in_as_few_calls_as_the_bound_allows() -> None:
-    fed = feed(layout(None), [list(range(23))], None)
+    fed = plan_prompt(layout(None), [list(range(23))], None)
     assert shown(fed) == [("prefill", 0, 10, 10), ("prefill", 10, 10, 10), ("prefill", 20, 3, 3)]
     assert [call.tokens for call in fed.prompt] == [
         tuple(range(10)), tuple(range(10, 20)), (20, 21, 22),
@@ -47,32 +47,35 @@ def test_any_length_goes_in_as_few_calls_as_the_bound_allows() -> None:
 
 
 def test_a_fixed_length_is_filled_up() -> None:
-    assert shown(feed(layout(1), [[5, 6]], None)) == [("prefill", 0, 1, 1), ("prefill", 1, 1, 1)]
-    long = feed(layout(8, 1), [list(range(11))], None)
+    assert shown(plan_prompt(layout(1), [[5, 6]], None)) == [
+        ("prefill", 0, 1, 1),
+        ("prefill", 1, 1, 1),
+    ]
+    long = plan_prompt(layout(8, 1), [list(range(11))], None)
     assert shown(long) == [("prefill", 0, 8, 8), ("prefill", 8, 3, 8)]
 
 
 def test_where_it_cannot_be_filled_up_tokens_go_one_by_one() -> None:
     """There is no row for the last real token; or no room in the cache."""
     last_only = layout(8, 1, all_rows={"prefill": False, "decode": True})
-    assert shown(feed(last_only, [list(range(10))], None)) == [
+    assert shown(plan_prompt(last_only, [list(range(10))], None)) == [
         ("prefill", 0, 8, 8),
         ("decode", 8, 1, 1),
         ("decode", 9, 1, 1),
     ]
     short = layout(8, 1, context_length=12)
-    assert [call[0] for call in shown(feed(short, [list(range(11))], None))] == [
+    assert [call[0] for call in shown(plan_prompt(short, [list(range(11))], None))] == [
         "prefill", "decode", "decode", "decode",
     ]  # fmt: skip
     alone = layout(8, None, all_rows={"prefill": False})
     with pytest.raises(MismatchError, match="takes 8 tokens a call, and the 2 at the end"):
-        feed(alone, [list(range(10))], None)
+        plan_prompt(alone, [list(range(10))], None)
 
 
 def test_without_a_cache_the_whole_context_is_one_call() -> None:
     role = Role("forward", ("tokens",), None, 10)
     plain = layout(None, cached=False, prefill=role, decode=role, all_rows={"forward": True})
-    fed = feed(plain, [[1, 2, 3]], None)
+    fed = plan_prompt(plain, [[1, 2, 3]], None)
     assert shown(fed) == [("forward", 0, 3, 3)]
     assert fed.decode[0].whole
     assert fed.decode[0].length == 0
@@ -89,7 +92,7 @@ def test_embeddings_and_images() -> None:
         all_rows={"text_decoder": True},
     )
     image = Encoded(Encoder("vision_encoder", 1, 4), (0,), 4)
-    fed = feed(seeing, [[1, 2], image, [3]], None)
+    fed = plan_prompt(seeing, [[1, 2], image, [3]], None)
     assert shown(fed) == [
         ("token_embedding", 0, 2, 2),
         ("text_decoder", 0, 2, 2),
@@ -102,7 +105,7 @@ def test_embeddings_and_images() -> None:
     assert fed.prompt[3].inputs == ("output 0 of vision_encoder", "positions")
     assert [call.method for call in fed.decode] == ["token_embedding", "text_decoder"]
     with pytest.raises(MismatchError, match="gives 11 embeddings, and text_decoder takes at most"):
-        feed(seeing, [Encoded(Encoder("vision_encoder", 1, 11), (0,), 11)], None)
+        plan_prompt(seeing, [Encoded(Encoder("vision_encoder", 1, 11), (0,), 11)], None)
 
 
 # -- the layouts of real programs

@@ -13,7 +13,7 @@ from etscope.formats.bytes.files import BytesLike
 _T = TypeVar("_T")
 
 
-class Kept(Generic[_T]):
+class ParseCache(Generic[_T]):
     """Values by the bytes that they were made of: those used last, of at most `most` bytes in all.
 
     They must not change, and must not refer to a file.

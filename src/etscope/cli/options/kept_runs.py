@@ -52,7 +52,7 @@ def last_runs(count: int = 1) -> tuple[str, ...]:
 
 
 def _folder(text: Any) -> Any:
-    from etscope.capture.kept import path_of
+    from etscope.capture.kept_runs import path_of
 
     return None if text is None else path_of(text)
 
@@ -67,7 +67,7 @@ def saved_run(
     save, no_save: the values of `SAVE_OPTIONS`. name: of the model. next_commands: verbs that show
     more of the run.
     """
-    from etscope.capture.kept import KeptRuns, within
+    from etscope.capture.kept_runs import KeptRuns, within
 
     runs = KeptRuns()
     if save is not None or no_save or runs.is_off():

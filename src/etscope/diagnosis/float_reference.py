@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etscope.analysis.graphs.graph_names import float_graph
-from etscope.analysis.matching.graph_alignment import FOLDED, Counterparts, counterparts
+from etscope.analysis.matching.graph_alignment import FOLDED, GraphAlignment, align_graphs
 from etscope.analysis.metrics import Metric
 from etscope.analysis.numerics.limits import difference
 from etscope.analysis.numerics.quantization import (
@@ -24,7 +24,7 @@ from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import graph_name
 from etscope.analysis.program.source_location import lines_of, module_path
 from etscope.diagnosis.reference import recorded_graph, runnable_graph
-from etscope.diagnosis.spool import Spool
+from etscope.diagnosis.tensor_spill import TensorSpill
 from etscope.errors import MissingDataError
 from etscope.formats.etrecord.reader import EXPORTED, RecordView
 from etscope.model.graph import Graph, NodeValue, stem
@@ -37,14 +37,14 @@ _TRIED_ALONE = 8  # operators, those with the largest own errors
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FloatSide:
+class FloatReference:
     """A quantised graph, the float graph that it was made of, and which values go together."""
 
     graph: Graph
     floats: Graph
     runnable: ReferenceGraph
     runnable_float: ReferenceGraph
-    pairs: Counterparts
+    pairs: GraphAlignment
 
     def run(self, inputs: Any, memory: Memory) -> FloatRun:
         """Run the float graph on the inputs of a run, and keep the values that have counterparts.
@@ -54,9 +54,9 @@ class FloatSide:
 
         before = copied_state(memory.float_state)
         users = [name for name in self.floats.inputs if name not in self.floats.parameters]
-        spool = Spool()
+        spill = TensorSpill()
         kept: dict[Any, Any] = {
-            name: spool.add(value) for name, value in zip(users, flat_inputs(inputs), strict=False)
+            name: spill.add(value) for name, value in zip(users, flat_inputs(inputs), strict=False)
         }
         wanted = {value.path for value in self.pairs.of.values()}
         run = run_with(self.runnable_float, inputs, memory.float_state, wanted)
@@ -67,8 +67,8 @@ class FloatSide:
                 outputs = memory.float_outputs = end.value
                 break
             for element, one in _elements(self.floats, name, value):
-                kept[(name, element)] = spool.add(np.array(one) if np.ndim(one) == 0 else one)
-        return FloatRun(self, inputs, copied_state(memory.reference), before, kept, spool, outputs)
+                kept[(name, element)] = spill.add(np.array(one) if np.ndim(one) == 0 else one)
+        return FloatRun(self, inputs, copied_state(memory.reference), before, kept, spill, outputs)
 
 
 def _elements(graph: Graph, path: str, value: Any) -> list[tuple[int | None, Any]]:
@@ -81,12 +81,12 @@ def _elements(graph: Graph, path: str, value: Any) -> list[tuple[int | None, Any
 class FloatRun:
     """The values of a run of the float graph."""
 
-    side: FloatSide
+    side: FloatReference
     inputs: Any
     state: dict[str, Any]
     float_state: dict[str, Any]
     kept: Mapping[Any, Any]
-    spool: Spool
+    spill: TensorSpill
     outputs: Sequence[Any]
 
     def value(self, path: str, element: int | None) -> Any:
@@ -97,7 +97,7 @@ class FloatRun:
     def _float_value(self, value: NodeValue) -> Any:
         key = value.path if value.path in self.kept else (value.path, value.element)
         found = self.kept.get(key)
-        return None if found is None else self.spool.get(found)
+        return None if found is None else self.spill.get(found)
 
     def compare(
         self, metric: Metric, reference: Sequence[Any], device: Sequence[Any], *, operators: bool
@@ -240,22 +240,22 @@ class FloatRun:
         return found
 
 
-def float_side(
+def float_reference(
     trace: Trace, record: RecordView, method: str, graph: Graph, runnable: ReferenceGraph
-) -> FloatSide | None:
+) -> FloatReference | None:
     """Find the float graph of a method; None if the record has none, or `graph` is it."""
     name = float_graph(record, method)
     if name is None or name == graph.name:
         return None
     floats = recorded_graph(trace, record, name)
-    return FloatSide(
+    return FloatReference(
         graph=graph,
         floats=floats,
         runnable=runnable,
         runnable_float=runnable_graph(trace, record, floats),
         pairs=trace.once(
             ("counterparts", graph.name, name),
-            lambda: counterparts(floats, graph, _exported(trace, record, method, graph)),
+            lambda: align_graphs(floats, graph, _exported(trace, record, method, graph)),
         ),
     )
 

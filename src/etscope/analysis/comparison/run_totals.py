@@ -13,8 +13,8 @@ from etscope.units import format_bytes, format_float
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """Facts of a run beside its times.
+class RunTotals:
+    """RunTotals of a run beside its times.
 
     planned_bytes: that the runtime allocates for tensors, by method. program_bytes: of the program,
     None if it is not known. numerics: the diagnosis of logged values, None without. memory: of the
@@ -27,24 +27,24 @@ class Facts:
     memory: SavedMemory | None = None
 
 
-def facts_of(
+def totals_of(
     program: Program | None,
     plans: Mapping[str, MemoryPlan] | None = None,
     numerics: Numerics | None = None,
     saved: SavedRun | None = None,
-) -> Facts:
-    """Return the facts that a program, a diagnosis and the notes of a run tell. plans: those of the
+) -> RunTotals:
+    """Return the totals of a run, by its program, a diagnosis and its notes. plans: those of the
     program's methods, if they are known already."""
     memory = None if saved is None else saved.memory
     if program is None:
-        return Facts(numerics=numerics, memory=memory)
+        return RunTotals(numerics=numerics, memory=memory)
     found = memory_plans(program) if plans is None else plans
     planned = {name: plan.planned_bytes for name, plan in found.items()}
-    return Facts(planned, len(program.source.buffer), numerics, memory)
+    return RunTotals(planned, len(program.source.buffer), numerics, memory)
 
 
-def beside(before: Facts, after: Facts, method: str | None) -> Iterator[str]:
-    """Yield a sentence for each fact that both sides have."""
+def total_changes(before: RunTotals, after: RunTotals, method: str | None) -> Iterator[str]:
+    """Yield a sentence for each total that both sides have."""
     name = method or ""
     sizes = [
         ("Planned memory", before.planned_bytes.get(name), after.planned_bytes.get(name)),

@@ -30,7 +30,7 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Fed:
+class PromptCalls:
     """The calls of a prompt, the template of a decoded token's, and the ids of the context: -1 for
     a token of an image or of sound."""
 
@@ -39,7 +39,9 @@ class Fed:
     context: tuple[int, ...]
 
 
-def feed(layout: Layout, parts: Sequence[Sequence[int] | Encoded], source: Encoded | None) -> Fed:
+def plan_prompt(
+    layout: Layout, parts: Sequence[Sequence[int] | Encoded], source: Encoded | None
+) -> PromptCalls:
     """Plan the calls of a prompt, whose parts are ids or the output of an encoder.
 
     source: the encoder's part that each call of the decoder reads, when the layout has one. Raises
@@ -60,8 +62,10 @@ def feed(layout: Layout, parts: Sequence[Sequence[int] | Encoded], source: Encod
             context += part
     if not layout.cached:
         calls.append(_whole(layout, tuple(context)))
-        return Fed(tuple(calls), (_whole(layout, ()),), tuple(context))
-    return Fed(tuple(calls), tuple(_calls(layout, layout.decode, DECODE, (), -1)), tuple(context))
+        return PromptCalls(tuple(calls), (_whole(layout, ()),), tuple(context))
+    return PromptCalls(
+        tuple(calls), tuple(_calls(layout, layout.decode, DECODE, (), -1)), tuple(context)
+    )
 
 
 def _whole(layout: Layout, ids: tuple[int, ...]) -> PlannedCall:

@@ -18,7 +18,7 @@ from etscope.delegates.values import value_forms
 from etscope.model.graph import Graph, NodeValue
 
 
-def match_inside(
+def match_delegate_values(
     runtime: Runtime, symbols: MethodSymbols, graph: Graph, found: PartialMatching
 ) -> None:
     """Pair the values that delegates logged inside of their calls, as far as it is known how they

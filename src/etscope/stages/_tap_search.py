@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.matching.graph_alignment import counterparts, is_quantization
+from etscope.analysis.matching.graph_alignment import align_graphs, is_quantization
 from etscope.analysis.numerics.rows import Narrowed, Numerics, NumericsRow, guilty_call
 from etscope.analysis.numerics.runs import edge_symbols, runs_of
 from etscope.analysis.profile.trace import Trace
@@ -236,7 +236,7 @@ class _Search:
         edge, exported = (
             graph_from_record(record, graph_name(record, name, method)) for name in (EDGE, EXPORTED)
         )
-        owners = counterparts(exported, edge).owners
+        owners = align_graphs(exported, edge).owners
         own = {owners[path] for path in row.nodes if path in owners}
         return [
             path
