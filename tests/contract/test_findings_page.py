@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from etscope.analysis.explain.rules import rules
+from etscope.analysis.insights.rules import rules
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
 

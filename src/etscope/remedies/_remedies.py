@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etscope.analysis.explain.explain import LEAST_SHARE, explain
-from etscope.analysis.explain.facts import Facts
+from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.insights import LEAST_SHARE, explain
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.statistics.compare_samples import Policy
@@ -90,7 +90,7 @@ class Effort:
     that quantises, and of the same numbers; what is as good as the baseline has these, too. budget:
     seconds for new trials, None without a limit; what is put in order and confirmed at the end is
     not counted. least_share, rules: as for
-    `etscope.analysis.explain.explain.explain`. policy: of the verdicts.
+    `etscope.analysis.insights.insights.insights`. policy: of the verdicts.
     """
 
     everything: bool = False

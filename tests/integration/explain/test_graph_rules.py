@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from etscope.analysis.explain.explain import explain
-from etscope.analysis.explain.facts import Facts
-from etscope.analysis.explain.rules.graph.lost_fusion import parts_of
-from etscope.analysis.explain.rules.graph.unrolled_loops import loops
+from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.insights import explain
+from etscope.analysis.insights.rules.lost_fusion import parts_of
+from etscope.analysis.insights.rules.unrolled_loops import loops
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import read_etdump

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from etscope.analysis.findings.findings import Known, findings_of
+from etscope.analysis.insights.summary import Known, findings_of
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import EtscopeWarning, ExportFailure, UsageError
 from etscope.etrecord import parse_etrecord

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from etscope.analysis.explain.facts import Facts
+from etscope.analysis.insights.facts import Facts
 from etscope.cli import main
 from etscope.formats.calibration import find_calibration
 from etscope.formats.conditions import conditions_here
@@ -174,7 +174,9 @@ def test_a_device_is_calibrated_once_after_its_first_job(
 def operators_of(job: Path, folder: Path) -> list[Facts]:
     """What the builder of a job's page gives to explain."""
     seen: list[Facts] = []
-    with mock.patch("etscope.analysis.explain.explain.explain", lambda one: seen.append(one) or ()):
+    with mock.patch(
+        "etscope.analysis.insights.insights.insights", lambda one: seen.append(one) or ()
+    ):
         (folder / "out").mkdir()
         BUILDERS["operators"](job, folder / "out", {})
     return seen

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from etscope.analysis.explain.explain import explain
-from etscope.analysis.explain.facts import Facts
+from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.insights import explain
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.export import Exported

@@ -11,8 +11,8 @@ import pytest
 
 from etscope import Inspector
 from etscope.analysis.comparison.diff import diff_traces
-from etscope.analysis.explain.facts import Facts
-from etscope.analysis.findings.findings import Known, findings_of
+from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.summary import Known, findings_of
 from etscope.analysis.profile.calls import RunCalls
 from etscope.analysis.profile.counted import slow_runs
 from etscope.analysis.profile.profile import MethodProfile

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.analysis.findings import thresholds
-from etscope.analysis.findings.findings import Known, findings_of, findings_of_program
-from etscope.analysis.findings.steadiness import steadiness
-from etscope.analysis.findings.time import TimeFindings
+from etscope.analysis.insights import thresholds
+from etscope.analysis.insights.leaf_times import TimeFindings
+from etscope.analysis.insights.steadiness import steadiness
+from etscope.analysis.insights.summary import Known, findings_of, findings_of_program
 from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE
 from etscope.analysis.matching.matching import Coverage, Unpaired
 from etscope.analysis.matching.run_nodes import program_nodes

@@ -8,7 +8,7 @@ slow by themselves:
   through their neighbours, and not at all where positions are not known or calls take different
   numbers of tokens.
 * A drift and two speeds are states of the machine that many runs share. None of them is the usual
-  one, so nothing is excluded, and `etscope.analysis.findings.steadiness` says so.
+  one, so nothing is excluded, and `etscope.analysis.insights.steadiness` says so.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from etscope.views import TABLE_VIEWS
 
 if TYPE_CHECKING:
     from etscope.analysis.backend_files.placement import PlacedFile
-    from etscope.analysis.findings.findings import Known
+    from etscope.analysis.insights.summary import Known
     from etscope.analysis.numerics.rows import Numerics
     from etscope.analysis.profile.profile import MethodProfile
     from etscope.analysis.profile.scale import Scale
@@ -377,7 +377,7 @@ class TraceOptions:
 
         @functools.cache  # one for all profiles, and none where nobody asks
         def known() -> Known:
-            from etscope.analysis.findings.findings import Known
+            from etscope.analysis.insights.summary import Known
 
             return Known(
                 program=trace.recorded_program,
@@ -387,7 +387,7 @@ class TraceOptions:
             )
 
         def findings(profile: MethodProfile, scale: Scale) -> tuple[dict[str, Any], ...]:
-            from etscope.analysis.findings.findings import findings_of
+            from etscope.analysis.insights.summary import findings_of
 
             return tuple(found.plain(files) for found in findings_of(profile, scale, known()))
 

@@ -30,8 +30,8 @@ def first_findings(run: Run, folder: Path | None) -> Findings:
 
     folder: where the run is saved, if it is kept.
     """
-    from etscope.analysis.explain.explain import explain
-    from etscope.analysis.explain.facts import Facts
+    from etscope.analysis.insights.facts import Facts
+    from etscope.analysis.insights.insights import explain
     from etscope.analysis.work.roofline import choose_calibration
     from etscope.model.finding import Files
 

@@ -64,9 +64,9 @@ def _report(source: Path, target: Path, options: Mapping[str, Any]) -> None:
 
 
 def _operators(source: Path, target: Path, options: Mapping[str, Any]) -> None:
-    from etscope.analysis.explain.explain import explain
-    from etscope.analysis.explain.facts import Facts
-    from etscope.analysis.findings.findings import Known, findings_of
+    from etscope.analysis.insights.facts import Facts
+    from etscope.analysis.insights.insights import explain
+    from etscope.analysis.insights.summary import Known, findings_of
     from etscope.analysis.tables.profile_table import profile_table
     from etscope.analysis.work.roofline import choose_calibration
 

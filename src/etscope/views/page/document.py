@@ -13,11 +13,11 @@ from etscope._version import __version__
 from etscope.analysis.backend_files.placement import PlacedFile
 from etscope.analysis.comparison.programs import Side
 from etscope.analysis.comparison.run_totals import totals_of
-from etscope.analysis.explain.explain import explain
-from etscope.analysis.explain.facts import Facts
-from etscope.analysis.findings.findings import Known, findings_of, findings_of_program
 from etscope.analysis.graphs.partition import Partition, partition
 from etscope.analysis.graphs.views import GraphView, graph_views, with_errors
+from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.insights import explain
+from etscope.analysis.insights.summary import Known, findings_of, findings_of_program
 from etscope.analysis.matching.run_nodes import program_nodes
 from etscope.analysis.memory import MemoryPlan, memory_plans
 from etscope.analysis.memory_owners import program_memory

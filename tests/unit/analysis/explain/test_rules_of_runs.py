@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.analysis.explain.explain import explain
-from etscope.analysis.explain.facts import Facts
-from etscope.analysis.explain.rules.run.portable_kernels import slow_products
+from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.insights import explain
+from etscope.analysis.insights.rules.portable_kernels import slow_products
 from etscope.analysis.profile.counted import counted
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace

@@ -5,17 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from etscope.analysis.explain.facts import Facts
-from etscope.analysis.explain.run_graph import (
-    RunGraph,
-    at_lines,
-    bytes_of,
-    does,
-    listed,
-    operators,
-    order_of,
-)
 from etscope.analysis.graphs.partition import DelegateCall, Partition
+from etscope.analysis.graphs.run_graph import RunGraph, bytes_of, order_of
+from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.node_words import at_lines, does, listed, operators
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import read_etdump

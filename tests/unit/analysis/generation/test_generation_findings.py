@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from etscope.analysis.findings.findings import Known, findings_of
+from etscope.analysis.insights.summary import Known, findings_of
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.cli import main

@@ -91,9 +91,9 @@ def command(
     etscope explain ran/ --format md
     etscope explain model.py:Model --try --backend xnnpack
     """
-    from etscope.analysis.explain.explain import explain
-    from etscope.analysis.explain.explain_table import explanation_table
-    from etscope.analysis.explain.facts import Facts
+    from etscope.analysis.insights.explanation_table import explanation_table
+    from etscope.analysis.insights.facts import Facts
+    from etscope.analysis.insights.insights import explain
     from etscope.analysis.work.roofline import choose_calibration
     from etscope.model.finding import SEVERITIES
 

@@ -199,8 +199,8 @@ def _summary(run: KeptRun) -> dict[str, Any]:
 
 
 def _first_finding(trace: Trace) -> dict[str, Any]:
-    from etscope.analysis.explain.explain import explain
-    from etscope.analysis.explain.facts import Facts
+    from etscope.analysis.insights.facts import Facts
+    from etscope.analysis.insights.insights import explain
     from etscope.cli.output.first_findings import first_of
     from etscope.cli.output.tables import chosen_profiles, time_scale
 

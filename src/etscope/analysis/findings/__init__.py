@@ -1,1 +1,0 @@
-"""Findings: what matters in a run, told from its profile, memory plan and numeric diagnosis."""

@@ -1,0 +1,239 @@
+"""Findings about a language model's calls: where decode spends its time, what grows with the
+context, and what a token costs beside the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+import numpy as np
+
+from etscope.analysis.generation.pace import Pace
+from etscope.analysis.insights import thresholds
+from etscope.analysis.insights.leaf_times import TimeFindings
+from etscope.analysis.profile.profile import Leaf, Row
+from etscope.analysis.profile.rollup import rollup
+from etscope.analysis.profile.scale import Scale
+from etscope.analysis.program.source_location import block_family
+from etscope.analysis.statistics.growth import Growth, growth, is_enough
+from etscope.formats.generation import DECODE, PREFILL, Generation
+from etscope.model.finding import Finding, Place, Quantity, Severity
+from etscope.units import TimeScale, format_float, format_share
+
+_MS = 1e6  # ns
+# Methods that are all of their phase; of others, several may run for one token.
+_WHOLE = (None, "forward", PREFILL, DECODE, "prefill_forward", "kv_forward")
+
+
+def is_one_of_several(method: str | None) -> bool:
+    """Return True for a method beside which others run in its phase, as `text_decoder`."""
+    return method not in _WHOLE
+
+
+def generation_findings(time: TimeFindings, run: Generation | None) -> Iterator[Finding]:
+    """Yield what the calls of a phase tell; nothing for those of no language model.
+
+    run: the generation as run.json has it, None if it is not known.
+    """
+    phase = time.profile.phase
+    if phase is None or not time.total:
+        return
+    if phase == DECODE:
+        groups = _Groups.of(time)
+        yield from groups.longest()
+        yield from groups.growing()
+    untraced = None if run is None else run.of_pass(None)
+    if untraced is not None and len(untraced.calls):
+        pace = Pace.of(untraced)
+        yield from _first_token(time, pace) if phase == PREFILL else ()
+        yield from _beside_the_runtime(time, pace) if phase == DECODE else ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Groups:
+    """The leaves of decode calls by line of Python; by operator where no line is known.
+
+    found: growth of the groups in their order, of the whole call, and of `rows`; None where it
+    cannot be told. first, last: positions.
+    """
+
+    time: TimeFindings
+    by: str
+    names: Sequence[str]
+    members: Sequence[Sequence[Leaf]]
+    found: Growth | None
+    rows: Sequence[Row] = ()
+    first: int = 0
+    last: int = 0
+
+    @classmethod
+    def of(cls, time: TimeFindings) -> _Groups:
+        has_lines = any(leaf.attribution.lines for _, leaf in time.members)
+        by = "source" if has_lines else "op"
+        groups = rollup(time.profile, by).largest(lambda one: float(one.ticks.mean()))
+        names = [one.name for one in groups]
+        members = [one.members for one in groups]
+        profile = time.profile
+        position = None if profile.calls is None else profile.calls.position
+        if position is None or not is_enough(position):
+            return cls(time, by, names, members, None)
+        # With all rows, as the tables have it: what all times have in common is the machine's.
+        rows = [row for row in profile.rows if not row.own_clock]
+        times = [*(one.ticks for one in groups), profile.total, *(row.ticks for row in rows)]
+        found = growth(position, np.stack(times))
+        first, last = int(position.min()), int(position.max())
+        return cls(time, by, names, members, found, rows, first, last)
+
+    def longest(self) -> Iterator[Finding]:
+        """The line, or operator, with most of the time of decode."""
+        place = next(
+            (n for n, of_it in enumerate(self.members) if self._is_line(of_it[0][1])), None
+        )
+        if place is None:
+            return
+        members = self.members[place]
+        ticks = self.time.ticks(members)
+        if self.time.share(ticks) < thresholds.NAMED_SHARE:
+            return
+        where = self._where(place)
+        method = self.time.profile.method
+        of = f" of {method}" if is_one_of_several(method) else ""
+        sentence = (
+            f"Decode{of} spends {format_share(self.time.share(ticks))} in {where}: "
+            f"{self.time.text(ticks)} a call"
+        )
+        if self.found is not None and self.found.grows[place]:
+            sentence += f"; it grows with context there, by {self._slope(place, '')}"
+        select = self.time.selector(members, f"file:{PurePath(self.names[place]).name}")
+        command = ("inspect", "--by", self.by)
+        shown = Place("events", by=self.by, name=self.names[place])
+        if select is not None and self.by == "source":
+            command, shown = ("inspect", "--select", select), Place("events", select=select)
+        yield Finding(
+            "decode-line" if self.by == "source" else "decode-operator",
+            Severity.FACT,
+            f"{sentence}.",
+            self.time.profile.method,
+            self.time.quantity(ticks),
+            shown,
+            command,
+        )
+
+    def growing(self) -> Iterator[Finding]:
+        """The growth of a call with the position, and the line, or operator, with most of it."""
+        found = self.found
+        if found is None or not found.grows.any():
+            return
+        whole = len(self.members)
+        slopes = np.where(found.grows, found.slope, 0.0)
+        most = int(slopes[:whole].argmax())
+        if found.grows[whole]:
+            method = self.time.profile.method
+            what = f"A call of {method}" if is_one_of_several(method) else "A token"
+            at, sentence = whole, f"{what} takes {self._slope(whole)}"
+            if found.grows[most]:
+                share = min(float(slopes[most] / found.slope[whole]), 1.0)
+                sentence += f": {format_share(share)} of that in {self._where(most)}"
+        else:  # a line, else a row: sums of many rows are less steady
+            at = most if found.grows[most] else int(slopes.argmax())
+            sentence = f"{self._where(at)} takes {self._slope(at)}"
+        # The part of the mean time that is there for the context beyond the first position.
+        middle = float(found.intercept[at] + found.slope[at] * (self.first + self.last) / 2)
+        grown = middle - float(found.intercept[at] + found.slope[at] * self.first)
+        yield Finding(
+            "growth",
+            Severity.COST,
+            f"{sentence}, from position {self.first:,} to {self.last:,}.",
+            self.time.profile.method,
+            self.time.quantity(grown),
+            Place("generation"),
+            ("inspect", "--by", self.by) if at <= whole else ("inspect",),
+        )
+
+    def _slope(self, place: int, longer: str = " longer") -> str:
+        """The slope of a group in words, with its interval."""
+        assert self.found is not None
+        is_clock = self.time.scale.source is TimeScale.CYCLES
+        unit = "cycles" if is_clock else "ns"
+        scale = Scale(self.time.scale.source, TimeScale.CYCLES if is_clock else TimeScale.NS)
+        slope, low, high = (
+            format_float(float(scale(one[place])))
+            for one in (self.found.slope, self.found.low, self.found.high)
+        )
+        return f"{slope} {unit}{longer} for each token before it ({low} to {high})"
+
+    def _where(self, place: int) -> str:
+        """A group as a reader knows it: "attention.py:34 (model.layers.*.self_attn)"."""
+        if place > len(self.members):
+            row = self.rows[place - len(self.members) - 1]
+            module = row.attribution.module
+            return f"{row.name} ({module})" if module else row.name
+        leaves = [leaf for _, leaf in self.members[place]]
+        name = self.names[place]
+        if self.by == "source" and self._is_line(leaves[0]):
+            (line,) = leaves[0].attribution.lines
+            name = f"{PurePath(line.file).name}:{line.line}"
+        modules = {block_family(leaf.attribution.module or "") for leaf in leaves}
+        module = modules.pop() if len(modules) == 1 else ""
+        return f"{name} ({module})" if module else name
+
+    def _is_line(self, leaf: Row) -> bool:
+        return self.by == "op" or len(leaf.attribution.lines) == 1
+
+
+def _first_token(time: TimeFindings, pace: Pace) -> Iterator[Finding]:
+    """The share of a method's prefill in the time to the first token, of the untraced run."""
+    first, calls = pace.first_token_ns, pace.calls
+    runs = np.unique(calls.run)
+    if len(first) != len(runs):
+        return
+    own = calls.in_phase(PREFILL) & _of_method(time, pace)
+    spent = float(calls.execute_ns[own].sum()) / len(runs)
+    whole = float(first.mean())
+    if not spent:
+        return
+    share = spent / whole
+    name = "Prefill" if time.profile.method is None else f"Prefill of {time.profile.method}"
+    yield Finding(
+        "first-token",
+        Severity.FACT,
+        f"{name} is {format_share(share)} of the time to the first token, "
+        f"{spent / _MS:.3f} of {whole / _MS:.3f} ms without tracing.",
+        time.profile.method,
+        Quantity(spent / _MS, "ms", share),
+        Place("generation"),
+        ("inspect", "--by", "module"),
+    )
+
+
+def _beside_the_runtime(time: TimeFindings, pace: Pace) -> Iterator[Finding]:
+    """The time of a token for its choice and in the host, of the untraced run."""
+    calls = pace.calls
+    decodes = calls.in_phase(DECODE)
+    is_chosen_after = (decodes & _of_method(time, pace) & (calls.sampling_ns > 0)).any()
+    whole = float(pace.inter_token_ns.sum())
+    if not is_chosen_after or not whole:  # it is told once, of the decoder
+        return
+    sampling = float(calls.sampling_ns[decodes].sum()) / whole
+    host = max(1 - sampling - float(calls.execute_ns[decodes].sum()) / whole, 0.0)
+    share = sampling + host
+    yield Finding(
+        "beside-the-runtime",
+        Severity.COST if share >= thresholds.BESIDE_SHARE else Severity.FACT,
+        f"Of the time between tokens {format_share(sampling)} goes into the choice of the token "
+        f"and {format_share(host)} into the host, {share * whole / len(pace.positions) / _MS:.3f} "
+        "ms a token without tracing.",
+        time.profile.method,
+        Quantity(share * whole / len(pace.positions) / _MS, "ms", share),
+        Place("generation"),
+        ("generate", "--save", "ran"),
+    )
+
+
+def _of_method(time: TimeFindings, pace: Pace) -> np.typing.NDArray[np.bool_]:
+    """A mask of the calls of the profile's method; of all calls where it is not known."""
+    calls, method = pace.calls, time.profile.method
+    if method is None:
+        return np.ones(len(calls), np.bool_)
+    return np.array([name == method for name in calls.methods], np.bool_)[calls.method]

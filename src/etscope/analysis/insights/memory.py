@@ -1,0 +1,137 @@
+"""Findings about memory: what takes it, which tensor is the largest at the peak, and what is stored
+more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from etscope.analysis.insights import thresholds
+from etscope.analysis.memory import MemoryPlan
+from etscope.analysis.profile.profile import MethodProfile
+from etscope.analysis.program.source_location import block_family
+from etscope.analysis.weights import WEIGHTS, FilePart, equal_content
+from etscope.formats.program.pte import Program
+from etscope.formats.program.pte_schema import TensorValue
+from etscope.model.finding import Finding, Place, Quantity, Severity
+from etscope.units import format_bytes, format_share
+
+_COMMAND = ("info", "--memory")
+_NAMED = "what backends ask for by name, such as their weights"
+
+
+def memory_findings(
+    program: Program, plan: MemoryPlan, profile: MethodProfile | None
+) -> Iterator[Finding]:
+    """Yield what takes the memory of a method. profile: of its runs, which names the places."""
+    parts = [
+        (str(name), int(size))
+        for name, size, _ in plan.summary().rows()
+        if size is not None and size > 0
+    ]
+    total = sum(size for _, size in parts)
+    if total:
+        parts.sort(key=lambda part: -part[1])
+        name, size = parts[0]
+        name = f"{name} ({_NAMED})" if name.startswith("named data") else name
+        others = ", ".join(f"{other} {format_bytes(bytes_)}" for other, bytes_ in parts[1:4])
+        sentence = f"What takes most memory is {name}: {format_bytes(size)}"
+        if others:
+            sentence += f" ({format_share(size / total)}) of {format_bytes(total)}; {others}"
+        yield _of("memory", plan, sentence + ".", size, total)
+    largest = _largest_at_peak(plan, profile)
+    if largest is not None:
+        yield largest
+    twice = _duplicates(program, plan)
+    if twice is not None:
+        yield twice
+
+
+def _of(
+    kind: str,
+    plan: MemoryPlan,
+    sentence: str,
+    size: int,
+    total: int,
+    severity: Severity = Severity.FACT,
+) -> Finding:
+    quantity = Quantity(float(size), "bytes", size / total if total else None)
+    return Finding(kind, severity, sentence, plan.method, quantity, Place("memory"), _COMMAND)
+
+
+def _largest_at_peak(plan: MemoryPlan, profile: MethodProfile | None) -> Finding | None:
+    """The largest tensor that is alive when most planned memory is."""
+    if not plan.peak_bytes:
+        return None
+    at = plan.peak_instructions[0] if plan.peak_instructions else None
+    alive = [] if at is None else plan.live_at(at)
+    if at is None or not alive:
+        return None
+    value = alive[0]
+    if value.nbytes < thresholds.LARGEST_TENSOR_SHARE * plan.peak_bytes:
+        return None
+    made = "an input" if value.role == "input" else value.role
+    if value.op is not None:
+        made = f"made by {value.op} (instruction {value.first})"
+        for row in () if profile is None else profile.rows:
+            if row.depth == 0 and row.instruction_id == value.first:
+                module, source = row.attribution.module, row.attribution.source
+                made += f", in {module}" if module else ""
+                made += f", at {source}" if source else ""
+                break
+    sentence = (
+        f"Planned memory has its peak, {format_bytes(plan.peak_bytes)}, at instruction {at} "
+        f"({plan.labels[at]}): the largest tensor there is {value.tensor}, "
+        f"{format_bytes(value.nbytes)}, {made}."
+    )
+    return _of("largest-tensor", plan, sentence, value.nbytes, plan.peak_bytes)
+
+
+def weights_findings(plan: MemoryPlan, parts: Sequence[FilePart]) -> Iterator[Finding]:
+    """Yield the module with most bytes of weights: repeated blocks count as one. parts: of the
+    program's file and its .ptd files."""
+    weights = [part for part in parts if part.kind == WEIGHTS]
+    families: dict[str, dict[str, int]] = {}
+    for part in weights:
+        if part.module is not None:
+            sizes = families.setdefault(block_family(part.module), {})
+            sizes[part.module] = sizes.get(part.module, 0) + part.size
+    if not families:
+        return
+    name, sizes = max(families.items(), key=lambda item: sum(item[1].values()))
+    most, whole = sum(sizes.values()), sum(part.size for part in weights)
+    if most < thresholds.MODULE_WEIGHTS_SHARE * whole:
+        return
+    name = f"{name} ({len(sizes)} modules)" if len(sizes) > 1 else next(iter(sizes)) or "(root)"
+    sentence = (
+        f"The layer with most weights is {name}: {format_bytes(most)} "
+        f"({format_share(most / whole)}) of {format_bytes(whole)}."
+    )
+    quantity = Quantity(float(most), "bytes", most / whole)
+    command = ("size", "--by", "module")
+    yield Finding(
+        "weights", Severity.FACT, sentence, plan.method, quantity, Place("memory"), command
+    )
+
+
+def _duplicates(program: Program, plan: MemoryPlan) -> Finding | None:
+    """Constants of the same bytes that the file holds more than once."""
+    spans = {
+        program.constant_span(tensor)
+        for tensor in program.method(plan.method).values
+        if isinstance(tensor, TensorValue) and tensor.is_constant and tensor.has_data
+    }
+    large = [span for span in spans if span.size >= thresholds.DUPLICATES_BYTES]
+    groups, uncertain = equal_content([program.blob(span) for span in large])
+    copies = sum(len(group) - 1 for group in groups)
+    wasted = sum((len(group) - 1) * large[group[0]].size for group in groups)
+    total = sum(span.size for span in spans)
+    if wasted < thresholds.DUPLICATES_SHARE * total or not wasted:
+        return None
+    noun = "constant is" if copies == 1 else "constants are"
+    sentence = (
+        f"{copies:,} {noun} stored again with the same bytes: {format_bytes(wasted)} of "
+        f"{format_bytes(total)} of weights."
+    )
+    if uncertain:
+        sentence += f" {format_bytes(uncertain)} of them were compared at 16 places of each only."
+    return _of("duplicate-constants", plan, sentence, wasted, total, Severity.COST)

@@ -1,0 +1,51 @@
+"""Words for nodes in the sentences of insights: their operators, their lines, their number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from etscope.analysis.program.source_location import lines_of, short_lines
+from etscope.model.graph import Node, stem
+from etscope.units import count
+
+_NAMED = 4  # operators in a sentence
+
+
+def operators(nodes: Iterable[Node]) -> str:
+    """The operators of nodes, the most frequent first: "mean, add and 2 others"."""
+    counted = Counter(stem(node.op) for node in nodes)
+    names = [name for name, _ in counted.most_common()]
+    return listed(names[:_NAMED], len(names) - _NAMED)
+
+
+def listed(names: Sequence[str], others: int = 0) -> str:
+    """Names as a part of a sentence: "a, b and c"; others: those that are not named."""
+    names = [*names, f"{others:,} other{'s' if others > 1 else ''}"] if others > 0 else list(names)
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def at_lines(nodes: Iterable[Node]) -> str:
+    """Say where nodes are written: ", at model.py:12 and 2 other lines"; "" if it is unknown."""
+    lines = lines_of(nodes)
+    if not lines:
+        return ""
+    others = len(lines) - 1
+    more = f" and {count(others, 'other line')}" if others else ""
+    return f", at {short_lines(lines[:1])}{more}"
+
+
+def does(number: int, noun: str, verb: str) -> str:
+    """A number with its noun and what it does: "1 kernel takes", "2 kernels take"."""
+    alone = "has" if verb == "have" else f"{verb}s"
+    return f"{count(number, noun)} {alone if number == 1 else verb}"
+
+
+def first_line(nodes: Iterable[Node]) -> str:
+    """The first line where nodes are written ("model.py:12"); "" if it is unknown."""
+    return short_lines(lines_of(nodes)[:1])
+
+
+def places(number: int) -> str:
+    """Say in how many places, if there are several: " in 3 places"."""
+    return f" in {count(number, 'place')}" if number > 1 else ""

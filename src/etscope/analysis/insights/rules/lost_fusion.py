@@ -1,0 +1,379 @@
+"""An operator that runs in parts, where one kernel would do: decomposed, or written by hand."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from etscope.analysis.graphs.run_graph import Kernel, RunGraph, function_of, spec_of
+from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.node_words import at_lines, first_line, operators, places
+from etscope.analysis.insights.rule import Rule
+from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.model.graph import Node, stem
+from etscope.units import count
+
+_ATTENTION = "scaled_dot_product_attention"
+_BATCH_NORM = "native_batch_norm_legit_no_training"
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The nodes of one operator in parts. kind: the operator ("gelu")."""
+
+    kind: str
+    nodes: tuple[Node, ...]
+
+
+def parts_of(run: RunGraph) -> tuple[Parts, ...]:
+    """Find the operators that run in parts."""
+    return run.once("lost fusion", lambda: tuple(_found(run)))
+
+
+def claimed(run: RunGraph) -> set[int]:
+    """The nodes that findings of this rule are about, by `id`."""
+    return {id(node) for parts in parts_of(run) for node in parts.nodes}
+
+
+def _found(run: RunGraph) -> Iterator[Parts]:
+    taken: set[int] = set()
+    for finder in (_guards, _written_out, _batch_norms):
+        for parts in finder(run):
+            if not taken & set(map(id, parts.nodes)):
+                taken.update(map(id, parts.nodes))
+                yield parts
+
+
+# -- the softmax of scaled_dot_product_attention, with a guard for rows that see no key
+
+
+def _guards(run: RunGraph) -> Iterator[Parts]:
+    """where(not any(not (scores == -inf)), 0, softmax(scores)), as torch decomposes it.
+
+    Beside delegates, all that the same call of the function left outside of them comes with it.
+    """
+    calls: dict[str, list[Kernel]] = {}
+    for kernel in run.kernels.values():
+        if run.calls and kernel.call is not None and _ATTENTION in kernel.call:
+            calls.setdefault(kernel.call, []).append(kernel)
+    for kernel in run.kernels.values():
+        if kernel.op != "where" or len(kernel.node.inputs) != 3:
+            continue
+        condition, zeros, softmax = run.givers(kernel.node)
+        chain = _chain(run, condition, ("logical_not", "any", "logical_not", "eq"))
+        if chain is None or stem(softmax.op) != "softmax" or stem(zeros.op) not in _ZEROS:
+            continue
+        nodes = {id(node): node for node in (*chain, zeros, kernel.node)}
+        for other in calls.get(kernel.call or "", ()):
+            if other.op != "expand":
+                nodes.setdefault(id(other.node), other.node)
+        yield Parts(_ATTENTION, tuple(nodes.values()))
+
+
+_ZEROS = frozenset({"full_like", "zeros_like", "full", "zeros", "scalar_tensor"})
+
+
+def _chain(run: RunGraph, node: Node, names: Sequence[str]) -> list[Node] | None:
+    """The nodes from this one back, each of one operator; None if they are others."""
+    found: list[Node] = []
+    for name in names:
+        if node.kind != "call_function" or stem(node.op) != name:
+            return None
+        found.append(node)
+        node = next(run.givers(node), node)
+    return found
+
+
+# -- operators written by hand
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """The form of an operator in parts, of one value in and one value out.
+
+    anchor: an operator that it has. needed: the operators of all ways to write it, each a choice;
+    allowed: others that may be there. xnnpack: only XNNPACK has a kernel of it.
+    """
+
+    kind: str
+    anchors: frozenset[str]
+    needed: tuple[frozenset[str], ...]
+    allowed: frozenset[str]
+    xnnpack: bool = False
+
+
+def _form(kind: str, anchors: str, needed: str, allowed: str, *, xnnpack: bool = False) -> _Form:
+    choices = tuple(frozenset(choice.split("|")) for choice in needed.split())
+    return _Form(kind, frozenset(anchors.split()), choices, frozenset(allowed.split()), xnnpack)
+
+
+_FORMS = (
+    _form("gelu", "erf", "erf add mul", "div"),
+    _form("gelu", "tanh", "tanh add add mul pow|mul", "div"),
+    _form("layer_norm", "rsqrt sqrt", "rsqrt|sqrt mean sub var|pow|mul add mul|div", "reciprocal"),
+    _form("softmax", "exp", "exp sum div|mul", "amax max sub reciprocal"),
+    _form("hardswish", "clamp hardtanh", "clamp|hardtanh add mul", "div", xnnpack=True),
+)
+_KERNELS = {"gelu": "gelu", "layer_norm": "native_layer_norm", "softmax": "softmax"}
+_DEEPEST = 7  # operators from the first to the last of one that is written by hand
+
+
+def _written_out(run: RunGraph) -> Iterator[Parts]:
+    graph = run.partition.linked.graph
+    seen: set[int] = set()
+    for node in graph.operators.values():
+        for form in _FORMS:
+            if stem(node.op) not in form.anchors or (form.xnnpack and not run.has_xnnpack):
+                continue
+            found = _region(run, node, form)
+            if found and form.kind == "softmax":
+                found += _shift(run, found)
+            if found and not seen & set(map(id, found)):
+                seen.update(map(id, found))
+                yield Parts(form.kind, tuple(found))
+                break
+
+
+def _region(run: RunGraph, anchor: Node, form: _Form) -> list[Node] | None:
+    """The nodes of an operator in parts around one of them: between one value and one other, of
+    which no value is read outside, and of which the rest that they read are constants.
+
+    The smallest with all needed operators is taken.
+    """
+    allowed = form.allowed.union(*form.needed)
+    below = _within(run, anchor, allowed, run.readers)
+    above = _within(run, anchor, allowed, run.givers)
+    best: list[Node] | None = None
+    ends = [anchor, *below]
+    for start in {id(one): one for node in (anchor, *above) for one in _read(run, node)}.values():
+        for end in ends:
+            if stem(end.op) not in form.needed[-1] | {"div", "mul"}:
+                continue
+            found = _between(run, start, end, allowed)
+            if found is None or not any(node is anchor for node in found):
+                continue
+            if (best is None or len(found) < len(best)) and _is_of(run, found, form):
+                best = found
+    return best
+
+
+def _shift(run: RunGraph, nodes: Sequence[Node]) -> list[Node]:
+    """The nodes that take the largest score from the scores before a softmax; none without."""
+    for node in nodes:
+        shifted = next(run.givers(node), node) if stem(node.op) == "exp" else node
+        if stem(shifted.op) != "sub":
+            continue
+        scores, *largest = run.givers(shifted)
+        if [stem(one.op) for one in largest] in (["amax"], ["max"]):
+            givers = list(run.givers(largest[0]))
+            return [shifted, *largest] if givers[:1] == [scores] else []
+    return []
+
+
+def _is_of(run: RunGraph, nodes: Sequence[Node], form: _Form) -> bool:
+    """Return whether nodes have all operators of a form, and what else tells it from others."""
+    if not _has_all(nodes, form):
+        return False
+    if form.kind == "layer_norm":  # over the last dimensions, else it is another norm
+        means = [node for node in nodes if stem(node.op) in ("mean", "var")]
+        return all(_is_over_last(node) for node in means)
+    if form.kind == "softmax":
+        return True
+    if form.kind == "hardswish" and not any(
+        {"0", "6"} <= {text.removesuffix(".0") for _, text in node.arguments} for node in nodes
+    ):
+        return False
+    # x * f(x): a product of two values, which a sigmoid or tanh by itself has not
+    return any(stem(node.op) == "mul" and len(list(_read(run, node))) == 2 for node in nodes)
+
+
+def _is_over_last(node: Node) -> bool:
+    """Return whether a reduction is over the last dimensions of what it reads, and keeps them."""
+    arguments = dict(node.arguments)
+    spec = spec_of(node)
+    digits = re.findall(r"-?\d+", arguments.get("dim", ""))
+    if spec is None or not digits or arguments.get("keepdim") != "True":
+        return False
+    rank = len(spec.shape)
+    wanted = range(rank - len(digits), rank)
+    return sorted(int(digit) % rank for digit in digits) == list(wanted)
+
+
+def _within(run: RunGraph, node: Node, allowed: frozenset[str], step: object) -> list[Node]:
+    """The nodes near to a node, of these operators, in one direction."""
+    found: dict[int, Node] = {}
+    front = [node]
+    for _ in range(_DEEPEST):
+        front = [
+            other
+            for one in front
+            for other in step(one)  # type: ignore[operator]
+            if other.kind == "call_function"
+            and stem(other.op) in allowed
+            and id(other) not in found
+        ]
+        found.update((id(one), one) for one in front)
+    return list(found.values())
+
+
+def _read(run: RunGraph, node: Node) -> Iterator[Node]:
+    """The values that a node reads which are not the same in each run."""
+    for giver in run.givers(node):
+        if id(giver) not in run.constant and not run.is_weight(giver) and giver.outputs:
+            yield giver
+
+
+def _between(run: RunGraph, start: Node, end: Node, allowed: frozenset[str]) -> list[Node] | None:
+    """The nodes that lead from a value to a node, that one included; None if something else leads
+    there, or leads away."""
+    found: dict[int, Node] = {}
+    waiting = [end]
+    while waiting:
+        node = waiting.pop()
+        if node is start or id(node) in found:
+            continue
+        if (
+            node.kind != "call_function"
+            or stem(node.op) not in allowed
+            or len(found) > 2 * _DEEPEST
+        ):
+            return None
+        found[id(node)] = node
+        waiting += _read(run, node)
+    for node in found.values():
+        if node is not end and any(id(reader) not in found for reader in run.readers(node)):
+            return None
+    return list(found.values()) if any(start in run.givers(n) for n in found.values()) else None
+
+
+def _has_all(nodes: Iterable[Node], form: _Form) -> bool:
+    """Return whether nodes are of the needed operators, each once at least. Of one value, a product
+    with itself stands for a power."""
+    counted = Counter(stem(node.op) for node in nodes)
+    for choice in sorted(form.needed, key=len):
+        name = next((one for one in sorted(choice) if counted[one] > 0), None)
+        if name is None:
+            return False
+        counted[name] -= 1
+    return True
+
+
+# -- batch norm after a convolution, which could be a part of its weights
+
+
+def _batch_norms(run: RunGraph) -> Iterator[Parts]:
+    for kernel in run.kernels.values():
+        giver = next(run.givers(kernel.node), None)
+        if (
+            kernel.op == _BATCH_NORM
+            and giver is not None
+            and stem(giver.op) in ("convolution", "linear", "addmm")
+            and id(giver) in run.kernels
+            and len(list(run.readers(giver))) == 1
+        ):
+            yield Parts("batch_norm", (kernel.node,))
+
+
+# -- findings
+
+
+def _find(facts: Facts) -> Iterator[Finding]:
+    run = facts.run_graph
+    if run is None:
+        return
+    groups: dict[tuple[str, tuple[str, ...]], list[Parts]] = {}
+    for parts in parts_of(run):
+        names = tuple(sorted({stem(node.op) for node in parts.nodes}))
+        key = names if parts.kind != _ATTENTION else ()
+        groups.setdefault((parts.kind, key), []).append(parts)
+    for (kind, _), alike in groups.items():
+        nodes = [node for parts in alike for node in parts.nodes]
+        members = run.members(nodes)
+        if not members:
+            continue
+        members += run.rests(members)
+        taken = facts.time.with_share(facts.time.ticks(members))
+        where = f"{places(len(alike))}{at_lines(nodes)}"
+        outside = [node for node in nodes if id(node) in run.kernels]
+        evidence = [f"{count(len(nodes), 'node')} of {operators(nodes)} {_WHAT[kind]}."]
+        if run.calls:
+            evidence.append(
+                f"{len(outside):,} of their {count(len(nodes), 'node')} are outside of delegates."
+            )
+        merged = run.merged_calls(outside)
+        if merged:
+            evidence.append(
+                f"Without them, {len(run.calls):,} delegate calls would be "
+                f"{len(run.calls) - merged:,}."
+            )
+        yield facts.finding(
+            RULE.name,
+            f"{_SENTENCE[kind]} {taken}{where}.",
+            members,
+            Explanation(
+                Sureness.LIKELY if kind in _KERNELS or kind == "hardswish" else Sureness.MEASURED,
+                tuple(evidence),
+                remedies=tuple(_remedies(run, kind, nodes)),
+            ),
+        )
+
+
+_WHAT: Mapping[str, str] = {
+    _ATTENTION: "are parts of it beside its products and its softmax: a guard for rows of scores "
+    "that are -inf throughout, and what the call needs of scales and masks",
+    "gelu": "compute what one kernel of gelu would",
+    "layer_norm": "compute what one kernel of native_layer_norm would",
+    "softmax": "compute what one kernel of softmax would",
+    "hardswish": "compute what one operator of XNNPACK would, hardswish",
+    "batch_norm": "could be in the weights of the convolution or linear layer before it",
+}
+_SENTENCE: Mapping[str, str] = {
+    _ATTENTION: f"{_ATTENTION} is decomposed: the parts around its products and softmax take",
+    "gelu": "GELU in parts takes",
+    "layer_norm": "Layer norm in parts takes",
+    "softmax": "Softmax in parts takes",
+    "hardswish": "Hardswish in parts takes",
+    "batch_norm": "Batch norm that is not folded into the layer before it takes",
+}
+
+
+def _remedies(run: RunGraph, kind: str, nodes: Sequence[Node]) -> Iterator[Remedy]:
+    line = first_line(nodes)
+    there = f" at {line}" if line else ""
+    if kind == _ATTENTION:
+        yield Remedy(
+            "Lower it with a plain softmax (the values differ only where a mask leaves no key to "
+            "a row).",
+            "pass",
+            {"name": "fuse_sdpa"},
+        )
+        yield Remedy(
+            f"Or write it out{there}: `torch.softmax(q @ k.transpose(-1, -2) * scale + mask, -1) "
+            "@ v`, with a float mask."
+        )
+    elif kind == "batch_norm":
+        yield Remedy(
+            "Fold it before the export: `torch.nn.utils.fusion.fuse_conv_bn_eval(conv, bn)`, or "
+            "`fuse_linear_bn_eval`."
+        )
+        yield Remedy(
+            "Or lower the model to XNNPACK, which folds it: `etscope export MODEL --backend "
+            "xnnpack`.",
+            "backend",
+            {"backend": "xnnpack"},
+        )
+    else:
+        function = f"torch.nn.functional.{kind}"
+        more = '(..., approximate="tanh")' if "tanh" in {stem(n.op) for n in nodes} else ""
+        if {function_of(node) for node in nodes} == {kind}:
+            yield Remedy(
+                f"The exporter decomposed {function}{there}: keep it, with "
+                "`EdgeCompileConfig(preserve_ops=[...])`, or export with a newer ExecuTorch."
+            )
+        else:
+            yield Remedy(f"Write `{function}{more}`{there}.")
+
+
+RULE = Rule("lost-fusion", "An operator that runs in parts", _find)

@@ -1,0 +1,129 @@
+"""A run that reads far more weights than it computes with, as decode of a language model does, and
+waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.rule import Rule
+from etscope.analysis.profile.profile import Leaf
+from etscope.formats.generation import DECODE
+from etscope.model.finding import Explanation, Finding, Remedy, Sureness
+from etscope.units import format_bytes, format_share
+
+_WIDE = ("float32", "float16", "bfloat16", "float64")
+_SHARE = 0.3  # of the time
+# Below, a machine reads weights more slowly than it multiplies: FLOPs for each byte of weights.
+_INTENSITY = 4.0
+# Without a calibration: weights that no cache of a phone or a laptop holds, so that the memory
+# itself is read in each run.
+_BEYOND_CACHES = 32 << 20
+_NEAR = 0.5  # of the bandwidth: no kernel reaches all of it
+_POSSIBLE = 0.25
+_SMALLER = {"float32": 7.5, "float64": 15.0, "float16": 3.75, "bfloat16": 3.75}  # bytes: int4
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The operators that read weights and compute little with them.
+
+    weights: bytes in one run. dtype: the type that most of the FLOPs are of.
+    """
+
+    members: Sequence[Leaf]
+    flops: float
+    weights: float
+    dtype: str
+
+
+def _reading(facts: Facts) -> _Reading:
+    members, flops, weights = [], 0.0, 0.0
+    types: dict[str, float] = {}
+    for member in facts.time.members:
+        work = facts.work_of(member)
+        if not work.traffic.weights or work.flops >= _INTENSITY * work.traffic.weights:
+            continue
+        if not work.flops or work.is_bound:
+            continue
+        members.append(member)
+        flops, weights = flops + work.flops, weights + work.traffic.weights
+        for name, part in work.dtypes:
+            types[name] = types.get(name, 0.0) + part
+    return _Reading(members, flops, weights, max(types, key=lambda name: types[name], default=""))
+
+
+def _find(facts: Facts) -> Iterator[Finding]:
+    if facts.work is None:
+        return
+    found = _reading(facts)
+    ticks = facts.time.ticks(found.members)
+    ns = facts.ns(ticks)
+    if not ns or facts.time.share(ticks) < _SHARE or found.dtype not in _WIDE:
+        return
+    rate = found.weights / ns * 1e9
+    limit = _limit(facts, found.weights, rate)
+    if limit is None:
+        return
+    sureness, known_by = limit
+    is_decode = facts.profile.phase == DECODE
+    whole = "A token" if is_decode else "A run"
+    yield facts.finding(
+        RULE.name,
+        f"{'Decode' if is_decode else 'It'} waits for weights: {whole.lower()} reads "
+        f"{format_bytes(found.weights)} of them, "
+        f"{facts.time.with_share(ticks)}, at {rate / 1e9:.3g} GB/s.",
+        found.members,
+        Explanation(
+            sureness,
+            (
+                f"{whole} reads {format_bytes(found.weights)} of {found.dtype} weights, in "
+                f"{facts.time.text(ticks)}: {rate / 1e9:.3g} GB/s.",
+                f"It computes {found.flops / found.weights:.2g} FLOPs for each byte of them.",
+                known_by,
+            ),
+            remedies=tuple(_remedies(found.dtype, is_decode)),
+        ),
+    )
+
+
+def _limit(facts: Facts, weights: float, rate: float) -> tuple[Sureness, str] | None:
+    """Tell how sure it is that memory limits a rate of weights, in bytes a second, and why; None if
+    it hardly does."""
+    peaks = None if facts.limits is None else facts.limits.peaks
+    bandwidth = None if peaks is None else peaks.bandwidth(weights)
+    if bandwidth:
+        reached = rate / bandwidth
+        if reached < _POSSIBLE:
+            return None
+        return (
+            Sureness.LIKELY if reached >= _NEAR else Sureness.POSSIBLE,
+            f"That is {format_share(reached)} of the {bandwidth / 1e9:.3g} GB/s at which the "
+            "machine reads so much memory, by the calibration.",
+        )
+    if weights < _BEYOND_CACHES:
+        return None
+    return (
+        Sureness.POSSIBLE,
+        "Caches do not hold that much. What the memory gives is not known.",
+    )
+
+
+def _remedies(dtype: str, is_decode: bool) -> Iterator[Remedy]:
+    yield Remedy(
+        "Quantise the weights to int4 in groups, with int8 activations (8da4w): "
+        f"{_SMALLER[dtype]:g} times fewer bytes. Embeddings read one row a token: to "
+        "quantise them saves memory, hardly any time.",
+        "quantize",
+        {"scheme": "8da4w"},
+    )
+    yield Remedy(
+        "Decode several sequences in a batch, or several tokens a step (speculative "
+        "decoding): the weights are read once for all."
+        if is_decode
+        else "Run several inputs in a batch: the weights are read once for all."
+    )
+
+
+RULE = Rule("memory-bound", "A run that waits for weights", _find)

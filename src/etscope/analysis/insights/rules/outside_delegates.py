@@ -1,0 +1,204 @@
+"""Operators outside of delegates, in a method that has some: islands, with the reasons of the
+partitioner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from etscope.analysis.graphs.run_graph import OF_TORCH, Kernel, RunGraph, function_of, spec_of
+from etscope.analysis.graphs.views import tensor_bytes
+from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.node_words import at_lines, operators, places
+from etscope.analysis.insights.partitioner_reasons import (
+    kind_of_refusal,
+    reasons,
+    refusals_of,
+    ways_in,
+)
+from etscope.analysis.insights.rule import Rule
+from etscope.analysis.insights.rules import (
+    cancelling_quantization,
+    float_among_quantized,
+    layout_conversions,
+    lost_fusion,
+    needless_copies,
+    rewritten_buffers,
+    runtime_constants,
+    untaken_types,
+)
+from etscope.analysis.profile.profile import Leaf
+from etscope.model.finding import Explanation, Finding, Sureness
+from etscope.model.graph import Node, stem
+from etscope.units import count, format_bytes
+
+_OTHERS = (
+    lost_fusion, runtime_constants, float_among_quantized, cancelling_quantization,
+    rewritten_buffers, needless_copies, layout_conversions, untaken_types,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Island:
+    """Connected kernels outside of delegates."""
+
+    kernels: tuple[Kernel, ...]
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [kernel.node for kernel in self.kernels]
+
+
+def islands(run: RunGraph) -> list[Island]:
+    """Find the islands, without the kernels that another rule tells more of."""
+    taken = set[int]().union(*(rule.claimed(run) for rule in _OTHERS)) if run.calls else set()
+    left = {
+        key: kernel
+        for key, kernel in run.kernels.items()
+        if run.calls and key not in taken and _may_be_inside(kernel.node)
+    }
+    found, seen = [], set[int]()
+    for key, kernel in left.items():
+        if key in seen:
+            continue
+        part, waiting = list[Kernel](), [kernel]
+        while waiting:
+            one = waiting.pop()
+            if id(one.node) not in seen:
+                seen.add(id(one.node))
+                part.append(one)
+                around = (*run.givers(one.node), *run.readers(one.node))
+                waiting += [left[id(node)] for node in around if id(node) in left]
+        found.append(Island(tuple(part)))
+    return found
+
+
+_NAMESPACES = frozenset({"aten", "dim_order_ops", "quantized_decomposed", "torchao"})
+
+
+def _may_be_inside(node: Node) -> bool:
+    """Return whether a backend could take an operator. What gives a number is the runtime's, and an
+    own operator ("llama.custom_sdpa") is outside of delegates on purpose."""
+    parts = node.op.split(".")
+    is_own = len(parts) > 2 and parts[0] not in _NAMESPACES
+    return not is_own and spec_of(node) is not None
+
+
+def _find(facts: Facts) -> Iterator[Finding]:
+    run = facts.run_graph
+    if run is None:
+        return
+    groups: dict[tuple[frozenset[str], frozenset[str]], list[Island]] = {}
+    for island in islands(run):
+        names = frozenset(kernel.op for kernel in island.kernels)
+        why = frozenset(
+            kind_of_refusal(one) for node in island.nodes for one in refusals_of(run, node)
+        )
+        groups.setdefault((names, why), []).append(island)
+    for alike in groups.values():
+        yield _finding(facts, run, alike)
+
+
+def _finding(facts: Facts, run: RunGraph, alike: Sequence[Island]) -> Finding:
+    nodes = [node for island in alike for node in island.nodes]
+    kernels = run.members(nodes)
+    at_borders = _border_transposes(run, nodes)
+    members = [*kernels, *at_borders]
+    taken = facts.time.with_share(facts.time.ticks(members))
+    evidence = list(reasons(run, nodes))
+    evidence += _functions(nodes)
+    evidence += _crossing(run, nodes)
+    if at_borders:
+        take = "take" if len(at_borders) > 1 else "takes"
+        evidence.append(
+            f"{count(len(at_borders), 'transpose')} at the borders {take} "
+            f"{facts.time.text(facts.time.ticks(at_borders))} of it: XNNPACK keeps images with the "
+            "channels last, and the runtime's kernels do not."
+        )
+    evidence.append(_merging(run, nodes))
+    told = any(refusals_of(run, node) for node in nodes)
+    verb = "runs" if len({stem(node.op) for node in nodes}) == 1 else "run"
+    return facts.finding(
+        RULE.name,
+        f"{operators(nodes)} {verb} outside of delegates: {taken}{places(len(alike))}"
+        f"{at_lines(nodes)}.",
+        members,
+        Explanation(
+            Sureness.MEASURED if told else Sureness.LIKELY,
+            tuple(evidence),
+            remedies=tuple(ways_in(run, nodes)),
+        ),
+    )
+
+
+# -- evidence
+
+
+def _merging(run: RunGraph, nodes: Sequence[Node]) -> str:
+    """Say how many delegate calls there would be, if nodes were inside of them; else with the
+    kernels around them that other findings are about."""
+    calls = len(run.calls)
+    if merged := run.merged_calls(nodes):
+        return f"Inside of delegates, {calls:,} delegate calls would be {calls - merged:,}."
+    around: dict[int, Node] = {}
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if id(node) not in around and id(node) in run.kernels:
+            around[id(node)] = node
+            waiting += [*run.givers(node), *run.readers(node)]
+    if merged := run.merged_calls(around.values()):
+        inside = set(map(id, nodes))
+        others = operators(node for key, node in around.items() if key not in inside)
+        return (
+            f"Inside of delegates with {others} beside it, {calls:,} delegate calls would be "
+            f"{calls - merged:,}."
+        )
+    return f"The {count(calls, 'delegate call')} would stay as many without it."
+
+
+def _functions(nodes: Sequence[Node]) -> Iterator[str]:
+    """Say if nodes are parts of a function of torch that is decomposed into many operators."""
+    names = {function_of(node) for node in nodes}
+    if len(names) == 1 and names <= {*OF_TORCH, "rms_norm"}:
+        yield f"torch decomposes {names.pop()} so."
+
+
+def _crossing(run: RunGraph, nodes: Sequence[Node]) -> Iterator[str]:
+    """The values that go between the nodes and delegates."""
+    values = {name: size for _, _, name, size in _values(run, nodes)}
+    if values:
+        size = format_bytes(sum(values.values()))
+        verb = "go" if len(values) > 1 else "goes"
+        yield f"{count(len(values), 'value')} of {size} {verb} between them and delegates."
+
+
+def _values(run: RunGraph, nodes: Sequence[Node]) -> Iterator[tuple[bool, int | None, str, int]]:
+    """The values between nodes and calls: whether it goes into the call, its instruction, the
+    type of the value with its name in front, and its bytes."""
+    inside = set(map(id, nodes))
+    for node in nodes:
+        for giver in run.givers(node):
+            call = run.partition.call_of.get(id(giver))
+            for value in giver.outputs if call is not None else ():
+                if value.tensor is not None and value.name in node.inputs and call is not None:
+                    size = tensor_bytes(value.tensor) or 0
+                    yield False, call.instruction, f"{value.name} {value.tensor}", size
+        for reader in run.readers(node):
+            call = run.partition.call_of.get(id(reader))
+            for value in node.outputs if call is not None and id(reader) not in inside else ():
+                if value.tensor is not None and value.name in reader.inputs and call is not None:
+                    size = tensor_bytes(value.tensor) or 0
+                    yield True, call.instruction, f"{value.name} {value.tensor}", size
+
+
+def _border_transposes(run: RunGraph, nodes: Sequence[Node]) -> list[Leaf]:
+    """The transposes that XNNPACK added for values that go between its calls and the nodes."""
+    entering, leaving = set[tuple[int, str]](), set[tuple[int, str]]()
+    for enters, number, name, _ in _values(run, nodes):
+        if number is not None:
+            (entering if enters else leaving).add((number, layout_conversions.sizes(name)))
+    return layout_conversions.transposes_at(run, entering, leaving)
+
+
+RULE = Rule("outside-delegates", "Operators outside of delegates", _find)
