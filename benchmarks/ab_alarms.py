@@ -27,9 +27,9 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from etscope.analysis.statistics.compare_samples import Verdict, compare_samples
-from etscope.lab.comparison.ab import MODEL, AbResult, measure_ab
-from etscope.lab.jobs.spec import JobSpec
 from etscope.run import run
+from etscope_lab.comparison.ab import MODEL, AbResult, measure_ab
+from etscope_lab.jobs.spec import JobSpec
 from tests.support.artifacts import artifacts
 
 Floats = npt.NDArray[np.float64]

@@ -36,7 +36,7 @@ _LINEAR = 1.35
 
 _COLLECT = """
 import sys
-from etscope.fleet import collect
+from etscope_lab.fleet import collect
 done = collect([{folder!r}], {target!r}, etrecord={record!r}, workers={workers!r})
 assert done.taken == {count} and not done.bad, done
 """
@@ -175,7 +175,7 @@ def some(source: Path, target: Path, count: int) -> Path:
     return target
 
 
-def timed(code: str, setup: str = "import etscope.fleet") -> tuple[float, int]:
+def timed(code: str, setup: str = "import etscope_lab.fleet") -> tuple[float, int]:
     """Seconds of `code` in a process of its own after `setup`, and the peak of memory above that
     before it."""
     guarded = [setup, "", code, 1, 0]

@@ -28,12 +28,12 @@ from sqlalchemy.engine import Connection
 # Run as a script, Python's path starts at this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from etscope.lab.database import Database
-from etscope.lab.database import jobs as job_steps
-from etscope.lab.database.connection import Connections
-from etscope.lab.jobs.records import Artifact, Filter, Outcome, State, statistics_of
-from etscope.lab.jobs.spec import FileRef, JobSpec
-from tests.support import postgresql
+from etscope_lab.database import Database
+from etscope_lab.database import jobs as job_steps
+from etscope_lab.database.connection import Connections
+from etscope_lab.jobs.records import Artifact, Filter, Outcome, State, statistics_of
+from etscope_lab.jobs.spec import FileRef, JobSpec
+from lab_support import postgresql
 
 JOBS, ROUNDS = 10_000, 30
 TIMED, BATCH = 500, 250

@@ -31,10 +31,10 @@ import psutil
 # Run as a script, Python's path starts at this folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from etscope.lab.config import Home
-from etscope.lab.jobs.records import Filter, Outcome, State, statistics_of
-from etscope.lab.jobs.spec import spec_of
-from etscope.lab.lab import Lab
+from etscope_lab.config import Home
+from etscope_lab.jobs.records import Filter, Outcome, State, statistics_of
+from etscope_lab.jobs.spec import spec_of
+from etscope_lab.lab import Lab
 
 LIMIT_MS = 100.0
 ROUNDS = 20
@@ -123,8 +123,8 @@ def served(home: Path) -> Iterator[tuple[str, psutil.Process]]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     code = (
-        "import sys, uvicorn; from etscope.lab.lab import Lab\n"
-        "from etscope.lab.server.app import create_app\n"
+        "import sys, uvicorn; from etscope_lab.lab import Lab\n"
+        "from etscope_lab.server.app import create_app\n"
         "uvicorn.run(create_app(Lab.open(sys.argv[1])), port=int(sys.argv[2]), "
         "log_level='warning')"
     )

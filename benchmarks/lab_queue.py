@@ -31,13 +31,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = str(ROOT)
 
-from etscope.lab.cluster import AttemptEnded, AttemptStarted, Message  # noqa: E402
-from etscope.lab.engine import Engine  # noqa: E402
-from etscope.lab.jobs.records import State  # noqa: E402
-from etscope.lab.lab import Lab  # noqa: E402
+from etscope_lab.cluster import AttemptEnded, AttemptStarted, Message  # noqa: E402
+from etscope_lab.engine import Engine  # noqa: E402
+from etscope_lab.jobs.records import State  # noqa: E402
+from etscope_lab.lab import Lab  # noqa: E402
+from lab_support.checks import check_no_leftovers, submit  # noqa: E402
+from lab_support.simulated_device import fault, said, write_lab  # noqa: E402
 from tests.support.artifacts import artifacts  # noqa: E402
-from tests.support.lab_checks import check_no_leftovers, submit  # noqa: E402
-from tests.support.simulated_device import fault, said, write_lab  # noqa: E402
 
 
 class Watched(Engine):

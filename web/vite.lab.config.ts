@@ -4,7 +4,7 @@ import { defineConfig } from "vite";
 export default defineConfig({
   build: {
     target: "es2022",
-    outDir: "../src/etscope/lab/pages/_built",
+    outDir: "../packages/etscope-lab/src/etscope_lab/pages/_built",
     emptyOutDir: true,
     lib: {
       entry: "src/lab/main.ts",

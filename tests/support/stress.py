@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WAITING = (
     *("asyncio", "concurrent", "distributed", "multiprocessing", "playwright", "pty", "select"),
     *("selectors", "signal", "socket", "socketserver", "subprocess", "threading", "time"),
-    *("etscope.etdb.protocol.launch", "etscope.lab.engine", "etscope.run"),
+    *("etscope.etdb.protocol.launch", "etscope_lab.engine", "etscope.run"),
 )
 # Nearly all tests have files of these, which are made once.
 MADE_ONCE = {"tests.support.artifacts", "tests.support.native.compiling", "tests.support.aarch64"}

@@ -33,15 +33,14 @@ def aged(path: Path, seconds: int) -> None:
 
 
 def test_the_page_is_built_when_its_sources_are_newer(build: ModuleType) -> None:
-    assert not build.is_built()
+    assert not build.is_built(build.PAGE)
     build.PAGE.write_text("")
-    assert not build.is_built()
-    build.LAB.write_text("")
-    for path in (*build.sources(), build.PAGE, build.LAB):
+    for path in (*build.sources(), build.PAGE):
         aged(path, 1_000)
-    assert build.is_built()  # as in an sdist
+    assert build.is_built(build.PAGE)  # as in an sdist
+    assert not build.is_built(build.LAB)
     aged(build.WEB / "src" / "main.tsx", 1_001)
-    assert not build.is_built()
+    assert not build.is_built(build.PAGE)
 
 
 def fake(folder: Path, name: str, does: str) -> None:
@@ -85,4 +84,4 @@ def test_a_failed_build_shows_what_node_said(
         build.run("the build of the page", ["x"])
     monkeypatch.setattr(build, "WEB", build.WEB / "none")
     with pytest.raises(SystemExit, match="there is no folder"):
-        build.build()
+        build.build(build.PAGE)

@@ -39,7 +39,7 @@ def test_openvino_is_found_where_pip_puts_it(
 def test_a_system_without_file_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Windows: a command ends with a code of its own."""
     monkeypatch.setitem(sys.modules, "fcntl", None)
-    for module in ("etscope.lab.config", "etscope.lab.worker.worker"):
+    for module in ("etscope_lab.config", "etscope_lab.worker.worker"):
         monkeypatch.delitem(sys.modules, module, raising=False)
         with pytest.raises(MissingDependencyError, match=r"fcntl is needed by a .*lab") as caught:
             importlib.import_module(module)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from etscope.cli._app import COMMANDS, CommandSpec, main
+from etscope.cli._app import COMMANDS, CommandSpec, LazyGroup, main
 
-__all__ = ["COMMANDS", "CommandSpec", "main"]
+__all__ = ["COMMANDS", "CommandSpec", "LazyGroup", "main"]

@@ -6,7 +6,8 @@ input; 4 nothing could be measured; 5 the environment (a package, the runtime, a
 
 To add a verb: write a module in a folder of `etscope.cli.verbs` with a click command named
 `command`, and add a line to `_VERBS`. The command writes its result and returns its exit code, or
-None for 0.
+None for 0. A command of another package has an entry point in the group "etscope.commands" and a
+line in `COMMANDS`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,10 +28,11 @@ from click.shell_completion import CompletionItem
 
 from etscope import exits
 from etscope._version import __version__
-from etscope.errors import PAGE, EtscopeError, EtscopeWarning
+from etscope.errors import PAGE, EtscopeError, EtscopeWarning, MissingDependencyError
 
 __all__ = ["COMMANDS", "COMPLETE_VARIABLE", "CommandSpec", "LazyGroup", "cli", "main"]
 
+ENTRY_POINTS = "etscope.commands"
 COMPLETE_VARIABLE = "_ETSCOPE_COMPLETE"  # click's convention for a program named etscope
 
 _USAGE, _BUG, _INTERRUPTED = 2, 70, 130
@@ -39,7 +41,8 @@ _USAGE, _BUG, _INTERRUPTED = 2, 70, 130
 class CommandSpec(NamedTuple):
     """Location of a command and the line that its group's `--help` shows.
 
-    module: "package.module" for its attribute `command`, or "package.module:attribute".
+    module: "package.module" for its attribute `command`, or "package.module:attribute"; "" for the
+    entry point of the command's name, which the extra of that name installs.
     section: the heading that the command stands under.
     """
 
@@ -62,6 +65,8 @@ class LazyGroup(click.Group):
         spec = self._specs.get(cmd_name)
         if spec is None:
             return None
+        if not spec.module:
+            return _command_of_extra(cmd_name)
         module, _, attribute = spec.module.partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute or "command")
         return command
@@ -99,6 +104,18 @@ class LazyGroup(click.Group):
             if name.startswith(incomplete)
         ]
         return commands + click.Command.shell_complete(self, ctx, incomplete)
+
+
+def _command_of_extra(name: str) -> click.Command:
+    """The command that an extra of etscope installs. Raises `MissingDependencyError`."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=ENTRY_POINTS, name=name):
+        command: click.Command = entry.load()
+        return command
+    raise MissingDependencyError(
+        f"`etscope {name}` is not installed", hint=f"pip install 'etscope[{name}]'"
+    )
 
 
 _VERBS = {  # by their folder of etscope.cli.verbs
@@ -144,7 +161,7 @@ COMMANDS = {
         _SECTIONS["sharing"],
     ),
     "lab": CommandSpec(
-        "etscope.cli.lab",
+        "",
         "Benchmark models on devices; keep and show results.",
         _SECTIONS["sharing"],
     ),
@@ -179,7 +196,9 @@ def cli(session: _Session, debug: bool) -> None:
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line `args` (default: the process's own) and return its exit code."""
     if COMPLETE_VARIABLE in os.environ:
-        cli.main(prog_name="etscope", complete_var=COMPLETE_VARIABLE)
+        with suppress(MissingDependencyError):  # of a command that is not installed
+            cli.main(prog_name="etscope", complete_var=COMPLETE_VARIABLE)
+        return 0
     _exit_on_sigterm()
     session = _Session(debug=os.environ.get("ETSCOPE_DEBUG", "") not in ("", "0"))
     with _one_line_warnings():

@@ -135,7 +135,7 @@ def test_a_roofline_has_them(name: str, by: str) -> None:
 def test_a_dataset_has_them(name: str, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     pytest.importorskip("duckdb")
-    from etscope.fleet import collect, query
+    from etscope_lab.fleet import collect, query
 
     files = artifacts(name)
     collect([files.etdump_timing or files.etdump], tmp_path / "ds", etrecord=files.etrecord)

@@ -227,7 +227,7 @@ def test_a_view_adds_up_to_what_the_method_took(name: str, view: View) -> None:
 def test_leaves_of_a_dataset_add_up_to_what_the_method_took(name: str, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     pytest.importorskip("duckdb")
-    from etscope.fleet import collect, query
+    from etscope_lab.fleet import collect, query
 
     files = artifacts(name)
     collect([files.etdump_timing or files.etdump], tmp_path / "ds", etrecord=files.etrecord)

@@ -21,6 +21,9 @@ from pathlib import Path
 from tests.support.warm import command
 
 ROOT = Path(__file__).resolve().parents[3]
+# What processes that tests start import etscope, its lab and their helpers from.
+_LAB = "packages/etscope-lab"
+SOURCES = tuple(str(ROOT / place) for place in (".", "src", f"{_LAB}/src", f"{_LAB}/tests"))
 READ_AT_START = ("PYTHON", "OMP_", "MKL_", "OPENBLAS_", "TORCH", "LC_", "LANG", "LD_")
 
 
@@ -32,7 +35,7 @@ def warm_python() -> str:
         return sys.executable
     folder = tempfile.TemporaryDirectory(prefix="warm-")
     atexit.register(folder.cleanup)
-    path = [str(ROOT), str(ROOT / "src"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    path = [*SOURCES, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     written = _command(Path(folder.name), environment)
     log = (written.parent / "log").open("wb")

@@ -28,7 +28,7 @@ SLOW = (
     "etscope.export",
     "etscope.inspector",
 )
-OF_A_LAB = ("etscope.lab.worker.measure", "etscope.lab.pages._artifact_builders")
+OF_A_LAB = ("etscope_lab.worker.measure", "etscope_lab.pages._artifact_builders")
 FILES = 64  # that a process may have open
 
 

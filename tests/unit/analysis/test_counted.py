@@ -181,7 +181,7 @@ def test_the_page_tensorboard_and_diff_have_them_too(dump: Path) -> None:
 def test_a_dataset_has_them_too(dump: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     pytest.importorskip("duckdb")
-    from etscope.fleet import collect, query
+    from etscope_lab.fleet import collect, query
 
     collect([dump], tmp_path / "ds", etrecord=artifacts("cnn_xnnpack").etrecord)
     profile = profile_of(dump)

@@ -238,8 +238,8 @@ class SshServer:
         return f"ssh:{self.host}"
 
     def connect(self) -> Channel:
-        from etscope.lab.devices.remote import install_files
-        from etscope.lab.devices.ssh import Ssh
+        from etscope.run.remote import install_files
+        from etscope.run.ssh import Ssh
 
         files = None if self.push is None else install_files(str(self.push), PROGRAM)
         device = Ssh(self.place, {**self.options, "host": self.host})

@@ -1,0 +1,292 @@
+"""`etscope lab devices, worker`: list the lab's devices, and offer some to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from etscope.cli.options.calibration import (
+    CalibrationArguments,
+    calibration_options,
+    warn_of_marks,
+)
+from etscope.cli.options.common import FILE, output_options
+from etscope.cli.output.tables import OutputOptions
+from etscope.errors import LabError, UsageError
+from etscope_lab.cli.options import LabOptions, lab_options
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from etscope_lab.jobs.records import Device
+    from etscope_lab.lab import Lab
+
+_AGAIN = 5.0  # seconds before a scheduler that went away is tried again
+_CONNECT, _PAUSE = 5.0, 1.0  # seconds of a try to connect, and before the next one
+_START = 60  # seconds that a worker has to start in
+_PATIENCE = 2.0  # seconds before it is said that the scheduler does not answer
+
+
+@click.command()
+@click.option(
+    "--check", is_flag=True, help="Check each device now. Exit code 5 if one cannot be reached."
+)
+@lab_options
+@output_options
+def devices(check: bool, where: LabOptions, output: OutputOptions) -> int:
+    """List the lab's devices: their state, their attributes (which selectors match), and the
+    conditions last seen on them.
+
+    Devices are described in lab.yaml in the lab's folder. --check contacts the devices of this
+    machine's lab from here, busy ones too.
+    """
+    with where.open(direct=check) as lab:
+        from etscope_lab.jobs.job_tables import DEVICES_SCHEMA, devices_report
+        from etscope_lab.lab import Lab
+
+        found = list(lab.devices())
+        if check:
+            if not isinstance(lab, Lab):
+                raise UsageError("--check contacts devices from this machine, not a server's")
+            found = _check_devices(lab, found)
+    output.write_reports([devices_report(found)], DEVICES_SCHEMA)
+    return 5 if check and any(device.state == "offline" for device in found) else 0
+
+
+def _check_devices(lab: Lab, devices: Sequence[Device]) -> list[Device]:
+    """Contact all devices at the same time; return and store what they report."""
+    from concurrent.futures import ThreadPoolExecutor
+    from dataclasses import replace
+    from datetime import datetime, timezone
+
+    from etscope.cli.output.progress import progress
+    from etscope_lab.worker.worker import check
+
+    with progress("checking devices"), ThreadPoolExecutor(8) as threads:
+        reports = list(threads.map(check, [device.config for device in devices]))
+    checked = []
+    for device, report in zip(devices, reports, strict=True):
+        if report.error:
+            now = replace(device, state="offline", message=report.error)
+        else:
+            now = replace(
+                device,
+                attributes={**report.attributes, **device.config.attributes},
+                conditions=report.conditions,
+                state=device.state if device.state == "busy" else "available",
+                seen_at=datetime.now(timezone.utc),
+                message="",
+            )
+        lab.database.set_device(now)
+        checked.append(now)
+    return checked
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[DEVICE]...")
+@click.option("--program", type=FILE, help="A program of etscope calibrate --make-program.")
+@calibration_options
+@lab_options
+@output_options
+def calibrate(
+    names: tuple[str, ...],
+    program: str | None,
+    options: CalibrationArguments,
+    where: LabOptions,
+    output: OutputOptions,
+) -> int:
+    """Measure the peaks of the lab's devices, all of them by default, one after the other.
+
+    A lab's server does so by itself, once after the first job of a device. Devices of this
+    machine's lab are measured from here; let no job run on them meanwhile. The calibrations are
+    kept in the lab, whose jobs have them from then on, and in the user's cache folder, where
+    reports that are made on this machine find them. Exit code 5 if a device could not be measured.
+    """
+    from etscope_lab.lab import Lab
+
+    with where.open(direct=True) as lab:
+        if not isinstance(lab, Lab):
+            raise UsageError("devices are measured from this machine, not by a server")
+        return _calibrate(lab, names, program, options, output)
+
+
+def _calibrate(
+    lab: Lab,
+    names: Sequence[str],
+    program: str | None,
+    options: CalibrationArguments,
+    output: OutputOptions,
+) -> int:
+    from etscope.analysis.calibration_report import SCHEMA, calibration_report
+    from etscope.cli.output.progress import counting, progress
+    from etscope.errors import EtscopeError
+    from etscope.formats.calibration import keep_calibration
+    from etscope.quiet import quiet
+    from etscope.run.calibration import find_program
+    from etscope_lab.devices.calibration import calibrate_device
+
+    configs = {device.config.name: device.config for device in lab.devices()}
+    if unknown := [name for name in names if name not in configs]:
+        raise UsageError(
+            f"the lab has no device {unknown[0]!r}", hint=f"it has: {', '.join(configs) or 'none'}"
+        )
+    if program is None:
+        with progress("making the program of the calibration, once"), quiet():
+            program = str(find_program())
+    found, failed = [], 0
+    for name in names or configs:
+        try:
+            with counting(f"measuring {name}") as told:
+                measured = calibrate_device(configs[name], program, options.options(), told=told)
+        except EtscopeError as error:
+            failed += 1
+            click.echo(f"{name} could not be measured: {error}", err=True)
+            continue
+        lab.database.keep_calibration(measured)
+        calibration = measured.calibration
+        if calibration is not None:
+            warn_of_marks(calibration, output, name)
+            click.echo(f"{name}: kept in {keep_calibration(calibration)}", err=True)
+            found.append(calibration_report(calibration))
+    if found:
+        output.write_reports(found, SCHEMA)
+    return 5 if failed else 0
+
+
+@click.command()
+@click.option(
+    "--scheduler",
+    required=True,
+    metavar="ADDRESS",
+    help="Address of the cluster's scheduler: tcp://lab:8786.",
+)
+@click.option(
+    "--device", "-d", "devices", multiple=True, required=True, metavar="NAME",
+    help="A device of the lab's lab.yaml that this machine can reach. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    help="Address to listen on. Default: that of the route to the scheduler.",
+)
+def worker(scheduler: str, devices: tuple[str, ...], host: str | None) -> int:
+    """Offer devices to the lab whose Dask scheduler is at ADDRESS, until SIGINT or SIGTERM.
+
+    Each device gets a worker process of its own, which is restarted when it dies. When no scheduler
+    answers, or it goes away, it is tried again every few seconds. The lab.yaml of the lab describes
+    the device, its driver and its address; this machine needs the driver's tools, a connection to
+    the device, and access to the lab's store.
+
+    Dask workers run whatever their scheduler sends: keep them in a network of your own, or give
+    Dask certificates (distributed.comm.tls in its configuration, and a tls:// address).
+
+    Exit codes: 0 stopped so; 2: ADDRESS is not an address; 5: what listens there takes no workers.
+    """
+    import asyncio
+    import logging
+
+    from etscope.optional import require
+
+    require("distributed", wanted_by="etscope lab worker")
+    from distributed.comm import get_address_host_port
+
+    logging.basicConfig(level=logging.WARNING)
+    # Dask's lines about its own parts say nothing about devices.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    try:
+        get_address_host_port(scheduler)
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"{scheduler!r} is not the address of a scheduler: {error}", hint="tcp://lab:8786"
+        ) from error
+    return asyncio.run(_offer(scheduler, devices, host))
+
+
+async def _offer(scheduler: str, devices: tuple[str, ...], host: str | None) -> int:
+    import asyncio
+    import logging
+    import signal
+    import socket
+
+    from distributed import Nanny
+
+    from etscope_lab.cluster import resources_of
+
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stopped = asyncio.ensure_future(stop.wait())
+    reached = False
+    while await _answers(scheduler, stopped):
+        nannies = [
+            Nanny(
+                scheduler,
+                name=f"{socket.gethostname()}-{device}",
+                host=host,
+                nthreads=1,
+                memory_limit=None,
+                resources=resources_of([device]),
+                dashboard=False,
+                dashboard_address="127.0.0.1:0",
+                death_timeout=f"{_START} s",
+                silence_logs=logging.CRITICAL,
+            )
+            for device in devices
+        ]
+        started = asyncio.gather(*nannies)
+        try:
+            first: list[asyncio.Future[Any]] = [started, stopped]
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            if started.done():
+                started.result()
+                reached = True
+                click.echo(f"offering {', '.join(devices)} to {scheduler}", err=True)
+                ends = [asyncio.ensure_future(nanny.finished()) for nanny in nannies]
+                await asyncio.wait([*ends, stopped], return_when=asyncio.FIRST_COMPLETED)
+                if not stop.is_set():
+                    click.echo(f"the scheduler at {scheduler} is gone: trying again", err=True)
+        except (OSError, asyncio.TimeoutError, RuntimeError, ValueError) as error:
+            if not reached:
+                why = str(error.__cause__ or error) or f"no answer within {_START} s"
+                raise LabError(
+                    f"devices cannot be offered to {scheduler}: {why}",
+                    hint="it has to be a Dask scheduler, of a version that works with the Dask "
+                    "here; for a tls:// address, Dask's configuration names the certificates",
+                ) from error
+        finally:
+            started.cancel()
+            closed = (nanny.close(timeout=5) for nanny in nannies)
+            await asyncio.gather(started, *closed, return_exceptions=True)
+        await asyncio.wait([stopped], timeout=_AGAIN)
+    return 0
+
+
+async def _answers(scheduler: str, stopped: asyncio.Future[Any]) -> bool:
+    """Wait until a program listens at the scheduler's address; False when `stopped` comes first.
+
+    A `Nanny` that finds none ends after a long time, with errors of its parts.
+    """
+    import asyncio
+    import socket
+
+    from distributed.comm import get_address_host_port
+
+    why = "no answer"
+    waiting = asyncio.get_running_loop().call_later(
+        _PATIENCE,
+        lambda: click.echo(f"waiting for the scheduler at {scheduler} ({why}) …", err=True),
+    )
+    try:
+        while not stopped.done():
+            address = get_address_host_port(scheduler)
+            try:
+                (await asyncio.to_thread(socket.create_connection, address, _CONNECT)).close()
+                return True
+            except OSError as error:
+                why = error.strerror or str(error)
+            await asyncio.wait([stopped], timeout=_PAUSE)
+        return False
+    finally:
+        waiting.cancel()

@@ -1,0 +1,267 @@
+"""`etscope lab init, serve, token, sweep, schema`: run a lab for others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from etscope.cli.options.common import PORT, choice_option, output_options, show_address
+from etscope.cli.output.tables import OutputOptions
+from etscope.errors import UsageError
+from etscope_lab.cli.options import (
+    LabOptions,
+    home_option,
+    lab_options,
+    need_lab_packages,
+    parse_span,
+)
+
+if TYPE_CHECKING:
+    from etscope_lab.client import Client, TokenInfo
+    from etscope_lab.database import Database, Token
+
+_SCOPES = ("read", "submit", "admin")
+
+
+@click.command()
+@home_option
+def init(home: Path | None) -> None:
+    """Write a lab.yaml with explanations into the lab's folder, and print its path.
+
+    Every key in it may be left out: a lab needs no lab.yaml to run jobs on this machine. Exit code
+    2: there is one already.
+    """
+    need_lab_packages()
+    from etscope_lab.config import CONFIG, Home
+
+    click.echo(Home.init(home).folder / CONFIG)
+
+
+@click.command()
+@home_option
+@click.option(
+    "--host", metavar="ADDRESS", help="Address to listen on. Default: lab.yaml's, else 127.0.0.1."
+)
+@click.option(
+    "--port", type=PORT, metavar="N",
+    help="0: any free port. Default: lab.yaml's, else 8585.",
+)  # fmt: skip
+@click.option(
+    "--device", "devices", metavar="NAME", multiple=True,
+    help="Use only this device. Repeatable. Default: all of lab.yaml.",
+)  # fmt: skip
+@click.option("--no-engine", is_flag=True, help="Serve only; jobs are run elsewhere.")
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Scheduler of a Dask cluster whose workers offer the devices.",
+)
+@click.option("--open", "open_it", is_flag=True, help="Open a browser.")
+def serve(
+    home: Path | None,
+    host: str | None,
+    port: int | None,
+    devices: tuple[str, ...],
+    no_engine: bool,
+    scheduler: str | None,
+    open_it: bool,
+) -> None:
+    """Run the lab's jobs, and serve its pages and its API at an address that is printed.
+
+    On a loopback address all users of this machine have access until there is a token (etscope lab
+    token add); on other addresses, or behind a proxy, the server does not start without one. The
+    API's documentation is at /api/docs.
+
+    Ctrl-C or SIGTERM stops it: running jobs get a moment to end, then they are queued again. Exit
+    codes: 0 stopped so; 2: cannot listen there; 5: no tokens, or the database or store cannot be
+    reached.
+    """
+    from etscope.optional import require
+
+    need_lab_packages()
+    for module in ("fastapi", "uvicorn", "jinja2", "itsdangerous", "limits"):
+        require(module, wanted_by="etscope lab serve")
+    from etscope_lab.config import Home
+    from etscope_lab.lab import Lab
+    from etscope_lab.server.app import serve as run_server
+    from etscope_lab.server.settings import settings_of
+
+    if no_engine and (devices or scheduler):
+        raise UsageError("--no-engine runs no jobs: no --device and no --scheduler with it")
+    here = Home.open(home)
+    running = here.server_url
+    if running is not None:
+        raise UsageError(
+            f"this lab is served already, at {running}",
+            hint="stop that server first, or take another folder: --home",
+        )
+    settings = settings_of(here, host)
+    with Lab.open(here) as lab, ExitStack() as announced:
+
+        def ready(address: str) -> None:
+            announced.enter_context(here.announce(address))
+            show_address(address, open_it)
+
+        run_server(
+            lab,
+            settings,
+            port=here.config.server.port if port is None else port,
+            engine=None if no_engine else lambda: lab.start_engine(devices or None, scheduler),
+            ready=ready,
+        )
+
+
+@click.group()
+def token() -> None:
+    """Make, list and revoke the access tokens of a lab's server.
+
+    A lab without tokens is served on loopback addresses only, to all users of the machine. After
+    the first token, every user needs one. To change the tokens of this machine's lab you need
+    access to its folder; to change those of a --server, a token with the scope admin.
+    """
+
+
+def _expiry(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> datetime | None:
+    """Parse a time in the future: "90d", "12h", "2w", or a date (UTC)."""
+    if value is None:
+        return None
+    if (span := parse_span(value)) is not None:
+        return datetime.now(timezone.utc) + span
+    try:
+        moment = datetime.fromisoformat(value.strip())
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is neither 12h, 90d, 2w nor a date") from None
+    moment = moment.replace(tzinfo=moment.tzinfo or timezone.utc)
+    if moment <= datetime.now(timezone.utc):
+        raise click.BadParameter(f"{value} is in the past")
+    return moment
+
+
+@token.command(short_help="Make a token and print its secret.")
+@click.argument("name")
+@choice_option(
+    "--scope", _SCOPES, "read: look. submit: also submit and cancel jobs. admin: also make tokens."
+)
+@click.option(
+    "--expires",
+    metavar="TIME",
+    callback=_expiry,
+    help="Valid for 12h, 90d, 2w, or until a date. Default: never expires.",
+)
+@lab_options
+def add(name: str, scope: str, expires: datetime | None, where: LabOptions) -> None:
+    """Make a token with this NAME and print its secret on a line of its own.
+
+    The lab keeps only a hash of it: it cannot be shown again. Exit code 2: the token exists.
+    """
+    with _token_store(where) as lab:
+        secret = lab.add_token(name, [scope], expires)
+    click.echo(secret)
+    click.echo("keep it: it is not shown again", err=True)
+
+
+@token.command("list", short_help="List the tokens.")
+@lab_options
+@output_options
+def list_tokens(where: LabOptions, output: OutputOptions) -> None:
+    """List the lab's tokens, without their secrets."""
+    from etscope.model.table import Column, Kind, Table
+
+    def day(moment: datetime | None) -> str | None:
+        return None if moment is None else f"{moment:%Y-%m-%d %H:%M}"
+
+    with _token_store(where) as lab:
+        tokens: list[Token | TokenInfo] = [*lab.tokens()]
+    now = datetime.now(timezone.utc)
+    columns: dict[Column, list[Any]] = {
+        Column("name"): [one.name for one in tokens],
+        Column("scopes", Kind.LIST): [sorted(one.scopes, key=_SCOPES.index) for one in tokens],
+        Column("created"): [day(one.created_at) for one in tokens],
+        Column("expires"): [day(one.expires_at) for one in tokens],
+        Column("valid", Kind.BOOL): [
+            one.expires_at is None or one.expires_at > now for one in tokens
+        ],
+    }
+    output.write_tables([Table.of(columns, title="Tokens")])
+
+
+@token.command(short_help="Revoke tokens.")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@lab_options
+def revoke(names: tuple[str, ...], where: LabOptions) -> None:
+    """Revoke tokens, and end the browser sessions that were started with them.
+
+    Exit code 4: there is no such token.
+    """
+    with _token_store(where) as lab:
+        for name in names:
+            lab.revoke(name)
+
+
+@contextmanager
+def _token_store(where: LabOptions) -> Iterator[Database | Client]:
+    """Open the tokens of a server, or the database of this machine's lab.
+
+    The database is used even beside a server: users who can write it need no token to make one.
+    """
+    need_lab_packages()
+    if where.url is not None:
+        from etscope_lab.client import Client
+
+        with Client(where.url, where.token) as client:
+            yield client
+        return
+    from etscope_lab.config import Home
+    from etscope_lab.database import Database
+
+    with closing(Database(Home.open(where.home).database_url)) as database:
+        yield database
+
+
+def _age(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    span = parse_span(value)
+    if span is None:
+        raise click.BadParameter(f"{value!r} is not an age: write 12h, 7d or 2w")
+    return int(span.total_seconds())
+
+
+@click.command()
+@click.option(
+    "--older-than", "seconds", default="1d", metavar="AGE", callback=_age,
+    help="12h, 7d, 2w: keep newer files, which a job may be about to use.",
+)  # fmt: skip
+@home_option
+def sweep(seconds: int, home: Path | None) -> None:
+    """Remove from the artefact store the files that no job reads or wrote: uploads that were never
+    submitted, and files of killed processes. Prints the number of files removed. The lab may be
+    running meanwhile.
+    """
+    need_lab_packages()
+    from etscope_lab.lab import Lab
+
+    with Lab.open(home) as lab:
+        click.echo(lab.sweep(seconds))
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of a job's specification, which etscope lab submit --spec reads.
+
+    An editor that knows the schema completes and checks the file.
+    """
+    import json
+
+    from etscope.optional import require
+
+    require("pydantic", wanted_by="etscope lab")
+    from etscope_lab.jobs.spec import JobSpec
+
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    click.echo(json.dumps({**dialect, **JobSpec.model_json_schema()}, indent=2))

@@ -1,0 +1,165 @@
+"""`etscope lab sql`: query a dataset of dumps."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from etscope.cli.options.common import COUNT, SECONDS, output_options, pairs_option
+from etscope.cli.output.tables import OutputOptions
+from etscope.cli.verb import verb
+from etscope.errors import MissingDataError, UsageError
+
+if TYPE_CHECKING:
+    from etscope.model.report import Report
+
+_TEXT_ROWS = 100
+
+
+_DETAILS = """\
+There are three views: events, a row for each timed event of each run; leaves, those of them
+that add up to the executions; and dumps, a row for each dump. "describe events" lists their
+columns. A query can read these and nothing else. Columns of the result whose names end in _ns,
+_us, _ms, _s, _bytes or share are shown in that unit. compare(before, after), of two lists of
+times, gives the verdict of etscope diff. If SQL is -, it is read from standard input.
+
+The calls of a language model have the columns phase, position and tokens: "where position
+between 100 and 199" chooses calls.
+
+\b
+etscope lab sql dataset "select op, sum(duration_ns) as total_ns from events
+                     where kind = 'kernel' group by op order by 2 desc"
+etscope lab sql dataset --saved slowest-ops --param 'device=pixel*'
+"""
+
+
+@verb(
+    {
+        "Queries": ("--saved", "--list-saved", "--show-saved", "--param"),
+        "Output": ("--limit", "--format", "--output"),
+    },
+    details=_DETAILS,
+)
+@click.argument("dataset", required=False, type=click.Path())
+@click.argument("statement", metavar="[SQL]", required=False)
+@click.option("--saved", metavar="NAME", help="Run a saved query.")
+@click.option("--list-saved", is_flag=True, help="List the saved queries and their parameters.")
+@click.option("--show-saved", metavar="NAME", help="Print the SQL of a saved query.")
+@pairs_option(
+    "--param", "parameters", metavar="NAME=VALUE", help="Set the parameter $NAME. Repeatable."
+)
+@click.option(
+    "--phase", metavar="NAME", help="Query the calls of this phase only: prefill, decode, …"
+)
+@click.option(
+    "--limit",
+    "-n",
+    type=COUNT,
+    metavar="N",
+    help=f"Show at most N rows. Default: {_TEXT_ROWS} in a text, else all.",
+)
+@click.option(
+    "--timeout", type=SECONDS, default=300.0, metavar="SECONDS", help="Time limit of a query."
+)
+@output_options
+def command(
+    dataset: str | None,
+    statement: str | None,
+    saved: str | None,
+    list_saved: bool,
+    show_saved: str | None,
+    parameters: dict[str, str],
+    phase: str | None,
+    limit: int | None,
+    timeout: float,
+    output: OutputOptions,
+) -> None:
+    """Query a dataset of dumps in SQL.
+
+    \b
+    etscope lab sql fleet 'select count(*) from events'
+    etscope lab sql --list-saved
+    etscope lab sql fleet --saved slowest
+    """
+    from etscope.cli.output.progress import progress
+    from etscope_lab.fleet import query
+    from etscope_lab.fleet.sql import saved_query
+
+    if show_saved is not None:
+        click.echo(saved_query(show_saved).sql, nl=False)
+        return
+    if list_saved:
+        report = _saved_queries(columns=not output.is_text)
+        output.write_reports([report], "etscope.saved-queries/1")
+        return
+    if dataset is None or (statement is None) == (saved is None):
+        raise UsageError("expected a dataset, and either SQL or --saved NAME")
+    if statement == "-":
+        statement = sys.stdin.read()
+    given = {name.removeprefix("$"): value for name, value in parameters.items()}
+    if limit is None and output.is_text:
+        limit = _TEXT_ROWS
+    if saved is None:
+        sql, values = statement or "", {name: _json_scalar(text) for name, text in given.items()}
+    else:
+        known = saved_query(saved)
+        sql, values = known.sql, known.values(given)
+    with progress(f"querying {dataset}"):
+        table = query(dataset, sql, values, phase=phase, limit=limit, timeout=timeout)
+    if saved is not None:
+        if not len(table):
+            raise MissingDataError(
+                f"no row: nothing in {dataset} matches the query {saved}",
+                hint="select model, device, labels from dumps lists what there is",
+            )
+        details = saved_query(saved).details
+        columns = (replace(c, priority=5 * (c.name in details)) for c in table.columns)
+        table = replace(table, columns=tuple(columns))
+    if not len(table):
+        table = replace(table, notes=("No rows.",))
+    output.write_tables([table])
+
+
+def _json_scalar(text: str) -> Any:
+    """Parse a number, true, false, null or "text in quotes" as JSON; else return the text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return text if isinstance(value, (list, dict)) else value
+
+
+def _saved_queries(*, columns: bool) -> Report:
+    """Return the report of the saved queries. columns: add the columns of their results."""
+    from etscope.model.report import Report, rows
+    from etscope.model.table import Column, Kind
+    from etscope_lab.fleet import saved_queries
+
+    found = saved_queries().values()
+    parameters = {
+        q.name: [p.name if p.default is None else f"{p.name}={p.default}" for p in q.parameters]
+        for q in found
+    }
+    sections = [
+        rows(
+            "queries",
+            "Saved queries",
+            (Column("name"), Column("question"), Column("parameters", Kind.LIST)),
+            [(q.name, q.question, parameters[q.name]) for q in found],
+        ),
+        rows(
+            "parameters",
+            "Parameters",
+            tuple(map(Column, ("query", "parameter", "type", "default", "about"))),
+            [(q.name, p.name, p.type, p.default, p.about) for q in found for p in q.parameters],
+        ),
+    ]
+    if columns:
+        content = [(q.name, name, about) for q in found for name, about in q.columns.items()]
+        heads = tuple(map(Column, ("query", "column", "about")))
+        sections.append(rows("columns", "Columns", heads, content))
+    return Report({"kind": "saved queries"}, tuple(sections))

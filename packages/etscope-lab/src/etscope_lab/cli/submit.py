@@ -1,0 +1,380 @@
+"""`etscope lab submit`: benchmark a model on a device."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from etscope.cli.options.common import (
+    FILE,
+    RUNNERS,
+    data_option,
+    etrecord_option,
+    file_option,
+    pairs_option,
+)
+from etscope.cli.options.run import DEBUG_LEVELS
+from etscope.cli.output.progress import transfers
+from etscope.cli.verb import verb
+from etscope.errors import FormatError, UsageError, reading
+from etscope_lab.cli.options import (
+    LabOptions,
+    exit_code,
+    lab_options,
+    need_lab_packages,
+    write_job,
+)
+
+if TYPE_CHECKING:
+    from etscope_lab.client import Client
+    from etscope_lab.jobs.records import Job
+    from etscope_lab.jobs.spec import JobSpec
+    from etscope_lab.lab import Lab
+
+_FILES = ("model", "etrecord", "data", "baseline", "inputs", "prompts")
+_FILES_OF_QUALITY = ("reference", "tokens")
+_GENERATION = ("lengths", "new_tokens", "cold", "warm")  # options that are fields of `generation`
+_QUALITY = {
+    "quality_reference": "reference",
+    "quality_tokens": "tokens",
+    "max_kl": "max_kl",
+    "min_agreement": "min_agreement",
+}
+_LIMIT = 1 << 20  # bytes of a specification
+_POLL = 0.5  # seconds
+_PATIENCE = 5.0  # seconds in the queue before the reason for waiting is shown
+_STOP = 10.0  # seconds that an interrupted job has to end
+
+
+_DETAILS = """\
+No server is needed: this process runs the job, in the lab in ~/.etscope/lab. If a server runs
+for that folder, or is named with --server, it runs the job instead. The same job is not run
+twice: its result is shown again, and conditions that did not hold are named.
+
+--kind generate, or one of its options, measures the tokens of a language model: to the first
+one, cold and warm, and from one to the next. With --baseline an A/B job compares these times.
+
+Exit codes: 0 done; 1 done, with a finding: values differ from the reference, outputs of a test
+case differ, the model is slower than its baseline, a quality gate failed; 3 user_error (what
+was submitted cannot run); 4 invalid (a limit was exceeded) or cancelled; 5 failed, timeout or
+device_lost; 130 interrupted, which cancels a job that this process runs.
+"""
+
+
+@verb(
+    {
+        "Job": ("--device", "--inputs", "--baseline", "--kind"),
+        "Measure": ("--iterations", "--threads", "--debug-level"),
+        "Result": ("--label", "--name", "--wait", "--format"),
+        "Lab": ("--server", "--home"),
+    },
+    details=_DETAILS,
+)
+@click.argument("model", required=False, type=FILE)
+@click.option(
+    "--spec", "spec_file", type=FILE, metavar="FILE",
+    help="The job as YAML or JSON (see etscope lab schema), with paths relative to FILE. The "
+    "options below override it.",
+)  # fmt: skip
+@click.option(
+    "--device", "-d", metavar="SELECTOR",
+    help="A name, or attributes: arch=aarch64,driver=ssh. Values may be patterns: pixel-*. "
+    "Default: host.",
+)  # fmt: skip
+@etrecord_option
+@data_option
+@file_option("--inputs", "-i", help="Inputs of the method.")
+@click.option("--method", "-m", metavar="NAME", help="Method to run.")
+@file_option("--baseline", help="Run an A/B job: compare MODEL with this model.")
+@click.option(
+    "--kind",
+    type=click.Choice(("benchmark", "generate", "accuracy", "ab")),
+    help="Kind of the job; generate: tokens of a language model.",
+)
+@click.option(
+    "--prompt-length", "lengths", type=int, multiple=True, metavar="N",
+    help="Generate from a prompt of N tokens, drawn from the job's seed. Repeatable. Default: 128.",
+)  # fmt: skip
+@file_option("--prompts", help="Generate from the prompts in this file: a line of ids each.")
+@click.option(
+    "--new-tokens", type=int, metavar="N", help="Number of tokens to generate. Default: 128."
+)
+@click.option(
+    "--cold", type=int, metavar="N",
+    help="New processes that generate once, for each prompt. Default: 2.",
+)  # fmt: skip
+@click.option(
+    "--warm", type=int, metavar="N",
+    help="Timed generations in one process, for each prompt. Default: 3.",
+)  # fmt: skip
+@file_option(
+    "--quality-reference",
+    help="Compare the logits with this program's or ETRecord's, at each of --quality-tokens.",
+)
+@file_option("--quality-tokens", help="Ids of a text that both are given.")
+@click.option(
+    "--max-kl", type=float, metavar="NATS", help="Gate: the largest mean divergence of the logits."
+)
+@click.option(
+    "--min-agreement", type=float, metavar="SHARE",
+    help="Gate: the smallest share of tokens with the reference's likeliest one.",
+)  # fmt: skip
+@click.option(
+    "--iterations", type=int, metavar="N", help="Number of timed executions. Default: 50."
+)
+@click.option(
+    "--warmup", type=int, metavar="N", help="Number of untimed executions before them. Default: 5."
+)
+@click.option(
+    "--traced-iterations", type=int, metavar="N",
+    help="Executions of the separate run that writes the ETDump; 0: none. Default: 20.",
+)  # fmt: skip
+@click.option(
+    "--debug-level",
+    type=click.Choice(DEBUG_LEVELS),
+    help="Values to record, in a run of their own.",
+)
+@click.option("--runner", type=click.Choice(RUNNERS), help="Default: auto.")
+@click.option("--threads", type=int, metavar="N", help="Threads of the runtime's thread pool.")
+@click.option(
+    "--cool-down", type=float, metavar="SECONDS", help="Idle time of the device before the job."
+)
+@click.option(
+    "--timeout", type=float, metavar="SECONDS", help="Time limit of the whole job. Default: 600."
+)
+@pairs_option(
+    "--limit",
+    "limits",
+    help="Condition that makes the result invalid if exceeded: max_temperature_c=45. Repeatable.",
+)
+@pairs_option("--label", "labels", help="Label of the job. Repeatable.")
+@click.option("--name", metavar="TEXT", help="Name of the job in lists. Default: the model's name.")
+@click.option("--priority", type=int, metavar="N", help="Jobs with a higher priority run first.")
+@click.option("--again", is_flag=True, help="Run the job even if the same job has been run.")
+@click.option(
+    "--wait/--async", "wait", default=True,
+    help="Wait for the result, or only queue the job.",
+)  # fmt: skip
+@click.option(
+    "--format", "-f", type=click.Choice(("table", "json")), default="table",
+    help="json: the job as the API returns it.",
+)  # fmt: skip
+@lab_options
+def command(
+    model: str | None,
+    spec_file: str | None,
+    again: bool,
+    wait: bool,
+    where: LabOptions,
+    format: str,
+    **options: Any,
+) -> int:
+    """Benchmark MODEL (an ETRecord that holds its program, a .pte or a .bpte) on a device.
+
+    \b
+    etscope lab submit model.etrecord --wait
+    etscope lab submit model.etrecord --device pixel-8 --server URL
+    etscope lab submit new.etrecord --baseline old.etrecord
+    """
+    need_lab_packages()
+    spec = _job_spec(model, spec_file, options)
+    with transfers() as progress, where.open(progress=progress) as lab:
+        import getpass
+
+        user = ""
+        with suppress(KeyError, OSError):  # a user id without a name
+            user = getpass.getuser()
+        job, new = lab.submit_new(spec, again=again, submitter=user)
+        if not new:
+            click.echo(_already(job), err=True)
+        if not wait:
+            write_job(lab, job, spec, format)
+            return 0
+        if not job.state.is_final:
+            job = _wait(lab, job)
+        write_job(lab, job, spec, format)
+    return exit_code(job)
+
+
+def _already(job: Job) -> str:
+    """Say that the same job is not done again, and what is wrong with its result."""
+    from etscope_lab.worker.conditions import is_lasting
+
+    caveats = "; ".join(mark for mark in job.marks if not is_lasting(mark))
+    if not caveats:
+        return f"the same job is {job.state} already (--again: run it again)"
+    return (
+        f"the same job is {job.state} already, with a caveat: {caveats}. "
+        "Histories do not judge its times; --again measures it anew"
+    )
+
+
+def _job_spec(model: str | None, file: str | None, options: dict[str, Any]) -> JobSpec:
+    """Combine the file and the options; options override the file."""
+    from etscope_lab.jobs.spec import spec_of
+
+    plain = {} if file is None else read_spec(file)
+    if model is not None:
+        plain["model"] = model
+    if "model" not in plain:
+        raise UsageError("no model", hint="etscope lab submit MODEL, or model: in --spec FILE")
+    limits: dict[str, Any] = {}
+    for key, text in options.pop("limits").items():
+        limits[key] = text == "true" if text in ("true", "false") else text
+        with suppress(ValueError):
+            limits[key] = float(text)
+    for name, found in (("limits", limits), ("labels", options.pop("labels"))):
+        if found:
+            plain[name] = {**plain.get(name, {}), **found}
+    generation = {name: options.pop(name) for name in _GENERATION}
+    generation = {name: value for name, value in generation.items() if value not in (None, ())}
+    quality = {field: options.pop(name) for name, field in _QUALITY.items()}
+    quality = {field: value for field, value in quality.items() if value is not None}
+    kind = options["kind"] or plain.get("kind")
+    if kind is None and (generation or quality or options["prompts"]):
+        plain["kind"] = "ab" if options["baseline"] else "generate"
+    for name, found in (("generation", generation), ("quality", quality)):
+        if found:
+            plain[name] = {**(plain.get(name) or {}), **found}
+    renamed = {"cool_down": "cool_down_seconds", "timeout": "timeout_seconds"}
+    for name, value in options.items():
+        if value is not None:
+            plain[renamed.get(name, name)] = value
+    if options["baseline"] is not None and options["kind"] is None:
+        plain["kind"] = "ab"
+    return spec_of(plain)
+
+
+def read_spec(path: str) -> dict[str, Any]:
+    """Read a job's specification as plain values; paths in it are relative to the file's folder.
+
+    Raises `MissingFileError`, `FormatError` for neither YAML nor JSON, `UsageError` for no mapping.
+    """
+    from etscope.optional import require
+
+    yaml = require("yaml", wanted_by="a job's specification in a file")
+    with reading("job specification", path):
+        data = Path(path).read_bytes()
+        if len(data) > _LIMIT:
+            raise FormatError(f"a specification has {_LIMIT:,} bytes at most", path=path)
+        try:
+            found = yaml.safe_load(data)  # JSON is YAML, too
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            line = f" in line {mark.line + 1}" if mark else ""
+            problem = getattr(error, "problem", None) or error
+            raise FormatError(f"neither YAML nor JSON{line}: {problem}", path=path) from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path} holds no job specification", hint="etscope lab schema")
+    folder = Path(path).parent
+    _locate(found, _FILES, folder)
+    if isinstance(found.get("quality"), dict):
+        _locate(found["quality"], _FILES_OF_QUALITY, folder)
+    return found
+
+
+def _locate(fields: dict[str, Any], names: Sequence[str], folder: Path) -> None:
+    """Make the paths of files relative to the current folder, not to `folder`."""
+    for field in names:
+        value = fields.get(field)
+        if isinstance(value, str) and not value.startswith("sha256:"):
+            fields[field] = str(folder / Path(value).expanduser())
+        elif isinstance(value, dict) and isinstance(value.get("path"), str):
+            fields[field] = {**value, "path": str(folder / Path(value["path"]).expanduser())}
+
+
+def _wait(lab: Lab | Client, job: Job) -> Job:
+    """Wait for the job to end and show its state. Without a server, this process runs the job.
+
+    An interrupt cancels a job that this process runs; one of a server continues.
+    """
+    from etscope_lab.lab import Lab
+
+    here = lab if isinstance(lab, Lab) else None
+    if here is not None:
+        _check_device(here, job)
+        here.start_engine(only=[job.id])
+    begun = time.monotonic()
+    try:
+        with _state_line(job.spec.title) as show:
+            while True:
+                on_device = f" on {job.device}" if job.device else ""
+                attempt = f", attempt {job.attempt}" if job.attempt > 1 else ""
+                reason = ""
+                if job.state == "queued" and time.monotonic() - begun > _PATIENCE:
+                    reason = _missing_device(lab, job)
+                show(f"{job.state}{on_device}{attempt}{reason}")
+                try:
+                    return lab.wait(job.id, _POLL)
+                except TimeoutError:
+                    job = lab.job(job.id)
+    except KeyboardInterrupt:
+        if here is None:
+            click.echo(f"the server continues it: etscope lab cancel {job.id[:12]}", err=True)
+            raise
+        with suppress(UsageError, TimeoutError):  # it has ended meanwhile; it does not end
+            here.cancel(job.id)
+            here.wait(job.id, _STOP)
+        raise
+
+
+def _missing_device(lab: Lab | Client, job: Job) -> str:
+    """Describe the device that a queued job waits for; empty if one is online."""
+    takes = job.spec.device.takes
+    matching = [one for one in lab.devices() if takes(one.config.name, one.attributes)]
+    if not matching:
+        return ", waiting for a device: no device of the lab, as last seen, matches the selector"
+    offline = [one for one in matching if one.state == "offline"]
+    if len(offline) < len(matching):
+        return ""
+    names = "; ".join(f"{one.config.name} (offline: {one.message})" for one in offline)
+    return f", waiting for {names}"
+
+
+def _check_device(lab: Lab, job: Job) -> None:
+    """Cancel the job and raise `UsageError` if no device of this lab can ever run it."""
+    selector = job.spec.device
+    configured = lab.home.config.devices
+    if selector.name is not None and not any(
+        selector.model_copy(update={"attributes": {}}).takes(config.name, {})
+        for config in configured
+    ):
+        names = ", ".join(config.name for config in configured) or "none"
+        lab.cancel(job.id)
+        raise UsageError(
+            f"no device of this lab is named {selector.name}",
+            hint=f"it has {names}; describe more in {lab.home.folder / 'lab.yaml'}",
+        )
+
+
+@contextmanager
+def _state_line(title: str) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows a job's state on stderr: on a terminal in a line that changes,
+    else a line for each change."""
+    if not sys.stderr.isatty():
+        last = ""
+
+        def write(text: str) -> None:
+            nonlocal last
+            if text != last:
+                last = text
+                click.echo(f"{title}: {text}", err=True)
+
+        yield write
+        return
+    from rich.console import Console
+
+    begun = time.monotonic()
+    with Console(stderr=True).status(f"{title}: queued") as status:
+
+        def update(text: str) -> None:
+            spinner: Any = status
+            spinner.update(f"{title}: {text}, {time.monotonic() - begun:.0f} s")
+
+        yield update

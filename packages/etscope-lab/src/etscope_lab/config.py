@@ -1,0 +1,358 @@
+"""The lab's folder on this machine: its configuration, and by default its database and store."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from etscope.errors import FormatError, LabError, UsageError
+from etscope.optional import require
+from etscope_lab.jobs.records import DeviceConfig
+
+fcntl = require("fcntl", wanted_by="a lab on this machine")  # locks of files
+ENVIRONMENT = "ETSCOPE_LAB"
+CONFIG = "lab.yaml"
+_SERVER = "server.json"
+_ENGINES, _NEW = "engines", "new-"
+_DEFAULT = "~/.etscope/lab"
+_PATIENCE = 0.5  # seconds: `server_url` holds the lock for a moment
+
+_Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:-]*$", max_length=200)]
+
+
+def _text(value: Any) -> Any:
+    """Convert numbers and booleans: `cores: 8` is meant as text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _not_empty(value: str) -> str:
+    if not value.strip():
+        raise ValueError("is empty: leave the key out for the default")
+    return value
+
+
+_Attribute = Annotated[str, BeforeValidator(_text)]
+_Text = Annotated[str, AfterValidator(_not_empty)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _DeviceEntry(_Strict):
+    name: _Name
+    driver: _Text
+    options: Mapping[str, Any] = Field(default_factory=dict)
+    attributes: Mapping[str, _Attribute] = Field(default_factory=dict)
+
+
+class ServerConfig(_Strict):
+    """Defaults for the options of `etscope lab serve`.
+
+    hosts: further names of the server, as those of a proxy in front. trusted_proxies: addresses
+    whose X-Forwarded-For and X-Forwarded-Proto are believed. require_tokens: even on the loopback.
+    """
+
+    host: _Text = "127.0.0.1"
+    port: int = Field(8585, ge=0, le=65535)
+    hosts: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
+    require_tokens: bool = False
+    max_upload_bytes: int = Field(4 << 30, ge=1)
+
+
+class LabConfig(_Strict):
+    """The keys of lab.yaml. database, store: URLs; None: in the lab's folder. scheduler: address of
+    a Dask scheduler; None: own workers of this process. calibrate: measure the peaks of each
+    device after its first job."""
+
+    database: _Text | None = None
+    store: _Text | None = None
+    scheduler: _Text | None = None
+    entries: tuple[_DeviceEntry, ...] = Field(
+        (_DeviceEntry(name="host", driver="host"),), alias="devices"
+    )
+    calibrate: bool = True
+    server: ServerConfig = ServerConfig()
+
+    @model_validator(mode="after")
+    def _unique(self) -> LabConfig:
+        names = [device.name for device in self.entries]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"devices: two are named {twice[0]!r}")
+        return self
+
+    @property
+    def devices(self) -> tuple[DeviceConfig, ...]:
+        return tuple(
+            DeviceConfig(one.name, one.driver, dict(one.options), dict(one.attributes))
+            for one in self.entries
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A lab's folder, and the configuration in its lab.yaml."""
+
+    folder: Path
+    config: LabConfig
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str] | None = None) -> Home:
+        """Open a folder: `path`, else $ETSCOPE_LAB, else ~/.etscope/lab. A missing one is made, for
+        its owner only; without a lab.yaml the defaults apply.
+
+        Raises `FormatError` that names each wrong key of lab.yaml, `LabError` for a folder that
+        cannot be made or read.
+        """
+        folder = _folder(path)
+        return cls(folder, _read(folder / CONFIG))
+
+    @classmethod
+    def init(cls, path: str | os.PathLike[str] | None = None) -> Home:
+        """Write a lab.yaml with explanations, then `open`. Raises `UsageError` when there is one
+        already."""
+        file = _folder(path) / CONFIG
+        try:
+            with file.open("x") as target:
+                target.write(EXAMPLE)
+        except FileExistsError as error:
+            raise UsageError(f"{file} is there already", hint="edit it") from error
+        except OSError as error:
+            raise LabError(f"{file} cannot be written: {error.strerror or error}") from error
+        return cls.open(path)
+
+    @property
+    def database_url(self) -> str:
+        """URL of the database. A relative path is relative to the lab's folder."""
+        url = self.config.database or "sqlite:///lab.db"
+        try:
+            parsed = make_url(url)
+        except ArgumentError:
+            return url  # `Database` raises the error
+        file = parsed.database
+        if not url.startswith("sqlite") or file in (None, "", ":memory:"):
+            return url
+        return str(parsed.set(database=str(self.folder / file)))
+
+    @property
+    def store_url(self) -> str:
+        url = self.config.store or "store"
+        return url if "://" in url else str(self.folder / Path(url).expanduser())
+
+    def live_log(self, job_id: str) -> Path:
+        """File for the log of a job that an engine of this folder works on."""
+        return self.folder / "live" / f"{job_id}.txt"
+
+    def hold_engine(self, engine: str) -> Callable[[], None]:
+        """Hold a lock, as long as this process lives, by which `dead_engines` knows that an engine
+        of this folder is alive. Returns the function that lets it go.
+
+        The lock goes with the process, however that ends, so that nobody has to wait for a time.
+        """
+        folder = self.folder / _ENGINES
+        path = folder / engine
+        part = folder / f"{_NEW}{engine}"
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            file = part.open("w")
+            _locked(file.fileno(), fcntl.LOCK_EX)
+            file.write(_boot())
+            file.flush()
+            part.rename(path)  # nobody sees it without its lock
+        except OSError as error:
+            raise LabError(f"{folder} cannot be written: {error.strerror or error}") from error
+
+        def let_go() -> None:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            file.close()
+
+        return let_go
+
+    def dead_engines(self, forget: Callable[[str], None]) -> None:
+        """Call `forget` with the id of each engine of this folder whose process has ended.
+
+        An engine of another machine, or of before this one was started, is not among them: locks
+        may not reach over a network.
+        """
+        boot = _boot()
+        for path in (self.folder / _ENGINES).glob("*") if boot else ():
+            if path.name.startswith(_NEW):
+                continue
+            with suppress(OSError), path.open() as file:
+                if file.read() == boot and _locked(file.fileno(), fcntl.LOCK_EX):
+                    forget(path.name)
+                    path.unlink()
+
+    @property
+    def server_url(self) -> str | None:
+        """URL of the running `etscope lab serve` of this folder; None when none runs."""
+        try:
+            with (self.folder / _SERVER).open() as file:
+                if _locked(file.fileno(), fcntl.LOCK_SH):
+                    return None  # the server has ended
+                url = json.load(file)["url"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return url if isinstance(url, str) else None
+
+    @contextmanager
+    def announce(self, url: str) -> Iterator[bool]:
+        """Set `server_url` for the duration of the block. Yields False, and changes nothing, while
+        another server of this folder has set it."""
+        try:
+            file = (self.folder / _SERVER).open("a+")
+        except OSError as error:
+            raise LabError(f"{self.folder} cannot be written: {error.strerror}") from error
+        with file:
+            first = _locked(file.fileno(), fcntl.LOCK_EX, patience=_PATIENCE)
+            if first:
+                file.truncate(0)
+                file.write(json.dumps({"url": url, "pid": os.getpid()}) + "\n")
+                file.flush()
+            try:
+                yield first
+            finally:
+                if first:
+                    file.truncate(0)
+
+
+def _boot() -> str:
+    """An id of this machine since it was started; "" where there is none."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text()
+    return ""
+
+
+def _locked(handle: int, kind: int, patience: float = 0) -> bool:
+    """Take a lock, which is then held until the file is closed. False when it does not become free
+    in `patience` seconds."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+        time.sleep(0.01)
+
+
+def _folder(path: str | os.PathLike[str] | None) -> Path:
+    given = path if path is not None else os.environ.get(ENVIRONMENT) or _DEFAULT
+    folder = Path(given).expanduser().absolute()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise LabError(
+            f"the lab's folder {folder} cannot be made: {error.strerror or error}",
+            hint=f"${ENVIRONMENT} names another one",
+        ) from error
+    return folder
+
+
+def _read(path: Path) -> LabConfig:
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return LabConfig()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LabError(f"{path} cannot be read: {error}") from error
+    try:
+        plain = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise FormatError(f"not YAML: {error}", path=path) from error
+    if plain is not None and not isinstance(plain, dict):
+        raise FormatError(f"a {type(plain).__name__}, not keys with values", path=path)
+    try:
+        return LabConfig.model_validate(plain or {})
+    except ValidationError as error:
+        faults = [
+            ": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"])))
+            for fault in error.errors(include_url=False, include_input=False)
+        ]
+        raise FormatError(
+            "; ".join(faults), path=path, hint="etscope lab init --home FOLDER writes an example"
+        ) from error
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML's safe loader, but equal keys are an error; PyYAML would take the last of them."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} is here twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+EXAMPLE = """\
+# A lab of etscope. Every key may be left out: what is commented out here is the default, or an
+# example. Relative paths begin in this folder.
+
+# Jobs and results: a file for one machine, PostgreSQL for a team
+# (postgresql://user@host/database; the password in ~/.pgpass or $PGPASSWORD).
+# database: sqlite:///lab.db
+
+# What jobs read and write: a folder, or a URL that fsspec knows (s3://bucket/lab, …). Workers on
+# other machines must reach it by the same name.
+# store: store
+
+# Address of a Dask scheduler whose workers have the devices (`etscope lab worker`); by default
+# the server has workers of its own.
+# scheduler: tcp://10.0.0.1:8786
+
+# Devices. name: unique. driver: host, ssh, adb, or one of another package ("package.module:Class").
+# attributes: what jobs can select by, beside what the driver finds out itself.
+devices:
+  - name: host
+    driver: host
+#   - name: board-1
+#     driver: ssh
+#     options: {host: board-1.local}
+#     attributes: {soc: rk3588, room: "2"}
+#   - name: phone-1
+#     driver: adb
+#     options: {serial: 1A2B3C4D}
+
+# The peaks of a device are measured once, after its first job (a minute or two), for rooflines and
+# for what limits an operator.
+# calibrate: true
+
+# `etscope lab serve`. Tokens are needed off the loopback, and once there is one.
+# server:
+#   host: 127.0.0.1
+#   port: 8585
+#   hosts: []             # further names it is reached by: those of a proxy in front
+#   trusted_proxies: []   # addresses whose X-Forwarded-* headers are believed
+#   require_tokens: false
+#   max_upload_bytes: 4294967296
+"""

@@ -1,0 +1,7 @@
+"""The lab's database: jobs, their events, devices and tokens, in SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+from etscope_lab.database.database import SCOPES, Database, Token
+
+__all__ = ["SCOPES", "Database", "Token"]

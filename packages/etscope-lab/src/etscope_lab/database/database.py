@@ -1,0 +1,500 @@
+"""The lab's database, and its migration from an earlier version.
+
+Tokens: only hashes of their secrets are kept. A secret is 256 random bits, which cannot be guessed,
+however fast a guess is checked. So SHA-256 is enough; the slow hashes that passwords need would
+make every request slow and protect nothing. A secret begins with a key, which is not secret and
+finds its row; the hashes are then compared in constant time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+import shutil
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import and_, delete, inspect, or_, select, text, update
+from sqlalchemy.engine import Connection, Row
+
+from etscope.errors import LabError, MissingDataError, UsageError, VersionError
+from etscope_lab.database import jobs, schema
+from etscope_lab.database.connection import Connections, now
+from etscope_lab.devices.peaks import DeviceCalibration
+from etscope_lab.jobs.records import (
+    Device,
+    DeviceConfig,
+    Filter,
+    Job,
+    JobEvent,
+    Outcome,
+    Page,
+    Series,
+)
+from etscope_lab.jobs.spec import JobSpec
+
+SCOPES = ("read", "submit", "admin")
+
+_PATIENCE = 15.0  # seconds: a restart of PostgreSQL takes less
+_PATIENCE_AT_FIRST = 3.0
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._@-]{0,99}")
+_SECRET = re.compile(r"etl_([0-9a-f]{12})_[0-9A-Za-z_-]{43}")
+_USED = timedelta(minutes=1)  # the precision of a token's last use
+
+_logger = logging.getLogger("etscope_lab")
+_devices, _leases, _tokens = schema.devices.c, schema.leases.c, schema.tokens.c
+_calibrations = schema.calibrations.c
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token without its secret. scopes: of `SCOPES`; each includes those before it. last_used_at:
+    to the minute."""
+
+    name: str
+    scopes: frozenset[str]
+    created_at: datetime
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+
+
+class Database:
+    """Jobs, devices and tokens in SQLite or PostgreSQL. Usable from several threads, processes and
+    machines at once.
+
+    Each method is one transaction, which is repeated when the database goes away meanwhile; no step
+    is lost or done twice by that. Raises `LabError` when the database stays away, is full or
+    refuses; `MissingDataError` and `UsageError` where a method says so.
+    """
+
+    def __init__(self, url: str, *, patience_seconds: float = _PATIENCE) -> None:
+        """url: "sqlite:////path/lab.db" or "postgresql://user@host/name"; missing tables are
+        made, those of an earlier version migrated. patience_seconds: how long to retry while the
+        database is away.
+
+        Raises `VersionError` for a database of a later etscope, `LabError` for one that an earlier
+        etscope works on, `UsageError` for another URL.
+        """
+        self._connections = Connections(url, min(patience_seconds, _PATIENCE_AT_FIRST))
+        try:
+            self._connections.write(_prepare)
+        except BaseException:
+            self.close()
+            raise
+        self._connections.patience = patience_seconds
+
+    @property
+    def url(self) -> str:
+        """The URL without a password."""
+        return self._connections.url
+
+    def close(self) -> None:
+        """Close all connections. A later call opens new ones."""
+        self._connections.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- jobs
+
+    def add(self, spec: JobSpec, *, submitter: str = "", again: bool = False) -> tuple[Job, bool]:
+        """Queue a job; return it and True when it is new. A job of the same content that is
+        queued, at work or done is returned instead, unless `again`, also when both are added at the
+        same moment.
+
+        Raises `UsageError` when not all of its files are named by SHA-256.
+        """
+        return self._connections.write(jobs.add, secrets.token_hex(8), spec, submitter, again)
+
+    def job(self, job_id: str) -> Job:
+        """The job of an id or an unambiguous beginning of one. Raises `MissingDataError` without
+        one, `UsageError` for several."""
+        return self._connections.read(jobs.find, job_id)
+
+    def jobs(
+        self, wanted: Filter | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page:
+        """Jobs, newest first. Raises `UsageError` for a cursor that is not of a page."""
+        return self._connections.read(jobs.page, wanted or Filter(), limit, cursor)
+
+    def events(self, job_id: str) -> list[JobEvent]:
+        """The events of a job, oldest first. Errors as of `job`."""
+        return self._connections.read(jobs.events, job_id)
+
+    def queued(self, limit: int = 100) -> list[Job]:
+        """Queued jobs: larger priorities first, then older ones."""
+        return self._connections.read(jobs.queued, limit)
+
+    def referenced(self) -> set[str]:
+        """SHA-256 of all files that jobs read or wrote, for `Store.sweep` to keep."""
+        return self._connections.read(jobs.referenced)
+
+    def history(
+        self, model: str | None = None, device: str | None = None, limit: int = 200
+    ) -> list[Series]:
+        """Done benchmarks as series: all, or those of a model's name or a device. limit: points of
+        each, the newest; they are sorted oldest first."""
+        return self._connections.read(jobs.history, model, device, limit)
+
+    # -- the steps of a job
+
+    def claim(
+        self, job_id: str, *, device: str, engine: str, token: str, lease_seconds: float
+    ) -> Job | None:
+        """Begin an attempt at a queued job; None when it is no longer queued. token: of this
+        attempt, a new one for each."""
+        return self._connections.write(jobs.claim, job_id, device, engine, token, lease_seconds)
+
+    def started(self, job_id: str, token: str, worker: str) -> bool:
+        """Note that the device works on the job. False when the attempt no longer counts."""
+        return self._connections.write(jobs.start, job_id, token, worker)
+
+    def finish(self, outcome: Outcome) -> bool:
+        """End a job: its state, its results, its files. Returns False and changes nothing when the
+        attempt no longer counts or the job has ended."""
+        return self._connections.write(jobs.finish, outcome)
+
+    def release(self, job_id: str, token: str, message: str, *, counted: bool = True) -> bool:
+        """Queue a job again after an attempt without an outcome, or end it when its cancellation
+        was requested. counted: as one of its attempts. False when the attempt no longer counts."""
+        return self._connections.write(jobs.release, job_id, token, message, counted)
+
+    def renew(self, engine: str, lease_seconds: float) -> None:
+        """Extend the leases of an engine's jobs and devices to that long from now."""
+        self._connections.write(jobs.renew, engine, lease_seconds)
+
+    def abandon(self, engine: str) -> None:
+        """End the leases of an engine whose process has ended: `requeue_expired` then takes its
+        jobs, and `acquire_device` its devices."""
+        self._connections.write(jobs.renew, engine, -1.0)
+
+    def requeue_expired(self) -> list[str]:
+        """Take jobs from engines that stopped renewing their leases; return the jobs' ids. They are
+        queued again, which is not counted as an attempt; a job fails when that happens often."""
+        late = self._connections.read(jobs.expired_ids)
+        return [one for one in late if self._connections.write(jobs.requeue_expired, one)]
+
+    def request_cancel(self, job_id: str) -> Job:
+        """Stop a job: a queued one at once, one at work when its engine sees it. Raises
+        `UsageError` when it has ended; other errors as of `job`."""
+        return self._connections.write(jobs.request_cancel, job_id)
+
+    # -- devices
+
+    def set_device(self, device: Device) -> None:
+        config = device.config
+        row: dict[str, Any] = {
+            "driver": config.driver,
+            "options": dict(config.options),
+            "configured": dict(config.attributes),
+            "attributes": dict(device.attributes),
+            "state": device.state,
+            "job": device.job,
+            "seen_at": device.seen_at,
+            "conditions": dict(device.conditions),
+            "message": schema.clean(device.message),
+        }
+
+        def put(connection: Connection, _: bool) -> None:
+            query = update(schema.devices).where(_devices.name == config.name).values(**row)
+            if connection.execute(query).rowcount == 0:
+                # `IntegrityError` when another process adds it now; the next try updates it.
+                connection.execute(schema.devices.insert().values(name=config.name, **row))
+
+        self._connections.write(put)
+
+    def devices(self) -> list[Device]:
+        """All devices by name."""
+        query = select(schema.devices).order_by(_devices.name)
+        peaks = select(_calibrations.device, _calibrations.summary).order_by(_calibrations.runner)
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for one in self._connections.read(lambda connection: connection.execute(peaks).all()):
+            found.setdefault(one.device, []).append(one.summary)
+        return [
+            Device(
+                config=DeviceConfig(row.name, row.driver, row.options, row.configured),
+                attributes=row.attributes,
+                state=row.state,
+                job=row.job,
+                seen_at=row.seen_at,
+                conditions=row.conditions,
+                message=row.message,
+                calibrations=tuple(found.get(row.name, ())),
+            )
+            for row in self._connections.read(lambda connection: connection.execute(query).all())
+        ]
+
+    def keep_calibration(self, found: DeviceCalibration) -> None:
+        """Keep a device's calibration in the place of an earlier one of the same runner."""
+        key = {"device": found.device, "runner": found.runner}
+        row = {
+            "description": found.description,
+            "threads": found.threads,
+            "at": found.at,
+            "content": found.content,
+            "summary": found.summary(),
+            "error": schema.clean(found.error),
+        }
+
+        def put(connection: Connection, _: bool) -> None:
+            same = and_(*(schema.calibrations.c[name] == value for name, value in key.items()))
+            if connection.execute(update(schema.calibrations).where(same).values(**row)).rowcount:
+                return
+            # `IntegrityError` when another process adds it now; the next try updates it.
+            connection.execute(schema.calibrations.insert().values(**key, **row))
+
+        self._connections.write(put)
+
+    def calibrations(self, device: str) -> list[DeviceCalibration]:
+        """The calibrations of a device, by runner."""
+        query = select(schema.calibrations).where(_calibrations.device == device)
+        query = query.order_by(_calibrations.runner)
+        return [
+            DeviceCalibration(
+                device=row.device,
+                runner=row.runner,
+                description=row.description,
+                threads=tuple(row.threads),
+                at=row.at,
+                content=row.content,
+                error=row.error,
+            )
+            for row in self._connections.read(lambda connection: connection.execute(query).all())
+        ]
+
+    def acquire_device(self, name: str, engine: str, lease_seconds: float) -> bool:
+        """Make this engine the one that gives work to a device. False while another one is."""
+
+        def acquire(connection: Connection, _: bool) -> bool:
+            at = now(connection)
+            lease = {"engine": engine, "until": at + timedelta(seconds=lease_seconds)}
+            free = or_(_leases.engine == engine, _leases.until < at)
+            query = update(schema.leases).where(and_(_leases.device == name, free))
+            if connection.execute(query.values(**lease)).rowcount:
+                return True
+            if connection.execute(select(_leases.engine).where(_leases.device == name)).first():
+                return False
+            # `IntegrityError` when another engine takes it now; the next try finds that.
+            connection.execute(schema.leases.insert().values(device=name, **lease))
+            return True
+
+        return self._connections.write(acquire)
+
+    def release_devices(self, engine: str) -> None:
+        query = delete(schema.leases).where(_leases.engine == engine)
+        self._connections.write(lambda connection, _: connection.execute(query))
+
+    # -- tokens
+
+    def add_token(
+        self, name: str, scopes: Iterable[str] = ("read",), expires_at: datetime | None = None
+    ) -> str:
+        """Make a token and return its secret, which is not kept. Raises `UsageError` for a name
+        that is taken, unknown scopes, or an end in the past."""
+        secret = f"etl_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}"
+        wanted = set(scopes)
+
+        def add(connection: Connection, _: bool) -> None:
+            at = now(connection)
+            _check_token(name, wanted, expires_at, at)
+            other = connection.execute(
+                select(schema.tokens).where(_tokens.name == name)
+            ).one_or_none()
+            if other is None:
+                row = {
+                    "name": name,
+                    "key": _key_of(secret),
+                    "sha256": _hash(secret),
+                    "scopes": sorted(wanted, key=SCOPES.index),
+                    "created_at": at,
+                    "expires_at": expires_at,
+                }
+                connection.execute(schema.tokens.insert().values(**row))
+            elif other.sha256 != _hash(secret):  # else an earlier try was committed
+                raise UsageError(
+                    f"there is a token named {name!r}",
+                    hint=f"etscope lab token revoke {name} ends it",
+                )
+
+        self._connections.write(add)
+        return secret
+
+    def check_token(self, secret: str) -> Token | None:
+        """The token of a secret; None when the secret is wrong or the token is no longer valid."""
+        key = _key_of(secret)
+        if key is None:
+            return None
+
+        def find(connection: Connection) -> tuple[Token | None, bool]:
+            """The token; and True when its use is to be noted."""
+            query = select(schema.tokens).where(_tokens.key == key)
+            row = connection.execute(query).one_or_none()
+            kept = "" if row is None else row.sha256
+            if not hmac.compare_digest(_hash(secret), kept) or row is None:
+                return None, False
+            at = now(connection)
+            if row.expires_at is not None and row.expires_at <= at:
+                return None, False
+            return _token(row), row.last_used_at is None or row.last_used_at + _USED <= at
+
+        def note_use(connection: Connection, _: bool) -> None:
+            query = update(schema.tokens).where(_tokens.key == key)
+            connection.execute(query.values(last_used_at=now(connection)))
+
+        token, note = self._connections.read(find)
+        if note:
+            self._connections.write(note_use)
+        return token
+
+    def tokens(self) -> list[Token]:
+        """All tokens by name, also those that are no longer valid."""
+        query = select(schema.tokens).order_by(_tokens.name)
+        return self._connections.read(
+            lambda connection: [_token(row) for row in connection.execute(query)]
+        )
+
+    def revoke(self, name: str) -> None:
+        """Make a token invalid from now on. Raises `MissingDataError` when there is none."""
+
+        def remove(connection: Connection, unsure: bool) -> None:
+            query = delete(schema.tokens).where(_tokens.name == schema.clean(name))
+            if not connection.execute(query).rowcount and not unsure:
+                raise MissingDataError(
+                    f"there is no token named {name!r}", hint="etscope lab token list shows them"
+                )
+
+        self._connections.write(remove)
+
+
+def _check_token(name: str, scopes: set[str], expires_at: datetime | None, at: datetime) -> None:
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name[:80]!r} is not a name for a token",
+            hint="up to 100 of A-Z a-z 0-9 . _ @ -, a letter or digit first",
+        )
+    unknown = sorted(scopes - set(SCOPES))
+    if unknown or not scopes:
+        raise UsageError(
+            f"a token has no scope {unknown[0]!r}" if unknown else "a token needs a scope",
+            hint=f"scopes are {', '.join(SCOPES)}",
+        )
+    if expires_at is not None:
+        if expires_at.tzinfo is None:
+            raise UsageError(f"the end of the token, {expires_at}, has no time zone")
+        if expires_at <= at:
+            raise UsageError(f"the end of the token, {expires_at}, is in the past")
+
+
+def _key_of(secret: str) -> str | None:
+    match = _SECRET.fullmatch(secret)
+    return None if match is None else match[1]
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+def _token(row: Row[Any]) -> Token:
+    return Token(row.name, frozenset(row.scopes), row.created_at, row.expires_at, row.last_used_at)
+
+
+# -- The tables are made, or brought from an earlier version to this etscope's.
+#
+# A migration is one transaction: the database is of the old version or of the new one, whatever
+# happens. Before it, a database in a file is copied. Another etscope that works on the database
+# would go on to write as it did before, so it has to be stopped first.
+
+
+_LOCK = 0x657473636F7065  # of PostgreSQL's advisory locks: "etscope"
+
+
+def _prepare(connection: Connection, _: bool) -> None:
+    """Make the tables, or migrate those of an earlier version.
+
+    Raises `VersionError` for a database of a later etscope, and `LabError` for one with tables of
+    these names that are not the lab's, one that an earlier etscope works on, and one that cannot be
+    copied.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    if not inspect(connection).has_table(schema.version.name):
+        others = set(inspect(connection).get_table_names()) & set(schema.metadata.tables)
+        if others:
+            raise LabError(
+                f"the database has tables {', '.join(sorted(others))}, and they are not the lab's",
+                hint="name another database in lab.yaml",
+            )
+        schema.metadata.create_all(connection, checkfirst=False)
+        connection.execute(schema.version.insert().values(version=schema.VERSION))
+        return
+    found = connection.execute(select(schema.version.c.version)).scalar()
+    if found in (1, 2, 3):
+        _migrate(connection, found)
+    elif found != schema.VERSION:
+        later = isinstance(found, int) and found > schema.VERSION
+        raise VersionError(
+            f"the lab's database is of version {found}, and this etscope knows version "
+            f"{schema.VERSION}",
+            hint="install the etscope that the lab's server has (pip install -U 'etscope[lab]'), "
+            "or name another database in lab.yaml"
+            if later
+            else "name another database in lab.yaml",
+        )
+
+
+def _migrate(connection: Connection, found: int) -> None:
+    lease = schema.leases.c
+    at_work = select(lease.engine).where(lease.until > now(connection)).limit(1)
+    if engine := connection.execute(at_work).scalar():
+        raise LabError(
+            f"the lab's database is of version {found}, and an etscope of that version works on it "
+            f"({engine})",
+            hint="stop that `etscope lab serve`, then try again; one that was killed is forgotten "
+            "after 30 s",
+        )
+    copy = _back_up(connection, found)
+    # 1 to 2: results know the runner, the threads, the inputs and the software of their jobs; 2 to
+    # 3: a job may have several, each of a metric. 3 to 4: devices have calibrations.
+    if found < 3:
+        schema.results.drop(connection)
+        schema.results.create(connection)
+        jobs.fill_history(connection)
+    schema.calibrations.create(connection, checkfirst=True)
+    connection.execute(update(schema.version).values(version=schema.VERSION))
+    _logger.warning(
+        "the lab's database was of version %s and is of version %s now%s",
+        found, schema.VERSION, f"; {copy} is a copy of the old one" if copy else "",
+    )  # fmt: skip
+
+
+def _back_up(connection: Connection, found: int) -> Path | None:
+    """Copy a database in a file, as it is before this transaction; None for other databases."""
+    file = connection.engine.url.database
+    if connection.dialect.name != "sqlite" or file is None:
+        return None
+    copy, part = Path(f"{file}.version-{found}"), Path(f"{file}.version-{found}.part")
+    try:
+        part.unlink(missing_ok=True)
+        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(part)) as target:
+            source.backup(target)
+        shutil.copymode(file, part)
+        part.replace(copy)
+    except (OSError, sqlite3.Error) as error:
+        part.unlink(missing_ok=True)
+        raise LabError(
+            f"the lab's database is of version {found}, and no copy of it can be written to "
+            f"{copy}, so it was not changed: {error}",
+            hint="make room, or allow this user to write to the folder",
+        ) from error
+    return copy

@@ -1,0 +1,275 @@
+"""The tables of the lab's database, and their version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+from sqlalchemy.types import TypeDecorator
+
+VERSION = 4
+
+
+class Instant(TypeDecorator[datetime]):
+    """An aware time, in UTC. SQLite keeps no time zones."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.astimezone(timezone.utc)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            return value.replace(tzinfo=timezone.utc)
+        return value.astimezone(timezone.utc)
+
+
+class Words(TypeDecorator[str]):
+    """Text, changed such that every database takes it, as a value and in a condition."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else clean(value)
+
+
+class Plain(TypeDecorator[Any]):
+    """Plain JSON as text: the same in all databases, without numbers and characters that one of
+    them refuses."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str:
+        return json.dumps(plain(value), separators=(",", ":"), allow_nan=False)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        return None if value is None else json.loads(value)
+
+
+def plain(value: Any) -> Any:
+    """Convert a value to what JSON has: NaN and infinities become null, numpy's scalars numbers,
+    other objects text."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    item = getattr(value, "item", None)  # numpy's
+    return plain(item()) if callable(item) and getattr(value, "ndim", 1) == 0 else str(value)
+
+
+def clean(value: str, limit: int = 65_536) -> str:
+    """Make a text that every database takes: without NUL and lone surrogates, and cut."""
+    text = value[:limit].replace("\x00", "\ufffd")
+    return text.encode("utf-8", "replace").decode()
+
+
+_Seq = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER counts up by itself there
+# Compared by code points, so that the ids with a common beginning are a range of the index.
+_Id = Words(32).with_variant(Words(32, collation="C"), "postgresql")
+_Sha256 = String(64)
+
+metadata = MetaData()
+
+version = Table("etscope_lab", metadata, Column("version", Integer, nullable=False))
+
+# seq: the order of submission. sole: the content hash while no other job of that content may be
+# added; NULL for jobs added "again" and for jobs that ended without a result. token, engine,
+# lease_until: of the present attempt. seeks: the text that searches look at, case folded.
+jobs = Table(
+    "lab_jobs",
+    metadata,
+    Column("seq", _Seq, primary_key=True, autoincrement=True),
+    Column("id", _Id, nullable=False, unique=True),
+    Column("state", String(16), nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("content_hash", _Sha256, nullable=False, index=True),
+    Column("sole", _Sha256, unique=True),
+    Column("kind", String(16), nullable=False),
+    Column("model_sha256", _Sha256, nullable=False),
+    Column("device", Words),
+    Column("worker", Words),
+    Column("attempt", Integer, nullable=False, default=0),
+    Column("expired", Integer, nullable=False, default=0),
+    Column("token", Words),
+    Column("engine", Words, index=True),
+    Column("lease_until", Instant),
+    Column("cancel_requested", Boolean, nullable=False, default=False),
+    Column("created_at", Instant, nullable=False),
+    Column("claimed_at", Instant),
+    Column("started_at", Instant),
+    Column("finished_at", Instant),
+    Column("submitter", Words, nullable=False, default=""),
+    Column("seeks", Words, nullable=False),
+    Column("error", Words, nullable=False, default=""),
+    Column("error_slug", Words, nullable=False, default=""),
+    Column("spec", Text, nullable=False),
+    Column("summary", Plain, nullable=False, default=dict),
+    Column("environment", Plain, nullable=False, default=dict),
+    Column("marks", Plain, nullable=False, default=list),
+    sqlite_autoincrement=True,  # numbers are never reused
+)
+Index("lab_jobs_queue", jobs.c.state, jobs.c.priority.desc(), jobs.c.seq)
+Index("lab_jobs_by_state", jobs.c.state, jobs.c.seq)
+Index("lab_jobs_by_device", jobs.c.device, jobs.c.seq)
+Index("lab_jobs_by_model", jobs.c.model_sha256, jobs.c.seq)
+Index("lab_jobs_by_kind", jobs.c.kind, jobs.c.seq)
+Index("lab_jobs_by_time", jobs.c.created_at, jobs.c.seq)
+
+
+def _job_column(**more: Any) -> Column[int]:
+    return Column(
+        "job", _Seq, ForeignKey("lab_jobs.seq", ondelete="CASCADE"), nullable=False, **more
+    )
+
+
+labels = Table(
+    "lab_labels",
+    metadata,
+    _job_column(primary_key=True),
+    Column("key", Words, primary_key=True),
+    Column("value", Words, nullable=False),
+)
+Index("lab_labels_by_value", labels.c.key, labels.c.value, labels.c.job)
+
+inputs = Table(
+    "lab_inputs",
+    metadata,
+    _job_column(primary_key=True),
+    Column("field", String(32), primary_key=True),
+    Column("sha256", _Sha256, nullable=False),
+)
+
+artifacts = Table(
+    "lab_artifacts",
+    metadata,
+    _job_column(primary_key=True),
+    Column("name", Words, primary_key=True),
+    Column("sha256", _Sha256, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("media_type", Words, nullable=False),
+)
+
+events = Table(
+    "lab_events",
+    metadata,
+    Column("seq", _Seq, primary_key=True, autoincrement=True),
+    _job_column(),
+    Column("at", Instant, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("device", Words),
+    Column("message", Words, nullable=False),
+)
+Index("lab_events_of_job", events.c.job, events.c.seq)
+
+# The numbers of done benchmarks and generations, for histories: narrow rows, as thousands are read
+# at once. All of them follow from the jobs (`jobs.fill_history`). number: from 0, of the times of
+# a job. at_us: microseconds since 1970. metric, runner, threads, inputs, software: see `Series`.
+results = Table(
+    "lab_results",
+    metadata,
+    _job_column(primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("job_id", _Id, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+    Column("model", Words, nullable=False),
+    Column("method", Words, nullable=False),
+    Column("device", Words, nullable=False),
+    Column("backend", Words, nullable=False),
+    Column("runner", Words, nullable=False),
+    Column("threads", Integer),
+    Column("inputs", Words, nullable=False),
+    Column("metric", String(32), nullable=False),
+    Column("software", Words, nullable=False),
+    Column("model_sha256", _Sha256, nullable=False),
+    Column("p50_ms", Float, nullable=False),
+    Column("p90_ms", Float, nullable=False),
+    Column("load_ms", Float, nullable=False),
+    Column("first_ms", Float, nullable=False),
+    Column("marked", Boolean, nullable=False),
+    Column("labels", Plain, nullable=False),
+)
+SERIES = tuple(
+    results.c[name]
+    for name in (
+        "model", "method", "device", "backend", "runner", "threads", "inputs", "metric", "software"
+    )
+)  # fmt: skip
+Index("lab_results_series", *SERIES, results.c.job.desc())
+Index("lab_results_device", results.c.device)
+
+devices = Table(
+    "lab_devices",
+    metadata,
+    Column("name", Words, primary_key=True),
+    Column("driver", Words, nullable=False),
+    Column("options", Plain, nullable=False),
+    Column("configured", Plain, nullable=False),
+    Column("attributes", Plain, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("job", Words),
+    Column("seen_at", Instant),
+    Column("conditions", Plain, nullable=False),
+    Column("message", Words, nullable=False),
+)
+
+# The peaks of devices (`etscope_lab.devices.peaks.DeviceCalibration`), or why there are none.
+calibrations = Table(
+    "lab_calibrations",
+    metadata,
+    Column("device", Words, primary_key=True),
+    Column("runner", Words, primary_key=True),
+    Column("description", Plain, nullable=False),
+    Column("threads", Plain, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("content", Plain, nullable=False),
+    Column("summary", Plain, nullable=False),
+    Column("error", Words, nullable=False),
+)
+
+# The engine that gives work to a device.
+leases = Table(
+    "lab_leases",
+    metadata,
+    Column("device", Words, primary_key=True),
+    Column("engine", Words, nullable=False, index=True),
+    Column("until", Instant, nullable=False),
+)
+
+tokens = Table(
+    "lab_tokens",
+    metadata,
+    Column("name", Words, primary_key=True),
+    Column("key", String(16), nullable=False, unique=True),
+    Column("sha256", _Sha256, nullable=False),
+    Column("scopes", Plain, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("expires_at", Instant),
+    Column("last_used_at", Instant),
+)

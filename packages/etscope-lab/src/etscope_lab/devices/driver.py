@@ -1,0 +1,110 @@
+"""The protocol of drivers, by which the lab reaches devices, and the registry of drivers.
+
+A driver moves files and starts commands. Measuring is the same for all of them:
+`etscope_lab.worker.measure` runs the job through `etscope.run`, with the driver as the host of the
+runner's processes.
+
+A driver of another package is found by its entry point in the group "etscope.drivers", or named as
+"package.module:Class".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from etscope.errors import MissingDependencyError, UsageError
+from etscope.run import Elsewhere
+from etscope.run.remote import Completed
+from etscope_lab.jobs.records import DeviceConfig
+
+DRIVERS = {
+    "host": "etscope_lab.devices.host:Host",
+    "ssh": "etscope.run.ssh:Ssh",
+    "adb": "etscope_lab.devices.adb:Adb",
+}
+ENTRY_POINTS = "etscope.drivers"
+
+
+class Driver(Protocol):
+    """A reachable device. It does one job at a time, and is made in the process that measures.
+
+    Every method raises `etscope.errors.DeviceLost` when the device cannot be reached, and
+    `UsageError` for invalid options.
+    """
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None: ...
+
+    def attributes(self) -> dict[str, str]:
+        """Attributes for selectors: arch, os, soc or model, cores, memory_bytes, and "runners", the
+        available ones of "python" and "native"."""
+        ...
+
+    def runner(self, kind: str) -> Sequence[str]:
+        """The words that begin the command of a runner ("python": an interpreter that has etscope
+        and executorch; "native": the binary), which is pushed or built first.
+
+        Raises `MissingDependencyError` when the device has none of that kind.
+        """
+        ...
+
+    def read(self, paths: Sequence[str]) -> dict[str, str]:
+        """Files of the device (those of /sys and /proc with its conditions) as text by path. Shell
+        patterns are expanded; missing and unreadable files are left out."""
+        ...
+
+    def push(self, files: Mapping[Path, str]) -> None:
+        """Copy local files into the job's folder on the device, each to the given name, which may
+        begin with folders inside it."""
+        ...
+
+    def call(self, command: Sequence[str], timeout: float | None) -> Completed:
+        """Run a command in the job's folder and wait. It is ended with all its children at the
+        timeout (`TimeoutError`, with the log so far) and when this process ends."""
+        ...
+
+    def pull(self, names: Sequence[str], folder: Path) -> None:
+        """Copy files of the job's folder into a local one; missing ones are left out."""
+        ...
+
+    def close(self) -> None:
+        """Remove the job's folder and end processes that still run there. Never raises."""
+        ...
+
+
+def driver_class(name: str) -> type[Driver]:
+    """The class of a driver: of etscope, of an entry point, or by "package.module:Class".
+
+    Raises `UsageError` for an unknown name, `MissingDependencyError` when the class cannot be
+    imported.
+    """
+    known = {entry.name: entry.value for entry in entry_points(group=ENTRY_POINTS)} | DRIVERS
+    target = known.get(name) or (name if ":" in name else None)
+    if target is None:
+        listed = ", ".join(sorted(known))
+        raise UsageError(
+            f"there is no driver {name!r}", hint=f"it is {listed}, or package.module:Class"
+        )
+    module, _, attribute = target.partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise MissingDependencyError(f"the driver {name!r} cannot be loaded: {error}") from error
+    return cast("type[Driver]", found)
+
+
+def open_driver(config: DeviceConfig) -> Driver:
+    """Open a device by its configuration. Raises `UsageError` for invalid options."""
+    return driver_class(config.driver)(config.name, config.options)
+
+
+def runner_host(driver: Driver, attributes: dict[str, str]) -> Elsewhere:
+    """A device as a host of runners for `etscope.run.run`; `attributes` are the driver's."""
+    kinds = [kind for kind in attributes.get("runners", "").split(",") if kind]
+    return Elsewhere(driver, {kind: partial(driver.runner, kind) for kind in kinds})

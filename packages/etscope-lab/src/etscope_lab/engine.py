@@ -1,0 +1,773 @@
+"""The engine assigns queued jobs to devices and writes the results into the database.
+
+One thread takes all decisions and does all writing; Dask's threads and other threads of this
+process put messages into its inbox. Each attempt at a job has a token, and a result counts only
+while its token is the job's. So no job is lost and none is done twice, whatever is killed and when.
+
+A device has one attempt at work and another one waiting at its worker (`AHEAD`), so that it does
+not wait for this thread between two jobs. The database is polled about once a second for what other
+processes wrote into it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import socket
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from etscope.errors import EtscopeError, LabError, UsageError
+from etscope_lab.cluster import (
+    AttemptEnded,
+    AttemptGone,
+    AttemptLogged,
+    AttemptStarted,
+    Cluster,
+    DeviceCalibrated,
+    DeviceChecked,
+    Message,
+    WorkersChanged,
+    open_cluster,
+)
+from etscope_lab.config import Home
+from etscope_lab.database import Database
+from etscope_lab.devices.calibrator import Calibrator
+from etscope_lab.jobs.records import (
+    Device,
+    DeviceConfig,
+    Interruption,
+    Job,
+    Order,
+    Outcome,
+    State,
+)
+from etscope_lab.store import Store
+
+AHEAD = 2  # attempts a device has: one at work, and one that is ready when that ends
+
+# Seconds between checks of a lost device, and of a pause: doubled each time.
+_CHECK_AGAIN, _CHECK_LATEST = 5.0, 300.0
+_POLL = 1.0  # seconds
+_REFRESH = 15.0  # between two looks at the cluster's workers, beside what it reports
+_CHECK = 600.0  # between two checks of an idle device
+_CLUSTER_AGAIN = 5.0  # between two attempts to reach a cluster that went away
+_END = 120.0  # for what the engine writes and closes at its end, beside running jobs
+_FIRST, _DEEPEST = 100, 10_000  # queued jobs that are read
+
+_logger = logging.getLogger("etscope_lab")
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A job that was given to a device. started: the device works on it. cancelled: its
+    cancellation was requested."""
+
+    job: Job
+    token: str
+    device: str
+    started: bool = False
+    cancelled: bool = False
+
+    @property
+    def may_repeat(self) -> bool:
+        """True when the job has attempts left after this one."""
+        return self.job.attempt < self.job.spec.attempts
+
+
+@dataclass(slots=True)
+class Slot:
+    """A device of the engine.
+
+    address: of the worker that offers it; None while there is none. held: the engine has the lease
+    of the device. reachable: as the last check, or the last job, found it. checking: a check is
+    under way. check_at: time of the next check, on the monotonic clock; None: no check is planned.
+    paused: why it gets no work until `paused_until`; "" when it is not paused. pauses: since the
+    last job that was done. calibrating: the token of a calibration that is under way, or "".
+    """
+
+    config: DeviceConfig
+    attributes: Mapping[str, str]
+    address: str | None = None
+    held: bool = False
+    reachable: bool = True
+    checking: bool = False
+    check_at: float | None = None
+    failures: int = 0
+    paused: str = ""
+    paused_until: float = 0.0
+    pauses: int = 0
+    message: str = ""
+    seen_at: datetime | None = None
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    attempts: list[Attempt] = field(default_factory=list)
+    calibrating: str = ""
+
+    @property
+    def ready(self) -> bool:
+        """True when the device may be given work."""
+        return self.held and self.reachable and self.address is not None and not self.paused
+
+    @property
+    def has_room(self) -> bool:
+        return len(self.attempts) < AHEAD and not self.calibrating
+
+    @property
+    def working(self) -> Attempt | None:
+        return next((attempt for attempt in self.attempts if attempt.started), None)
+
+    def record(self) -> Device:
+        """The device for the database."""
+        working = self.working
+        return Device(
+            config=self.config,
+            attributes=self.attributes,
+            state="busy"
+            if working or self.calibrating
+            else "available"
+            if self.ready
+            else "offline",
+            job=working.job.id if working else None,
+            seen_at=self.seen_at,
+            conditions=self.conditions,
+            message=self.paused
+            or self.message
+            or ("no worker offers it" if self.address is None else "")
+            or ("its peaks are being measured, once" if self.calibrating and not working else ""),
+        )
+
+    def lose(self, why: str) -> None:
+        """Note that the device is unreachable. It is checked at once, then less and less often."""
+        self.reachable = False
+        self.message = why or self.message
+        self.failures += 1
+        self.check_at = time.monotonic() + (0 if self.failures == 1 else _wait(self.failures))
+
+    def pause(self, why: str) -> float:
+        """Give the device no work for a while, longer each time; return the seconds."""
+        self.pauses += 1
+        seconds = _wait(self.pauses)
+        self.paused_until = time.monotonic() + seconds
+        self.paused = f"paused for {seconds:g} s: {why}"
+        return seconds
+
+    def note_seen(self, attributes: Mapping[str, str], conditions: Mapping[str, Any]) -> None:
+        self.attributes = {**attributes, **self.config.attributes}
+        self.conditions = conditions
+        self.seen_at = datetime.now(timezone.utc)
+        self.reachable, self.failures, self.message = True, 0, ""
+
+
+def _wait(failures: int) -> float:
+    """Seconds to wait after so many failures in succession."""
+    doublings = min(failures - 1, 20)  # a device may be away for weeks
+    return min(_CHECK_AGAIN * 2.0**doublings, _CHECK_LATEST)
+
+
+def choose(slots: Sequence[Slot], job: Job) -> Slot | None:
+    """Return the least busy device with room that matches a job's selector; None without one."""
+    matching = [
+        slot
+        for slot in slots
+        if slot.ready and slot.has_room and job.spec.device.takes(slot.config.name, slot.attributes)
+    ]
+    return min(matching, key=lambda slot: len(slot.attempts), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """The job is queued again. counted: the attempt counts as one of those that the job has."""
+
+    message: str
+    counted: bool = False
+
+
+def conclude(attempt: Attempt, outcome: Outcome, *, patient: bool = True) -> Outcome | Requeue:
+    """Decide about a job from the outcome of an attempt: its final state, or another attempt.
+
+    patient: a job waits for a store or disk that fails for as long as it does, not for its number
+    of attempts.
+    """
+    if outcome.interruption is Interruption.LAB:
+        if attempt.cancelled:
+            return replace(outcome, state=State.CANCELLED)
+        if patient or attempt.may_repeat:
+            return Requeue(outcome.error, counted=not patient)
+    elif outcome.interruption is Interruption.KILLED:
+        if attempt.may_repeat and not attempt.cancelled:
+            return Requeue(outcome.error, counted=True)
+    elif outcome.state is State.DEVICE_LOST:
+        begun = outcome.busy_seconds > 0
+        if attempt.cancelled:
+            return replace(outcome, state=State.CANCELLED)
+        if not begun or attempt.may_repeat:
+            return Requeue(f"the device was lost: {outcome.error}", counted=begun)
+    elif outcome.state is State.CANCELLED and not attempt.cancelled:
+        return Requeue("the lab was stopped")
+    return outcome
+
+
+def conclude_without_outcome(attempt: Attempt, gone: AttemptGone) -> Outcome | Requeue:
+    """Decide about a job whose attempt will not report an outcome."""
+    if attempt.cancelled:
+        return _ended(attempt, State.CANCELLED, "stopped on request")
+    if not gone.worker_lost:
+        error = f"the worker cannot run jobs: {gone.why}"
+        return _ended(attempt, State.FAILED, error, LabError.slug)
+    if attempt.may_repeat or gone.cluster_lost or not attempt.started:
+        return Requeue(gone.why, counted=attempt.started and not gone.cluster_lost)
+    return _ended(attempt, State.DEVICE_LOST, f"{gone.why}, in every attempt", "device-lost")
+
+
+def _ended(attempt: Attempt, state: State, error: str, slug: str = "") -> Outcome:
+    return Outcome(attempt.job.id, attempt.token, state, error=error, error_slug=slug)
+
+
+class Outbox:
+    """Changes to the database, which may be away for a while, written in the order they were added.
+
+    To be used by one thread. rest: called when a write failed, to wait before the next try.
+    """
+
+    def __init__(self, rest: Callable[[], None]) -> None:
+        self._rest = rest
+        self._unsaved: deque[Callable[[], object]] = deque()
+        self._complained = ""
+
+    def add(self, change: Callable[[], object]) -> None:
+        """Have `change` called by the next `save`. It is called twice when the connection breaks
+        before the database answers; the second call must change nothing."""
+        self._unsaved.append(change)
+
+    def save(self) -> bool:
+        """Write all changes. False when some are left, as the database is away."""
+
+        def write() -> None:
+            while self._unsaved:
+                self._unsaved[0]()
+                self._unsaved.popleft()
+
+        return self.attempt(write)
+
+    def attempt(self, action: Callable[..., object], *arguments: object) -> bool:
+        """Call something that needs the database. False when it failed, which is logged."""
+        try:
+            action(*arguments)
+        except (EtscopeError, SQLAlchemyError, OSError) as error:
+            text = f"{type(error).__name__}: {error}".splitlines()[0]
+            if text != self._complained:
+                _logger.warning("the lab's engine has to wait: %s", text)
+            self._complained = text
+            self._rest()
+            return False
+        except Exception:  # a bug of ours must not leave the lab without an engine
+            _logger.exception("the lab's engine failed, and goes on")
+            self._rest()
+            return False
+        self._complained = ""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """devices: names of the lab's configured devices; None: all. scheduler: the address of a Dask
+    cluster; None: that of the configuration, or workers on this machine. only: ids of the jobs to
+    work on; None: all. in_process: workers are threads of this process; None: when `only` is given,
+    as there are few jobs to do then. lease_seconds: time after which another engine takes over
+    the jobs of one that died on another machine; it sees at once that one of its own machine and
+    folder did. drain_seconds: time that running jobs get to end when the engine is
+    closed.
+    """
+
+    devices: Sequence[str] | None = None
+    scheduler: str | None = None
+    only: Sequence[str] | None = None
+    in_process: bool | None = None
+    lease_seconds: float = 30.0
+    drain_seconds: float = 10.0
+
+
+class Engine:
+    """Works on the jobs of a lab until it is closed; it cannot be started again then."""
+
+    def __init__(
+        self,
+        home: Home,
+        database: Database,
+        options: EngineOptions | None = None,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """changed: called, from the engine's thread, after it changed a job in the database.
+
+        Raises `UsageError` for a device that the lab does not have.
+        """
+        options = options or EngineOptions()
+        self.id = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self._home, self._database = home, database
+        self._scheduler = options.scheduler or home.config.scheduler
+        self._only = None if options.only is None else list(options.only)
+        in_process = options.in_process
+        self._in_process = self._only is not None if in_process is None else in_process
+        self._lease, self._drain_seconds = options.lease_seconds, options.drain_seconds
+        self._changed = changed
+        configured = {config.name: config for config in home.config.devices}
+        names = options.devices or configured
+        unknown = [name for name in names if name not in configured]
+        if unknown:
+            raise UsageError(
+                f"the lab has no device {unknown[0]!r}",
+                hint=f"it has {', '.join(configured) or 'none'}; see lab.yaml in {home.folder}",
+            )
+        self._slots = {name: Slot(configured[name], {}) for name in names}
+        # Somebody waits for the only jobs of an engine, and would wait for the calibration.
+        wanted = home.config.calibrate and self._only is None
+        self._calibrator = Calibrator(database, home.store_url, wanted=wanted)
+        self._attempts: dict[str, Attempt] = {}  # by token
+        self._later: dict[str, float] = {}  # job: when it may be tried again (monotonic clock)
+        self._outbox = Outbox(lambda: time.sleep(0 if self._closing else _POLL))
+        self._inbox: queue.Queue[Message | None] = queue.Queue()
+        self._due: dict[str, float] = {}
+        self._deep_from = 0.0
+        self._closing = False
+        self._cluster: Cluster | None = None
+        self._let_go: Callable[[], None] = lambda: None
+        self._thread = threading.Thread(target=self._run, name="etscope-lab-engine", daemon=True)
+
+    def start(self) -> None:
+        """Open the cluster, take the devices, begin. Raises `LabError` when there is no cluster."""
+        self._let_go = self._home.hold_engine(self.id)
+        try:
+            self._cluster = self._open_cluster()
+        except BaseException:
+            self._let_go()
+            raise
+        self.wake()  # jobs that are queued already must not wait for a message
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Let the engine look into the database now."""
+        self._inbox.put(None)
+
+    def close(self) -> None:
+        """Begin no further job; let running ones end for `drain_seconds`, then queue them again;
+        release the devices. Raises `LabError` when the engine does not end."""
+        self._closing = True
+        self.wake()
+        if self._thread.is_alive():
+            self._thread.join(2 * self._drain_seconds + _END)
+            if self._thread.is_alive():
+                raise LabError(
+                    "the lab's engine does not end: its database or its workers do not answer",
+                    hint="end this process; the jobs are queued again when another engine starts",
+                )
+
+    # -- the thread
+
+    def _run(self) -> None:
+        self._outbox.attempt(self._begin)
+        while not self._closing:
+            self._step(_POLL)
+        self._drain()
+
+    def _begin(self) -> None:
+        known = {device.config.name: device for device in self._database.devices()}
+        for name, slot in self._slots.items():
+            before = known.get(name)
+            slot.attributes = {**(before.attributes if before else {}), **slot.config.attributes}
+            slot.seen_at = before.seen_at if before else None
+            slot.conditions = before.conditions if before else {}
+            if self._only is None or slot.seen_at is None:
+                slot.check_at = time.monotonic()
+
+    def _step(self, patience: float) -> None:
+        """Receive messages, write what they change, do what is due, and give out work."""
+        woken = False
+        with suppress(queue.Empty):
+            self._hear(self._inbox.get(timeout=patience))
+            woken = True
+            while True:
+                self._hear(self._inbox.get_nowait())
+        if self._outbox.save() and not self._closing:
+            self._outbox.attempt(self._housekeep, woken)
+            self._outbox.attempt(self._calibrate)
+            self._outbox.attempt(self._dispatch)
+
+    # -- messages; nothing here touches the database: that is left to the outbox
+
+    def _hear(self, message: Message | None) -> None:
+        if isinstance(message, AttemptStarted):
+            self._hear_started(message)
+        elif isinstance(message, AttemptLogged):
+            attempt = self._attempts.get(message.token)
+            if attempt is not None:
+                log = self._home.live_log(attempt.job.id)
+                with suppress(OSError), log.open("a", encoding="utf-8", errors="replace") as file:
+                    file.write(message.text)
+        elif isinstance(message, AttemptEnded):
+            attempt = self._drop(message.token)
+            if attempt is not None:
+                outcome = message.outcome
+                if outcome.state is State.DEVICE_LOST:
+                    begun = outcome.busy_seconds > 0
+                    self._slots[attempt.device].lose(outcome.error if begun else "")
+                elif outcome.interruption is Interruption.LAB:
+                    self._pause(attempt, outcome.error)
+                elif outcome.state is State.DONE:
+                    self._slots[attempt.device].pauses = 0
+                    self._calibrator.note_done(attempt.device, outcome.environment)
+                # Somebody waits for the only jobs of an engine.
+                patient = self._only is None
+                self._apply(attempt, conclude(attempt, outcome, patient=patient))
+        elif isinstance(message, AttemptGone):
+            attempt = self._drop(message.token)
+            if attempt is not None:
+                if message.worker_lost:
+                    attempt.started = attempt.started or self._began(attempt)
+                    # Until the cluster shows a worker again.
+                    self._slots[attempt.device].address = None
+                    self._due.pop("workers", None)
+                self._apply(attempt, conclude_without_outcome(attempt, message))
+        elif isinstance(message, DeviceChecked):
+            self._hear_checked(message)
+        elif isinstance(message, DeviceCalibrated):
+            self._hear_calibrated(message)
+        elif isinstance(message, WorkersChanged):
+            self._due.pop("workers", None)
+
+    def _began(self, attempt: Attempt) -> bool:
+        """True when a worker has begun an attempt; it may have been killed before it said so."""
+        try:
+            return Store(self._home.store_url).began(attempt.token)
+        except EtscopeError:  # of the store; its jobs wait until it is back
+            return False
+
+    def _hear_started(self, started: AttemptStarted) -> None:
+        attempt = self._attempts.get(started.token)
+        if attempt is None:
+            return
+        log = self._home.live_log(attempt.job.id)
+        with suppress(OSError):
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text("")
+        attempt.started = True
+
+        def save() -> None:
+            if not self._database.started(attempt.job.id, attempt.token, started.worker):
+                self._give_up(attempt)
+            self._changed()
+
+        self._outbox.add(save)
+        self._show(self._slots[attempt.device])
+
+    def _hear_checked(self, checked: DeviceChecked) -> None:
+        slot, check = self._slots[checked.device], checked.check
+        slot.checking = False
+        if check.error:
+            slot.lose(check.error)
+            slot.failures += slot.failures == 1  # this check was the first of two
+        else:
+            slot.note_seen(check.attributes, check.conditions)
+            slot.check_at = None if self._only is not None else time.monotonic() + _CHECK
+        self._show(slot)
+
+    def _hear_calibrated(self, message: DeviceCalibrated) -> None:
+        slot, outcome = self._slots[message.device], message.outcome
+        if slot.calibrating != message.token:
+            return
+        slot.calibrating = ""
+        if self._cluster is not None:
+            self._cluster.forget(message.token)
+        if (found := outcome.kept) is not None:
+            self._outbox.add(lambda: self._calibrator.keep(found))
+        elif outcome.message and not self._closing:
+            _logger.warning("%s was not calibrated: %s", message.device, outcome.message)
+        self._show(slot)
+
+    def _pause(self, attempt: Attempt, why: str) -> None:
+        """Pause a device whose attempt failed by the lab's fault, and let other jobs go first: this
+        one may be what fills the disk."""
+        slot = self._slots[attempt.device]
+        seconds = slot.pause(why)
+        for waiting in [other for other in slot.attempts if not other.started]:
+            self._withdraw(waiting)
+            self._release(waiting, Requeue(f"{attempt.device} is paused"))
+        self._later[attempt.job.id] = time.monotonic() + 2 * seconds
+        _logger.warning(
+            "job %s goes back to the queue and %s is paused for %g s: %s",
+            attempt.job.id, attempt.device, seconds, why,
+        )  # fmt: skip
+
+    def _apply(self, attempt: Attempt, decision: Outcome | Requeue) -> None:
+        if isinstance(decision, Requeue):
+            self._release(attempt, decision)
+        else:
+            self._finish(attempt, decision)
+
+    def _finish(self, attempt: Attempt, outcome: Outcome) -> None:
+        def save() -> None:
+            self._database.finish(outcome)
+            if any(artifact.name == "log.txt" for artifact in outcome.artifacts):
+                self._home.live_log(outcome.job_id).unlink(missing_ok=True)
+            self._changed()
+
+        self._outbox.add(save)
+        self._show(self._slots[attempt.device])
+
+    def _release(self, attempt: Attempt, why: Requeue) -> None:
+        job, token = attempt.job, attempt.token
+        self._outbox.add(
+            lambda: self._database.release(job.id, token, why.message, counted=why.counted)
+        )
+        self._outbox.add(self._changed)
+        self._show(self._slots[attempt.device])
+
+    def _drop(self, token: str) -> Attempt | None:
+        """Forget an attempt; None when it is not one of ours any more."""
+        if self._cluster is not None:
+            self._cluster.forget(token)
+        attempt = self._attempts.pop(token, None)
+        if attempt is not None:
+            self._slots[attempt.device].attempts.remove(attempt)
+        return attempt
+
+    def _withdraw(self, attempt: Attempt) -> None:
+        """Take an attempt back from its worker, and forget it."""
+        if self._cluster is not None:
+            self._cluster.withdraw(attempt.token, self._slots[attempt.device].address)
+        self._drop(attempt.token)
+
+    def _give_up(self, attempt: Attempt) -> None:
+        """Stop an attempt that the database no longer counts as ours."""
+        self._withdraw(attempt)
+        self._show(self._slots[attempt.device])
+
+    def _show(self, slot: Slot) -> None:
+        """Have the device, as it is at the next `save`, written into the database."""
+        self._outbox.add(lambda: self._database.set_device(slot.record()))
+
+    # -- what is due
+
+    def _housekeep(self, woken: bool) -> None:
+        if self._is_due("dead", _POLL):
+            self._home.dead_engines(self._forget_engine)
+        if self._is_due("leases", self._lease / 3):
+            self._database.renew(self.id, self._lease)
+            self._acquire()
+        if self._is_due("expired", self._lease / 3):
+            for job_id in self._database.requeue_expired():
+                for attempt in [a for a in self._attempts.values() if a.job.id == job_id]:
+                    self._give_up(attempt)
+        cluster = self._live_cluster()
+        if cluster is None:
+            return
+        if self._is_due("workers", _REFRESH):
+            offered = cluster.offered()
+            for name, slot in self._slots.items():
+                before, slot.address = slot.address, offered.get(name)
+                if before != slot.address and slot.held:
+                    self._show(slot)
+        if self._is_due("poll", _POLL) or woken:
+            if not all(slot.held for slot in self._slots.values()):
+                self._acquire()
+            self._cancel_requested(cluster)
+            self._check_devices(cluster)
+            self._resume()
+
+    def _forget_engine(self, engine: str) -> None:
+        self._database.abandon(engine)
+        for what in ("leases", "expired"):
+            self._due.pop(what, None)
+
+    def _is_due(self, what: str, seconds: float) -> bool:
+        now = time.monotonic()
+        if now < self._due.get(what, 0):
+            return False
+        self._due[what] = now + seconds
+        return True
+
+    def _acquire(self) -> None:
+        for name, slot in self._slots.items():
+            held = self._database.acquire_device(name, self.id, self._lease)
+            if slot.held and not held:
+                for attempt in list(slot.attempts):
+                    self._give_up(attempt)
+            if held != slot.held:
+                slot.held = held
+                if held:
+                    self._database.set_device(slot.record())
+
+    def _live_cluster(self) -> Cluster | None:
+        """The cluster. One that went away is looked for at its address every few seconds."""
+        if self._cluster is not None and not self._cluster.alive:
+            self._cluster.close()
+            self._cluster = None
+            for token in list(self._attempts):
+                self._hear(AttemptGone.with_cluster(token))
+            for slot in self._slots.values():
+                slot.checking, slot.address, slot.calibrating = False, None, ""
+        if self._cluster is None and self._is_due("cluster", _CLUSTER_AGAIN):
+            self._cluster = self._open_cluster()
+            self._due.pop("workers", None)
+        return self._cluster
+
+    def _open_cluster(self) -> Cluster:
+        return open_cluster(
+            list(self._slots),
+            topic=f"etscope-lab-{self.id}",
+            say=self._inbox.put,
+            scheduler=self._scheduler,
+            in_process=self._in_process,
+        )
+
+    def _cancel_requested(self, cluster: Cluster) -> None:
+        for attempt in list(self._attempts.values()):
+            if attempt.cancelled or not self._database.job(attempt.job.id).cancel_requested:
+                continue
+            attempt.cancelled = True
+            if attempt.started:
+                cluster.stop(attempt.token, self._slots[attempt.device].address)
+            else:
+                self._withdraw(attempt)
+                self._finish(attempt, _ended(attempt, State.CANCELLED, "stopped on request"))
+
+    def _check_devices(self, cluster: Cluster) -> None:
+        now = time.monotonic()
+        for slot in self._slots.values():
+            due = slot.check_at is not None and slot.check_at <= now
+            free = slot.held and slot.address is not None and not slot.checking
+            if due and free and not (slot.reachable and slot.attempts):
+                slot.checking = True
+                cluster.check(slot.config)
+
+    def _resume(self) -> None:
+        now = time.monotonic()
+        for slot in self._slots.values():
+            if slot.paused and slot.paused_until <= now:
+                slot.paused = ""
+                self._show(slot)
+        self._later = {job: moment for job, moment in self._later.items() if moment > now}
+
+    def _calibrate(self) -> None:
+        """Have devices calibrated whose last job told that it is due. Jobs that they were given are
+        done first; others wait."""
+        for slot in self._slots.values():
+            if self._cluster is None or not slot.ready or slot.calibrating:
+                continue
+            order = self._calibrator.due(slot.config)
+            if order is not None:
+                slot.calibrating = order.token
+                self._cluster.calibrate(order)
+                self._show(slot)
+
+    # -- giving out work
+
+    def _dispatch(self) -> None:
+        cluster = self._cluster
+        slots = [slot for slot in self._slots.values() if slot.ready]
+        if cluster is None or not slots:
+            return
+        for job in self._queued(slots):
+            slot = None if job.id in self._later else choose(slots, job)
+            if slot is not None:
+                self._claim(cluster, slot, job)
+        self._balance(slots)
+
+    def _queued(self, slots: Sequence[Slot]) -> Sequence[Job]:
+        """Queued jobs in their order: the first ones, or many more when no device takes these."""
+        if self._only is not None:
+            jobs = [self._database.job(job_id) for job_id in self._only]
+            return [job for job in jobs if job.state is State.QUEUED]
+        if not any(slot.has_room for slot in slots):
+            return []
+        jobs = self._database.queued(_FIRST)
+        now = time.monotonic()
+        if len(jobs) < _FIRST or any(choose(slots, job) for job in jobs) or now < self._deep_from:
+            return jobs
+        jobs = self._database.queued(_DEEPEST)
+        took = time.monotonic() - now
+        self._deep_from = now + 20 * took  # at most 5 % of the time goes into this
+        return jobs
+
+    def _claim(self, cluster: Cluster, slot: Slot, job: Job) -> None:
+        token = uuid.uuid4().hex
+        name = slot.config.name
+        try:
+            known = self._calibrator.known_of(name)
+            claimed = self._database.claim(
+                job.id, device=name, engine=self.id, token=token, lease_seconds=self._lease
+            )
+        except Exception:
+            # It may have been claimed all the same, and would never be worked on.
+            why = "the database was away"
+            self._outbox.add(lambda: self._database.release(job.id, token, why, counted=False))
+            raise
+        if claimed is None:
+            return
+        attempt = Attempt(claimed, token, name)
+        self._attempts[token] = attempt
+        slot.attempts.append(attempt)
+        spec = claimed.spec.model_dump(mode="json")
+        store = self._home.store_url
+        cluster.run(Order(claimed.id, claimed.attempt, token, spec, slot.config, store, known))
+
+    def _balance(self, slots: Sequence[Slot]) -> None:
+        """Take back attempts that wait behind another one when an idle device can do them."""
+        for idle in (slot for slot in slots if not slot.attempts):
+            for busy in slots:
+                waiting = [a for a in busy.attempts if not a.started and not a.cancelled]
+                if busy.working is None or not waiting or choose([idle], waiting[0].job) is None:
+                    continue
+                self._withdraw(waiting[0])
+                self._release(waiting[0], Requeue(f"taken to {idle.config.name}"))
+                self.wake()
+                break
+
+    # -- the end
+
+    def _drain(self) -> None:
+        for attempt in [a for a in self._attempts.values() if not a.started]:
+            self._take_back(attempt)
+        for slot in self._slots.values():
+            if slot.calibrating and self._cluster is not None:
+                self._cluster.stop(slot.calibrating, slot.address)
+        self._wait_for_ends(self._drain_seconds)
+        for attempt in list(self._attempts.values()):
+            if self._cluster is not None:
+                self._cluster.stop(attempt.token, self._slots[attempt.device].address)
+        self._wait_for_ends(self._drain_seconds)
+        for attempt in list(self._attempts.values()):
+            self._take_back(attempt)
+        for slot in self._slots.values():
+            if slot.held:
+                self._show(slot)
+        self._outbox.add(lambda: self._database.release_devices(self.id))
+        for _ in range(3):
+            if self._outbox.save():
+                break
+            time.sleep(_POLL)
+        if self._cluster is not None:
+            self._cluster.close()
+        self._let_go()
+
+    def _take_back(self, attempt: Attempt) -> None:
+        self._withdraw(attempt)
+        self._release(attempt, Requeue("the lab was stopped"))
+
+    def _wait_for_ends(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        slots = self._slots.values()
+        while self._attempts or any(slot.calibrating for slot in slots):
+            left = end - time.monotonic()
+            if left <= 0:
+                break
+            self._step(min(left, _POLL))

@@ -1,0 +1,174 @@
+"""Device, model, time, environment and labels of a dump's run, from the run.json beside the dump.
+
+See `etscope.formats.run_json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+from etscope.errors import MissingDataError, reading
+from etscope.formats.app_report import AppReport, check_tokens, read_app_report
+from etscope.formats.calibration import Calibration
+from etscope.formats.exported_program.exported_json import mapping
+from etscope.formats.generation import Generation, GenerationCalls
+from etscope.formats.run_json import (
+    RUN_JSON,
+    SavedRun,
+    generated_calls,
+    parse_run_json,
+    read_run_json,
+    text_or_none,
+)
+from etscope.optional import require
+from etscope_lab.fleet._sources import Source, is_url, open_url
+from etscope_lab.fleet._work import calibration_of
+
+UNKNOWN = "unknown"
+_APP_LOGS = ("app.log", "benchmark_results.json")  # the latter of the benchmark database
+_LONGEST = 180  # bytes of a name in a path; file systems take 255
+
+
+@dataclass(frozen=True, slots=True)
+class RunMetadata:
+    """Metadata of a run. device, model: UNKNOWN if not recorded. recorded_at: UTC, naive.
+
+    app: the report of the app that ran a language model, from a log beside the dump.
+    generation, calls: as they were noted when it ran, and those of them that the dump has.
+    calibration: of the machine, where one is kept.
+    """
+
+    device: str
+    model: str
+    recorded_at: datetime
+    program_sha256: str | None = None
+    runner: str | None = None
+    executorch: str | None = None
+    threads: int | None = None
+    warmup: int | None = None
+    job: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()
+    app: AppReport | None = None
+    generation: Generation | None = None
+    calls: GenerationCalls | None = None
+    calibration: Calibration | None = None
+
+
+def run_metadata(
+    source: Source, labels: Mapping[str, str], etrecord: str | None = None
+) -> RunMetadata:
+    """The metadata of a dump's run. `labels` override those of the run; "device" and "model" among
+    them are the names of these. Raises `FormatError` for a damaged run.json or log of an app, and
+    `MismatchError` for the log of another run."""
+    saved = _saved_beside(source.url) if source.about is None else SavedRun(source.about)
+    app = _app_report(source, saved)
+    of_app = app or AppReport()
+    with reading(RUN_JSON, saved.path):
+        environment = flattened(saved.content.get("environment") or {})
+        device = saved.content.get("device")
+        if isinstance(device, Mapping):
+            environment |= {f"device.{key}": value for key, value in flattened(device).items()}
+            device = device.get("name")
+        given = {**flattened(saved.content.get("labels") or {}), **labels}
+        model = given.get("model") or saved.text("model") or _stem(saved.content.get("program"))
+        recorded_at = saved.recorded_at
+        if recorded_at is None:
+            now = datetime.now(timezone.utc)
+            file_time = source.modified
+            time = now if file_time is None else datetime.fromtimestamp(file_time, timezone.utc)
+            recorded_at = time.replace(tzinfo=None)
+        return RunMetadata(
+            device=name_of(given.get("device") or text_or_none(device, "device") or of_app.device),
+            model=name_of(model or of_app.model or _stem(etrecord)),
+            recorded_at=recorded_at,
+            program_sha256=saved.text("program_sha256"),
+            runner=saved.text("runner"),
+            executorch=saved.text("executorch"),
+            threads=saved.count("threads"),
+            warmup=saved.warmup,
+            job=saved.text("job"),
+            labels=given,
+            environment=environment,
+            marks=saved.marks,
+            app=app,
+            generation=saved.generation,
+            calls=generated_calls(saved, source.url.rpartition("/")[2]),
+            calibration=calibration_of(saved),
+        )
+
+
+def name_of(text: str | None) -> str:
+    """The name of a device or model in the dataset: without unprintable characters, and, as it
+    names a folder, shortened if it is too long, with a hash that keeps it unique."""
+    shown = "".join(c for c in (text or "").strip() if c.isprintable())
+    if not shown:
+        return UNKNOWN
+    if len(quote(shown, safe=" ")) <= _LONGEST:
+        return shown
+    end = "~" + hashlib.sha256(shown.encode()).hexdigest()[:8]
+    while len(quote(shown, safe=" ")) > _LONGEST - len(end):
+        shown = shown[:-1]
+    return shown + end
+
+
+def flattened(value: Any, above: str = "") -> dict[str, str]:
+    """Flatten a JSON object into texts by dotted path, without null and empty values."""
+    found: dict[str, str] = {}
+    for key, item in mapping(value, "an object").items():
+        name = f"{above}{key}"
+        if isinstance(item, Mapping):
+            found |= flattened(item, name + ".")
+        elif isinstance(item, (list, tuple)):
+            found[name] = ", ".join(map(str, item))
+        elif item is not None:
+            found[name] = str(item).lower() if isinstance(item, bool) else str(item)
+    return {name: text for name, text in found.items() if text}
+
+
+def _app_report(source: Source, saved: SavedRun) -> AppReport | None:
+    """The report of the app in a log beside the dump, which may have no such line."""
+    path = app_log_beside(source.url)
+    if path is None:
+        return None
+    try:
+        report = read_app_report(path)
+    except MissingDataError:
+        return None
+    with reading(RUN_JSON, saved.path):
+        generation = saved.generation
+    if generation is not None:
+        check_tokens(report, *generation.token_counts)
+    return report
+
+
+def app_log_beside(url: str) -> Path | None:
+    """The file beside a dump that may have the report of its app: of its name with the suffix .log,
+    else "app.log", else "benchmark_results.json". None without one, and for URLs."""
+    if is_url(url):
+        return None
+    dump = Path(url)
+    beside = (dump.with_suffix(".log"), *(dump.with_name(name) for name in _APP_LOGS))
+    return next((path for path in beside if path.is_file()), None)
+
+
+def _saved_beside(url: str) -> SavedRun:
+    """The run.json in the folder of a dump; empty when there is none."""
+    if not is_url(url):
+        path = Path(url).parent / RUN_JSON
+        return read_run_json(path) if path.is_file() else SavedRun()
+    saved = url.rpartition("/")[0] + "/" + RUN_JSON
+    fsspec = require("fsspec", wanted_by="reading URLs")
+    files, path = fsspec.core.url_to_fs(saved)
+    return parse_run_json(open_url(saved), saved) if files.exists(path) else SavedRun()
+
+
+def _stem(path: Any) -> str | None:
+    return PurePosixPath(path).stem if isinstance(path, str) and path else None

@@ -1,0 +1,478 @@
+"""Run SQL on a dataset with DuckDB: on the views `events`, `leaves` and `dumps`, and nothing else.
+
+The author of a query need not have access to the files of this machine, so a query can only read.
+It must be a single SELECT, as DuckDB would also write in the folders that are open to it. All else
+is locked: other files, the network, extensions, Python variables, settings.
+
+Queries have two functions more than DuckDB, `compare` and `compare_all`, which give the verdicts of
+`etscope.analysis.statistics.compare_samples`.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time
+from decimal import Decimal
+from functools import cache
+from importlib.resources import files
+from math import isnan
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.statistics.compare_samples import (
+    Noise,
+    Policy,
+    compare_all,
+    locations,
+    pooled_noise,
+)
+from etscope.errors import (
+    EtscopeError,
+    FormatError,
+    MissingDataError,
+    RuntimeFailure,
+    UsageError,
+)
+from etscope.model.table import Column, Kind, Table
+from etscope.optional import require
+from etscope.views.tables.cells import types_of
+from etscope_lab.fleet._dataset import (
+    DUMP_FIELDS,
+    DUMPS,
+    EVENT_FIELDS,
+    EVENTS,
+    PARTITIONS,
+    Dataset,
+    Field,
+)
+
+TIMEOUT = 300.0  # seconds
+_CONFIG = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "python_enable_replacements": "false",
+}
+_TYPES = {
+    "text": "VARCHAR",
+    "string": "VARCHAR",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "float64": "DOUBLE",
+    "bool": "BOOLEAN",
+    "time": "TIMESTAMP",
+    "texts": "VARCHAR[]",
+    "ints": "INTEGER[]",
+    "pairs": "MAP(VARCHAR, VARCHAR)",
+}
+
+
+_LEAVES = """
+CREATE VIEW leaves AS
+SELECT * REPLACE (CASE kind WHEN 'call' THEN 'kernel' ELSE kind END AS kind)
+FROM events WHERE leaf
+"""
+
+# The engine's answer. `compare_all_dumps` is a function of Python (`_compare_all_dumps`), which
+# has neither names nor defaults of its arguments.
+_NUMBERS = ("relative", "low", "high", "p", "before", "after")
+_COMPARED = f"STRUCT(verdict VARCHAR, {' DOUBLE, '.join(_NUMBERS)} DOUBLE, reason VARCHAR)"
+_COMPARE = """
+CREATE MACRO compare_all(before, after, steps := NULL, min_effect := 0.03, confidence := 0.99) AS
+    compare_all_dumps(before, after, steps, min_effect, confidence);
+CREATE MACRO compare(before, after, step := 0, min_effect := 0.03, confidence := 0.99) AS
+    compare_all_dumps([[before]], [[after]], [[step, step]], min_effect, confidence)[1]
+"""
+
+
+def query(
+    dataset: Dataset | str,
+    sql: str,
+    parameters: Mapping[str, Any] | None = None,
+    *,
+    phase: str | None = None,
+    limit: int | None = None,
+    timeout: float | None = TIMEOUT,
+) -> Table:
+    """Run one SELECT on the views `events`, `leaves` and `dumps` of a dataset.
+
+    parameters: values of `$name` in the statement. phase: of a language model's calls; `events` and
+    `leaves` have these only. limit: number of rows to take; the table's notes say when there are
+    more. timeout: seconds; None: no limit. Columns that end in _ns, _us, _ms, _s, _bytes or share
+    have that unit.
+
+    Raises `MissingDataError` for a phase that no call has; `UsageError` with DuckDB's message, and
+    its position in the statement, for what it rejects; the errors of `Dataset.open`; `FormatError`
+    for damaged files; `RuntimeFailure` when time or memory run out.
+    """
+    duckdb = require("duckdb", wanted_by="SQL on a dataset")
+    opened = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
+    with (
+        _connection(duckdb, opened, phase) as connection,
+        _errors(duckdb, opened.folder, timeout),
+    ):
+        values = dict(parameters or {})
+        _check(connection, sql, values)
+        with _stopped_after(timeout, connection):
+            connection.execute(sql, values)
+            described = connection.description
+            if limit is None:
+                rows, more = connection.fetchall(), False
+            else:
+                rows = connection.fetchmany(limit + 1)
+                rows, more = rows[:limit], len(rows) > limit
+    names: list[str] = []
+    for item in described:
+        name = item[0]
+        while name in names:  # `select a, a` has two columns of one name
+            name += "_"
+        names.append(name)
+    columns = {name: [_plain(row[index]) for row in rows] for index, name in enumerate(names)}
+    return Table(
+        columns=tuple(
+            _column(name, types_of(values) - {type(None)}) for name, values in columns.items()
+        ),
+        values=columns,
+        notes=(f"There are more rows than these {limit}.",) if more else (),
+    )
+
+
+@contextmanager
+def _connection(duckdb: Any, dataset: Dataset, phase: str | None = None) -> Iterator[Any]:
+    """A connection with the views, from which nothing else can be reached."""
+    with ExitStack() as stack:
+        spill = stack.enter_context(tempfile.TemporaryDirectory(prefix="etscope-sql-"))
+        connection = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": spill})
+        stack.callback(connection.close)
+        folder = dataset.folder
+        if any(char in str(folder) for char in "*?["):
+            raise UsageError(f"a dataset's path cannot have *, ? or [: {folder}")
+        fields = (*EVENT_FIELDS, *(Field(name, "text", "") for name in PARTITIONS))
+        with _errors(duckdb, folder, None):
+            batches = dataset.batches()  # once: a collect may add some meanwhile
+            every = EVENTS if phase is None else f"every_{EVENTS}"
+            _view(connection, every, dataset.event_files(batches), fields)
+            if phase is not None:
+                _check_phase(connection, every, phase)
+                of_it = f"SELECT * FROM {every} WHERE phase = {_quoted(phase)}"
+                connection.execute(f"CREATE VIEW {EVENTS} AS {of_it}")
+            _view(connection, DUMPS, list(batches.values()), DUMP_FIELDS)
+            connection.execute(_LEAVES)
+            connection.create_function(
+                "compare_all_dumps",
+                _compare_all_dumps,
+                ["DOUBLE[][][]", "DOUBLE[][][]", "DOUBLE[][]", "DOUBLE", "DOUBLE"],
+                f"{_COMPARED}[]",
+                null_handling="special",
+            )
+            connection.execute(_COMPARE)
+            folders = ", ".join(_quoted(f"{folder / name}/") for name in (EVENTS, DUMPS))
+            connection.execute(f"SET allowed_directories = [{folders}]")
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
+        yield connection
+
+
+def _view(connection: Any, name: str, files: Sequence[Path], fields: Sequence[Field]) -> None:
+    """Create a view of the files; without files, an empty one with the same columns."""
+    if not files:
+        columns = ", ".join(f'NULL::{_TYPES[f.type]} AS "{f.name}"' for f in fields)
+        connection.execute(f"CREATE VIEW {name} AS SELECT {columns} WHERE false")
+        return
+    hive = ""
+    if fields is not DUMP_FIELDS:
+        types = ", ".join(f"'{partition}': VARCHAR" for partition in PARTITIONS)
+        hive = f", hive_partitioning = true, hive_types = {{{types}}}"
+    selected = ", ".join(f'"{f.name}"' for f in fields)
+    listed = ", ".join(_quoted(str(path)) for path in files)
+    connection.execute(
+        f"CREATE VIEW {name} AS SELECT {selected} FROM read_parquet([{listed}]{hive})"
+    )
+
+
+def _check_phase(connection: Any, events: str, phase: str) -> None:
+    found = connection.execute(f"SELECT DISTINCT phase FROM {events} ORDER BY phase").fetchall()
+    phases = [name for (name,) in found if name is not None]
+    if phase not in phases:
+        raise MissingDataError(
+            f"no call of the dataset is known to be of the phase {phase!r}",
+            hint=f"phases are: {', '.join(phases) or 'none'}",
+        )
+
+
+_Samples = Sequence[Sequence[float]]  # of each dump of a side
+
+
+def _compare_all_dumps(
+    before: Sequence[_Samples | None] | None,
+    after: Sequence[_Samples | None] | None,
+    steps: Sequence[Sequence[float]] | None,
+    min_effect: float,
+    confidence: float,
+) -> list[dict[str, Any]] | None:
+    """Compare the samples of dumps on two sides, corrected as one family. With more than one dump a
+    side, the variation between dumps is that of these. What one side lacks has no verdict.
+
+    before, after: [pairs, dumps, samples], each in the order of time. steps: of the clock on each
+    side, [pairs, 2].
+    """
+    if before is None or after is None:
+        return None
+    if len(before) != len(after) or (steps is not None and len(steps) != len(before)):
+        raise UsageError("compare_all takes lists of one length")
+    answers = compare_all(
+        [np.concatenate(one) if one else () for one in before],
+        [np.concatenate(one) if one else () for one in after],
+        Policy(min_effect, confidence),
+        noise=[_noise(one or (), other or ()) for one, other in zip(before, after, strict=True)],
+        steps=None if steps is None else [(step[0], step[1]) for step in steps],
+    )
+    rows = []
+    for answer in answers:
+        is_both = min(answer.samples) > 0
+        numbers = {name: getattr(answer, name) for name in _NUMBERS}
+        rows.append(
+            {
+                "verdict": answer.verdict.value if is_both else None,
+                **{name: None if x is None or isnan(x) else x for name, x in numbers.items()},
+                "reason": answer.reason if is_both else None,
+            }
+        )
+    return rows
+
+
+def _noise(before: _Samples, after: _Samples) -> Noise | None:
+    repeated = [locations(side).centre for side in (before, after) if len(side) > 1]
+    if not repeated:
+        return None
+    if not all((one > 0).all() for one in repeated):
+        return Noise(float("nan"), sum(map(len, repeated)))
+    return replace(pooled_noise(repeated), sides=(len(before), len(after)))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _check(connection: Any, sql: str, parameters: Mapping[str, Any]) -> None:
+    """Raise `UsageError` unless the text is one SELECT that takes these parameters."""
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1:
+        raise UsageError(f"expected one SELECT statement, found {len(statements)}")
+    kind = str(statements[0].type).rpartition(".")[2]
+    if kind != "SELECT":
+        raise UsageError(
+            f"a dataset is read-only: expected a SELECT statement, this is {kind}",
+            hint="PIVOT needs the list of its values: PIVOT … ON column IN (…)"
+            if kind == "MULTI"
+            else None,
+        )
+    wanted = set(statements[0].named_parameters)
+    if missing := sorted(wanted - set(parameters)):
+        raise UsageError(
+            f"the query has a parameter without a value: ${missing[0]}",
+            hint=f"--param {missing[0]}=VALUE",
+        )
+    if unknown := sorted(set(parameters) - wanted):
+        raise UsageError(f"the query has no parameter ${unknown[0]}")
+
+
+@contextmanager
+def _stopped_after(seconds: float | None, connection: Any) -> Iterator[None]:
+    if seconds is None:
+        yield
+        return
+    timer = Timer(seconds, connection.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def _errors(duckdb: Any, folder: Path, timeout: float | None) -> Iterator[None]:
+    try:
+        yield
+    except EtscopeError:
+        raise
+    except duckdb.InterruptException as error:
+        raise RuntimeFailure(
+            f"the query took longer than {timeout:g} s" if timeout else "the query was stopped",
+            hint="--timeout SECONDS",
+        ) from error
+    except duckdb.OutOfMemoryException as error:
+        raise RuntimeFailure(f"the query needs too much memory: {error}") from error
+    except duckdb.PermissionException as error:
+        raise UsageError(
+            f"a query can only read the views events, leaves and dumps: {error}"
+        ) from error
+    except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
+        raise UsageError(f"this query cannot be run: {error}") from error
+    except duckdb.Error as error:
+        _, is_ours, message = str(error).partition(f"{UsageError.__name__}: ")
+        if is_ours:  # of `compare` and `compare_all`
+            raise UsageError(message.strip()) from error
+        if str(folder) in str(error):
+            raise FormatError(f"a file of this dataset is damaged: {error}", path=folder) from error
+        raise UsageError(f"this query cannot be run: {error}") from error
+
+
+# -- Results.
+
+_UNITS = frozenset({"ns", "us", "ms", "s"})
+# Columns of counts, shown with thousands separators; other integers are identifiers.
+_COUNTS = {"count", "n", "number", "dumps", "runs", "events", "calls", "executions", "devices"}
+
+
+def _column(name: str, types: set[type]) -> Column:
+    """The column of that name for values of these types; without values a text column."""
+    word = name.rstrip("_").rpartition("_")[2].lower()
+    stem = name.rpartition("_")[0].replace("_", " ")
+    if types == {list}:
+        return Column(name, Kind.LIST)
+    if types == {bool}:
+        return Column(name, Kind.BOOL)
+    if types and types <= {int, float}:
+        if word in _UNITS and stem and not stem.endswith(" per"):
+            return Column(name, Kind.DURATION, word, title=stem)
+        if word == "bytes":
+            return Column(name, Kind.BYTES)
+        if word == "share":
+            return Column(name, Kind.SHARE)
+        if float in types:
+            return Column(name, Kind.FLOAT)
+        return Column(name, Kind.COUNT if word in _COUNTS or "(" in name else Kind.INT)
+    return Column(name, Kind.PATH if word in ("source", "module", "path") else Kind.TEXT)
+
+
+def _plain(value: Any) -> Any:
+    """Convert a value of DuckDB to a number, a text or a list of them."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_plain(item)}" for key, item in value.items())
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    return str(value)
+
+
+# -- Saved queries.
+#
+# They are SQL files with a head:
+#
+#     -- question: Which operators take the most time on each device?
+#     -- param model text = *: shell pattern of models
+#     -- param before text: without "=" it must be given
+#     -- column total_ms: of all runs
+#     -- detail runs: not shown where the terminal is too narrow
+#     SELECT …
+#
+# A parameter is "text", "int" or "float".
+
+_PARAM = re.compile(r"(\w+) (text|int|float)(?: = ([^:]*))?: (.+)")
+_COLUMN = re.compile(r"(\w+): (.+)")
+_READ = {"text": str, "int": int, "float": float}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A `$name` of a saved query. default: a text; None when a value is required."""
+
+    name: str
+    type: str
+    default: str | None
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedQuery:
+    """A named query. columns: descriptions of the result's columns by name. details: those that a
+    narrow terminal does not show."""
+
+    name: str
+    question: str
+    parameters: tuple[Parameter, ...]
+    columns: Mapping[str, str]
+    details: frozenset[str]
+    sql: str
+
+    def values(self, given: Mapping[str, str]) -> dict[str, Any]:
+        """The values of all parameters. Raises `UsageError` for unknown, missing and invalid
+        ones."""
+        names = [parameter.name for parameter in self.parameters]
+        if unknown := [name for name in given if name not in names]:
+            raise UsageError(
+                f"{self.name} has no parameter {unknown[0]!r}",
+                hint=f"parameters are: {', '.join(names) or 'none'}",
+            )
+        return {parameter.name: self._value(parameter, given) for parameter in self.parameters}
+
+    def _value(self, parameter: Parameter, given: Mapping[str, str]) -> Any:
+        text = given.get(parameter.name, parameter.default)
+        if text is None:
+            raise UsageError(
+                f"{self.name} needs the parameter {parameter.name}: {parameter.about}",
+                hint=f"--param {parameter.name}=VALUE",
+            )
+        try:
+            return _READ[parameter.type](text)
+        except ValueError as error:
+            raise UsageError(
+                f"the parameter {parameter.name} is of type {parameter.type}, not {text!r}"
+            ) from error
+
+
+@cache
+def saved_queries() -> Mapping[str, SavedQuery]:
+    """All saved queries by name."""
+    folder = files("etscope_lab.fleet") / "queries"
+    found = sorted(path.name for path in folder.iterdir() if path.name.endswith(".sql"))
+    return {
+        name[:-4]: parse_query(name[:-4], (folder / name).read_text(encoding="utf-8"))
+        for name in found
+    }
+
+
+def saved_query(name: str) -> SavedQuery:
+    """The saved query of that name. Raises `UsageError` when there is none."""
+    known = saved_queries()
+    if name not in known:
+        raise UsageError(
+            f"no saved query is called {name!r}", hint=f"there are: {', '.join(known)}"
+        )
+    return known[name]
+
+
+def parse_query(name: str, text: str) -> SavedQuery:
+    """Parse the SQL file of a saved query. Raises `ValueError` for an invalid head."""
+    question, parameters, columns, details = "", [], {}, set()
+    for line in text.splitlines():
+        if not line.startswith("-- "):
+            break
+        word, _, rest = line[3:].partition(" ")
+        if word == "question:":
+            question = rest
+        elif word == "param" and (found := _PARAM.fullmatch(rest)):
+            parameters.append(Parameter(found[1], found[2], found[3], found[4]))
+        elif word in ("column", "detail") and (found := _COLUMN.fullmatch(rest)):
+            columns[found[1]] = found[2]
+            details |= {found[1]} if word == "detail" else set()
+        else:
+            raise ValueError(f"{name}.sql: invalid head line: {line}")
+    return SavedQuery(name, question, tuple(parameters), columns, frozenset(details), text)

@@ -1,0 +1,252 @@
+"""Tables of a job and of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from etscope.model.report import Report, Section, facts, rows
+from etscope.model.table import Column, Kind
+from etscope_lab.devices.peaks import peaks_in_words
+from etscope_lab.jobs.generations import COLUMNS as GENERATION
+from etscope_lab.jobs.generations import PHASES, rows_of
+from etscope_lab.jobs.records import LATENCY, Device, Job
+
+SCHEMA = "etscope.lab.job/1"
+DEVICES_SCHEMA = "etscope.lab.devices/1"
+_CUT = 60  # characters of a text that tables never cut
+_TITLES = {"relative": "change", "low": "at least", "high": "at most"}  # of an interval
+
+
+def job_report(job: Job, link: str | None = None) -> Report:
+    """A report on a job with its result. link: the address of its page.
+
+    Sections: "job"; with a result also "ab", "metrics" and "sides", "generation" and "phases",
+    "quality", "latency", "numerics", "verification", and "summary" for other results; "marks".
+    Empty sections are left out.
+    """
+    summary = dict(job.summary)
+    latency = summary.pop("latency", None) or {}
+    ab = summary.pop("ab", None) or {}
+    quality = summary.pop("quality", None) or {}
+    generated = rows_of(summary)
+    summary.pop("generation", None)
+    of_tokens = job.spec.generation is not None
+    numerics = summary.pop("numerics", None) or {}
+    verification = summary.pop("verification", None) or {}
+    found = [
+        _job(job, link),
+        *(_ab(ab) if ab else ()),
+        *generation_sections(generated),
+        facts("quality", "quality", _flat(quality), _long(quality.get("verdict"))),
+        facts(
+            "latency",
+            "latency, from token to token" if of_tokens else "latency",
+            ((c, latency.get(c.name)) for c in LATENCY),
+        ),
+        facts("numerics", "numerics", _flat(numerics), _long(numerics.get("verdict"))),
+        facts("verification", "expected outputs, cases", _flat(verification)),
+        facts("summary", "result", _flat(summary)),
+        rows("marks", "conditions that did not hold", (Column("mark"),), ((m,) for m in job.marks)),
+    ]
+    kept = []
+    for section in found:
+        values = (value for column in section.table.values.values() for value in column)
+        if section.name == "job" or any(value is not None for value in values):
+            kept.append(section)
+    return Report({"id": job.id, "state": str(job.state)}, tuple(kept))
+
+
+def findings_of(job: Job) -> tuple[str, ...]:
+    """Defects that a job found in its model: values that are not the reference's, unexpected
+    outputs of a bundle's cases, more time than the baseline, a quality gate that failed."""
+    found = []
+    numerics, verification, ab = (
+        job.summary.get(name) or {} for name in ("numerics", "verification", "ab")
+    )
+    if numerics.get("fine") is False:
+        found.append(f"the values are not the reference's: {numerics.get('verdict', '')}")
+    if failed := verification.get("failed"):
+        cases = failed + verification.get("passed", 0)
+        found.append(f"outputs of {failed} of {cases} test cases are not as expected")
+    if ab.get("verdict") == "regressed":
+        of = f" ({ab['metric']})" if "metric" in ab else ""
+        found.append(f"the model is slower than the baseline, by {ab['relative']:.1%}{of}")
+    quality = job.summary.get("quality") or {}
+    if quality.get("fine") is False:
+        found.append(f"the quality gate failed: {quality.get('verdict', '')}")
+    return tuple(found)
+
+
+def environment_line(job: Job) -> str:
+    """The origin of a result in a line: "host · x86_64 · ExecuTorch 1.5.1 · python runner"."""
+    about = job.environment
+    device = about.get("device")
+    device = device if isinstance(device, Mapping) else {}
+    parts = [
+        job.device,
+        device.get("soc") or device.get("model") or device.get("arch"),
+        about.get("executorch") and f"ExecuTorch {about['executorch']}",
+        about.get("runner") and f"{about['runner']} runner",
+        about.get("threads") and f"{about['threads']} threads",
+    ]
+    return " · ".join(str(part) for part in parts if part)
+
+
+def devices_report(devices: Sequence[Device]) -> Report:
+    """A report on the devices of a lab, with a row for each."""
+    columns = (
+        Column("name"),
+        Column("driver"),
+        Column("state"),
+        Column("job", priority=2),
+        Column("seen_at", priority=3),
+        Column("conditions", Kind.LIST, priority=2),
+        Column("attributes", Kind.LIST, priority=1),
+        Column("peaks", Kind.LIST, priority=2),
+        Column("message"),
+    )
+    content = (
+        (
+            device.config.name,
+            device.config.driver,
+            device.state,
+            (device.job or "")[:12],
+            device.seen_at.isoformat(timespec="seconds") if device.seen_at else None,
+            _conditions(device.conditions),
+            _pairs(device.attributes),
+            [f"{one['runner']}: {peaks_in_words(one)}" for one in device.calibrations] or None,
+            device.message,
+        )
+        for device in devices
+    )
+    return Report({}, (rows("devices", "devices", columns, content),))
+
+
+def _job(job: Job, link: str | None) -> Section:
+    def text(name: str, value: Any) -> tuple[Column, Any]:
+        return Column(name), value or None
+
+    at = {
+        name: getattr(job, name)
+        for name in ("created_at", "claimed_at", "started_at", "finished_at")
+    }
+    return facts(
+        "job",
+        job.spec.title,
+        [
+            text("id", job.id),
+            text("state", str(job.state)),
+            text("error", job.error),
+            text("error_slug", job.error_slug),
+            text("title", job.spec.title),
+            text("kind", job.spec.kind),
+            text("device", job.device),
+            text("submitter", job.submitter),
+            (Column("attempt", Kind.COUNT), job.attempt),
+            *(text(name, when and when.isoformat(timespec="seconds")) for name, when in at.items()),
+            (Column("labels", Kind.LIST), _pairs(job.spec.labels) or None),
+            text("link", link),
+        ],
+        _long(job.error),
+    )
+
+
+def _ab(ab: Mapping[str, Any]) -> Iterable[Section]:
+    """The verdict on two models, and the times of each."""
+    shares = ("relative", "low", "high", "noise_floor", "min_effect", "confidence")
+    counts = ("rounds", "judged", "rounds_needed")
+    failed = [f"Round {one['round']} failed: {one['error']}" for one in ab.get("failed", ())]
+    reason = ab.get("reason")
+    yield facts(
+        "ab",
+        "verdict, model against baseline",
+        [
+            (Column("verdict"), ab.get("verdict")),
+            (Column("metric", title="time"), ab.get("metric")),
+            *((Column(n, Kind.SHARE, title=_TITLES.get(n, "")), ab.get(n)) for n in shares),
+            (Column("p", Kind.FLOAT), ab.get("p")),
+            *((Column(name, Kind.COUNT), ab.get(name)) for name in counts),
+        ],
+        (*([f"No verdict: {reason}."] if reason else []), *failed),
+    )
+    metrics: Mapping[str, Mapping[str, Any]] = ab.get("metrics") or {}
+    columns = (
+        Column("metric"),
+        Column("verdict"),
+        *(Column(n, Kind.SHARE, title=_TITLES.get(n, "")) for n in ("relative", "low", "high")),
+        *(Column(f"{side}_ms", Kind.DURATION, "ms", side) for side in ("baseline", "model")),
+        Column("p", Kind.FLOAT, priority=1),
+        Column("reason", priority=2),
+    )
+    yield rows(
+        "metrics",
+        "verdicts by time",
+        columns,
+        ([name, *(one.get(c.name) for c in columns[1:])] for name, one in metrics.items()),
+    )
+    sides: Mapping[str, Mapping[str, Any]] = ab.get("sides") or {}
+    names = list(dict.fromkeys(name for side in sides.values() for name in side))
+    heads = [column for column, _ in _flat(dict.fromkeys(names, 0.0))]
+    content = ([side, *map(found.get, names)] for side, found in sides.items())
+    yield rows("sides", "sides", (Column("side"), *heads), content)
+
+
+def generation_sections(found: Sequence[Mapping[str, Any]]) -> Iterable[Section]:
+    """The prompts of a job, and the phases of each; nothing without prompts."""
+    if not found:
+        return
+    content = ([row.get(column.name) for column in GENERATION] for row in found)
+    yield rows("generation", "generation, by prompt", GENERATION, content)
+    phases = [
+        [row.get("prompt"), *(phase.get(column.name) for column in PHASES)]
+        for row in found
+        for phase in row.get("phases") or ()
+    ]
+    yield rows("phases", "phases of a generation", (Column("prompt"), *PHASES), phases)
+
+
+def _long(text: str | None) -> tuple[str, ...]:
+    """A sentence that tables would cut, as a note, which is shown whole."""
+    return (text,) if text and len(text) > _CUT else ()
+
+
+def _conditions(content: Mapping[str, Any]) -> list[str]:
+    """Conditions in a few words: heat, clock and so on, each with its unit."""
+    heat, battery = content.get("temperature_c"), content.get("battery_percent")
+    load, cores = content.get("load"), content.get("cores")
+    clock = max(content.get("frequencies_mhz") or (), default=None)
+    parts = (
+        heat is not None and f"{heat:.0f} °C",
+        ", ".join(content.get("governors") or ()),
+        clock is not None and f"{clock:.0f} MHz",
+        battery is not None and f"battery {battery:.0f}%",
+        load is not None and cores and f"load {load / cores:.2f} a core",
+        content.get("virtual") and "virtual machine",
+    )
+    return [part for part in parts if part]
+
+
+def _flat(content: Mapping[str, Any], before: str = "") -> Iterable[tuple[Column, Any]]:
+    """Facts of nested mappings: {"memory": {"peak": 1}} is memory_peak."""
+    for key, value in content.items():
+        name = f"{before}{key}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}_")
+        elif isinstance(value, (list, tuple)):
+            yield Column(name, Kind.LIST), [str(one) for one in value]
+        elif isinstance(value, bool):
+            yield Column(name, Kind.BOOL, title=name), value
+        elif not isinstance(value, (int, float)):
+            yield Column(name, title=name.removesuffix("_ms")), value
+        elif name.endswith("_ms"):
+            yield Column(name, Kind.DURATION, "ms", name.removesuffix("_ms")), value
+        elif name.endswith("_bytes"):
+            yield Column(name, Kind.BYTES, title=name), value
+        else:
+            kind = Kind.COUNT if isinstance(value, int) else Kind.FLOAT
+            yield Column(name, kind, title=name), value
+
+
+def _pairs(content: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={value}" for key, value in content.items() if value not in (None, "", (), [])]

@@ -1,0 +1,417 @@
+"""Jobs, their files and devices as plain values, the same from the database, over HTTP and on the
+command line; and `LabApi`, the calls that a lab answers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from etscope.errors import MissingDataError
+from etscope.model.statistics import summarize
+from etscope.model.table import Column, Kind
+from etscope_lab.jobs.spec import JobSpec
+
+
+class State(str, Enum):
+    """The state of a job. The database, the API and the command line use the value."""
+
+    QUEUED = "queued"
+    """Waits for a device that its selector matches."""
+    CLAIMED = "claimed"
+    """A device is chosen; the worker of that device has it."""
+    RUNNING = "running"
+    """The device works on it."""
+    DONE = "done"
+    """Measured under conditions that held: a result."""
+    FAILED = "failed"
+    """The runtime aborted, or the lab's own parts failed."""
+    USER_ERROR = "user_error"
+    """The submitted files cannot run: a damaged file, inputs that do not fit, no such method."""
+    TIMEOUT = "timeout"
+    """Did not end within its time."""
+    CANCELLED = "cancelled"
+    """Stopped on request."""
+    DEVICE_LOST = "device_lost"
+    """The device went away in every attempt."""
+    INVALID = "invalid"
+    """Measured beyond the limits that the job sets for its conditions: not a result."""
+
+    @property
+    def is_final(self) -> bool:
+        return self in FINAL
+
+    def __str__(self) -> str:
+        return self.value
+
+
+FINAL = frozenset(
+    {
+        State.DONE, State.FAILED, State.USER_ERROR, State.TIMEOUT, State.CANCELLED,
+        State.DEVICE_LOST, State.INVALID,
+    }
+)  # fmt: skip
+
+# A claimed or running job goes back to the queue when its worker or its engine is lost.
+NEXT = MappingProxyType(
+    {
+        State.QUEUED: frozenset({State.CLAIMED, State.CANCELLED, State.USER_ERROR}),
+        State.CLAIMED: frozenset({State.RUNNING, State.QUEUED}) | FINAL,
+        State.RUNNING: frozenset({State.QUEUED}) | FINAL,
+    }
+)
+
+
+def may_follow(before: State, after: State) -> bool:
+    """True when a job may go from one state to another; a final state is never left."""
+    return after in NEXT.get(before, ())
+
+
+# The summary of a job, made of the raw samples in `run.json`, is plain JSON:
+#
+#     method            "forward"
+#     backend           "XnnpackBackend", "A+B" or "portable": of the program's delegates
+#     latency           {load_ms, first_ms, iterations, p10_ms, p50_ms, p90_ms, mean_ms, stdev_ms,
+#                        mad_ms, cv, min_ms, max_ms}: of the untraced run; see `statistics_of`
+#     traced_p50_ms     of the traced run, when there is one
+#     memory            {peak_rss_bytes}: of the runner's process, when the device shows it
+#     numerics          {metric, worst, worst_op, fine, compared}: when requested and possible
+#     verification      {passed, failed}: of a bundle's expected outputs
+#     ab                of an A/B job, see `etscope_lab.comparison.ab`
+#     generation        [row] of a generate job, a prompt each: see `etscope_lab.jobs.generations`.
+#                       Its `latency` is then of the tokens of the first prompt: from one to the
+#                       next, and `first_ms` to the first one in a new process
+#     quality           of a gate, see `etscope_lab.worker.quality`
+
+
+_MS = 1e6  # ns
+
+
+def _ms(title: str) -> Column:
+    return Column(f"{title.lower()}_ms", Kind.DURATION, "ms", title)
+
+
+LATENCY = (  # the columns of `latency`
+    Column("iterations", Kind.COUNT),
+    *map(_ms, ("load", "first", "p10", "p50", "p90", "mean", "stdev", "MAD")),
+    Column("cv", Kind.SHARE, title="cv"),
+    *map(_ms, ("min", "max")),
+)
+
+
+def statistics_of(samples_ns: npt.ArrayLike, load_ns: int, first_ns: int) -> dict[str, Any]:
+    """Statistics of untraced executions, times in ms.
+
+    samples_ns: [iterations], without the warm-up. Percentiles are interpolated linearly. stdev is
+    of the sample (n - 1; None for one sample); mad the median of the distances to the median, not
+    scaled; cv = stdev / mean. Raises `MissingDataError` for no samples.
+    """
+    samples = np.asarray(samples_ns, dtype=np.float64) / _MS
+    if samples.size == 0:
+        raise MissingDataError("nothing was timed", hint="iterations: 1 or more")
+    p10, p50, p90 = map(float, summarize(samples, ("p10", "p50", "p90")).values())
+    mean = float(samples.mean())
+    stdev = float(samples.std(ddof=1)) if samples.size > 1 else None
+    return {
+        "load_ms": load_ns / _MS,
+        "first_ms": first_ns / _MS,
+        "iterations": int(samples.size),
+        "p10_ms": p10,
+        "p50_ms": p50,
+        "p90_ms": p90,
+        "mean_ms": mean,
+        "stdev_ms": stdev,
+        "mad_ms": float(np.median(np.abs(samples - p50))),
+        "cv": None if stdev is None or mean == 0 else stdev / mean,
+        "min_ms": float(samples.min()),
+        "max_ms": float(samples.max()),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file of a job, in the content-addressed store.
+
+    name: unique in its job ("run.etdp"). sha256: of the content, hex. size: bytes.
+    """
+
+    name: str
+    sha256: str
+    size: int
+    media_type: str = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """A step in a job's life. attempt: 0 before the first claim. message: one sentence."""
+
+    at: datetime
+    state: State
+    attempt: int
+    device: str | None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it stands now. Times are aware, in UTC.
+
+    content_hash: of the spec (`JobSpec.content_hash`), equal for equal work. device, worker: those
+    that have or had it. attempt: how often it was claimed. error: one sentence, and error_slug the
+    section of docs/errors.md; both "" without an error. summary: see
+    `etscope_lab.jobs.records`; empty until it is measured. marks: conditions that could not be held
+    or seen ("governor not readable"); a number with marks is a number with a caveat. artifacts: by
+    name. cancel_requested: it is to be stopped.
+    """
+
+    id: str
+    spec: JobSpec
+    content_hash: str
+    state: State
+    created_at: datetime
+    submitter: str = ""
+    device: str | None = None
+    worker: str | None = None
+    attempt: int = 0
+    claimed_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    error: str = ""
+    error_slug: str = ""
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()
+    artifacts: Mapping[str, Artifact] = field(default_factory=dict)
+    cancel_requested: bool = False
+
+    def artifact(self, name: str) -> Artifact:
+        """A file by its name. Raises `MissingDataError` with the names that there are."""
+        if name not in self.artifacts:
+            held = ", ".join(sorted(self.artifacts)) or "no files"
+            raise MissingDataError(f"job {self.id} has no {name!r}", hint=f"it has {held}")
+        return self.artifacts[name]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceConfig:
+    """A device as it is configured (`devices:` in lab.yaml).
+
+    name: unique in the lab. driver: a name of `etscope_lab.devices.driver.DRIVERS`. options: of the
+    driver (host, port, serial, …). attributes: for selectors, beside those that the driver
+    finds.
+    """
+
+    name: str
+    driver: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device as it stands now.
+
+    attributes: those of its configuration and those that its driver found (arch, os, soc, cores,
+    memory_bytes, …), as text. state: "available", "busy", "offline" or "disabled". job: the id
+    of the one that it works on. conditions: as last seen (`etscope_lab.worker.conditions`).
+    calibrations: its peaks, of each runner (`etscope_lab.devices.peaks.DeviceCalibration.summary`).
+    """
+
+    config: DeviceConfig
+    attributes: Mapping[str, str]
+    state: str = "available"
+    job: str | None = None
+    seen_at: datetime | None = None
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    message: str = ""
+    calibrations: tuple[Mapping[str, Any], ...] = ()
+
+
+# -- the contract between the engine and the worker of a device: a task is a pure function of its
+# order. It reads files from the store, writes files to the store, and returns its outcome. It
+# knows no database, so a worker needs only the scheduler and the store.
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One attempt at a job on a device. token: of this attempt; an outcome with another token than
+    the job's is of an abandoned attempt. store: URL of the artefact store. calibrations: of the
+    device, as in `etscope.formats.calibration`."""
+
+    job_id: str
+    attempt: int
+    token: str
+    spec: Mapping[str, Any]
+    device: DeviceConfig
+    store: str
+    calibrations: tuple[Mapping[str, Any], ...] = ()
+
+
+class Interruption(str, Enum):
+    """The reason why an attempt ended without a result that the job is to blame for."""
+
+    LAB = "lab"
+    """The lab's store or a disk of the worker failed."""
+    KILLED = "killed"
+    """The runner or the process that measures was killed: by the system, which had no memory left,
+    or by a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of an attempt. state: a final one. summary, environment, marks, error, error_slug: as
+    in `Job`. artifacts: in the store already. busy_seconds: the time that it used the device.
+    interruption: None when the job itself ended in this state."""
+
+    job_id: str
+    token: str
+    state: State
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    error: str = ""
+    error_slug: str = ""
+    busy_seconds: float = 0.0
+    interruption: Interruption | None = None
+
+
+def input_path(field: str, name: str) -> str:
+    """The path of a job's file in the folder of `etscope_lab.worker.measure`:
+    "files/model-net.pte".
+
+    field: of `JobSpec.files`. name: as submitted; not trusted, so only harmless letters are used.
+    """
+    safe = re.sub(r"[^A-Za-z0-9._-]", "_", PurePosixPath(name).name)[-100:].lstrip(".")
+    return f"files/{field}-{safe}" if safe else f"files/{field}"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter of jobs; all given fields must match. text: in the name, labels or model's name."""
+
+    states: tuple[State, ...] = ()
+    device: str | None = None
+    kind: str | None = None
+    model_sha256: str | None = None
+    text: str | None = None
+    labels: Mapping[str, str] | None = None
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some jobs, newest first. next: the cursor of the next page; None at the end. total: number of
+    jobs that match the filter."""
+
+    jobs: tuple[Job, ...]
+    next: str | None
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A result in a history. p50_ms and the others: of the steady runs. marked: conditions were not
+    held, beside those that the device can never hold or show; `marks` has them in words."""
+
+    job_id: str
+    at: datetime
+    p50_ms: float
+    p90_ms: float
+    load_ms: float
+    first_ms: float
+    marked: bool
+    labels: Mapping[str, str]
+    model_sha256: str
+    marks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One time of one model (by its name), measured in one way in each job, oldest first.
+
+    metric: what is timed: "execution" of a method; of a language model "token", "first token" or
+    "cold first token". runner, threads: that ran; threads is None when it is not known. inputs:
+    "seed N" of generated ones, or "sha256:…" of the file; the prompt. software: versions,
+    "ExecuTorch 1.5.1, etscope 0.1.0".
+    unjudged: why none of the points can be judged, and what to do; "" when some can.
+    """
+
+    model: str
+    method: str
+    device: str
+    backend: str
+    runner: str
+    threads: int | None
+    inputs: str
+    software: str
+    points: tuple[Point, ...]
+    unjudged: str = ""
+    metric: str = "execution"
+
+
+class LabApi(Protocol):
+    """The calls of a lab, in this process (`Lab`) or behind HTTP (`Client`).
+
+    Raises `MissingDataError` for a job, device or file that does not exist, `UsageError` for
+    invalid arguments.
+    """
+
+    def submit(self, spec: JobSpec, *, again: bool = False, submitter: str = "") -> Job:
+        """Queue a job, after copying its files by path into the store. A job of the same content
+        that is queued, at work or done is returned instead, unless `again`."""
+        ...
+
+    def job(self, job_id: str) -> Job:
+        """The job of an id or an unambiguous beginning of one."""
+        ...
+
+    def jobs(
+        self, wanted: Filter | None = None, *, limit: int = 50, cursor: str | None = None
+    ) -> Page: ...
+
+    def events(self, job_id: str) -> Sequence[JobEvent]: ...
+
+    def log(self, job_id: str) -> str:
+        """The log of the job's processes; of a running job, so far."""
+        ...
+
+    def cancel(self, job_id: str) -> Job:
+        """Stop a job. Raises `UsageError` when it has ended."""
+        ...
+
+    def wait(self, job_id: str, timeout: float | None = None) -> Job:
+        """Wait for the end of a job; return it. Raises `TimeoutError` after `timeout` seconds."""
+        ...
+
+    def read(self, job_id: str, artifact: str) -> Iterator[bytes]:
+        """A file of a job, in pieces."""
+        ...
+
+    def fetch(
+        self, job_id: str, folder: str | os.PathLike[str], names: Sequence[str] = ()
+    ) -> list[Path]:
+        """Copy files of a job into a folder: all, or some by name. Their content is checked."""
+        ...
+
+    def devices(self) -> Sequence[Device]: ...
+
+    def history(
+        self, model: str | None = None, device: str | None = None, *, limit: int = 200
+    ) -> Sequence[Series]:
+        """Done jobs as series. limit: points of each, the newest."""
+        ...
+
+    def compare(self, first: str, second: str) -> Mapping[str, Any]:
+        """The verdict on the times of two done jobs, and what differs."""
+        ...

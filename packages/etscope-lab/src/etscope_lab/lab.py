@@ -1,0 +1,202 @@
+"""The lab in this process: jobs in its database, files in its store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etscope.errors import MissingDataError, MissingFileError
+from etscope_lab.config import Home
+from etscope_lab.database import Database
+from etscope_lab.jobs.records import Artifact, Device, Filter, Job, JobEvent, Page, Series
+from etscope_lab.jobs.spec import FileRef, JobSpec, base_name
+from etscope_lab.store import Store
+
+if TYPE_CHECKING:
+    from etscope_lab.engine import Engine
+
+_PIECE = 1 << 20  # bytes
+_POLL = 0.5  # seconds: the delay after which the end of a job of another process is seen
+
+
+class Lab:
+    """A `LabApi` over a database and a store. Usable from several threads.
+
+    Jobs stay queued until an engine works on them (`start_engine`, which `etscope lab serve`
+    calls), in this process or another one of the same lab.
+    """
+
+    def __init__(self, home: Home, database: Database, store: Store) -> None:
+        self.home = home
+        self.database = database
+        self.store = store
+        self.engine: Engine | None = None
+        self._changed = threading.Condition()
+
+    @classmethod
+    def open(cls, home: Home | str | os.PathLike[str] | None = None) -> Lab:
+        """Open the lab of a home folder; see `Home.open` for the default. Errors are those of
+        `Home`, `Database` and `Store`."""
+        found = home if isinstance(home, Home) else Home.open(home)
+        return cls(found, Database(found.database_url), Store(found.store_url))
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the engine, if any, in an orderly way, and close the database."""
+        engine, self.engine = self.engine, None
+        if engine is not None:
+            engine.close()
+        self.database.close()
+
+    def start_engine(
+        self,
+        devices: Sequence[str] | None = None,
+        scheduler: str | None = None,
+        only: Sequence[str] | None = None,
+    ) -> Engine:
+        """Work on queued jobs in the background, until `close`.
+
+        devices: names of the lab's configured devices; None: all. scheduler: the address of a Dask
+        cluster whose workers offer them (`etscope lab worker`); None: that of the configuration,
+        or workers on this machine. only: ids of the jobs to work on; None: all.
+        """
+        from etscope_lab.engine import Engine, EngineOptions
+
+        options = EngineOptions(devices=devices, scheduler=scheduler, only=only)
+        self.engine = Engine(self.home, self.database, options, changed=self._notify)
+        self.engine.start()
+        return self.engine
+
+    def submit(self, spec: JobSpec, *, again: bool = False, submitter: str = "") -> Job:
+        return self.submit_new(spec, again=again, submitter=submitter)[0]
+
+    def submit_new(
+        self, spec: JobSpec, *, again: bool = False, submitter: str = ""
+    ) -> tuple[Job, bool]:
+        """`submit`; True when the job is a new one."""
+        files = {field: self._taken(ref) for field, ref in spec.files.items()}
+        known = spec.with_files(files)
+        job, new = self.database.add(known, submitter=submitter, again=again)
+        if new and self.engine is not None:
+            self.engine.wake()
+        return job, new
+
+    def job(self, job_id: str) -> Job:
+        return self.database.job(job_id)
+
+    def jobs(
+        self, wanted: Filter | None = None, *, limit: int = 50, cursor: str | None = None
+    ) -> Page:
+        return self.database.jobs(wanted or Filter(), limit=limit, cursor=cursor)
+
+    def events(self, job_id: str) -> Sequence[JobEvent]:
+        return self.database.events(self.job(job_id).id)
+
+    def log(self, job_id: str) -> str:
+        job = self.job(job_id)
+        if "log.txt" in job.artifacts:
+            pieces = self._pieces(job.artifacts["log.txt"])
+            return b"".join(pieces).decode("utf-8", "replace")
+        with contextlib.suppress(FileNotFoundError):
+            return self.home.live_log(job.id).read_text("utf-8", "replace")
+        return ""
+
+    def cancel(self, job_id: str) -> Job:
+        job = self.database.request_cancel(self.job(job_id).id)
+        self._notify()
+        if self.engine is not None:
+            self.engine.wake()
+        return job
+
+    def wait(self, job_id: str, timeout: float | None = None) -> Job:
+        end = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while not (job := self.job(job_id)).state.is_final:
+                left = _POLL if end is None else end - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError(f"job {job.id} is {job.state} after {timeout:g} s")
+                self._changed.wait(min(left, _POLL))
+        return job
+
+    def read(self, job_id: str, artifact: str) -> Iterator[bytes]:
+        return self._pieces(self.job(job_id).artifact(artifact))
+
+    def fetch(
+        self, job_id: str, folder: str | os.PathLike[str], names: Sequence[str] = ()
+    ) -> list[Path]:
+        folder = Path(folder)
+        job = self.job(job_id)
+        found = [job.artifact(name) for name in names or sorted(job.artifacts)]
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / Path(artifact.name).name for artifact in found]
+        for artifact, path in zip(found, paths, strict=True):
+            self.store.fetch(artifact.sha256, path)
+        return paths
+
+    def devices(self) -> Sequence[Device]:
+        """The configured devices, with their state in the database; then those that only the
+        database knows."""
+        seen = {device.config.name: device for device in self.database.devices()}
+        configured = {
+            config.name: Device(config, dict(config.attributes), "offline", message="never seen")
+            for config in self.home.config.devices
+        }
+        return list({**configured, **seen}.values())
+
+    def history(
+        self, model: str | None = None, device: str | None = None, *, limit: int = 200
+    ) -> Sequence[Series]:
+        from etscope_lab.comparison.history import why_unjudged
+
+        found = self.database.history(model, device, limit)
+        return [replace(one, unjudged=why_unjudged(one.points)) for one in found]
+
+    def compare(self, first: str, second: str) -> Mapping[str, Any]:
+        from etscope_lab.comparison.compare import compare
+
+        return compare(self, first, second, store=self.store)
+
+    def sweep(self, older_than_seconds: float) -> int:
+        """Remove files from the store that no job reads or wrote, and leftovers of killed servers
+        and engines from the home's folder, if they are older than that. Return the number of
+        objects removed from the store."""
+        for folder in ("uploads", "live"):
+            for path in (self.home.folder / folder).glob("*"):
+                with contextlib.suppress(OSError):
+                    if time.time() - path.stat().st_mtime > older_than_seconds:
+                        path.unlink()
+        return self.store.sweep(self.database.referenced(), older_than_seconds)
+
+    def _taken(self, ref: FileRef) -> FileRef:
+        """A file by its content, after copying it into the store if it is named by path."""
+        if ref.path is not None:
+            path = Path(ref.path).expanduser()
+            if not path.is_file():
+                raise MissingFileError(f"file not found: {ref.path}")
+            kept = self.store.put_file(path, ref.name or base_name(path.name))
+            return FileRef(sha256=kept.sha256, name=kept.name)
+        if ref.sha256 is not None and not self.store.hold(ref.sha256):
+            raise MissingDataError(
+                f"the lab has no file of sha256 {ref.sha256}", hint="submit it by its path"
+            )
+        return ref
+
+    def _pieces(self, artifact: Artifact) -> Iterator[bytes]:
+        with self.store.open(artifact.sha256) as file:
+            while piece := file.read(_PIECE):
+                yield piece
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()

@@ -1,0 +1,259 @@
+"""Contents of the page of one job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from etscope.analysis.generation.pace import Pace
+from etscope.errors import EtscopeError
+from etscope.formats.calibration import CALIBRATION_JSON
+from etscope.formats.generation import parse_generation
+from etscope.formats.run_json import DEBUG_BIN, RUN_ETDP, RUN_JSON, VALUES_ETDP
+from etscope.model.table import Kind
+from etscope_lab.comparison.history import AbHistory, ab_history
+from etscope_lab.jobs.generations import PROMPT, prompt_file, rows_of
+from etscope_lab.jobs.job_tables import findings_of, generation_sections
+from etscope_lab.jobs.records import LATENCY, Filter, Job, State
+from etscope_lab.lab import Lab
+from etscope_lab.pages._artifact_builders import plain_table
+from etscope_lab.pages._artifact_cache import ArtifactCache
+from etscope_lab.pages._artifact_pages import (
+    cached_tables,
+    has_dump,
+    operators_recipe,
+    sides_recipe,
+)
+
+_LOG_SHOWN = 200_000  # characters, the last ones
+_MOST_REPEATS = 20  # of an A/B job
+_HELP = {
+    "load_ms": "Loading the program and the method, once.",
+    "first_ms": "The first execution after loading, warm-up included.",
+    "p10_ms": "10 % of the steady executions are faster.",
+    "p50_ms": "The median.",
+    "p90_ms": "10 % of the executions take longer.",
+    "stdev_ms": "Standard deviation of the sample.",
+    "mad_ms": "Median absolute deviation.",
+}
+_MS = 1e6  # ns
+_MOST_POINTS = 2000  # of a chart; of more samples, the extremes of each stretch
+_MOST_BYTES = 32 << 20  # of a file that a page reads
+_DIGEST = "tokens_sha256"  # too long for the page's table
+_CACHED = 256  # charts and conditions
+_BAD = frozenset({State.FAILED, State.USER_ERROR, State.TIMEOUT, State.DEVICE_LOST, State.INVALID})
+_DESCRIPTIONS = {
+    RUN_ETDP: "ETDump of the traced run",
+    VALUES_ETDP: "ETDump with logged values",
+    DEBUG_BIN: "the logged values",
+    "outputs.npz": "outputs of the model",
+    RUN_JSON: "raw samples",
+    "conditions.json": "conditions before and after",
+    CALIBRATION_JSON: "the peaks of the device",
+    "log.txt": "log",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of the job. name: in a browser's downloads."""
+
+    artifact: str
+    name: str
+    size: int
+    sha256: str
+    description: str
+
+
+def context(lab: Lab, cache: ArtifactCache, job_id: str) -> dict[str, Any]:
+    """Return the context of the page of a job. Raises `MissingDataError` if there is none."""
+    job = lab.job(job_id)
+    events = lab.events(job.id)
+    log = lab.log(job.id)
+    latency = job.summary.get("latency") or {}
+    return {
+        "job": job,
+        "events": events,
+        "log": log[-_LOG_SHOWN:],
+        "log_cut": len(log) > _LOG_SHOWN,
+        "refresh": not job.state.is_final,
+        "statistics": [
+            {"name": one.title, "value": latency[one.name], "help": _HELP.get(one.name, "")}
+            for one in LATENCY
+            if one.kind is Kind.DURATION and one.name in latency
+        ],
+        "conditions": conditions(lab, job),
+        "repeats": _repeats(lab, job),
+        "sides": sides_recipe(job) is not None,
+        "chart": chart(lab, job) if job.summary else None,
+        "generation": [
+            plain_table(section.table, [n for n in section.table.names if n != _DIGEST], "")
+            for section in generation_sections(rows_of(job.summary))
+        ],
+        "tokens": token_charts(lab, job),
+        "findings": findings_of(job) if job.state is State.DONE else (),
+        "operators": cached_tables(cache, operators_recipe(job)) if has_dump(job) else None,
+        "has_dump": has_dump(job),
+        "files": [
+            File(
+                name,
+                download_name(job, name),
+                one.size,
+                one.sha256,
+                _DESCRIPTIONS.get(name, ""),
+            )
+            for name, one in sorted(job.artifacts.items())
+        ],
+        "inputs": [
+            {"field": field, "name": ref.name or ref.path or "", "sha256": ref.sha256 or ""}
+            for field, ref in job.spec.files.items()
+        ],
+        "spec": job.spec.model_dump(mode="json", exclude_defaults=True),
+        "not_a_result": job.state is State.INVALID,
+        "ended_badly": job.state in _BAD,
+        "dump_name": download_name(job, RUN_ETDP),
+    }
+
+
+def _repeats(lab: Lab, job: Job) -> AbHistory | None:
+    """Return the results of this A/B job and its repeats; None if it was not repeated."""
+    if job.spec.kind != "ab" or job.state is not State.DONE:
+        return None
+    model = job.spec.model.sha256
+    like = Filter((State.DONE,), device=job.device, kind="ab", model_sha256=model)
+    found = ab_history(lab.jobs(like, limit=_MOST_REPEATS).jobs, job)
+    return None if found.floor is None else found
+
+
+def download_name(job: Job, name: str) -> str:
+    """Return the name that a browser saves a file under: the dump gets the name of its job."""
+    if name != RUN_ETDP:
+        return name
+    stem = PurePosixPath(job.spec.title.replace("\\", "/")).name
+    stem = stem.rpartition(".")[0] or stem
+    plain = "".join(char if char.isalnum() or char in "-_." else "-" for char in stem).strip("-.")
+    return f"{plain or job.id}.etdp"
+
+
+def chart(lab: Lab, job: Job) -> Mapping[str, Any] | None:
+    """Return the samples of the untraced runs, in ms: {series: [{name, x, y}], count, x}; None if
+    there are none."""
+    artifact = job.artifacts.get("ab.json") or job.artifacts.get(RUN_JSON)
+    if artifact is None or artifact.size > _MOST_BYTES:
+        return None
+    read = _round_chart if artifact.name == "ab.json" else _execution_chart
+    return _read_json(lab.store, artifact.sha256, read)
+
+
+def token_charts(lab: Lab, job: Job) -> list[Mapping[str, Any]]:
+    """Return a chart for each prompt of a generate job: {prompt, series: [{name, x, y}], count, x},
+    the time from one token to the next, in ms, by position."""
+    found = []
+    for number in range(len(rows_of(job.summary))):
+        artifact = job.artifacts.get(prompt_file(number, RUN_JSON))
+        if artifact is None or artifact.size > _MOST_BYTES:
+            continue
+        chart = _read_json(lab.store, artifact.sha256, _token_chart)
+        if chart is not None:
+            found.append(chart)
+    return found
+
+
+def conditions(lab: Lab, job: Job) -> Sequence[Mapping[str, Any]]:
+    """Return the readings of the device's conditions, in order; none if they were not stored."""
+    artifact = job.artifacts.get("conditions.json")
+    if artifact is None or artifact.size > _MOST_BYTES:
+        return ()
+    found = _read_json(lab.store, artifact.sha256, _readings)
+    return () if found is None else found["readings"]
+
+
+@lru_cache(maxsize=_CACHED)
+def _read_json(store: Any, sha256: str, read: Any) -> Mapping[str, Any] | None:
+    """Apply `read` to the content of a JSON file; None if the file is missing or damaged: then
+    there is no chart, and the download of the file reports why."""
+    try:
+        with store.open(sha256) as file:
+            found = read(json.loads(file.read()))
+    except (EtscopeError, OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return found if isinstance(found, Mapping) else None
+
+
+def _readings(content: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the readings as the page shows them; None for what the device does not report."""
+    readings = []
+    for one in content:
+        load, cores, clocks = one.get("load"), one.get("cores"), one.get("frequencies_mhz") or ()
+        readings.append(
+            {
+                "after_s": float(one["at"]) - content[0]["at"],
+                "temperature_c": one.get("temperature_c"),
+                "sensor": str(one.get("sensor") or ""),
+                "governors": ", ".join(map(str, one.get("governors") or ())) or None,
+                "clock": f"{min(clocks):,.0f} to {max(clocks):,.0f} MHz" if clocks else None,
+                "load": None if load is None or not cores else load / cores,
+                "battery_percent": one.get("battery_percent"),
+                "memory_available_bytes": one.get("memory_available_bytes"),
+            }
+        )
+    return {"readings": readings}
+
+
+def _execution_chart(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    untraced = [one for one in content["latencies"] if one.get("traced") is None]
+    series = [
+        _series(str(one.get("method") or "method"), one["samples_ns"])
+        for one in untraced
+        if one["samples_ns"]
+    ]
+    count = sum(len(one["samples_ns"]) for one in untraced)
+    return {"series": series, "count": count, "x": "execution"} if series else None
+
+
+def _token_chart(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    untraced = parse_generation(content["generation"]).of_pass(None)
+    pace = None if untraced is None else Pace.of(untraced)
+    if pace is None or not len(pace.positions):
+        return None
+    positions, place = np.unique(pace.positions, return_inverse=True)
+    times = pace.inter_token_ns / _MS
+    each = [times[place == index] for index in range(len(positions))]
+    lines = {"median of the generations": [float(np.median(one)) for one in each]}
+    if max(map(len, each)) > 1:
+        lines["slowest"] = [float(one.max()) for one in each]
+    return {
+        "prompt": str(content.get(PROMPT) or ""),
+        "series": [{"name": n, "x": positions.tolist(), "y": y} for n, y in lines.items()],
+        "count": len(positions),
+        "x": "position",
+    }
+
+
+def _series(name: str, samples_ns: Sequence[int]) -> Mapping[str, Any]:
+    samples = np.asarray(samples_ns, dtype=np.float64) / _MS
+    at = np.arange(len(samples))
+    if len(samples) > _MOST_POINTS:
+        extremes: set[int] = set()
+        for stretch in np.array_split(at, _MOST_POINTS // 2):
+            extremes.add(int(stretch[samples[stretch].argmin()]))
+            extremes.add(int(stretch[samples[stretch].argmax()]))
+        at = np.array(sorted(extremes))
+    return {"name": name, "x": (at + 1).tolist(), "y": samples[at].tolist()}
+
+
+def _round_chart(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the median of each round's process, for both sides."""
+    series = []
+    for side in ("baseline", "model"):
+        rounds = [(one["round"] + 1, one[f"{side}_ns"]) for one in content["runs"]]
+        medians = {number: float(np.median(one)) / _MS for number, one in rounds if one}
+        series.append({"name": side, "x": list(medians), "y": list(medians.values())})
+    count = len(content["runs"])
+    return {"series": series, "count": count, "x": "round"} if count else None

@@ -1,0 +1,159 @@
+"""The routes of all pages, with their forms, tables and files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from etscope.errors import EtscopeError, MissingDataError
+from etscope_lab.lab import Lab
+from etscope_lab.pages import _job, _overviews
+from etscope_lab.pages._artifact_cache import ArtifactCache
+from etscope_lab.pages._artifact_pages import ArtifactPages, TensorBoards
+from etscope_lab.pages._site import Site, asset
+from etscope_lab.server.files import download
+from etscope_lab.server.security import csrf_token, needs
+
+Endpoint = Callable[..., Response]
+
+
+def router(lab: Lab) -> APIRouter:
+    """Return the routes of the lab's pages."""
+    site = Site(csrf_token)
+    cache = ArtifactCache(lab.home.folder / "cache" / "pages", lab.store)
+    boards = TensorBoards()
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        yield
+        boards.close()
+        await run_in_threadpool(cache.close)
+
+    routes = APIRouter(include_in_schema=False, lifespan=lifespan)
+
+    @routes.get("/assets/{name}", response_model=None)
+    def assets(request: Request, name: str) -> Response:
+        found = asset(name)
+        if found is None:
+            return site.failure(request, MissingDataError(f"there is no file {name!r}"))
+        return found
+
+    pages = _PageRoutes(routes, site)
+    _add_overviews(pages, lab)
+    _add_job_pages(pages, lab, cache, ArtifactPages(site, cache, boards, lab))
+    return routes
+
+
+class _PageRoutes:
+    """Decorators that add a page or a form; an `EtscopeError` of it is shown as a page."""
+
+    def __init__(self, routes: APIRouter, site: Site) -> None:
+        self._routes, self.site = routes, site
+        self._read, self._submit = [Depends(needs("read"))], [Depends(needs("submit"))]
+
+    def page(self, path: str) -> Callable[[Endpoint], Endpoint]:
+        add = self._routes.get(path, dependencies=self._read, response_model=None)
+        return lambda endpoint: add(self._with_error_pages(endpoint))
+
+    def form(self, path: str) -> Callable[[Endpoint], Endpoint]:
+        add = self._routes.post(path, dependencies=self._submit, response_model=None)
+        return lambda endpoint: add(self._with_error_pages(endpoint))
+
+    def _with_error_pages(self, endpoint: Endpoint) -> Endpoint:
+        @wraps(endpoint)
+        def respond(request: Request, **values: Any) -> Response:
+            try:
+                return endpoint(request, **values)
+            except EtscopeError as error:
+                return self.site.failure(request, error)
+
+        return respond
+
+
+def _add_overviews(routes: _PageRoutes, lab: Lab) -> None:
+    """Add the pages about many jobs and about the devices."""
+
+    @routes.page("/")
+    def jobs(request: Request) -> Response:
+        return routes.site.page(request, "jobs.html", **_overviews.jobs(lab, request.query_params))
+
+    @routes.page("/history")
+    def history(request: Request) -> Response:
+        return routes.site.page(
+            request, "history.html", **_overviews.history(lab, request.query_params)
+        )
+
+    @routes.page("/compare")
+    def compare(request: Request) -> Response:
+        return routes.site.page(
+            request, "compare.html", **_overviews.compare(lab, request.query_params)
+        )
+
+    @routes.page("/compare/verdict")
+    def verdict(request: Request) -> Response:
+        status, context = _overviews.verdict(lab, request.query_params)
+        return routes.site.page(request, "verdict.html", status, **context)
+
+    @routes.page("/devices")
+    def devices(request: Request) -> Response:
+        return routes.site.page(request, "devices.html", **_overviews.devices(lab))
+
+    @routes.page("/devices/{name}/noise")
+    def noise(request: Request, name: str) -> Response:
+        return routes.site.page(request, "noise.html", noise=_overviews.noise(lab, name))
+
+
+def _add_job_pages(
+    routes: _PageRoutes, lab: Lab, cache: ArtifactCache, artifacts: ArtifactPages
+) -> None:
+    """Add the page of a job, its forms, files, tables and graphs."""
+
+    @routes.page("/jobs/{job_id}")
+    def job(request: Request, job_id: str) -> Response:
+        return routes.site.page(request, "job.html", **_job.context(lab, cache, job_id))
+
+    @routes.page("/jobs/{job_id}/operators")
+    def operators(request: Request, job_id: str) -> Response:
+        return artifacts.operators(request, job_id)
+
+    @routes.page("/jobs/{job_id}/sides")
+    def sides(request: Request, job_id: str) -> Response:
+        return artifacts.sides(request, job_id)
+
+    @routes.page("/jobs/{job_id}/report")
+    def report(request: Request, job_id: str) -> Response:
+        return artifacts.report(request, job_id)
+
+    @routes.page("/jobs/{job_id}/tensorboard")
+    def tensorboard(request: Request, job_id: str) -> Response:
+        return artifacts.tensorboard(request, job_id)
+
+    @routes.page("/jobs/{job_id}/tensorboard/{rest:path}")
+    def inside_tensorboard(request: Request, job_id: str, rest: str) -> Response:
+        return artifacts.inside_tensorboard(request, job_id)
+
+    @routes.page("/jobs/{job_id}/files/{name}")
+    def file(request: Request, job_id: str, name: str) -> Response:
+        return download(lab, job_id, name, save_as=_job.download_name(lab.job(job_id), name))
+
+    @routes.form("/jobs/{job_id}/cancel")
+    def cancel(request: Request, job_id: str) -> Response:
+        return _redirect(request, f"/jobs/{lab.cancel(job_id).id}")
+
+    @routes.form("/jobs/{job_id}/again")
+    def again(request: Request, job_id: str) -> Response:
+        old = lab.job(job_id)
+        submitter = request.state.principal.name or old.submitter
+        new = lab.submit(old.spec, again=True, submitter=submitter)
+        return _redirect(request, f"/jobs/{new.id}")
+
+
+def _redirect(request: Request, path: str) -> Response:
+    base = str(request.scope.get("root_path", "")).rstrip("/")
+    return RedirectResponse(f"{base}{path}", 303)

@@ -1,0 +1,296 @@
+"""Authentication and authorization of requests, and the sign-in page.
+
+A request is accepted with a Bearer token; with a session that the sign-in page started for a token;
+and, on a loopback address while the lab has no tokens, without either. A request that changes
+something needs a CSRF token too, where a browser could send it by itself: see `needs` and
+`middleware`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Form, Request, Security
+from fastapi.responses import RedirectResponse, Response
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from itsdangerous import BadSignature, URLSafeTimedSerializer
+from limits import RateLimitItemPerMinute
+from limits.storage import MemoryStorage
+from limits.strategies import MovingWindowRateLimiter
+from starlette.concurrency import run_in_threadpool
+
+from etscope.errors import LabError, UsageError
+from etscope_lab.database import SCOPES
+from etscope_lab.server.errors import RequestError, sign_in_page
+from etscope_lab.server.middleware import SAFE_METHODS
+from etscope_lab.server.settings import Settings, local_secret
+
+if TYPE_CHECKING:
+    from etscope_lab.database import Database, Token
+
+CSRF_FIELD = "csrf"
+CSRF_HEADER = "X-CSRF-Token"
+# Content types that a form of another site can send without asking first.
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
+_NO_SESSION = "anybody"
+_LONGEST_PATH = 2000
+
+_bearer = HTTPBearer(auto_error=False, description="`etscope lab token add NAME` makes one.")
+_Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The sender of a request. session: the CSRF tokens of the sender's forms are bound to it."""
+
+    name: str
+    scopes: frozenset[str]
+    by: Literal["token", "session", "loopback"]
+    session: str = _NO_SESSION
+
+    def may(self, scope: str) -> bool:
+        return any(scope in SCOPES[: SCOPES.index(one) + 1] for one in self.scopes)
+
+
+class Authenticator:
+    """Checks the tokens and sessions of one lab; `app.state.authenticator`."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self.settings = settings
+        self._database = database
+        self._local = local_secret(settings.key).encode()
+        self._sessions = URLSafeTimedSerializer(settings.key, salt="etscope.lab.session")
+        self._forms = URLSafeTimedSerializer(settings.key, salt="etscope.lab.form")
+        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+        self._failures = RateLimitItemPerMinute(settings.failures_per_minute)
+        # Browsers share cookies between all ports of a host.
+        self.cookie = f"etscope_lab_{hashlib.sha256(settings.key).hexdigest()[:8]}"
+
+    def needs_tokens(self) -> bool:
+        """Return whether requests need a token."""
+        return self.settings.require_tokens or bool(self._database.tokens())
+
+    def principal(self, request: Request, secret: str | None) -> Principal | None:
+        """Return the sender of a request; None if it needs a token and has none.
+
+        Raises `RequestError` for a wrong token.
+        """
+        if secret is not None:
+            if hmac.compare_digest(secret.encode(), self._local):
+                return Principal("", frozenset(SCOPES), "token")
+            token = self.token(request, secret)
+            return Principal(token.name, frozenset(token.scopes), "token")
+        if not self.needs_tokens():
+            return Principal("", frozenset(SCOPES), "loopback")
+        return self._session_principal(request.cookies.get(self.cookie))
+
+    def token(self, request: Request, secret: str) -> Token:
+        """Return the token with this secret.
+
+        Raises `RequestError` for a wrong one, and for any after too many wrong ones from the same
+        address.
+        """
+        address = request.client.host if request.client else ""
+        if not self._limiter.test(self._failures, address):
+            raise RequestError(
+                429,
+                "too many wrong tokens from this address",
+                slug=LabError.slug,
+                hint="wait a minute",
+                headers={"Retry-After": "60"},
+            )
+        token = self._database.check_token(secret)
+        if token is None:
+            self._limiter.hit(self._failures, address)
+            raise _unauthorized("this token is not valid, or has expired")
+        return token
+
+    def _session_principal(self, cookie: str | None) -> Principal | None:
+        if not cookie:
+            return None
+        try:
+            content = self._sessions.loads(cookie, max_age=self.settings.session_seconds)
+            name, fingerprint, session = content["name"], content["token"], content["session"]
+        except (BadSignature, KeyError, TypeError):
+            return None
+        now = datetime.now(timezone.utc)
+        for token in self._database.tokens():
+            if token.name == name and (token.expires_at is None or token.expires_at > now):
+                if not hmac.compare_digest(_fingerprint(token), fingerprint):
+                    return None  # another token of the same name
+                return Principal(name, frozenset(token.scopes), "session", session)
+        return None
+
+    def start_session(self, request: Request, response: Response, token: Token) -> None:
+        """Give the browser a session for a token; it ends with the token."""
+        content = {
+            "name": token.name,
+            "token": _fingerprint(token),
+            "session": secrets.token_urlsafe(16),
+        }
+        response.set_cookie(
+            self.cookie,
+            _text(self._sessions.dumps(content)),
+            max_age=self.settings.session_seconds,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+
+    def end_session(self, response: Response) -> None:
+        response.delete_cookie(self.cookie, httponly=True, samesite="strict")
+
+    def form_token(self, session: str) -> str:
+        return _text(self._forms.dumps(session))
+
+    def is_form_token(self, session: str, text: str) -> bool:
+        try:
+            content = self._forms.loads(text, max_age=self.settings.session_seconds)
+        except BadSignature:
+            return False
+        return isinstance(content, str) and hmac.compare_digest(content.encode(), session.encode())
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode()
+
+
+def _fingerprint(token: Token) -> str:
+    return f"{token.created_at.isoformat()} {','.join(sorted(token.scopes))}"
+
+
+def needs(scope: str) -> Callable[..., Awaitable[Principal]]:
+    """Return a dependency that accepts requests whose sender has the scope.
+
+    A form, and a request by session that changes something, needs a CSRF token: `csrf_token`, in
+    the field "csrf" or the header X-CSRF-Token. A request with a Bearer token needs none, since
+    browsers do not add that by themselves. On a loopback address, other requests than forms cannot
+    come from another site: `middleware.SameOrigin` checks their origin.
+    """
+
+    async def check(request: Request, credentials: _Credentials = None) -> Principal:
+        authenticator: Authenticator = request.app.state.authenticator
+        secret = None if credentials is None else credentials.credentials
+        if secret is None and "authorization" in request.headers:
+            raise _unauthorized("the Authorization header must hold a Bearer token")
+        principal = await run_in_threadpool(authenticator.principal, request, secret)
+        if principal is None:
+            raise _unauthorized("this needs a token")
+        if not principal.may(scope):
+            raise RequestError(
+                403,
+                f"this needs the scope {scope!r}, which the token {principal.name!r} lacks",
+                slug=LabError.slug,
+                hint=f"etscope lab token add NAME --scope {scope}",
+            )
+        request.state.principal = principal
+        is_form = content_type_of(request) in _FORMS
+        if request.method not in SAFE_METHODS and (
+            principal.by == "session" or (is_form and principal.by != "token")
+        ):
+            await check_csrf_token(request)
+        return principal
+
+    return check
+
+
+def csrf_token(request: Request) -> str:
+    """Return the token for the field "csrf" of each form on a page that answers `request`."""
+    authenticator: Authenticator = request.app.state.authenticator
+    return authenticator.form_token(_session(request))
+
+
+async def check_csrf_token(request: Request) -> None:
+    """Raise `RequestError` (403) unless the request has the CSRF token of its session."""
+    text: Any = request.headers.get(CSRF_HEADER)
+    if text is None and content_type_of(request) in _FORMS[:2]:
+        text = (await request.form()).get(CSRF_FIELD)
+    if text is None and request.url.path.startswith("/api/"):  # a program, not an old page
+        raise RequestError(
+            403,
+            "a form of another site could send this request, and it has no CSRF token",
+            slug=LabError.slug,
+            hint="send files with 'Content-Type: application/octet-stream', all else with "
+            f"'Content-Type: application/json'; a browser's session needs the header {CSRF_HEADER}",
+        )
+    authenticator: Authenticator = request.app.state.authenticator
+    if not isinstance(text, str) or not authenticator.is_form_token(_session(request), text):
+        raise RequestError(
+            403,
+            "this form has expired, or is not from this lab",
+            slug=LabError.slug,
+            hint="open the page again and repeat it",
+        )
+
+
+def content_type_of(request: Request) -> str:
+    """Return the content type of a request's body, without parameters, in lower case."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _session(request: Request) -> str:
+    principal: Principal | None = getattr(request.state, "principal", None)
+    return _NO_SESSION if principal is None else principal.session
+
+
+def _unauthorized(message: str) -> RequestError:
+    return RequestError(
+        401,
+        message,
+        slug=LabError.slug,
+        hint="etscope lab token add NAME makes one; a client sends $ETSCOPE_LAB_TOKEN",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
+
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/sign-in", response_model=None)
+def sign_in_form(request: Request, next: str = "/") -> Response:
+    return sign_in_page(csrf_token(request), own_path(next))
+
+
+@router.post("/sign-in", response_model=None)
+async def sign_in(
+    request: Request,
+    token: Annotated[str, Form(max_length=500)],
+    next: Annotated[str, Form()] = "/",
+) -> Response:
+    authenticator: Authenticator = request.app.state.authenticator
+    path = own_path(next)
+    try:
+        await check_csrf_token(request)
+        found = await run_in_threadpool(authenticator.token, request, token.strip())
+    except RequestError as error:
+        shown = error if error.status != 401 else UsageError(error.message)
+        page = sign_in_page(csrf_token(request), path, error=shown, status=error.status)
+        page.headers.update({k: v for k, v in error.headers.items() if k == "Retry-After"})
+        return page
+    response = RedirectResponse(path, 303)
+    authenticator.start_session(request, response, found)
+    return response
+
+
+@router.post("/sign-out", response_model=None)
+async def sign_out(request: Request) -> Response:
+    """End the session. No CSRF token is needed: `SameOrigin` has checked the origin."""
+    response = RedirectResponse("/sign-in", 303)
+    request.app.state.authenticator.end_session(response)
+    return response
+
+
+def own_path(path: str) -> str:
+    """Return `path` if it is a path of this server; "/" for one that a browser could take for an
+    address of another."""
+    is_unsafe = any(ord(char) <= 0x20 or char in "\\\x7f" for char in path)
+    too_long = len(path) > _LONGEST_PATH
+    return (
+        "/" if is_unsafe or too_long or not path.startswith("/") or path.startswith("//") else path
+    )

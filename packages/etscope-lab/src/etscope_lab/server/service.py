@@ -1,0 +1,158 @@
+"""The API's operations on devices, measurements over time, tokens and the service itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.responses import Response
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from etscope._version import __version__
+from etscope.errors import UsageError
+from etscope_lab.jobs.records import Device, Filter, Series
+from etscope_lab.jobs.spec import JobSpec
+from etscope_lab.server.errors import RequestError, error_responses
+from etscope_lab.server.parameters import (
+    ID,
+    Admin,
+    Moment,
+    Reader,
+    Text,
+    json_only,
+    lab_of,
+    settings_of,
+)
+
+router = APIRouter()
+_devices = APIRouter(tags=["devices and history"])
+_tokens = APIRouter(tags=["tokens"])
+_service = APIRouter(tags=["the lab"])
+
+_Id = Annotated[str, Query(pattern=ID, max_length=64, description="A job's id.")]
+
+
+@_devices.get("/devices", response_model=list[Device], responses=error_responses())
+def list_devices(request: Request, who: Reader) -> list[Device]:
+    """List the devices and their state. Only the scope "admin" sees the options of their drivers
+    (addresses, users, keys)."""
+    devices = list(lab_of(request).devices())
+    if who.may("admin"):
+        return devices
+    return [replace(one, config=replace(one.config, options={})) for one in devices]
+
+
+@_devices.get("/history", response_model=list[Series], responses=error_responses(422))
+def get_history(
+    request: Request,
+    _: Reader,
+    model: Text = None,
+    device: Text = None,
+    limit: Annotated[
+        int, Query(ge=1, le=5000, description="Points of each series, the newest.")
+    ] = 200,
+) -> list[Series]:
+    """List the results of done jobs: a series for each model, method, device and backend.
+    `unjudged` says why a series has no verdicts."""
+    return list(lab_of(request).history(model, device, limit=limit))
+
+
+@_devices.get("/compare", response_model=dict[str, Any], responses=error_responses(404, 409, 422))
+def compare_jobs(request: Request, _: Reader, first: _Id, second: _Id) -> dict[str, Any]:
+    """Compare two done jobs: the verdict on their times, and what differs."""
+    return dict(lab_of(request).compare(first, second))
+
+
+TOKEN_NAME = r"^[0-9A-Za-z][0-9A-Za-z._@-]*$"
+_Name = Annotated[str, Path(pattern=TOKEN_NAME, max_length=100)]
+
+
+class TokenBody(BaseModel):
+    """A token without its secret, of which the lab keeps only a hash."""
+
+    name: str
+    scopes: list[str]
+    created_at: AwareDatetime
+    expires_at: AwareDatetime | None
+
+
+class TokenRequest(BaseModel):
+    """A token to make."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(pattern=TOKEN_NAME, max_length=100)
+    scopes: list[Literal["read", "submit", "admin"]] = Field(["read"], min_length=1, max_length=3)
+    expires_at: Moment | None = None
+
+
+class NewToken(BaseModel):
+    """A new token. secret: what the client sends; no other response has it."""
+
+    name: str
+    secret: str
+
+
+@_tokens.get("/tokens", response_model=list[TokenBody], responses=error_responses())
+def list_tokens(request: Request, _: Admin) -> list[TokenBody]:
+    return [
+        TokenBody(
+            name=one.name,
+            scopes=sorted(one.scopes),
+            created_at=one.created_at,
+            expires_at=one.expires_at,
+        )
+        for one in lab_of(request).database.tokens()
+    ]
+
+
+@_tokens.post(
+    "/tokens",
+    status_code=201,
+    response_model=NewToken,
+    dependencies=[Depends(json_only)],
+    responses=error_responses(409, 413, 415, 422),
+)
+def add_token(request: Request, _: Admin, wanted: TokenRequest) -> NewToken:
+    database = lab_of(request).database
+    try:
+        secret = database.add_token(wanted.name, wanted.scopes, wanted.expires_at)
+    except UsageError as error:
+        raise RequestError(409, error.message, hint=error.hint) from error
+    return NewToken(name=wanted.name, secret=secret)
+
+
+@_tokens.delete("/tokens/{name}", status_code=204, responses=error_responses(404, 422))
+def revoke_token(request: Request, _: Admin, name: _Name) -> Response:
+    """Revoke a token, and end the sessions that were started with it."""
+    lab_of(request).database.revoke(name)
+    return Response(status_code=204)
+
+
+class Health(BaseModel):
+    status: Literal["ok"] = "ok"
+    version: str = Field(description="The version of etscope.")
+    tokens: bool = Field(description="Whether requests need a token.")
+    max_upload_bytes: int
+
+
+@_service.get("/health", response_model=Health, responses=error_responses())
+def get_health(request: Request) -> Health:
+    """Check the lab; without a token. 503 if its database cannot be reached."""
+    lab_of(request).jobs(Filter(), limit=1)
+    return Health(
+        version=__version__,
+        tokens=request.app.state.authenticator.needs_tokens(),
+        max_upload_bytes=settings_of(request).max_upload_bytes,
+    )
+
+
+@_service.get("/schema", response_model=dict[str, Any], responses=error_responses())
+def get_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a job; without a token."""
+    return JobSpec.model_json_schema()
+
+
+for _part in (_devices, _tokens, _service):
+    router.include_router(_part)

@@ -1,0 +1,5 @@
+"""Fixtures of tests in a browser."""
+
+from tests.support.browser.chromium import chromium, page
+
+__all__ = ["chromium", "page"]

@@ -1,0 +1,111 @@
+"""The dumps of a lab: from its folder, and from its server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etscope.cli import main
+from etscope_lab.fleet import query
+from etscope_lab.lab import Lab
+from lab_support.server import a_done_job, a_job, running
+from tests.support.artifacts import artifacts
+
+COLUMNS = "select device, model, job, labels, environment, recorded_at, warmup, etrecord, methods"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Any:
+    """Two done jobs with a dump, one without, one that waits."""
+    made = artifacts("two_methods")
+    assert made.etdump_timing is not None
+    readings = [{"temperature_c": 30.5, "sensor": ""}, {"temperature_c": 41.0}]
+    with Lab.open(tmp_path / "home") as lab:
+        with_record = {"run.etdp": made.etdump_timing.read_bytes()}
+        with_record["conditions.json"] = json.dumps(readings).encode()
+        fields = {"labels": {"commit": "a"}, "warmup": 7, "name": "two"}
+        a_done_job(lab, with_record, etrecord=str(made.etrecord), **fields)
+        a_done_job(lab, {"run.etdp": made.etdump.read_bytes(), "conditions.json": b"{"}, warmup=0)
+        a_done_job(lab, {"log.txt": b"nothing traced"})
+        a_job(lab)
+        yield lab
+
+
+def rows(dataset: Path) -> list[dict[str, Any]]:
+    table = query(str(dataset), f"{COLUMNS} from dumps order by model desc")
+    return [dict(zip(table.names, row, strict=True)) for row in table.rows()]
+
+
+def test_a_home(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dataset = tmp_path / "ds"
+    assert main(["lab", "collect", "--lab", str(lab.home.folder), "-o", str(dataset)]) == 0
+    first, second = rows(dataset)
+    jobs = {job.id: job for job in lab.jobs().jobs}
+    job = jobs[first["job"]]
+    assert (first["model"], first["device"], first["warmup"]) == ("two", "host", 7)
+    assert first["labels"] == "commit=a" and first["methods"] == ["decode", "encode"]
+    assert "conditions.before.temperature_c=30.5" in first["environment"]
+    assert "conditions.after.temperature_c=41.0" in first["environment"]
+    assert "sensor" not in first["environment"]
+    assert job.summary["latency"]["p50_ms"] == 1.1
+    untraced = "select environment['untraced.p50_ms'] from dumps order by model desc"
+    assert [*query(str(dataset), untraced).rows()] == [("1.1",), ("1.1",)]
+    assert job.finished_at is not None
+    assert first["recorded_at"] == job.finished_at.replace(tzinfo=None).isoformat()
+    assert (second["model"], second["etrecord"]) == ("program", None)
+    again = [
+        "lab",
+        "collect",
+        "--lab",
+        str(lab.home.folder),
+        "-o",
+        str(dataset),
+        "--format",
+        "json",
+    ]
+    capsys.readouterr()
+    assert main(again) == 0
+    found = json.loads(capsys.readouterr().out)["reports"][0]["sections"]["collected"]
+    assert (found["found"], found["taken"], found["again"]) == (2, 0, 2)
+
+
+def test_a_server(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dataset = tmp_path / "ds"
+    with running(lab) as url:
+        assert main(["lab", "collect", "--lab", url, "-o", str(dataset)]) == 0
+        first, _ = rows(dataset)
+        assert (first["model"], first["warmup"], first["etrecord"]) == ("two", 7, None)
+        # What the dataset has is not fetched again.
+        for job in lab.jobs().jobs:
+            if "run.etdp" in job.artifacts:
+                sha256 = job.artifacts["run.etdp"].sha256
+                (lab.home.folder / "store" / "sha256" / sha256[:2] / sha256).unlink()
+        assert main(["lab", "collect", "--lab", url, "-o", str(dataset)]) == 0
+        assert len(rows(dataset)) == 2
+
+
+def test_the_folder_of_a_lab_is_not_a_folder_of_dumps(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, dataset = lab.home.folder, tmp_path / "ds"
+    for named in (home, home.parent):
+        assert main(["lab", "collect", str(named), "-o", str(dataset)]) == 3
+        shown = capsys.readouterr()
+        assert f"bad: {named}: {home} is a lab's folder" in shown.err
+        assert f"etscope lab collect --lab {home}" in shown.err
+        assert not list(dataset.glob("dumps/*"))
+
+
+def test_a_lab_without_dumps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Lab.open(tmp_path / "home").close()
+    assert (
+        main(["lab", "collect", "--lab", str(tmp_path / "home"), "-o", str(tmp_path / "ds")]) == 4
+    )
+    assert "no job" in capsys.readouterr().err
+    assert (
+        main(["lab", "collect", "--lab", str(tmp_path / "none"), "-o", str(tmp_path / "ds")]) == 2
+    )
+    assert not (tmp_path / "none").exists()
