@@ -1,7 +1,7 @@
 // The page: what is looked at above, the view of a tab, and the selection's details at its side.
 
 import { signal } from "@preact/signals";
-import { useEffect, useErrorBoundary } from "preact/hooks";
+import { useEffect, useErrorBoundary, useRef } from "preact/hooks";
 import type { ComponentType } from "preact";
 import { GraphView } from "./drawings/GraphView";
 import { Icicle } from "./drawings/Icicle";
@@ -168,11 +168,15 @@ const TITLES: Record<TabName, string> = {
 };
 
 function Tabs({ now }: { now: Run }) {
+  const chosen = useRef<HTMLButtonElement>(null);
+  const shown = tab.value;
+  useEffect(() => chosen.current?.scrollIntoView?.({ block: "nearest", inline: "center" }), [shown]);
   return (
     <nav class="tabs" role="tablist" aria-label="Views" onKeyDown={onTabKey}>
       {shownTabs.value.map((name, at) => (
         <button
           key={name}
+          ref={tab.value === name ? chosen : null}
           role="tab"
           aria-selected={tab.value === name}
           tabIndex={tab.value === name ? 0 : -1}

@@ -5,7 +5,7 @@
 // beside them (the page only formats); a missing value is null; infinities are the texts "Infinity"
 // and "-Infinity", a metric that is not a number is "NaN"; indices are 0-based and point into the array that is named in the comment.
 
-export const SCHEMA = "etscope.report/2";
+export const SCHEMA = "etscope.report/3";
 
 export interface ReportDocument {
   schema: typeof SCHEMA;
@@ -82,10 +82,8 @@ export interface Run {
   files: FileFact[];
   /** Sentences a reader must know: mismatches, guesses, missing data. */
   notes: string[];
-  /** What matters, ranked: as `etscope inspect --format json` has it. */
-  findings: FindingDoc[];
-  /** Why it takes its time, ranked: as `etscope explain --format json` has it. */
-  explanations: ExplainedDoc[];
+  /** What matters and what to do, ranked: the findings of `etscope explain`, then those of `etscope inspect`. */
+  insights: InsightDoc[];
   /** Tables and lists of facts of the Summary tab, in order. */
   summary: Section[];
   methods: Method[];
@@ -220,7 +218,7 @@ export interface UntracedCalls {
 }
 
 /** A sentence with the number at stake, where it is seen, and the next command. */
-export interface FindingDoc {
+export interface InsightDoc {
   kind: string;
   severity: "problem" | "cost" | "fact" | "unknown";
   sentence: string;
@@ -231,11 +229,8 @@ export interface FindingDoc {
   where: FindingPlace | null;
   /** A line for a shell. */
   next: string | null;
-}
-
-/** A finding of `etscope explain`. */
-export interface ExplainedDoc extends FindingDoc {
-  explanation: ExplanationDoc;
+  /** null of a plain fact. */
+  explanation: ExplanationDoc | null;
 }
 
 /** low, high: the 95 % interval of the time at stake, in the unit of the quantity; null of one run. */

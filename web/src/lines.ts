@@ -69,13 +69,26 @@ export function lineErrors(numerics: Numerics | null): Map<number, number> {
 export interface FileLines {
   file: number;
   path: string;
+  /** Time of what has all of its innermost lines here. */
   self: number;
+  /** The part of it that several lines share. */
+  shared: number;
   /** Functions in order of their first known line, each with its lines in order. */
   functions: { name: string; lines: number[] }[];
 }
 
-/** Files with known lines, the one with the longest time first. */
-export function filesOf(run: Run, times: ReadonlyMap<number, LineTimes>): FileLines[] {
+/** Files with known lines, the one with the longest time first. Installed ones without time are left out,
+ * but for that of the path `chosen`. */
+export function filesOf(run: Run, method: Method | undefined, chosen: string): FileLines[] {
+  const self = new Map<number, number>();
+  const shared = new Map<number, number>();
+  for (const { row, time } of method ? timeParts(method) : []) {
+    const lines = method!.links.lines[row] ?? [];
+    const [file, ...others] = new Set(lines.map((line) => run.source.lines[line]!.file));
+    if (file === undefined || others.length) continue;
+    self.set(file, (self.get(file) ?? 0) + time);
+    if (lines.length > 1) shared.set(file, (shared.get(file) ?? 0) + time);
+  }
   const byFile = new Map<number, number[]>();
   run.source.lines.forEach((line, at) => {
     const list = byFile.get(line.file);
@@ -91,10 +104,11 @@ export function filesOf(run: Run, times: ReadonlyMap<number, LineTimes>): FileLi
       if (last?.name === name) last.lines.push(at);
       else functions.push({ name, lines: [at] });
     }
-    const self = lines.reduce((sum, line) => sum + (times.get(line)?.self ?? 0), 0);
-    return { file, path: run.source.files[file] ?? "?", self, functions };
+    const path = run.source.files[file] ?? "?";
+    return { file, path, self: self.get(file) ?? 0, shared: shared.get(file) ?? 0, functions };
   });
-  return files.sort(
+  const own = files.filter((one) => one.self > 0 || one.path === chosen || !isLibrary(one.path));
+  return (own.length ? own : files).sort(
     (a, b) =>
       b.self - a.self ||
       Number(isLibrary(a.path)) - Number(isLibrary(b.path)) ||

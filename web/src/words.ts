@@ -76,6 +76,14 @@ const WORDS: Record<string, string> = {
   allocations: "Allocations recorded in the event's block",
 };
 
+export const SEVERITIES = { problem: "Problem", cost: "Cost", fact: "Fact", unknown: "Unknown" };
+
+export const SURENESS = {
+  measured: "Measured in this run",
+  likely: "Likely: the time is measured, the cause comes from the program",
+  possible: "Possible: other causes would look the same",
+};
+
 // A module's time in the module tree and that of its box in a graph are not the same where a time is
 // of several nodes: it counts once in both, but at different places.
 export const MODULE_TIME =

@@ -4,8 +4,7 @@
 import {
   SCHEMA,
   type Cell,
-  type ExplainedDoc,
-  type FindingDoc,
+  type InsightDoc,
   type GraphDoc,
   type GraphNode,
   type Measure,
@@ -171,8 +170,7 @@ function makeRun(id: string, name: string, factor: number, options: FixtureOptio
         table: table("Time by op", byOp(steps, factor)),
       },
     ],
-    findings: makeFindings(steps, factor),
-    explanations: [makeExplanation(steps, factor)],
+    insights: [makeExplanation(steps, factor), ...makeFindings(steps, factor)],
     methods: [method],
     graphs,
     source: SOURCE,
@@ -184,7 +182,7 @@ function makeRun(id: string, name: string, factor: number, options: FixtureOptio
   };
 }
 
-function makeExplanation(steps: Step[], factor: number): ExplainedDoc {
+function makeExplanation(steps: Step[], factor: number): InsightDoc {
   const longest = steps.reduce((most, one) => (one.mean > most.mean ? one : most));
   const value = longest.mean * factor;
   return {
@@ -213,9 +211,16 @@ function makeExplanation(steps: Step[], factor: number): ExplainedDoc {
   };
 }
 
-function makeFindings(steps: Step[], factor: number): FindingDoc[] {
+function makeFindings(steps: Step[], factor: number): InsightDoc[] {
   const longest = steps.reduce((most, one) => (one.mean > most.mean ? one : most));
-  const finding = { method: "forward", methodIndex: 0, quantity: null, where: null, next: null } as const;
+  const finding = {
+    method: "forward",
+    methodIndex: 0,
+    quantity: null,
+    where: null,
+    next: null,
+    explanation: null,
+  } as const;
   return [
     {
       ...finding,

@@ -178,8 +178,11 @@ describe("time by line", () => {
     expect(self).toBeCloseTo(total, 9); // each row of the fixture has one line
   });
   it("files stand by their time, lines in order", () => {
-    const files = filesOf(now, lineTimes(method));
-    expect(files.map((file) => file.path)).toEqual(now.source.files);
+    const [own, installed] = now.source.files as [string, string];
+    expect(filesOf(now, method, own).map((file) => file.path)).toEqual([own]);
+    const files = filesOf(now, method, installed);
+    expect(files.map((file) => file.path)).toEqual([own, installed]);
+    expect(files[0]!.self).toBeCloseTo(total, 9);
     const lines = files[0]!.functions.flatMap((one) => one.lines).map((line) => now.source.lines[line]!.line);
     expect(lines).toEqual([...lines].sort((a, b) => a - b));
   });

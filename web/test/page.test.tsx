@@ -89,5 +89,5 @@ test("what is not a report is refused", async () => {
   const { checked, LoadError } = await import("../src/load");
   expect(() => checked("<html>", "data.json")).toThrow(LoadError);
   expect(() => checked('{"schema": "etscope.report/9"}', "")).toThrow(/is of schema "etscope.report\/9"/);
-  expect(() => checked('{"schema": "etscope.report/2", "runs": []}', "")).toThrow(/holds no run/);
+  expect(() => checked('{"schema": "etscope.report/3", "runs": []}', "")).toThrow(/holds no run/);
 });

@@ -265,8 +265,8 @@ def test_compare_is_what_diff_says(page: Any, two_runs: tuple[str, MethodDiff]) 
     page.click('[data-testid="swap-sides"]')
     page.wait_for_function("location.hash.includes('compare.a=0')")
     page.click('[data-testid="tab-summary"]')
-    page.wait_for_selector('[data-testid="findings"]')
-    assert page.locator('[data-testid="findings"] [data-kind="changed"]').count() == 1
+    page.wait_for_selector('[data-testid="insights"]')
+    assert page.locator('[data-testid="insights"] [data-kind="changed"]').count() == 1
     assert page.failures == []
 
 

@@ -161,7 +161,8 @@ def test_keys_go_from_module_to_module(page: Any, report: str, told: Told) -> No
 
 def test_the_finding_leads_to_weights_and_two_runs_share_one_scale(page: Any, report: str) -> None:
     page.goto(f"{report}#run1/summary/0")
-    page.click('[data-testid="findings"] [data-kind="weights"] a')
+    page.click('[data-testid="more-insights"] > summary')
+    page.click('[data-testid="insights"] [data-kind="weights"] a')
     page.wait_for_selector('[data-testid="weights"]')
     assert leaves(page)
 

@@ -243,7 +243,7 @@ def test_the_command_serves_until_it_is_told_to_end(
 
     with ThreadPoolExecutor(5) as pool:
         [answer] = {*pool.map(ask, range(5))}
-    assert json.loads(answer)["schema"] == "etscope.report/2"
+    assert json.loads(answer)["schema"] == "etscope.report/3"
     stream = urllib.request.urlopen(f"{address}events", timeout=120)  # left open
     assert stream.readline() == b"retry: 1000\n"
 

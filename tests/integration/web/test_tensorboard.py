@@ -23,7 +23,7 @@ from etscope.views.page.store import (
 )
 from tests.support.artifacts import artifacts
 
-DOCUMENT = {"schema": "etscope.report/2", "title": "t", "generator": "g"}
+DOCUMENT = {"schema": "etscope.report/3", "title": "t", "generator": "g"}
 
 
 def run(name: str) -> dict[str, Any]:

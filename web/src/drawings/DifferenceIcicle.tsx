@@ -20,6 +20,9 @@ const width = control("compare.width", "after", ["after", "before"]);
 /** What is zoomed into: the path of a module, "" for all. */
 const zoom = control("compare.zoom", "");
 
+/** Verdicts that show no change for certain. */
+const UNSURE = ["cannot tell", "no difference"];
+
 interface Changed extends ModuleNode {
   before: number;
   after: number;
@@ -63,9 +66,9 @@ export function DifferenceIcicle({ table, unit }: { table: TableDoc; unit: strin
   return (
     <>
       <div class="toolbar">
-        <span class="muted">As wide as the time of</span>
+        <span class="muted">Width: time in</span>
         <Segments
-          label="As wide as the time of"
+          label="Width: time in"
           value={width.value}
           options={[
             ["before", "A"],
@@ -74,7 +77,7 @@ export function DifferenceIcicle({ table, unit }: { table: TableDoc; unit: strin
           onChange={(next) => (width.value = next)}
           testId="compare-width"
         />
-        <span class="muted">Red takes longer in B, green takes less. A click zooms in.</span>
+        <span class="muted">Red is slower in B, green is faster; hatched: no certain change. A click zooms in.</span>
         <button class="button" disabled={focus === null} onClick={() => (zoom.value = "")}>
           all modules
         </button>
@@ -84,6 +87,7 @@ export function DifferenceIcicle({ table, unit }: { table: TableDoc; unit: strin
           {shown.map((frame) => {
             const module = modules[frame.module]!;
             const change = module.after - module.before;
+            const isSure = !UNSURE.includes(module.verdict);
             const [a, b, by] = formatDurations([module.before, module.after, change], unit);
             const words = `${change > 0 ? "+" : ""}${by} ${unit}`;
             return (
@@ -92,10 +96,10 @@ export function DifferenceIcicle({ table, unit }: { table: TableDoc; unit: strin
                 frame={frame}
                 width={pixels}
                 row={frame.row}
-                colour={frame.around ? null : colour(most > 0 ? change / most : 0)}
+                colour={frame.around ? null : colour(isSure && most > 0 ? change / most : 0)}
                 name={module.name}
                 time={words}
-                class="frame-box"
+                class={isSure ? "frame-box" : "frame-box unsure"}
                 aria-label={`${visible(module.path)}, ${words}`}
                 data-testid="difference-frame"
                 data-path={module.path}

@@ -65,10 +65,11 @@ export function Tracks({ run, timeline, name = "timeline", describe, onChoose }:
   const write = useMemo(() => timeText(timeline, run.unit), [timeline, run.unit]);
   const chosen = useMemo(() => chosenSpans(run, timeline, sel), [run, timeline, sel]);
   const now = span >= 0 && (chosen.flags[span] || timeline.row[span] === null) ? span : chosen.first;
+  const kernels = useMemo(() => kernelsByTime(timeline), [timeline]);
   const colours = useMemo(() => {
-    const colour = nameColours(timeline.names, theme.value);
-    return timeline.names.map(colour);
-  }, [timeline, theme.value]);
+    const colour = nameColours(kernels, theme.value);
+    return timeline.names.map((name) => colour(kernelOf(name)));
+  }, [timeline, kernels, theme.value]);
 
   const choose = (next: number): void => {
     setSpan(next);
@@ -77,7 +78,8 @@ export function Tracks({ run, timeline, name = "timeline", describe, onChoose }:
     chosenHere.current = selection.peek();
     onChoose?.(next);
   };
-  const text = (at: number): string => visible((describe?.(at) ?? nameOf(timeline, at)).slice(0, NAME_LENGTH));
+  const text = (at: number): string => visible((describe?.(at) ?? label(at)).slice(0, NAME_LENGTH));
+  const label = (at: number): string => labelOf(run, timeline, at);
   const marked = useMemo(() => (own ? spanOfText(markedText.value) : null), [markedText.value]);
   const mark = (from: number, to: number): void => {
     if (!own) return;
@@ -94,6 +96,7 @@ export function Tracks({ run, timeline, name = "timeline", describe, onChoose }:
       palette: PALETTES[theme.value],
       unit: run.unit,
       colours,
+      label,
       chosen: chosen.flags,
       someChosen: chosen.first >= 0,
       hovered: hover.span,
@@ -184,12 +187,12 @@ export function Tracks({ run, timeline, name = "timeline", describe, onChoose }:
         )}
         {timeline.note && <span class="muted" data-testid="timeline-note">{visible(timeline.note)}</span>}
         <span class="spacer" />
-        <span class="muted">
+        <span class="muted wide-only">
           Wheel or W S: zoom · drag or A D: move{own && " · Shift+drag or [ ]: sum up"}
         </span>
       </div>
       <div class="timeline">
-        <TrackNames timeline={timeline} lanes={lanes} places={tracks} scroll={scroll} />
+        <TrackNames run={run} timeline={timeline} lanes={lanes} places={tracks} scroll={scroll} />
         <div class="drawing-stage">
           <canvas
             ref={canvas}
@@ -216,6 +219,7 @@ export function Tracks({ run, timeline, name = "timeline", describe, onChoose }:
       {marked && (
         <SpanTable run={run} timeline={timeline} marked={marked} write={write} onClose={() => (markedText.value = "")} />
       )}
+      {own && <Legend timeline={timeline} kernels={kernels} colours={colours} />}
       <SpanBar timeline={timeline} span={now} text={now < 0 ? "" : text(now)} own={own} many={chosen.count} write={write} />
     </div>
   );
@@ -256,19 +260,21 @@ function useTimelineStage(
 }
 
 interface TrackNamesProps {
+  run: Run;
   timeline: Timeline;
   lanes: Lanes;
   places: { top: number; height: number }[];
   scroll: number;
 }
 
-function TrackNames({ timeline, lanes, places, scroll }: TrackNamesProps) {
+function TrackNames({ run, timeline, lanes, places, scroll }: TrackNamesProps) {
+  const prefix = run.methods.length === 1 ? `${run.methods[0]!.name} · ` : "";
   return (
     <div class="timeline-names">
       {lanes.tracks.map(({ track, depth }, index) => {
         const { name, note } = timeline.tracks[track]!;
         const { top, height } = places[index]!;
-        const text = visible(name.slice(0, NAME_LENGTH));
+        const text = visible(name.slice(name.startsWith(prefix) ? prefix.length : 0, NAME_LENGTH));
         return (
           <div
             key={track}
@@ -331,6 +337,46 @@ function SpanBar({ timeline, span, text, own, many, write }: SpanProps & { span:
       )}
     </div>
   );
+}
+
+/** Kernels that the legend names. */
+const MOST_NAMED = 8;
+
+function Legend({ timeline, kernels, colours }: { timeline: Timeline; kernels: string[]; colours: string[] }) {
+  const named = kernels.filter((name) => name !== "Method::execute").slice(0, MOST_NAMED);
+  return (
+    <div class="timeline-legend" data-testid="timeline-legend">
+      {named.map((name) => (
+        <span key={name}>
+          <i style={{ background: colours[timeline.names.findIndex((one) => kernelOf(one) === name)] }} />
+          {visible(name)}
+        </span>
+      ))}
+    </div>
+  );
+}
+
+/** A delegate numbers the kernels of one name. */
+const kernelOf = (name: string): string => name.replace(/ #\d+$/, "");
+
+/** Names of kernels, those with most time first. */
+function kernelsByTime({ names, name, duration }: Timeline): string[] {
+  const kernels = names.map(kernelOf);
+  const times = new Map(kernels.map((kernel) => [kernel, 0]));
+  name.forEach((at, span) => {
+    const kernel = kernels[at]!;
+    times.set(kernel, times.get(kernel)! + duration[span]!);
+  });
+  return [...times.keys()].sort((one, other) => times.get(other)! - times.get(one)!);
+}
+
+/** The name of a span; of a delegate's call the module first, as the delegate's name is that of many. */
+function labelOf(run: Run, timeline: Timeline, span: number): string {
+  const [method, row] = timeline.row[span] ?? [];
+  const values = method === undefined ? undefined : run.methods[method]?.rows.values;
+  const module = values?.["kind"]?.[row!] === "delegate" ? values["module"]?.[row!] : null;
+  const name = nameOf(timeline, span);
+  return module ? `${module} · ${name}` : name;
 }
 
 const nameOf = (timeline: Timeline, span: number): string =>

@@ -52,26 +52,30 @@ const columnsOf = controlOfEach("columns");
 
 /**
  * The columns of `doc` in so many pixels. `key` names the table for what is kept; `columns` the ones
- * shown at first (all that fit, if undefined).
+ * shown at first (all that fit, if undefined); `sorting` the order without a choice, as in the address.
  */
 export function useGrid(
   key: string,
   doc: TableDoc,
   formats: Formats,
   available: number,
-  columns?: readonly string[],
+  { columns, sorting: first = "" }: { columns?: readonly string[]; sorting?: string } = {},
 ): Grid {
   const [, again] = useReducer((count: number) => count + 1, 0);
   const widths = useMemo(() => naturalWidths(doc, formats), [doc, formats]);
   const state = useMemo(() => stateOf(key, doc, widths), [key, doc]);
   const order = sortOf(key);
-  const sorting = useMemo(() => sortingOf(order.value), [order.value]);
+  const sorting = useMemo(() => sortingOf(order.value || first), [order.value, first]);
+  const keep = (by: readonly { id: string; desc: boolean }[]): void => {
+    const text = textOf(by);
+    order.value = text === first ? "" : text;
+  };
   useEffect(() => {
     state.table.setSorting(sorting.map(({ column, descending }) => ({ id: column, desc: descending })));
   }, [state, sorting]);
   useEffect(() => {
     const subscription = state.table.store.subscribe(() => {
-      order.value = textOf(state.table.store.state.sorting);
+      keep(state.table.store.state.sorting);
       again(0);
     });
     return () => subscription.unsubscribe();
@@ -98,7 +102,7 @@ export function useGrid(
       choice.value = (on ? [...names, name] : names.filter((one) => one !== name)).join();
     },
     sort(by) {
-      order.value = textOf(by.map(({ column, descending }) => ({ id: column, desc: descending })));
+      keep(by.map(({ column, descending }) => ({ id: column, desc: descending })));
     },
     reset() {
       choice.value = "";
@@ -208,8 +212,7 @@ function fitting(
     (column) =>
       (columns === undefined
         ? column.priority < CHOSEN && hasValues(doc.values[column.name])
-        : columns.includes(column.name)) &&
-      !isConstantMethod(doc, column),
+        : columns.includes(column.name)) && !isConstantMethod(doc, column),
   );
   const order = wanted
     .map((column, at) => ({ column, at }))

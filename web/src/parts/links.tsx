@@ -87,7 +87,7 @@ export function NodeLink({ run, graph, node }: { run: Run; graph: string; node: 
   );
 }
 
-export function LineLink({ run, line }: { run: Run; line: number }) {
+export function LineLink({ run, line, show }: { run: Run; line: number; show?: TabName }) {
   const found = run.source.lines[line];
   if (!found) return null;
   const file = run.source.files[found.file] ?? "?";
@@ -98,6 +98,7 @@ export function LineLink({ run, line }: { run: Run; line: number }) {
           to={{ kind: "line", line }}
           text={`${baseName(file)}:${found.line}`}
           title={`${file}:${found.line}`}
+          {...(show ? { show } : {})}
         />
         <span class="muted">
           <Text text={found.function} />

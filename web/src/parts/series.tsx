@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import type uPlot from "uplot";
-import type { Method, Run } from "../document";
+import type { ExcludedRuns, Method, Run } from "../document";
 import { formatDuration } from "../format";
 import { median } from "../tables";
 import { Chart, colour } from "./chart";
@@ -40,9 +40,11 @@ interface SampleChartProps {
   testId: string;
   height?: number;
   bounds?: readonly [number, number] | undefined;
+  /** Runs that do not count, of which only the points are shown. */
+  excluded?: ExcludedRuns | null;
 }
 
-/** A point a run, with a line at the median. */
+/** A point a run, with a line at the median of those that count. */
 export function SampleChart({
   runIndex,
   samples,
@@ -51,13 +53,22 @@ export function SampleChart({
   testId,
   height = 130,
   bounds,
+  excluded = null,
 }: SampleChartProps) {
   const chart = useMemo(() => {
     const middle = median(samples.filter((one): one is number => one !== null));
-    const data: uPlot.AlignedData = [runIndex, samples, samples.map(() => middle)];
-    return { data, options: options(unit, samples.length, bounds) };
-  }, [runIndex, samples, unit, bounds?.join()]);
-  if (samples.length < 2) return null;
+    const times = new Map(runIndex.map((run, at) => [run, samples[at] ?? null]));
+    const left = new Map(excluded?.runIndex.map((run, at) => [run, excluded.totals[at]!]));
+    const runs = [...times.keys(), ...left.keys()].sort((a, b) => a - b);
+    const data: uPlot.AlignedData = [
+      runs,
+      runs.map((run) => times.get(run)),
+      runs.map(() => middle),
+      ...(left.size ? [runs.map((run) => left.get(run))] : []),
+    ];
+    return { data, options: options(unit, runs.length, bounds, left.size > 0) };
+  }, [runIndex, samples, unit, bounds?.join(), excluded]);
+  if (chart.data[0].length < 2) return null;
   return <Chart {...chart} height={height} label={label} testId={testId} />;
 }
 
@@ -65,9 +76,10 @@ function options(
   unit: string,
   count: number,
   bounds: readonly [number, number] | undefined,
+  isAnyExcluded: boolean,
 ): Omit<uPlot.Options, "width" | "height"> {
-  const value = (_: uPlot, number: number | null): string =>
-    number === null ? "–" : `${formatDuration(number, unit)} ${unit}`;
+  const value = (_: uPlot, number: number | null | undefined): string =>
+    number == null ? "–" : `${formatDuration(number, unit)} ${unit}`;
   return {
     scales: { x: { time: false }, y: bounds ? { range: padded(bounds) } : {} },
     legend: { live: true },
@@ -93,6 +105,9 @@ function options(
         width: 1,
         points: { show: false },
       },
+      ...(isAnyExcluded
+        ? [{ label: "excluded", value, points: { show: true, size: 5, stroke: () => colour("warn") } }]
+        : []),
     ],
   };
 }

@@ -200,7 +200,9 @@ function Changes({ a, b, table }: { a: Side; b: Side; table: TableDoc }) {
   }, [table]);
   const by = table.columns[0]!.name;
   const isRows = by === "event";
-  const grid = useGrid(isRows ? "compare" : `compare.${by}`, table, formats, width - 14, shownIn(table));
+  const grid = useGrid(isRows ? "compare" : `compare.${by}`, table, formats, width - 14, {
+    columns: shownIn(table),
+  });
   const { test, problem } = useFilter(filter.value, table);
   const { body, totals } = useMemo(() => bodyAndTotals(table), [table]);
   const kept = useMemo(() => filterRows(table, body, test), [table, body, test]);

@@ -14,6 +14,7 @@ import { useWidth } from "../parts/size";
 import { OUTLIER, OutlierMark, outlierOf } from "../parts/outlier";
 import { DataTable, type SumRow } from "../parts/table";
 import { Nothing } from "../parts/nothing";
+import { Prose } from "../parts/prose";
 
 const what = control("events.show", "rows", ["rows", "events"]);
 const filter = control("events.filter", "");
@@ -30,7 +31,7 @@ function EventTable({ of, table }: { of: Method; table: TableDoc }) {
   const instructions = what.value === "rows";
   const [place, width] = useWidth<HTMLDivElement>();
   const formats = useMemo(() => tableFormats(table), [table]);
-  const grid = useGrid(what.value, table, formats, width - 14);
+  const grid = useGrid(what.value, table, formats, width - 14, { sorting: "-avg" });
   const { test, problem } = useFilter(filter.value, table);
   const { body, totals } = useMemo(() => bodyAndTotals(table), [table]);
   const kept = useMemo(() => filterRows(table, body, test), [table, body, test]);
@@ -70,6 +71,18 @@ function EventTable({ of, table }: { of: Method; table: TableDoc }) {
           testId="what"
         />
         <FilterBox text={filter.value} onText={(text) => (filter.value = text)} problem={problem} />
+        {instructions && (
+          <Segments
+            label="Order"
+            value={sortKey(grid.sorting)}
+            options={[
+              ["avg-", "By time"],
+              ["instruction+", "As run"],
+            ]}
+            onChange={(key) => grid.sort([{ column: key.slice(0, -1), descending: key.endsWith("-") }])}
+            testId="events-order"
+          />
+        )}
         <Select
           label="Group by"
           value={by}
@@ -120,7 +133,9 @@ function EventTable({ of, table }: { of: Method; table: TableDoc }) {
       {notes.length > 0 && (
         <div class="notes">
           {notes.map((note) => (
-            <p key={note}>{note}</p>
+            <p key={note}>
+              <Prose text={note} />
+            </p>
           ))}
         </div>
       )}

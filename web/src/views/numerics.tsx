@@ -12,6 +12,7 @@ import { hasValues, range, rowsIn, sortRows, tableFormats, type Sorting } from "
 import { Chart, colour } from "../parts/chart";
 import { useGrid } from "../parts/grid";
 import { Nothing } from "../parts/nothing";
+import { Prose } from "../parts/prose";
 import { SimpleTable } from "../parts/simple";
 import { useWidth } from "../parts/size";
 import { DataTable } from "../parts/table";
@@ -25,7 +26,11 @@ const filter = control("numerics.filter", "");
 export function Numerics() {
   const now = run.value;
   if (!now.numerics) {
-    return <Nothing>{now.numericsNote ?? "There are no logged values to compare."}</Nothing>;
+    return (
+      <Nothing>
+        <Prose text={now.numericsNote ?? "There are no logged values to compare."} />
+      </Nothing>
+    );
   }
   return <Shown now={now} numerics={now.numerics} />;
 }
@@ -128,7 +133,7 @@ export function Finding({ now, numerics, text }: { now: Run; numerics: NumericsD
     <p>
       {parts.map((part, at) =>
         part.row === null ? (
-          <span key={at}>{visible(part.text)}</span>
+          <Prose key={at} text={part.text} />
         ) : (
           <SelectLink key={at} to={selectionOf(now, numerics, part.row)} text={part.text} show="numerics" />
         ),

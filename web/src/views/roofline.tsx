@@ -123,7 +123,7 @@ function Shown({ run, doc, of, notes }: ShownProps) {
             <i style={{ background: colour }} /> {visible(name)}
           </span>
         ))}
-        <span class="muted">as large as the time · ◂ only moves data, by its GB/s</span>
+        <span class="muted">area: time · ◂ only moves data, by its GB/s</span>
       </p>
       <div class="fill" ref={place}>
         {width > 0 && (

@@ -16,11 +16,14 @@ import { Text } from "../parts/text";
 const chosenFile = control("source.file", "");
 const words = control("source.find", "");
 
+/** Part of the time from which on it is said that no file has it. */
+const LEAST = 0.001;
+
 export function Source() {
   const now = run.value;
   const of = method.value;
   const times = useMemo(() => (of ? lineTimes(of) : new Map<number, LineTimes>()), [of]);
-  const files = useMemo(() => filesOf(now, times), [now, times]);
+  const files = useMemo(() => filesOf(now, of, chosenFile.value), [now, of, chosenFile.value]);
   const sel = selection.value;
   const lines = useMemo(() => linesOf(now, sel), [now, sel]);
   const stack = useMemo(() => new Set(stackOf(now, sel)), [now, sel]);
@@ -39,6 +42,8 @@ export function Source() {
     files.map((one) => one.self),
     now.unit,
   );
+  const total = of ? of.totals.reduce((sum, one) => sum + one, 0) / of.totals.length : 0;
+  const elsewhere = total - files.reduce((sum, one) => sum + one.self, 0);
   const file = files.find((one) => one.path === chosenFile.value) ?? files[0];
   const shown = useMemo(() => file && matching(now, file, words.value), [now, file, words.value]);
   useEffect(() =>
@@ -75,6 +80,14 @@ export function Source() {
             </span>
           </button>
         ))}
+        {elsewhere > LEAST * total && (
+          <p class="file muted" data-testid="elsewhere" title="Of several files together, or without a line">
+            <span>no single file</span>
+            <span class="figure" data-value={elsewhere}>
+              {fixed(elsewhere, fileDecimals)}
+            </span>
+          </p>
+        )}
       </nav>
       <div class="view">
         <div class="toolbar">
@@ -87,7 +100,10 @@ export function Source() {
             onInput={(event) => (words.value = event.currentTarget.value)}
           />
           <span class="spacer" />
-          <span class="muted">the lines that stack traces name{of && `; ${now.unit} a run`}</span>
+          <span class="muted">
+            {of && `${now.unit} per run`}
+            {shown.shared > 0 && `; ${fixed(shown.shared, fileDecimals)} ${now.unit} shared by several lines`}
+          </span>
         </div>
         <Listing now={now} file={shown} times={times} lines={lines} stack={stack} />
       </div>
@@ -134,12 +150,12 @@ function Listing({ now, file, times, lines, stack }: ListingProps) {
         <thead>
           <tr>
             {timed && (
-              <th class="number" title="Time of all instructions with the line in their stack">
+              <th class="number" title="Time of everything that this line calls">
                 total
               </th>
             )}
             {timed && (
-              <th class="number" title="Time of the instructions of which it is the one innermost line">
+              <th class="number" title="Time of this line alone, without what it shares with other lines">
                 self
               </th>
             )}

@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import type { FileFact, Method, Numerics, Run, Section, TableDoc } from "../document";
-import { formatBytes, formatDuration, visible } from "../format";
+import { formatBytes, visible } from "../format";
 import { doc, method, methodIndex, run, tab } from "../store";
 import { bodyAndTotals, leavesOf, rowsIn, sortRows } from "../tables";
 import { Facts } from "../parts/facts";
@@ -10,10 +10,11 @@ import { RowLink } from "../parts/links";
 import { OUTLIER, outlierOf } from "../parts/outlier";
 import { SampleChart } from "../parts/series";
 import { SimpleTable } from "../parts/simple";
+import { Prose } from "../parts/prose";
 import { Figure, Text } from "../parts/text";
-import { Explanations } from "./explanations";
-import { Findings } from "./findings";
+import { Insights } from "./insights";
 import { Finding, Verdict } from "./numerics";
+import { TimePicture } from "./overview";
 
 export function Summary() {
   const now = run.value;
@@ -22,27 +23,27 @@ export function Summary() {
   const narrow = sections.filter((one) => !one.wide);
   return (
     <div class="view scroll" data-testid="summary">
-      {(now.findings.length > 0 || now.notes.length > 0 || now.numerics) && (
-        <div class="cards-wide">
-          <Findings now={now} method={methodIndex.value} />
-          <Explanations now={now} method={methodIndex.value} />
-          {now.notes.length > 0 && (
-            <div class="card warning" role="note">
-              <ul>
-                {now.notes.map((note) => (
-                  <li key={note}>{visible(note)}</li>
-                ))}
-              </ul>
-            </div>
-          )}
-          {now.numerics && <NumericsCard now={now} numerics={now.numerics} />}
+      {now.notes.length > 0 && (
+        <div class="card warning" role="note">
+          <ul>
+            {now.notes.map((note) => (
+              <li key={note}>
+                <Prose text={note} />
+              </li>
+            ))}
+          </ul>
         </div>
       )}
-      <div class="cards">
+      <div class={of ? "first-screen" : "cards-wide"}>
+        {of && <TimePicture now={now} of={of} method={methodIndex.value} />}
+        <Insights now={now} method={methodIndex.value} />
         {of && <RunTimes now={now} of={of} />}
+      </div>
+      <div class="cards">
         {narrow.filter(isOfTimes).map((one) => (
           <SectionCard key={one.name} {...one} />
         ))}
+        {now.numerics && <NumericsCard numerics={now.numerics} now={now} />}
         {of && <Longest now={now} of={of} />}
         <Files files={now.files} />
         {narrow
@@ -82,40 +83,22 @@ function NumericsCard({ now, numerics }: { now: Run; numerics: Numerics }) {
 }
 
 function RunTimes({ now, of }: { now: Run; of: Method }) {
-  const { totals, excluded } = of;
-  const every = useMemo(() => everyRun(of), [of]);
-  const text = (value: number): string => `${formatDuration(value, now.unit)} ${now.unit}`;
+  const { runIndex, totals, excluded } = of;
+  if (totals.length + (excluded?.totals.length ?? 0) < 2) return null;
   return (
     <section class="card" data-testid="run-times">
-      <h3>
-        {visible(of.name)}: {excluded?.words ?? (totals.length === 1 ? "one run" : `${totals.length} runs`)}
-      </h3>
-      {every.totals.length > 1 ? (
-        <SampleChart
-          runIndex={every.runIndex}
-          samples={every.totals}
-          unit={now.unit}
-          label="Time of each run"
-          testId="totals-chart"
-          height={170}
-        />
-      ) : (
-        totals.map((total) => (
-          <p class="headline" key={total}>
-            <Figure text={text(total)} value={total} />
-          </p>
-        ))
-      )}
+      <h3>Time of each run</h3>
+      <SampleChart
+        runIndex={runIndex}
+        samples={totals}
+        excluded={excluded}
+        unit={now.unit}
+        label="Time of each run"
+        testId="totals-chart"
+        height={150}
+      />
     </section>
   );
-}
-
-/** The runs of a method, with those that do not count, in the order in which they ran. */
-function everyRun({ runIndex, totals, excluded }: Method): { runIndex: number[]; totals: number[] } {
-  const times = new Map(runIndex.map((run, at) => [run, totals[at]!]));
-  excluded?.runIndex.forEach((run, at) => times.set(run, excluded.totals[at]!));
-  const runs = [...times.keys()].sort((a, b) => a - b);
-  return { runIndex: runs, totals: runs.map((run) => times.get(run)!) };
 }
 
 const SHOWN = 8;
@@ -182,7 +165,7 @@ interface Shaped {
 }
 
 /** How long it took comes before what the files hold. */
-const isOfTimes = ({ name }: Shaped): boolean => name === "profile" || name.startsWith("by_");
+const isOfTimes = ({ name }: Shaped): boolean => name === "profile";
 
 function shaped(section: Section): Shaped {
   const table = withoutConstantMethod(section.table);
@@ -197,7 +180,7 @@ function SectionCard({ name, table, facts }: Shaped) {
       {facts ? <Facts table={table} /> : <SimpleTable table={table} />}
       {table.notes.map((note) => (
         <p class="muted" key={note}>
-          {visible(note)}
+          <Prose text={note} />
         </p>
       ))}
     </section>

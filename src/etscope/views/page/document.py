@@ -32,7 +32,7 @@ from etscope.formats.calibration import Calibration
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.program.ptd import ExternalData, external_keys
 from etscope.formats.program.pte import Program, read_pte
-from etscope.model.finding import Files, Finding
+from etscope.model.finding import Files, Finding, Severity
 from etscope.model.report import Section
 from etscope.units import TimeScale
 from etscope.views.page.comparison import (
@@ -51,7 +51,7 @@ from etscope.views.page.method import (
 )
 from etscope.views.page.roofline import roofline_document
 from etscope.views.page.store import SCHEMA
-from etscope.views.page.summary import backend_file_sections, file_sections, profile_sections
+from etscope.views.page.summary import backend_file_sections, file_sections, profile_section
 from etscope.views.page.timeline import timeline_document
 from etscope.views.page.values import numerics_document
 from etscope.views.page.work import work_measures
@@ -247,7 +247,7 @@ def _run(
     recorded = {view.linked.name: view.graph for view in views if view.linked.name in named}
     sections = [
         *found.sections,
-        *profile_sections(methods, found.scale),
+        *([profile_section(methods, found.scale)] if methods else ()),
         *backend_file_sections(found.backend_files),
         *file_sections(trace, record, program, recorded, plans),
     ]
@@ -257,8 +257,7 @@ def _run(
         "unit": found.scale.unit,
         "files": [asdict(file) for file in found.files],
         "notes": [*found.notes, *found.gaps(program, has_times=bool(methods))],
-        "findings": findings_documents(found, methods, known),
-        "explanations": _explanation_documents(found, methods),
+        "insights": _insight_documents(found, methods, known),
         "summary": [section_document(section) for section in sections],
         "methods": _method_documents(found, methods, graphs, lines),
         "graphs": _graph_documents(found, methods, graphs, program, lines),
@@ -325,30 +324,28 @@ def _partition(shown: ShownGraph, found: ReportInput, program: Program | None) -
     return partition(record, method, program, edge_nodes)
 
 
-def findings_documents(
-    found: ReportInput,
-    methods: Sequence[ShownMethod],
-    known: Known,
+def _insight_documents(
+    found: ReportInput, methods: Sequence[ShownMethod], known: Known
 ) -> list[Json]:
-    """The findings of a run, as `etscope inspect` has them; of what did not run, its memory."""
+    """Return what matters in a run and what to do about it: the findings of `etscope explain`, then
+    those of `etscope inspect` on anything but costs; of what did not run, its memory."""
     files = _file_names(found)
     told: list[tuple[int | None, Finding]] = []
     for shown in methods:
-        told += ((shown.index, one) for one in findings_of(shown.profile, found.scale, known))
+        explained: tuple[Finding, ...] = ()
+        if found.trace is not None:
+            facts = Facts(found.trace, shown.profile, found.scale, found.calibration)
+            explained = explain(facts)
+        said = {one.kind for one in explained} | {"slow-runs"}
+        told += ((shown.index, one) for one in explained)
+        told += (
+            (shown.index, one)
+            for one in findings_of(shown.profile, found.scale, known)
+            if not explained or (one.kind not in said and one.severity is not Severity.COST)
+        )
     for method in () if methods else known.plans or ():
         told += ((None, one) for one in findings_of_program(method, known))
-    return [{**one.plain(files), "methodIndex": index} for index, one in told]
-
-
-def _explanation_documents(found: ReportInput, methods: Sequence[ShownMethod]) -> list[Json]:
-    """The findings of rules, as `etscope explain` has them."""
-    files = _file_names(found)
-    return [
-        {**one.plain(files), "methodIndex": shown.index}
-        for shown in methods
-        if found.trace is not None
-        for one in explain(Facts(found.trace, shown.profile, found.scale, found.calibration))
-    ]
+    return [{"explanation": None, **one.plain(files), "methodIndex": index} for index, one in told]
 
 
 def _file_names(found: ReportInput) -> Files:

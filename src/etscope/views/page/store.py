@@ -14,7 +14,7 @@ from etscope.formats.bytes.files import PathLike
 from etscope.formats.exported_program.exported_json import mapping, parse_json
 from etscope.views.output import dumps, open_output
 
-SCHEMA = "etscope.report/2"
+SCHEMA = "etscope.report/3"
 FILE_NAME = "executorch.report.json.gz"
 # Limits of the search, as a log directory may have any size.
 _MOST_FOLDERS = 2_000

@@ -26,7 +26,6 @@ from etscope.views.page.method import (
     ShownMethod,
 )
 
-_LONGEST = 15  # groups of a roll-up
 _MOST_FILE_ROWS = 1_000
 
 
@@ -35,18 +34,6 @@ def backend_file_sections(placed: Sequence[PlacedFile]) -> Iterator[Section]:
     for number, one in enumerate(placed):
         table = file_table(one, _MOST_FILE_ROWS)
         yield Section(f"backend_file_{number}", for_readers(table))
-
-
-def profile_sections(methods: Sequence[ShownMethod], scale: Scale) -> Iterator[Section]:
-    """The time of each method, then its time by kind of instruction and by operator."""
-    if methods:
-        yield _method_times(methods, scale)
-    for shown in methods:
-        for by, what in (("type", "kind of instruction"), ("op", "operator")):
-            table = grouped_table(shown.profile, scale, by, limit=_LONGEST)
-            suffix = "" if len(methods) == 1 else f"_{shown.name}"
-            title = f"{shown.name}: time by {what}"
-            yield Section(f"by_{by}{suffix}", replace(table, title=title))
 
 
 def file_sections(
@@ -78,7 +65,8 @@ def _named(file: str, what: str, sections: Iterable[Section]) -> Iterator[Sectio
             yield replace(section, name=name, table=replace(section.table, title=title))
 
 
-def _method_times(methods: Sequence[ShownMethod], scale: Scale) -> Section:
+def profile_section(methods: Sequence[ShownMethod], scale: Scale) -> Section:
+    """Return the time of each method."""
     profiles = [shown.profile for shown in methods]
     samples = [scale(profile.total) for profile in profiles]
     loads = [profile.load.get(LOAD_METHOD) for profile in profiles]
@@ -93,7 +81,9 @@ def _method_times(methods: Sequence[ShownMethod], scale: Scale) -> Section:
     columns: dict[Column, Sequence[Any]] = {
         Column("method"): [shown.name for shown in methods],
         Column("runs"): [profile.runs_in_words for profile in profiles],
-        time("load"): [None if load is None else float(scale(load).mean()) for load in loads],
+        time("load", "load, traced"): [
+            None if load is None else float(scale(load).mean()) for load in loads
+        ],
         time("first", "first recorded run"): [float(scale(p.every.total[0])) for p in profiles],
         **{time(name): values for name, values in statistics.items()},
         time("unaccounted"): unaccounted,

@@ -17,6 +17,8 @@ interface Keyed {
   toggle(item: number): void;
   /** Open the boxes around what is selected. */
   reveal(): void;
+  /** Select the node with the largest value. */
+  hottest?(): void;
 }
 
 /** Do what a key says; whether it says anything. */
@@ -36,6 +38,7 @@ export function graphKey(event: KeyboardEvent, at: Keyed): boolean {
   else if (event.key === "-") stage.zoomBy(1 / 1.4);
   else if (event.key === "f" || event.key === "0") stage.fit(drawing);
   else if (event.key === "o") at.reveal();
+  else if (event.key === "h") at.hottest?.();
   else return false;
   return true;
 }

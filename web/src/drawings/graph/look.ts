@@ -1,7 +1,7 @@
 // What the colours of a graph tell: a measure, the backend, or nothing.
 
 import type { Measure } from "../../document";
-import { cellFormat } from "../../format";
+import { asNumber, cellFormat } from "../../format";
 import type { Theme } from "../../theme";
 import type { Drawing } from "../layout/engine";
 import { measureScale, nameColours } from "../scale";
@@ -88,13 +88,31 @@ function byMeasure(model: GraphModel, measure: Measure, scale: MeasureScale): Co
         isWhole(model, measure, item) ? null : scale.colourOf(valueOf(model, measure, item)),
       number: (item) => {
         let known = texts.get(item);
-        if (known === undefined) texts.set(item, (known = text(valueOf(model, measure, item))));
+        if (known === undefined) {
+          known = isWhole(model, measure, item) ? "" : text(valueOf(model, measure, item));
+          texts.set(item, known);
+        }
         return known;
       },
       shared: new Set(measure.shared),
     },
     legend: { scale, names: [], text },
   };
+}
+
+/** The node with the worst value that is its own; null without any. */
+export function hottest(model: GraphModel, by: ColourBy): number | null {
+  const measure = model.doc.measures.find(({ key }) => key === by);
+  if (!measure) return null;
+  const sign = measure.largerIsWorse ? 1 : -1;
+  let found: number | null = null;
+  let most = -Infinity;
+  measure.nodes.forEach((value, node) => {
+    const number = asNumber(value);
+    if (number === null || sign * number <= most || isWhole(model, measure, node)) return;
+    [found, most] = [node, sign * number];
+  });
+  return found;
 }
 
 export function valueOf(model: Pick<GraphModel, "tree">, measure: Measure, item: number): Value {

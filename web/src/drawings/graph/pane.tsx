@@ -17,7 +17,7 @@ import { useFolding } from "./folding";
 import type { Folding } from "./folding";
 import { graphKey } from "./keys";
 import { LegendView } from "./legend";
-import { colouring, seenValues } from "./look";
+import { colouring, hottest, seenValues } from "./look";
 import type { ColourBy } from "./look";
 import { FEW, marksOf, shownAt } from "./marks";
 import { MiniMap, SmallMap } from "./minimap";
@@ -117,19 +117,21 @@ export function GraphPane({ run, graph, settings, onWeights, others, onSeen }: P
   useEffect(() => {
     if (!scene || !stage.current) return;
     map.take(scene);
-    settle(stage.current, drawing, model, plan.current);
+    settle(stage.current, drawing, model, plan.current, hot);
     map.show(stage.current.view);
   }, [drawing, colours]);
 
   const onKey = (event: KeyboardEvent): void => {
     if (!drawing || !shown || !stage.current) return;
     const item = chosen[0] ?? -1;
-    const did = graphKey(event, { model, drawing, shown, item, stage: stage.current, jump, toggle: folding.toggle, reveal: openToSelection });
+    const did = graphKey(event, { model, drawing, shown, item, stage: stage.current, jump, toggle: folding.toggle, reveal: openToSelection, hottest: () => toHottest?.() });
     if (!did) return;
     event.preventDefault();
     event.stopPropagation();
   };
   const openToSelection = (): void => bring(chosen, true);
+  const hot = useMemo(() => hottest(model, settings.by), [model, settings.by]);
+  const toHottest = hot === null ? null : (): void => jump(hot);
   const missing =
     settings.by !== "none" && settings.by !== "backend" && !graph.measures.some((one) => one.key === settings.by)
       ? "Not measured in this graph"
@@ -151,6 +153,7 @@ export function GraphPane({ run, graph, settings, onWeights, others, onSeen }: P
           folding.setOpen(boxesToDepth(model.tree, levels));
         }}
         onOpenToSelection={openToSelection}
+        onHottest={toHottest}
         onFit={() => drawing && stage.current?.fit(drawing)}
         onZoom={(factor) => stage.current?.zoomBy(factor)}
       />

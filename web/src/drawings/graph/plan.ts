@@ -17,12 +17,20 @@ export interface Plan {
 
 export const NO_PLAN: Readonly<Plan> = { centre: null, anchor: null, own: null, fitted: false };
 
-/** Moves the view as planned, as soon as what is planned for is drawn. */
-export function settle(stage: Stage | null, drawing: Drawing | null, model: GraphModel, plan: Plan): void {
+/** Move the view as planned, as soon as what is planned for is drawn. hot: the item to show first where
+ * not all is in sight. */
+export function settle(
+  stage: Stage | null,
+  drawing: Drawing | null,
+  model: GraphModel,
+  plan: Plan,
+  hot: number | null = null,
+): void {
   if (!stage || !drawing) return;
   if (!plan.fitted) {
     plan.fitted = true;
-    stage.fit(drawing, true);
+    const isWhole = stage.fit(drawing, true);
+    if (!isWhole && hot !== null) plan.centre ??= [hot];
   }
   if (plan.centre) {
     const shown = shownAt(model, drawing);

@@ -84,8 +84,8 @@ export class Stage {
     this.frame.ask();
   }
 
-  /** All of the drawing; at a first look no smaller than can be read, from the top. */
-  fit(drawing: Drawing, first = false): void {
+  /** All of the drawing; at a first look no smaller than can be read, from the top. Whether all is in sight. */
+  fit(drawing: Drawing, first = false): boolean {
     const { width, height } = this.view;
     const all = Math.min(
       (width - 2 * MARGIN) / Math.max(1, drawing.width),
@@ -96,6 +96,7 @@ export class Stage {
     const top = drawing.height * k > height ? MARGIN : (height - drawing.height * k) / 2;
     const middle = first && drawing.width * k > width ? entryOf(drawing) : drawing.width / 2;
     this.moveTo(k, width / 2 - middle * k, top, !first);
+    return k <= all;
   }
 
   /** The items in the middle; nearer when they are too small to read, and further if they do not fit. */

@@ -19,6 +19,8 @@ interface ToolsProps {
   onJump: (item: number) => void;
   onDepth: (levels: number) => void;
   onOpenToSelection: () => void;
+  /** Without a measure there is none. */
+  onHottest?: (() => void) | null;
   onFit: () => void;
   onZoom: (factor: number) => void;
 }
@@ -76,6 +78,16 @@ export function PaneTools(props: ToolsProps) {
       >
         Reveal
       </button>
+      {props.onHottest && (
+        <button
+          class="button"
+          data-testid="graph-hottest"
+          title="Select the node with the largest value (h)"
+          onClick={props.onHottest}
+        >
+          Hottest
+        </button>
+      )}
       <span class="segments">
         <button aria-label="Zoom out" title="Zoom out (-)" onClick={() => props.onZoom(1 / 1.4)}>
           −

@@ -32,6 +32,8 @@ export interface TimelineScene {
   unit: string;
   /** Colour of a span's name, by its index. */
   colours: string[];
+  /** The words in a span. */
+  label: (span: number) => string;
   /** 1 for the spans that are selected. */
   chosen: Uint8Array;
   someChosen: boolean;
@@ -145,7 +147,7 @@ function paintLane(
     if (count > 1 || right - left < WORDS_FROM) continue;
     const span = lane.spans[at]!;
     const start = Math.max(left, 0) + 4;
-    const text = visible((timeline.names[timeline.name[span]!] ?? "").slice(0, LONGEST));
+    const text = visible(scene.label(span).slice(0, LONGEST));
     const faded = scene.someChosen && !chosen[span];
     pen.fillStyle = faded ? palette.faint : inkOn(colours[timeline.name[span]!] ?? palette.plain);
     pen.fillText(fitter.fit(pen, text, Math.min(right, view.width) - start - 4), start, top + height / 2 + 0.5);
