@@ -14,6 +14,7 @@ from etscope.analysis.graphs.linked_graph import linked_graph
 from etscope.analysis.graphs.node_info import node_info
 from etscope.analysis.graphs.node_table import module_tree, node_table, placed_nodes
 from etscope.analysis.info import SCHEMA, file_info
+from etscope.analysis.matching.export import Export
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.program.pte import read_pte
 from etscope.views.tables.report import write_reports
@@ -76,7 +77,7 @@ def test_strange_records(tmp_path: Path, name: str, seed: int, count: int) -> No
         record = read_etrecord(path)
         graph_list(record)
         for graph in record.graph_names:
-            linked = linked_graph(record, graph)
+            linked = linked_graph(Export(record=record), graph)
             node_table(linked)
             module_tree(linked)
             for place in list(placed_nodes(linked.graph))[:20:5]:

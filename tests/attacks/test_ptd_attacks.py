@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etscope.analysis.info.program_info import external_sections, program_sections
+from etscope.analysis.matching.export import Export
 from etscope.analysis.memory_owners import owners_section, program_memory
 from etscope.analysis.weights import ProgramClaims, external_parts
 from etscope.errors import EtscopeError
@@ -48,8 +49,8 @@ def beside_programs(data: bytes) -> None:
 def joined(program: Program, found: ExternalData) -> None:
     claims = ProgramClaims(program)
     assert sum(part.size for part in external_parts(found, [claims])) == found.source.size
-    assert program_sections(program, data=[found])[-1].name == "external_keys"
-    assert len(owners_section(program_memory(program, [found])).table)
+    assert program_sections(Export(program, data=(found,)))[-1].name == "external_keys"
+    assert len(owners_section(program_memory(Export(program, data=(found,)))).table)
     with suppress(EtscopeError):
         assert match_external([program], [found]) == [(found,)]
 

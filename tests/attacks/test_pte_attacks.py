@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from etscope.analysis.matching.export import Export
 from etscope.analysis.memory import debug_buffer_bytes, memory_plan
 from etscope.analysis.memory_owners import context_section, owners_section, program_memory
 from etscope.analysis.program.compatibility import instruction_labels
@@ -60,7 +61,7 @@ def touch(program: Program) -> None:
     with suppress(EtscopeError):
         assert sum(part.size for part in ProgramClaims(program).parts()) == program.source.size
     with suppress(EtscopeError):
-        memory = program_memory(program)
+        memory = program_memory(Export(program))
         list(owners_section(memory).table.rows())
         list(state_section(memory.state).table.rows())
         list(context_section(memory, 4096).table.rows())

@@ -27,7 +27,7 @@ def test_keys_are_the_adapters_ids(name: str) -> None:
     assert made.etrecord is not None
     assert made.etdump_timing is not None
     trace = Trace(read_etdump(made.etdump_timing), read_etrecord(made.etrecord))
-    (view,) = graph_views(trace=trace, only=["exported/forward"])
+    (view,) = graph_views(trace, only=["exported/forward"])
     out = io.StringIO()
     write_graphs([view], "node-data", out, scale=MS)
     results = json.loads(out.getvalue())["results"]

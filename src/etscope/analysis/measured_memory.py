@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from etscope.analysis.matching.record_check import check_record
-from etscope.analysis.matching.run_nodes import program_nodes
+from etscope.analysis.matching.export import Export
 from etscope.analysis.memory import MemoryPlan, memory_plans, reuse_section
 from etscope.analysis.program.correlate import Attribution
 from etscope.analysis.weights import WEIGHTS, stored_tensors
@@ -131,14 +130,14 @@ class _Planned:
     places: Mapping[str, Sequence[Attribution]]
 
     @classmethod
-    def of(cls, program: Program, methods: Sequence[str], record: RecordView | None) -> _Planned:
-        plans = memory_plans(program)
-        places = {
-            name: program_nodes(program, name, record).attributions()
-            for name in methods
-            if name in plans
-        }
-        return cls(program, {name: plans[name] for name in places}, places)
+    def of(cls, export: Export, methods: Sequence[str]) -> _Planned:
+        plans = memory_plans(export)
+        names = [name for name in methods if name in plans]
+        return cls(
+            export.needed_program,
+            {name: plans[name] for name in names},
+            {name: export.edge_nodes(name).attributions() for name in names},
+        )
 
     def owners(self) -> dict[str, int]:
         """The bytes of owners that the file tells."""
@@ -213,9 +212,12 @@ def measured_report(
             hint="etscope run PROGRAM --memory --save DIR measures it, with the native runner",
         )
     program = _program_of(saved, about["file"], programs, record)
-    if program is not None and not force:
-        check_record(program, record, program.source.name)
-    planned = None if program is None else _Planned.of(program, measured.methods, record)
+    planned = None
+    if program is not None:
+        export = Export(program, record)
+        if not force:
+            export.check_record()
+        planned = _Planned.of(export, measured.methods)
     owners = memory_owners(measured, None if planned is None else planned.owners())
     sections = [
         *_of_process(measured, owners, planned),

@@ -29,8 +29,8 @@ from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind, Table
 
 if TYPE_CHECKING:
+    from etscope.analysis.matching.export import Export
     from etscope.analysis.program.correlate import Attribution
-    from etscope.formats.etrecord.reader import RecordView
 
 # -- The .pte stores the place of a tensor, but not when it is alive. The instructions tell:
 #
@@ -354,9 +354,15 @@ def memory_plan(program: Program, method: str) -> MemoryPlan:
     )
 
 
-def memory_plans(program: Program) -> dict[str, MemoryPlan]:
-    """Compute the plan of each method of a program."""
-    return {method.name: memory_plan(program, method.name) for method in program.methods}
+def memory_plans(export: Export) -> Mapping[str, MemoryPlan]:
+    """Compute the plan of each method of a program, once; none without a program."""
+    program = export.recorded_program
+    if program is None:
+        return {}
+    return export.once(
+        "memory plans",
+        lambda: {method.name: memory_plan(program, method.name) for method in program.methods},
+    )
 
 
 def methods_sharing_state(program: Program, method: str) -> tuple[str, ...]:
@@ -446,33 +452,24 @@ def _span_bytes(spans: Iterable[Span]) -> int:
 # -- the plans of all methods as a report
 
 
-def memory_report(
-    program: Program,
-    about: Mapping[str, str],
-    record: RecordView | None = None,
-    *,
-    force: bool = False,
-) -> Report:
+def memory_report(export: Export, about: Mapping[str, str], *, force: bool = False) -> Report:
     """Build a report of all methods with the sections "memory" (buffers, weights, delegates' data),
     "memory_reuse" (how well the buffers are used), "memory_peak" (the values alive at the peak),
     "memory_live" (bytes alive at each instruction) and "memory_values" (place and life of each
-    planned value). record: of the program, for the module and line of each value.
+    planned value, with module and line if there is a record).
 
     Raises `MissingDataError` for a program that plans no memory, `MismatchError` for a record of
     another program, unless `force` is given.
     """
-    from etscope.analysis.matching.record_check import check_record
-    from etscope.analysis.matching.run_nodes import program_nodes
-
     if not force:
-        check_record(program, record, program.source.name)
-    plans = memory_plans(program)
+        export.check_record()
+    plans = memory_plans(export)
     if not any(plan.values for plan in plans.values()):
         raise MissingDataError(
             "this program plans no memory: it has no tensors whose place is known before it runs",
             hint="export with memory planning, which is ExecuTorch's default",
         )
-    attributions = {name: program_nodes(program, name, record).attributions() for name in plans}
+    attributions = export.attributions
     tables = [(name, plan.table(attributions[name])) for name, plan in plans.items()]
     values = rows(
         "memory_values",

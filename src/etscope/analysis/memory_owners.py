@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from etscope.analysis.matching.export import Export
 from etscope.analysis.memory import MemoryPlan, PlannedValue, memory_plans
 from etscope.analysis.state import (
     KV_CACHE,
@@ -22,7 +23,6 @@ from etscope.analysis.state import (
 )
 from etscope.analysis.weights import STATE, WEIGHTS, StoredTensor, stored_tensors
 from etscope.errors import MissingDataError
-from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.ptd import ExternalData
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import Method, ShapeDynamism, TensorValue
@@ -78,22 +78,14 @@ class ProgramMemory:
     state: ProgramState
 
 
-def program_memory(
-    program: Program,
-    data: Sequence[ExternalData] = (),
-    record: RecordView | None = None,
-    measured: MeasuredMemory | None = None,
-    plans: Mapping[str, MemoryPlan] | None = None,
-) -> ProgramMemory:
+def program_memory(export: Export, measured: MeasuredMemory | None = None) -> ProgramMemory:
     """Find who needs the memory of each method, and of all methods together.
 
-    data: the .ptd files, for the sizes of what delegates have there. record: of the program, for
-    names of mutable buffers. measured: of a run of the program, for the copies that delegates made.
-    plans: of the methods, if they are known.
+    export: its record gives mutable buffers their names, its .ptd files the sizes of what delegates
+    have there. measured: of a run of the program, for the copies that delegates made.
     """
-    if plans is None:
-        plans = memory_plans(program)
-    state = program_state(program, plans, record)
+    program, plans = export.needed_program, memory_plans(export)
+    state = program_state(export)
     stored: dict[str, list[StoredTensor]] = {}
     for tensor in stored_tensors(program):
         stored.setdefault(tensor.method, []).append(tensor)
@@ -103,7 +95,7 @@ def program_memory(
             plan,
             state.methods.get(name, ()),
             stored.get(name, ()),
-            data,
+            export.data,
             measured,
         )
         for name, plan in plans.items()

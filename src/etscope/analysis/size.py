@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from etscope.analysis.matching.record_check import check_record
-from etscope.analysis.matching.run_nodes import program_nodes
+from etscope.analysis.matching.export import Export
 from etscope.analysis.weights import (
     PADDING,
     SCALES,
@@ -122,7 +121,7 @@ def size_files(
     opened = {name: _Opened.of(name, record) for name in names if kinds[name] in (PTE, BPTE)}
     if not force:
         for name, one in opened.items():
-            check_record(one.program, record, name)
+            Export(one.program, record).check_record(name)
     external = {name: read_ptd(name) for name in names if kinds[name] == PTD}
     if opened and external:
         _check_external(opened, external)
@@ -146,15 +145,13 @@ def size_files(
     return sized
 
 
-def sized_program(
-    program: Program, nodes_of: NodesOf | None = None, data: Sequence[ExternalData] = ()
-) -> tuple[SizedFile, ...]:
+def sized_program(export: Export, nodes_of: NodesOf | None = None) -> tuple[SizedFile, ...]:
     """Find the owner of each byte of a program that is open, and of its .ptd files."""
-    claims = ProgramClaims(program, nodes_of)
-    source = program.source
+    claims = ProgramClaims(export.needed_program, nodes_of)
+    source = export.needed_program.source
     external = (
         SizedFile(one.source.name, PTD, external_parts(one, [claims]), one.source.buffer)
-        for one in data
+        for one in export.data
     )
     return (SizedFile(source.name, PTE, claims.parts(), source.buffer), *external)
 
@@ -187,7 +184,8 @@ class _Opened:
         else:
             program = read_pte(file)
         with reading("ExecuTorch program", file):
-            return cls(file, program, bundle, ProgramClaims(program, _nodes_of(program, record)))
+            nodes_of = None if record is None else Export(program, record).edge_nodes
+            return cls(file, program, bundle, ProgramClaims(program, nodes_of))
 
     def sized(self, kind: str, *, has_external: bool) -> SizedFile:
         """The file with its parts. has_external: its .ptd was given."""
@@ -207,12 +205,6 @@ class _Opened:
             data = self.bundle.source.buffer
             parts = _bundle_parts(self.bundle, parts)
         return SizedFile(self.file, kind, parts, data, tuple(notes))
-
-
-def _nodes_of(program: Program, record: RecordView | None) -> NodesOf | None:
-    if record is None:
-        return None
-    return lambda method: program_nodes(program, method, record)
 
 
 def _check_external(programs: Mapping[str, _Opened], external: Mapping[str, ExternalData]) -> None:
@@ -277,7 +269,7 @@ def _sized_record(path: str) -> SizedFile:
     if nested is not None:
         inside = Source(data[nested.offset : nested.offset + nested.size], path)
         program = read_program(inside, member=etrecord.PROGRAM_BUFFER)
-        inner = ProgramClaims(program, _nodes_of(program, record)).parts()
+        inner = ProgramClaims(program, Export(program, record).edge_nodes).parts()
         parts = [part for part in parts if part.kind != _PROGRAM]
         parts += [_shifted(part, nested.offset) for part in inner]
     return SizedFile(path, ETRECORD, tuple(parts), data)

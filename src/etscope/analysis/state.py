@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from etscope.analysis.matching.export import Export
 from etscope.analysis.memory import MemoryPlan, PlannedValue, groups_sharing_state, memory_plans
 from etscope.errors import reading
 from etscope.formats.etrecord.reader import EDGE, RecordView
@@ -114,18 +115,13 @@ class ProgramState:
 _SHARED_MEMORY = 2  # the memory id of `MemoryPlanningPass(share_mutable_buffers=True)`
 
 
-def program_state(
-    program: Program,
-    plans: Mapping[str, MemoryPlan] | None = None,
-    record: RecordView | None = None,
-) -> ProgramState:
-    """Find the mutable buffers of each method, and which of them are KV caches.
-
-    plans: of the methods, if they are known. record: of the program, for names.
-    """
+def program_state(export: Export) -> ProgramState:
+    """Find the mutable buffers of each method, and which of them are KV caches. With a record they
+    have names."""
+    program = export.needed_program
     found: dict[str, tuple[StateTensor, ...]] = {}
-    for name, plan in (memory_plans(program) if plans is None else plans).items():
-        tensors = _state_of(program.method(name), plan, record)
+    for name, plan in memory_plans(export).items():
+        tensors = _state_of(program.method(name), plan, export.record)
         if tensors:
             found[name] = tensors
     known = constant_methods(program)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from etscope.analysis.comparison.programs import Side
-from etscope.analysis.profile.trace import Trace
+from etscope.analysis.matching.export import Export
+from etscope.analysis.profile.trace import Capture, Trace
 from etscope.errors import (
     EtscopeError,
     EtscopeWarning,
@@ -122,6 +122,15 @@ class RunFiles:
         if not force:
             trace.verify()
         return trace
+
+    def capture(self, *, force: bool = False) -> Capture:
+        """Open the run; without a dump, the program and the record. Raises as `open`."""
+        return self.export() if self.dump is None else self.open(force=force)
+
+    def export(self) -> Export:
+        """Open the program and the record. Raises the errors of the readers."""
+        program = None if self.program is None else read_program_file(self.program)[0]
+        return Export(program, None if self.record is None else read_etrecord(self.record))
 
     def named(self, given: Collection[str]) -> Files:
         """Return the files as the next command is given them. given: the paths that this one was
@@ -399,7 +408,9 @@ def _without_dumps(records: Sequence[Path], programs: Sequence[Path]) -> list[Ru
         if len(records) == len(programs) == 1:
             alike = left
         elif not alike:
-            alike = [file for file in left if _is_record_of(record, file)]
+            alike = [
+                file for file in left if _belong_together(RunFiles(record=record, program=file))
+            ]
         elif len(alike) > 1:
             alike = []
         runs += [RunFiles(record=record, program=program) for program in alike or (None,)]
@@ -409,9 +420,10 @@ def _without_dumps(records: Sequence[Path], programs: Sequence[Path]) -> list[Ru
     return sorted(runs, key=lambda run: -1 if run.program is None else places[run.program])
 
 
-def _is_record_of(record: Path, program: Path) -> bool:
+def _belong_together(files: RunFiles) -> bool:
+    """Return whether a record is of its program."""
     try:
-        Side("", read_program_file(program)[0], read_etrecord(record)).check_record()
+        files.export().check_record()
     except MismatchError:
         return False
     return True

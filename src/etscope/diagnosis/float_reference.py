@@ -26,7 +26,7 @@ from etscope.analysis.program.source_location import lines_of, module_path
 from etscope.diagnosis.reference import recorded_graph, runnable_graph
 from etscope.diagnosis.tensor_spill import TensorSpill
 from etscope.errors import MissingDataError
-from etscope.formats.etrecord.reader import EXPORTED, RecordView
+from etscope.formats.etrecord.reader import EXPORTED
 from etscope.model.graph import Graph, NodeValue, stem
 
 if TYPE_CHECKING:
@@ -241,28 +241,28 @@ class FloatRun:
 
 
 def float_reference(
-    trace: Trace, record: RecordView, method: str, graph: Graph, runnable: ReferenceGraph
+    trace: Trace, method: str, graph: Graph, runnable: ReferenceGraph
 ) -> FloatReference | None:
     """Find the float graph of a method; None if the record has none, or `graph` is it."""
-    name = float_graph(record, method)
+    name = float_graph(trace.needed_record, method)
     if name is None or name == graph.name:
         return None
-    floats = recorded_graph(trace, record, name)
+    floats = recorded_graph(trace, name)
     return FloatReference(
         graph=graph,
         floats=floats,
         runnable=runnable,
-        runnable_float=runnable_graph(trace, record, floats),
+        runnable_float=runnable_graph(trace, floats),
         pairs=trace.once(
             ("counterparts", graph.name, name),
-            lambda: align_graphs(floats, graph, _exported(trace, record, method, graph)),
+            lambda: align_graphs(floats, graph, _exported(trace, method, graph)),
         ),
     )
 
 
-def _exported(trace: Trace, record: RecordView, method: str, graph: Graph) -> Graph | None:
+def _exported(trace: Trace, method: str, graph: Graph) -> Graph | None:
     try:
-        name = graph_name(record, EXPORTED, method)
+        name = graph_name(trace.needed_record, EXPORTED, method)
     except MissingDataError:
         return None
-    return None if name == graph.name else recorded_graph(trace, record, name)
+    return None if name == graph.name else recorded_graph(trace, name)

@@ -108,13 +108,13 @@ class PreparedNumerics:
         self._judgement = Judgement(self.metric, tolerance, kept)
         graph = self.graph = reference_of(trace, method, reference_graph or EDGE, None).graph
         self._matcher = RunMatcher(graph)
-        self.runnable = runnable_graph(trace, trace.record, graph)
+        self.runnable = runnable_graph(trace, graph)
         self._codes = partial(codes_of_graph, graph, edge_symbols(trace, method).before_passes)
         self._arithmetics: dict[frozenset[tuple[str, Inside]], Arithmetic] = {}
         self._side: FloatReference | None = None
         self._no_side: tuple[str, ...] = ()
         try:
-            self._side = float_reference(trace, trace.record, method, graph, self.runnable)
+            self._side = float_reference(trace, method, graph, self.runnable)
         except EtscopeError as error:  # of a slimmed record, without weights, or a refused graph
             self._no_side = (f"what quantisation costs is not known: {error.message}",)
         self.keeps_state = self.runnable.keeps_state

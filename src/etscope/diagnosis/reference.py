@@ -84,11 +84,11 @@ def reference_of(
     if graph is None and name in (None, EDGE, EDGE_GRAPH):
         graph = edge_symbols(trace, method).graph
     if graph is None:
-        graph = recorded_graph(trace, record, _found_name(record, name or EDGE, method))
+        graph = recorded_graph(trace, _found_name(record, name or EDGE, method))
     found = graph
     # What another method wrote is state of a method that only reads it, too.
     shares = bool(writers_of_state(trace, method))
-    quick = _recorded(trace, record, graph) if at_once and not shares else None
+    quick = _recorded(trace, graph) if at_once and not shares else None
 
     def values() -> Iterator[tuple[str, Any]]:
         from etscope.bridge.threads import threads_for
@@ -103,7 +103,7 @@ def reference_of(
             for node, value in quick.checked(quick.interpreter.run(inputs)):
                 yield node, arrays_of(value)
             return
-        program, names = _named(trace, record, found)
+        program, names = _named(trace, found)
         state = None
         if shares or keeps_state(program):
             state = _state_after(record, found.name, {method: program}, previous())
@@ -136,8 +136,8 @@ def _default_graph(trace: Trace, method: str, best_effort: bool) -> Graph | None
     edge = edge_symbols(trace, method).graph
     if edge is None or method_of_graph(record, name) not in (method, None):
         return None
-    graph = recorded_graph(trace, record, name)
-    recorded = _recorded(trace, record, graph)
+    graph = recorded_graph(trace, name)
+    recorded = _recorded(trace, graph)
     try:
         if recorded is not None:
             _ = recorded.interpreter
@@ -161,9 +161,9 @@ def _default_graph(trace: Trace, method: str, best_effort: bool) -> Graph | None
     return graph
 
 
-def recorded_graph(trace: Trace, record: RecordView, name: str) -> Graph:
+def recorded_graph(trace: Trace, name: str) -> Graph:
     """The graph of that name, read once for a trace."""
-    return trace.once(("graph", name), lambda: graph_from_record(record, name))
+    return trace.once(("graph", name), lambda: graph_from_record(trace.needed_record, name))
 
 
 def _lost(edge: Graph, graph: Graph) -> list[str]:
@@ -232,28 +232,29 @@ def _state_after(
     return state
 
 
-def runnable_graph(trace: Trace, record: RecordView, graph: Graph) -> ReferenceGraph:
+def runnable_graph(trace: Trace, graph: Graph) -> ReferenceGraph:
     """A graph of the trace's record that runs, with our names for its nodes: as it is recorded
     where that is enough, as importing ExecuTorch's exporter and rebuilding the program takes
     seconds."""
     require("torch", wanted_by=_WANTED_BY)
-    recorded = _recorded(trace, record, graph)
+    recorded = _recorded(trace, graph)
     if recorded is not None and recorded.interpreter is not None:
         recorded.wait()
         return recorded.interpreter
-    return _named(trace, record, graph)
+    return _named(trace, graph)
 
 
-def _recorded(trace: Trace, record: RecordView, graph: Graph) -> _RecordedGraph | None:
+def _recorded(trace: Trace, graph: Graph) -> _RecordedGraph | None:
     """The graph as it is recorded, opened once; None if it is not in a file."""
+    record = trace.needed_record
     if not _is_in_file(record, graph.name):
         return None
     return trace.once(("recorded", graph.name), lambda: _RecordedGraph(record, graph))
 
 
-def _named(trace: Trace, record: RecordView, graph: Graph) -> NamedProgram:
+def _named(trace: Trace, graph: Graph) -> NamedProgram:
     """The graph's `named_program`, rebuilt once."""
-    return trace.once(("program", graph.name), lambda: named_program(record, graph))
+    return trace.once(("program", graph.name), lambda: named_program(trace.needed_record, graph))
 
 
 def named_program(record: RecordView, graph: Graph) -> NamedProgram:

@@ -61,7 +61,6 @@ from etscope.diagnosis.tensor_spill import TensorSpill
 from etscope.errors import FormatError, MissingDataError, NumericGapError, UsageError
 from etscope.formats.etrecord.reader import EDGE as EDGE_MEMBER
 from etscope.formats.etrecord.reader import EXPORTED as EXPORTED_MEMBER
-from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.bpte import BundledFile
 from etscope.model.graph import Graph, NodeValue
 
@@ -136,7 +135,7 @@ def numeric_stages(
     if given is None:
         raise NumericGapError("there are no inputs to run the stages on", hint=INPUTS_HINT)
     metric = find_metric(asked.metric)
-    programs, absent = _programs(trace, trace.record, wanted)
+    programs, absent = _programs(trace, wanted)
     before, doubts = _inputs_before(trace, wanted, chosen, asked.inputs, asked.bundle, programs)
     comparing = _Comparing(trace, programs, metric, asked.tolerance, given, before)
     if eager is None:
@@ -168,15 +167,16 @@ def numeric_stages(
     )
 
 
-def _programs(trace: Trace, record: RecordView, method: str) -> tuple[list[_Program], list[str]]:
+def _programs(trace: Trace, method: str) -> tuple[list[_Program], list[str]]:
     """The graphs of the record in order of the stages, and why others are not among them."""
+    record = trace.needed_record
 
     def graph(name: str) -> Graph | None:
         try:
             found = name if name in record.graph_names else graph_name(record, name, method)
         except MissingDataError:
             return None
-        return recorded_graph(trace, record, found)
+        return recorded_graph(trace, found)
 
     absent = []
     programs: list[_Program] = []
@@ -198,7 +198,7 @@ def _programs(trace: Trace, record: RecordView, method: str) -> tuple[list[_Prog
     step, between = LOWERING, None
     try:
         if exported is not None:
-            runnable_graph(trace, record, exported)
+            runnable_graph(trace, exported)
     except FormatError as error:  # of torchao's tensors, which are not read from files
         del programs[-1]
         absent.append(
@@ -225,7 +225,7 @@ def _inputs_before(
 ) -> tuple[list[Any], tuple[str, ...]]:
     """The inputs of the runs that a model with state goes on from, and doubts about them."""
     record = trace.record
-    if record is None or not runnable_graph(trace, record, programs[-1].graph).keeps_state:
+    if record is None or not runnable_graph(trace, programs[-1].graph).keeps_state:
         return [], ()
     found = runs_before(trace, method, run, given, bundle)
     own = [one.inputs for one in found.runs if one.method == method]
@@ -394,7 +394,7 @@ class _Comparing:
         record = self._trace.record
         if record is None:  # checked before
             raise NumericGapError("stages need an ETRecord", hint=NO_RECORD_HINT)
-        return runnable_graph(self._trace, record, graph)
+        return runnable_graph(self._trace, graph)
 
     def _state(self, runnable: ReferenceGraph) -> dict[str, Any]:
         """The buffers that the runs before leave in a graph."""

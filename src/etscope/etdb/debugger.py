@@ -226,7 +226,7 @@ class Debugger:
             if isinstance(given, TensorFile):
                 from etscope.run.inputs import file_inputs
 
-                given = file_inputs(given, self.files.any_program, self.files.record, method)
+                given = file_inputs(given, self.files.export, method)
             found.append(given)
         return tuple(found)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
 from etscope.analysis.graphs.node_times import NodeTimes, node_times
+from etscope.analysis.matching.export import Export
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.correlate import graph_name, record_methods
@@ -19,7 +20,7 @@ from etscope.formats.etdump.reader import ETDump, read_etdump
 from etscope.formats.etrecord.reader import EDGE, RecordView, read_etrecord
 from etscope.formats.identify import PTD, identify
 from etscope.formats.program.bpte import BundledFile, read_program_file
-from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.program.pte import Program
 from etscope.formats.run_json import dump_with_values
 
 NO_RECORD = "there is no ETRecord"
@@ -61,12 +62,14 @@ class Files:
         return trace
 
     @cached_property
+    def export(self) -> Export:
+        """The record and the program, without a run."""
+        return Export(self.program, self.record)
+
+    @property
     def any_program(self) -> Program | None:
         """The program that was given, or the one in the record."""
-        if self.program is not None or self.record is None:
-            return self.program
-        view = self.record.program_view()
-        return None if view is None else read_pte(view)
+        return self.export.recorded_program
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -97,8 +100,7 @@ class Files:
         if self.record is None:
             raise MissingDataError(NO_RECORD, hint=NO_RECORD_HINT)
         if name not in self._linked:
-            edge_nodes = None if self.trace is None else self.trace.edge_nodes
-            self._linked[name] = linked_graph(self.record, name, edge_nodes, self.any_program)
+            self._linked[name] = linked_graph(self.trace or self.export, name)
         return self._linked[name]
 
     def edge(self, method: str) -> LinkedGraph:

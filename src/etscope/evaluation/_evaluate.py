@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from etscope.analysis.matching.export import Export
 from etscope.analysis.memory import debug_buffer_bytes
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import DEFAULT_METRIC
@@ -59,7 +60,6 @@ from etscope.evaluation._results import (
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import TensorValue
 from etscope.model.exported_graph import record_input_names
 from etscope.optional import require
@@ -152,7 +152,7 @@ def evaluate(
             trace, name, metric=found_metric, tolerance=tolerance, reference_graph=reference_graph
         )
 
-    source = _opened_dataset(dataset, opened.program, opened.record, name, samples, options)
+    source = _opened_dataset(dataset, opened.export, name, samples, options)
     collector = Collector(options, found_metric, source.count)
     evaluator = _Evaluator(device, collector, prepare, state)
     evaluator.run(source.samples)
@@ -202,7 +202,7 @@ def evaluate_dump(
     total = len(runs)
     if run is not None and not 0 <= run < total:
         raise UsageError(f"the method {name!r} ran {total} times, and run {run} is asked for")
-    source = _opened_dataset(dataset, program, trace.record, name, samples, options)
+    source = _opened_dataset(dataset, trace.export, name, samples, options)
     if source.count is not None and samples is None:
         _check_count(source.count, total, name)
     prepared = PreparedNumerics(
@@ -298,14 +298,14 @@ def _labels(labels: Any) -> Labels | None:
 
 
 def _opened_dataset(
-    dataset: Any, program: Program, record: Any, method: str, limit: int | None, options: Options
+    dataset: Any, export: Export, method: str, limit: int | None, options: Options
 ) -> Dataset:
     if limit is not None and limit < 1:
         raise UsageError(f"at least one sample must be evaluated, not {limit}")
-    names = record_input_names(record, method)
+    names = record_input_names(export.needed_record, method)
 
     def fit(given: Any) -> Sequence[Any]:
-        return method_inputs(program, method, given, seed=0, input_names=names)
+        return method_inputs(export.needed_program, method, given, seed=0, input_names=names)
 
     source = open_dataset(dataset, fit, limit)
     if options.labels is not None:

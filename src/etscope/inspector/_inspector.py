@@ -392,7 +392,7 @@ class Inspector:
             numerics = numerics_if_known(self.trace, bundle=self._bundle)
         return write_tensorboard(
             path,
-            trace=self.trace,
+            self.trace,
             numerics=numerics,
             source=self._scale.source,
             target=self._scale.target,

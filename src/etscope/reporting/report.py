@@ -20,7 +20,7 @@ from etscope.analysis.generation.pace import (
 )
 from etscope.analysis.numerics.runs import OtherInputsError
 from etscope.analysis.profile.scale import Scale, TimeConverter
-from etscope.analysis.profile.trace import Trace
+from etscope.analysis.profile.trace import Capture, Trace
 from etscope.analysis.work.roofline import choose_calibration
 from etscope.capture.files import RunFiles
 from etscope.errors import (
@@ -35,7 +35,7 @@ from etscope.errors import (
 from etscope.formats.bytes.files import PathLike, open_source
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
-from etscope.formats.etrecord.reader import RecordFile, RecordView, read_etrecord
+from etscope.formats.etrecord.reader import RecordFile, read_etrecord
 from etscope.formats.exported_program.exported_json import integer
 from etscope.formats.generation import Generation
 from etscope.formats.program.bpte import read_program_file
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from etscope.analysis.graphs.views import GraphView
     from etscope.analysis.numerics.rows import Numerics
     from etscope.formats.program.bpte import BundledFile
-    from etscope.formats.program.pte import Program
 
 __all__ = [
     "ReportOptions",
@@ -441,10 +440,8 @@ def write_report(
 def save_report(
     folder: PathLike,
     name: str,
+    capture: Capture,
     *,
-    trace: Trace | None = None,
-    record: RecordView | None = None,
-    program: Program | None = None,
     views: Sequence[GraphView] | None = None,
     numerics: Numerics | None = None,
     scale: Scale = NANOSECONDS,
@@ -453,10 +450,10 @@ def save_report(
     known: dict[str, Any] = {"numerics": numerics, "scale": scale, "views": views}
     if numerics is None:
         known["numerics_note"] = "No numeric errors were written here."
-    if trace is None:
-        found = ReportInput(name, record=record, program=program, **known)
+    if isinstance(capture, Trace):
+        found = ReportInput(name, trace=capture, files=list(_facts(capture)), **known)
     else:
-        found = ReportInput(name, trace=trace, files=list(_facts(trace)), **known)
+        found = ReportInput(name, record=capture.record, program=capture.program, **known)
     save_document(folder, document_of([found], name))
 
 

@@ -13,16 +13,14 @@ from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.numerics.runs import OtherInputsError
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.trace import Trace
+from etscope.analysis.profile.trace import Capture, Trace
 from etscope.analysis.tables.profile_table import grouped_table, profile_table
 from etscope.analysis.work.columns import CALIBRATED, SHOWN
 from etscope.analysis.work.limits import profile_limits
 from etscope.analysis.work.roofline import choose_calibration
 from etscope.errors import EtscopeWarning, MissingDataError, MissingDependencyError
 from etscope.formats.bytes.files import PathLike
-from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.bpte import BundledFile
-from etscope.formats.program.pte import Program
 from etscope.model.event_table import LOAD_EVENTS
 from etscope.model.statistics import summarize
 from etscope.model.table import Column, Kind, Table
@@ -43,10 +41,8 @@ _TABLES = {"op": "operators, summed up", "type": "kinds of instruction", "module
 
 def write_tensorboard(
     logdir: PathLike,
+    capture: Capture,
     *,
-    record: RecordView | None = None,
-    trace: Trace | None = None,
-    program: Program | None = None,
     numerics: Sequence[Numerics] = (),
     source: TimeScale = TimeScale.NS,
     target: TimeScale = TimeScale.MS,
@@ -55,17 +51,15 @@ def write_tensorboard(
 
     source: unit of the dump's clock; target: unit of the tables. Returns the runs' names.
     """
-    views = graph_views(record, trace, program)
+    views = graph_views(capture)
     for found in numerics:
         views = with_errors(views, found)
-    texts = {} if trace is None else tables(trace, Scale(source, target))
+    texts = tables(capture, Scale(source, target)) if isinstance(capture, Trace) else {}
     names = write_runs(Path(logdir), views, texts, source)
     save_report(
         logdir,
         Path(logdir).name,
-        trace=trace,
-        record=record,
-        program=program,
+        capture,
         views=views,
         numerics=next(iter(numerics), None),
         scale=Scale(source, target),

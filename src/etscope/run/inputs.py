@@ -11,13 +11,12 @@ import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import EtscopeError, MismatchError, UsageError, reading
-from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.bpte import CaseValue
 from etscope.formats.program.input_validation import (
     MAX_LISTED,
@@ -32,6 +31,9 @@ from etscope.formats.program.pte_schema import Method, ScalarValue, TensorValue,
 from etscope.formats.program.scalar_type import ScalarType, in_dim_order
 from etscope.formats.torch_files.tensor_files import TensorFile, read_tensor_file
 from etscope.model.exported_graph import record_input_names
+
+if TYPE_CHECKING:
+    from etscope.analysis.matching.export import Export
 
 # Flat values, and the user's name for each, None where there is none.
 _Named = tuple[Sequence[Any], Sequence[str | None]]
@@ -99,11 +101,10 @@ def _mismatch(
     )
 
 
-def file_inputs(
-    file: str | TensorFile, program: Program | None, record: RecordView | None, method: str
-) -> list[Any]:
+def file_inputs(file: str | TensorFile, export: Export, method: str) -> list[Any]:
     """Return the inputs of a method from a file of tensors, flat, in the method's order; without a
     program, in the file's order. Raises what `method_inputs` raises."""
+    program, record = export.recorded_program, export.record
     if program is None:
         return list((read_tensor_file(file) if isinstance(file, str) else file).values)
     names = None if record is None else record_input_names(record, method)

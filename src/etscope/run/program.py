@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from etscope.analysis.matching.export import Export
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
 from etscope.etrecord import as_record
@@ -78,6 +79,11 @@ class Opened:
             return None if path is None else path.name if inside else str(path)
 
         return {"program": named(given), "record": named(record), "copied": copied}
+
+    @property
+    def export(self) -> Export:
+        """The program and the record."""
+        return Export(self.program, self.record)
 
     @property
     def _record_path(self) -> Path | None:

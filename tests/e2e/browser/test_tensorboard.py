@@ -72,7 +72,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 @pytest.fixture(scope="module")
 def address(trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     logdir = tmp_path_factory.mktemp("logdir")
-    write_tensorboard(logdir, trace=trace)
+    write_tensorboard(logdir, trace)
     write_runs(logdir, [hostile()], {}, TimeScale.US)
     with tensorboard(logdir) as address:
         yield address
@@ -188,7 +188,7 @@ def box_time(view: GraphView, box: tuple[str, ...]) -> float:
 
 
 def view_of_run(trace: Trace, key: str) -> GraphView:
-    (view,) = graph_views(trace=trace, only=[key])
+    (view,) = graph_views(trace, only=[key])
     return view
 
 

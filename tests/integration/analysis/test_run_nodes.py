@@ -14,7 +14,7 @@ from typing import Any  # noqa: E402
 
 from torch import nn  # noqa: E402
 
-from etscope.analysis.graphs.linked_graph import recorded_nodes  # noqa: E402
+from etscope.analysis.matching.export import Export  # noqa: E402
 from etscope.formats.etrecord.reader import read_etrecord  # noqa: E402
 from etscope.formats.program.pte import read_pte  # noqa: E402
 
@@ -85,7 +85,7 @@ def test_a_delegate_has_the_nodes_that_lowering_put_into_it(
     inside = lowered(model(), shape, tmp_path)
     record = read_etrecord(tmp_path / "model.etrecord")
 
-    found = recorded_nodes(record, "forward", read_pte(tmp_path / "model.pte"))
+    found = Export(read_pte(tmp_path / "model.pte"), record).edge_nodes("forward")
 
     calls = [r.instruction_id for r in found.records if r.kind == "delegate"]
     assert len(calls) == len(inside) > 1

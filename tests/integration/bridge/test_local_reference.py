@@ -39,7 +39,7 @@ def recomputed(name: str, *, rebuilt: bool, plain: bool) -> Iterator[Any]:
     logged = logged_run(trace, run.block, run.position, "forward")
     graph = reference_of(trace, "forward", EDGE, None).graph
     matching, _ = RunMatcher(graph).matched(trace, logged)
-    make = named_program if rebuilt else lambda record, graph: runnable_graph(trace, record, graph)
+    make = named_program if rebuilt else lambda record, graph: runnable_graph(trace, graph)
     runnable: Any = make(trace.record, graph)
     assert runnable.is_plain
     if not plain:

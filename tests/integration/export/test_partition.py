@@ -26,6 +26,7 @@ import etscope
 from etscope.analysis.graphs.delegate_io import Borders
 from etscope.analysis.graphs.partition import Partition, partition
 from etscope.analysis.info.slim import slim_etrecord
+from etscope.analysis.matching.export import Export
 from etscope.cli import main
 from etscope.export import Exported, export, keeping_partition
 from etscope.formats.etrecord.reader import PARTITION, read_etrecord
@@ -86,7 +87,7 @@ def int8() -> Exported:
 
 
 def opened(made: Lowered, method: str = "forward") -> Partition:
-    return partition(read_etrecord(made.record), method)
+    return partition(Export(record=read_etrecord(made.record)), method)
 
 
 def answers(found: Partition) -> dict[str, list[tuple[str, str, str | None]]]:
@@ -170,7 +171,7 @@ def test_record_round_trip_and_upstream(both: Lowered, updating: Lowered, tmp_pa
     slim_etrecord(both.record, tmp_path / "slim.etrecord")
     slim = read_etrecord(tmp_path / "slim.etrecord")
     assert slim.partition == record.partition
-    assert [call.module for call in partition(slim, "forward").calls]
+    assert [call.module for call in partition(Export(record=slim), "forward").calls]
 
 
 def test_damaged_member_is_a_format_error(updating: Lowered, tmp_path: Path) -> None:
@@ -213,7 +214,7 @@ def test_handles_alone_place_the_same_nodes(both: Lowered) -> None:
     record = read_etrecord(both.plain)
     assert record.partition is None
     for program in (None, read_pte(both.program)):
-        found = partition(record, "forward", program)
+        found = partition(Export(program, record), "forward")
         assert found.partitionings is None
         for call, wanted in zip(found.calls, both.calls["forward"], strict=True):
             assert call.backend == wanted.backend
@@ -275,7 +276,7 @@ class Branching(torch.nn.Module):
 def test_delegates_in_branches(tmp_path: Path) -> None:
     made = lowered(tmp_path, {"forward": (Branching(), (torch.randn(4),))}, [IntoBranches()])
     record = read_etrecord(made.record)
-    found = partition(record, "forward", read_pte(made.program))
+    found = partition(Export(read_pte(made.program), record), "forward")
     first, second, third = found.calls
     branches = [call.module and call.module.partition("/")[0] for call in found.calls]
     assert branches[0] == "lowered_module_0"
@@ -294,13 +295,15 @@ def test_delegates_in_branches(tmp_path: Path) -> None:
     silent = {name for name, said in answers(found).items() if said[0][1] == "silent"}
     assert silent == {"aten_sum_dim_int_list", "aten_gt_scalar", "cond"}
     # Without the program, the maps have no instructions of branches.
-    numbers = [call.instruction is None for call in partition(record, "forward").calls]
+    numbers = [
+        call.instruction is None for call in partition(Export(record=record), "forward").calls
+    ]
     assert numbers == [False, True, True]
 
 
 def test_pairs_at_borders_of_an_int8_model(int8: Exported, tmp_path: Path) -> None:
     _, record, _ = int8.save(tmp_path)
-    found = partition(read_etrecord(record), "forward")
+    found = partition(Export(record=read_etrecord(record)), "forward")
     borders = Borders(found)
     assert [one.kind for one in borders.nodes] == ["dequantize", "quantize", "dequantize"]
     assert all(len(one.partners) == 1 for one in borders.nodes)
@@ -343,7 +346,7 @@ def test_conversions_of_the_runtime(int8: Exported, tmp_path: Path) -> None:
 
 def test_program_without_delegates(portable: Exported, tmp_path: Path) -> None:
     _, record, _ = portable.save(tmp_path)
-    found = partition(read_etrecord(record), "forward")
+    found = partition(Export(record=read_etrecord(record)), "forward")
     assert (found.calls, found.partitionings, Borders(found).crossings) == ((), (), ())
 
 

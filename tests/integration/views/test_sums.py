@@ -142,7 +142,7 @@ def trees(name: str, profile: MethodProfile) -> Sums:
     yield "modules", rest + sum(one.average for one in modules if one.parent is None)
     assert trace.record is not None
     for key in trace.record.graph_names:
-        linked = linked_graph(trace.record, key, trace.run_nodes)
+        linked = linked_graph(trace, key)
         if linked.method == profile.method:
             times = node_times(linked, profile)
             tree = module_tree(linked, times=times, scale=NS)
@@ -152,7 +152,7 @@ def trees(name: str, profile: MethodProfile) -> Sums:
 
 
 def graphs(name: str, profile: MethodProfile) -> Sums:
-    for view in graph_views(trace=trace_of(name)):
+    for view in graph_views(trace_of(name)):
         if view.profile is None or view.profile.method != profile.method:
             continue
         rest = beside_nodes(name, profile, view.accounted)
@@ -189,7 +189,7 @@ def timelines(name: str, profile: MethodProfile) -> Sums:
 def pages(name: str, profile: MethodProfile) -> Sums:
     """The page's modules, graphs and rows, which are in ms."""
     (run,) = document(name)["runs"]
-    accounted = {view.key: view.accounted for view in graph_views(trace=trace_of(name))}
+    accounted = {view.key: view.accounted for view in graph_views(trace_of(name))}
     method = next(one for one in run["methods"] if one["name"] == profile.method)
     averages, depth = method["rows"]["values"]["avg"], method["rows"]["depth"]
     rows = zip(averages[:-1], depth[:-1], strict=True)

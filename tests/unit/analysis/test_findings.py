@@ -15,9 +15,9 @@ from etscope.analysis.insights import thresholds
 from etscope.analysis.insights.leaf_times import TimeFindings
 from etscope.analysis.insights.steadiness import steadiness
 from etscope.analysis.insights.summary import Known, findings_of, findings_of_program
+from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE
 from etscope.analysis.matching.matching import Coverage, Unpaired
-from etscope.analysis.matching.run_nodes import program_nodes
 from etscope.analysis.memory import memory_plan
 from etscope.analysis.profile.counted import DRIFT_CONFIDENCE
 from etscope.analysis.profile.profile import MethodProfile, Row
@@ -218,7 +218,7 @@ def test_steady_runs_of_any_shape_are_not_accused(shape: str) -> None:
 def test_the_layer_with_most_weights_is_that_of_the_table() -> None:
     files = artifacts("cnn_xnnpack_int8")
     program, record = read_pte(files.pte), read_etrecord(files.etrecord)
-    known = Known(program, nodes_of=lambda method: program_nodes(program, method, record))
+    known = Known(program, nodes_of=Export(program, record).edge_nodes)
     (one,) = (f for f in findings_of_program("forward", known) if f.kind == "weights")
     rows = [row for row in by_module(known.files[0].parts).table.rows() if row[0] == WEIGHTS]
     sums: dict[str, int] = {}

@@ -10,6 +10,7 @@ import pytest
 from etscope.analysis.comparison.graph_pairs import GraphPair, NodePair, pair_graphs
 from etscope.analysis.comparison.programs import Side, diff_programs
 from etscope.analysis.graphs.views import graph_views
+from etscope.analysis.matching.export import Export
 from etscope.formats.program.pte import read_pte
 from tests.support.analysis.traces import side
 from tests.support.artifacts import artifacts
@@ -23,7 +24,7 @@ PAIRS = (
 
 
 def pairs_of(before: Side, after: Side) -> dict[str, GraphPair]:
-    views = [graph_views(one.record, None, one.program) for one in (before, after)]
+    views = [graph_views(one.export) for one in (before, after)]
     found = pair_graphs(diff_programs(before, after), *views)
     return {pair.after.key: pair for pair in found}
 
@@ -102,7 +103,7 @@ def test_delegated_nodes_are_pairs_in_the_edge_graph() -> None:
 
 
 def test_a_relu_that_was_fused_is_an_argument_of_xnnpacks_operator() -> None:
-    view = graph_views(None, None, read_pte(artifacts("cnn_xnnpack").pte))[0]
+    view = graph_views(Export(read_pte(artifacts("cnn_xnnpack").pte)))[0]
     arguments = [dict(node.node.arguments) for node in view.nodes if "xnnpack." in node.node.op]
     assert any(found.get("clamped") == "True" for found in arguments)
     assert any("clamped" not in found for found in arguments)

@@ -8,6 +8,7 @@ import pytest
 from etscope.analysis.graphs.flow import edges, own_times, without_delegates
 from etscope.analysis.graphs.node_times import STATISTICS
 from etscope.analysis.graphs.views import GraphView, graph_views, view_keys, view_of
+from etscope.analysis.matching.export import Export
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.tables.profile_table import profile_table
 from etscope.errors import MissingDataError, UsageError
@@ -27,7 +28,7 @@ NAMES = (
 
 @pytest.mark.parametrize("name", NAMES)
 def test_edges_lead_to_nodes_and_each_instruction_stands_at_its_own(name: str) -> None:
-    views = graph_views(trace=open_trace(name, timing=True))
+    views = graph_views(open_trace(name, timing=True))
     for view in views:
         keys = [node.key for node in view.nodes]
         assert len(keys) == len(set(keys))
@@ -52,7 +53,7 @@ def test_edges_lead_to_nodes_and_each_instruction_stands_at_its_own(name: str) -
 
 def test_statistics_are_those_of_the_table_of_events() -> None:
     trace = open_trace("transformer", timing=True)
-    (view,) = graph_views(trace=trace, only=["executed/forward"])
+    (view,) = graph_views(trace, only=["executed/forward"])
     table = profile_table(view.profile, NS, sort="run")
     compared = 0
     for position, instruction in enumerate(table.values["instruction"]):
@@ -70,7 +71,7 @@ def test_statistics_are_those_of_the_table_of_events() -> None:
 
 
 def test_delegates_open_to_the_operators_inside_and_add_up() -> None:
-    (view,) = graph_views(trace=open_trace("transformer", timing=True), only=["executed/forward"])
+    (view,) = graph_views(open_trace("transformer", timing=True), only=["executed/forward"])
     calls = [node for node in view.nodes if node.opens]
     assert len(calls) == 17
     for call in calls:
@@ -135,30 +136,30 @@ def test_boxes_are_modules_and_weights_stand_where_they_belong() -> None:
 
 
 def test_memory_is_of_the_tensors_given_and_of_the_plan() -> None:
-    (view,) = graph_views(trace=open_trace("cnn_xnnpack", timing=True), only=["edge/forward"])
+    (view,) = graph_views(open_trace("cnn_xnnpack", timing=True), only=["edge/forward"])
     assert view.memory["aten_convolution_default"] == 4 * 8 * 16 * 16
-    (view,) = graph_views(trace=open_trace("transformer", timing=True), only=["executed/forward"])
+    (view,) = graph_views(open_trace("transformer", timing=True), only=["executed/forward"])
     assert max(view.live.values()) > 0
     assert "output" not in view.memory
 
 
 def test_graphs_without_a_dump_and_of_a_program_alone() -> None:
     made = artifacts("two_methods")
-    record = read_etrecord(made.etrecord)
-    keys = view_keys(record)
+    export = Export(record=read_etrecord(made.etrecord))
+    keys = view_keys(export)
     assert set(keys) == {"edge/encode", "edge/decode"}  # upstream writes them in any order
-    assert tuple(view.key for view in graph_views(record)) == keys
+    assert tuple(view.key for view in graph_views(export)) == keys
     program = read_pte(made.pte)
-    views: tuple[GraphView, ...] = graph_views(program=program)
+    views: tuple[GraphView, ...] = graph_views(Export(program))
     assert {view.key for view in views} == {"executed/encode", "executed/decode"}
     assert all(not view.times and view.live for view in views)
 
 
 def test_what_is_not_there_is_an_error() -> None:
     with pytest.raises(UsageError, match="neither was given"):
-        graph_views()
+        graph_views(Export())
     made = artifacts("two_methods")
     with pytest.raises(UsageError, match="no graph 'edge/nothing'"):
-        graph_views(program=read_pte(made.pte), only=["edge/nothing"])
+        graph_views(Export(read_pte(made.pte)), only=["edge/nothing"])
     with pytest.raises(MissingDataError):
         read_pte(made.pte).method("nothing")

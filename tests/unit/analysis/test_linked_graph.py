@@ -6,6 +6,7 @@ import pytest
 
 from etscope.analysis.graphs.graph_names import find_graph, short_name
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph, method_of_graph
+from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.compatibility import instruction_labels
@@ -28,8 +29,10 @@ def edge_of(name: str, program: Program | None = None) -> LinkedGraph:
     """The edge graph of an artefact, with the names of its program's instructions."""
     labels = instruction_labels(read_pte(artifacts(name).pte).method("forward"))
     record = read_etrecord(artifacts(name).etrecord)
-    nodes = RunNodes(method_symbols(record, "forward"), labels, program)
-    return linked_graph(record, f"{EDGE}/forward", lambda method: nodes)
+    symbols = method_symbols(record, "forward")
+    assert symbols.graph is not None
+    nodes = RunNodes(symbols, labels, program)
+    return LinkedGraph(f"{EDGE}/forward", symbols.graph, "forward", nodes)
 
 
 def test_a_handle_of_its_own_is_enough() -> None:
@@ -121,7 +124,7 @@ def test_the_edge_graph_is_that_whatever_graph_events_are_linked_to() -> None:
     made = artifacts("cnn_portable")
     record = read_etrecord(made.etrecord)
     trace = Trace(read_etdump(made.etdump), record, reference_graph=EXPORTED)
-    found = linked_graph(record, f"{EDGE}/forward", trace.edge_nodes)
+    found = linked_graph(trace, f"{EDGE}/forward")
     assert {stem(node.op) for node in found.ran(0)} == {"convolution"}
 
 
@@ -129,7 +132,7 @@ def test_the_edge_graph_is_that_whatever_graph_events_are_linked_to() -> None:
 @pytest.mark.parametrize("shown", ["edge", "exported"])
 def test_instructions_of_real_records_are_of_nodes_of_that_operator(name: str, shown: str) -> None:
     record = read_etrecord(artifacts(name).etrecord)
-    found = linked_graph(record, find_graph(record, shown))
+    found = linked_graph(Export(record=record), find_graph(record, shown))
     instructions = {i for numbers in found.instructions.values() for i in numbers}
     assert instructions == set(record.debug_handle_map["forward"])
 

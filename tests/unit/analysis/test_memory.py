@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from etscope.analysis.matching.export import Export
 from etscope.analysis.memory import (
     MemoryPlan,
     PlannedValue,
@@ -285,7 +286,7 @@ def test_debug_buffer_of_every_kind_of_instruction() -> None:
 
 
 def section(name: str, artifact: str) -> Table:
-    return memory_report(read_pte(artifacts(artifact).pte), {}).section(name).table
+    return memory_report(Export(read_pte(artifacts(artifact).pte)), {}).section(name).table
 
 
 def test_the_peak_names_the_instructions_that_made_it() -> None:
@@ -323,7 +324,7 @@ def test_a_value_is_at_the_module_and_line_of_what_writes_it(name: str) -> None:
         for row in profile.rows
         if row.depth == 0
     }
-    report = memory_report(trace.recorded_program, {}, trace.record)
+    report = memory_report(trace.export, {})
     for section_name, first in (("memory_values", "first"), ("memory_peak", "instruction")):
         values = report.section(section_name).table.values
         rows = zip(*(values[of] for of in ("role", first, "module", "source")), strict=True)
@@ -336,8 +337,10 @@ def test_the_record_of_another_program_is_an_error() -> None:
     file, other = artifacts("cnn_portable").pte, artifacts("cnn_xnnpack").etrecord
     program, record = read_pte(file), read_etrecord(other)
     with pytest.raises(MismatchError, match="do not belong together"):
-        memory_report(program, {}, record)
-    assert memory_report(program, {}, record, force=True).section("memory_values") is not None
+        memory_report(Export(program, record), {})
+    assert (
+        memory_report(Export(program, record), {}, force=True).section("memory_values") is not None
+    )
     assert main(["info", "--memory", str(file), "-r", str(other)]) == 3
     assert main(["info", "--memory", str(file), "-r", str(other), "--force"]) == 0
 
@@ -353,4 +356,4 @@ def test_values_of_all_methods_are_listed() -> None:
 
 def test_a_program_that_plans_nothing_is_no_empty_answer() -> None:
     with pytest.raises(MissingDataError, match="plans no memory"):
-        memory_report(read_pte(pte_file(method([]))), {})
+        memory_report(Export(read_pte(pte_file(method([])))), {})

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from etscope.analysis.matching.export import Export
 from etscope.analysis.memory import memory_plans
 from etscope.analysis.memory_owners import (
     ACTIVATIONS,
@@ -52,7 +53,7 @@ def sizes(owners: Sequence[OwnedMemory]) -> dict[str, int | None]:
 
 def by_context(program: Program, *lengths: int) -> list[tuple[int, int]]:
     """The bytes of the KV cache, and of its next token, at each length."""
-    memory = program_memory(program)
+    memory = program_memory(Export(program))
     (group,) = memory.state.groups
     found = memory_by_context(memory, group, lengths)
     return [(one.kv_cache, one.per_token) for one in found]
@@ -74,7 +75,7 @@ def test_the_cache_of_a_llama() -> None:
 
 def test_a_window_stays_when_the_context_grows() -> None:
     program = read_pte(artifacts("llama_rings").pte)
-    memory = program_memory(program)
+    memory = program_memory(Export(program))
     found = memory_by_context(memory, ("forward",), (8, CONTEXT, 128))
     assert [one.kv_cache for one in found] == [
         2 * A_LAYER * 8,
@@ -91,8 +92,8 @@ def test_a_window_stays_when_the_context_grows() -> None:
 def test_names_come_from_the_record() -> None:
     files = artifacts("llama_rings")
     program = read_pte(files.pte)
-    unnamed = program_state(program).methods["forward"]
-    named = program_state(program, None, read_etrecord(files.etrecord)).methods["forward"]
+    unnamed = program_state(Export(program)).methods["forward"]
+    named = program_state(Export(program, read_etrecord(files.etrecord))).methods["forward"]
     assert {one.name for one in unnamed} == {None}
     assert [(one.name, one.kind, one.length) for one in named] == [
         ("layers.0.attention.kv_cache.k_cache", KV_CACHE, RING),
@@ -108,7 +109,7 @@ def test_names_come_from_the_record() -> None:
 def test_what_methods_share_counts_once() -> None:
     files = artifacts("llama_shared_external")
     program, data = read_pte(files.pte), read_ptd(files.extra("weights.ptd"))
-    memory = program_memory(program, [data])
+    memory = program_memory(Export(program, data=(data,)))
     assert memory.state.groups == (("decode", "prefill"),)
     assert memory.methods.keys() == {"decode", "prefill"}
     decode, prefill = sizes(memory.methods["decode"]), sizes(memory.methods["prefill"])
@@ -124,8 +125,8 @@ def test_what_methods_share_counts_once() -> None:
 def test_without_its_ptd_what_xnnpack_has_there_is_not_known() -> None:
     files = artifacts("llama_shared_external")
     program, data = read_pte(files.pte), read_ptd(files.extra("weights.ptd"))
-    known = sizes(program_memory(program, [data]).together)
-    found = {one.owner: one for one in program_memory(program).together}
+    known = sizes(program_memory(Export(program, data=(data,))).together)
+    found = {one.owner: one for one in program_memory(Export(program)).together}
     tensors = sum(e.blob.size for e in data.entries.values() if e.scalar_type is not None)
     assert found[WEIGHTS_IN_PTD].size == tensors < (known[WEIGHTS_IN_PTD] or 0)
     assert found[f"{WEIGHTS_IN_PTD}, others"].known_by == "not known"
@@ -137,8 +138,8 @@ def test_without_its_ptd_what_xnnpack_has_there_is_not_known() -> None:
 )
 def test_owners_of_planned_memory_sum_to_it(name: str) -> None:
     program = read_pte(artifacts(name).pte)
-    memory = program_memory(program)
-    plans = memory_plans(program)
+    memory = program_memory(Export(program))
+    plans = memory_plans(Export(program))
     assert memory.methods
     for one, owners in memory.methods.items():
         planned = (KV_CACHE, OTHER_STATE, ACTIVATIONS, INPUTS, FRAGMENTS)
@@ -150,11 +151,11 @@ def test_owners_of_planned_memory_sum_to_it(name: str) -> None:
 def test_measured_copies_replace_the_estimate() -> None:
     program = read_pte(artifacts("cnn_xnnpack").pte)
     made = [DelegateMemory("forward", n, "XnnpackBackend", 1000, None) for n in range(2)]
-    found = program_memory(program, measured=MeasuredMemory((), tuple(made), ()))
+    found = program_memory(Export(program), measured=MeasuredMemory((), tuple(made), ()))
     (packed,) = [one for one in found.methods["forward"] if one.owner == PACKED]
     assert (packed.size, packed.known_by) == (2000, MEASURED)
     unknown = [DelegateMemory("forward", 0, "XnnpackBackend", None, None)]
-    found = program_memory(program, measured=MeasuredMemory((), tuple(unknown), ()))
+    found = program_memory(Export(program), measured=MeasuredMemory((), tuple(unknown), ()))
     (packed,) = [one for one in found.methods["forward"] if one.owner == PACKED]
     assert packed.known_by == "estimate"
 
@@ -190,7 +191,7 @@ def state(
     ]
     program = read_pte(pte_file(made, *known))
     assert constant_methods(program) == constants
-    (found,) = [one for one in program_state(program).methods["forward"] if one.value == 0]
+    (found,) = [one for one in program_state(Export(program)).methods["forward"] if one.value == 0]
     return {"kind": found.kind, "dim": found.dim, "grows": found.grows}
 
 
@@ -252,12 +253,12 @@ def test_what_a_program_does_not_hold() -> None:
         buffer_sizes=[0, 32],
     )
     program = read_pte(pte_file(made, more={3: [{0: b"a stateful model"}]}))
-    found = sizes(program_memory(program).methods["forward"])
+    found = sizes(program_memory(Export(program)).methods["forward"])
     assert found[PACKED] is None
     assert found[STATE_IN_DELEGATES] is None
     # Inputs without a place are the caller's.
     program = read_pte(pte_file(method([tensor(2, 3)], inputs=[0], outputs=[0])))
-    assert sizes(program_memory(program).methods["forward"]) == {CALLERS: 24}
+    assert sizes(program_memory(Export(program)).methods["forward"]) == {CALLERS: 24}
 
 
 def test_lengths() -> None:
@@ -305,21 +306,23 @@ def test_a_ptd_of_another_program_is_an_error() -> None:
 
 
 def test_bounds_of_inputs_that_activations_are_planned_for_are_told() -> None:
-    memory = program_memory(read_pte(artifacts("llama_generate").pte))
+    memory = program_memory(Export(read_pte(artifacts("llama_generate").pte)))
     notes = " ".join(context_section(memory, 256).table.notes)
     assert "up to int64[<=1, 128] of forward." in notes
-    fixed = program_memory(read_pte(artifacts("llama_rings").pte))
+    fixed = program_memory(Export(read_pte(artifacts("llama_rings").pte)))
     assert "up to" not in " ".join(context_section(fixed, 256).table.notes)
 
 
 def test_tables_of_one_method() -> None:
-    memory = program_memory(read_pte(artifacts("llama_rings").pte))
+    memory = program_memory(Export(read_pte(artifacts("llama_rings").pte)))
     owners, lengths = owner_tables(memory, "forward")
     assert sum(owners.values["size"][:-1]) == owners.values["size"][-1]
     assert lengths.values["context"][-1] == 8 * CONTEXT
     assert lengths.values["kv_cache"][-1] == A_LAYER * (RING + 8 * CONTEXT)
     assert owner_tables(memory, "get_max_seq_len") == ()
-    (only,) = owner_tables(program_memory(read_pte(artifacts("cnn_xnnpack").pte)), "forward")
+    (only,) = owner_tables(
+        program_memory(Export(read_pte(artifacts("cnn_xnnpack").pte))), "forward"
+    )
     assert f"{PACKED} (estimate)" in only.values["owner"]
 
 
@@ -363,5 +366,5 @@ def test_tensor_lists_are_no_indices() -> None:
         operators=["aten::index_put.out", "aten::index_copy.out"],
         buffer_sizes=[0, 512],
     )
-    (one,) = program_state(read_pte(pte_file(made))).methods["forward"]
+    (one,) = program_state(Export(read_pte(pte_file(made)))).methods["forward"]
     assert (one.kind, one.dim) == (OTHER_STATE, None)

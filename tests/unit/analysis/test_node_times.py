@@ -118,7 +118,7 @@ def test_what_stands_at_nodes_is_what_their_instructions_took(
     trace = open_trace(name, program=with_program)
     profiles = trace.profiles()
     for graph_name in trace.record.graph_names:
-        found = linked_graph(trace.record, graph_name, trace.run_nodes)
+        found = linked_graph(trace, graph_name)
         (mine,) = [p for p in profiles if p.method == found.method]
         times = node_times(found, mine)
         shown = sum(time.ticks for time in times.at.values() if not time.inside)
@@ -132,7 +132,7 @@ def test_what_stands_at_nodes_is_what_their_instructions_took(
 def test_every_kernel_of_a_portable_program_has_one_node() -> None:
     trace = open_trace("transformer_portable", program=False)
     profiles = trace.profiles()
-    found = linked_graph(trace.record, "edge_dialect_exported_program/forward", trace.run_nodes)
+    found = linked_graph(trace, "edge_dialect_exported_program/forward")
     table = node_table(found, times=node_times(found, profiles[0]), scale=NS)
     timed = [i for i, value in enumerate(table.values["avg"]) if value is not None]
     alone = [i for i in timed if table.values["nodes"][i] == 1]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etscope.analysis.matching.run_nodes import program_nodes
+from etscope.analysis.matching.export import Export
 from etscope.analysis.size import (
     SizedFile,
     part_by_part,
@@ -162,7 +162,7 @@ def test_weights_of_one_shape_are_named_by_their_position() -> None:
 def test_initial_state_has_its_name_module_and_line() -> None:
     made = artifacts("cnn_portable")
     program, record = read_pte(made.pte), read_etrecord(made.etrecord)
-    run = program_nodes(program, "forward", record)
+    run = Export(program, record).edge_nodes("forward")
     stored = next(one for one in stored_tensors(program, lambda _: run) if one.nodes)
     as_state = ProgramClaims(program, lambda _: run, [replace(stored, kind=STATE)]).parts()
     as_weight = ProgramClaims(program, lambda _: run, [stored]).parts()

@@ -12,6 +12,7 @@ import pytest
 from etscope.analysis.graphs.graph_names import short_name
 from etscope.analysis.graphs.linked_graph import linked_graph
 from etscope.analysis.graphs.node_work import node_work
+from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.calls import RunCalls
 from etscope.analysis.profile.profile import MethodProfile, Row
@@ -488,7 +489,7 @@ def test_instructions_of_a_program_have_their_work() -> None:
 def test_views_that_memory_planning_made_move_nothing() -> None:
     files = artifacts("cnn_portable")
     record, program = read_etrecord(files.etrecord), read_pte(files.pte)
-    linked = linked_graph(record, "edge_dialect_exported_program/forward", program=program)
+    linked = linked_graph(Export(program, record), "edge_dialect_exported_program/forward")
     assert short_name(linked.name) == "edge/forward"
     work_of = node_work(linked)
     views = [node for node in linked.graph.nodes if node.op == "aten.view_copy.default"]

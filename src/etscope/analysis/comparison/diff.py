@@ -177,7 +177,7 @@ def diff_traces(
     methods = [
         _method_diff(one, total, policy, keep) for one, total in zip(sides, totals, strict=True)
     ]
-    was, now = (totals_of(one.recorded_program, saved=one.saved_run) for one in (before, after))
+    was, now = (totals_of(one.export, saved=one.saved_run) for one in (before, after))
     methods = [replace(one, beside=tuple(total_changes(was, now, one.method))) for one in methods]
     if keep is not None and not any(row.selected for one in methods for row in one.changes):
         raise MissingDataError("nothing was selected", hint="without --select all is compared")

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.matching.run_nodes import RunNodes
+from etscope.analysis.matching.export import Export
 from etscope.analysis.program.source_location import common_module
 from etscope.analysis.weights import WEIGHTS, StoredTensor, parameter_name
 from etscope.errors import UsageError
@@ -203,18 +203,13 @@ def weight_sentence(change: WeightChange) -> str:
     )
 
 
-def weights_of(
-    program: Program,
-    stored: Sequence[StoredTensor],
-    nodes: Mapping[str, RunNodes],
-    data: Sequence[ExternalData] = (),
-) -> tuple[Weight, ...]:
-    """The weights of a program: each place of a file once, by its first reader. data: its .ptd
-    files; weights in others are left out."""
-    holders = {key: one for one in data for key in one.entries}
+def weights_of(export: Export, stored: Sequence[StoredTensor]) -> tuple[Weight, ...]:
+    """The weights of a program: each place of a file once, by its first reader. Those in .ptd files
+    that are not given are left out."""
+    holders = {key: one for one in export.data for key in one.entries}
     places: dict[tuple[int, Span], tuple[Program | ExternalData, StoredTensor]] = {}
     for tensor in stored:
-        held_in: Program | ExternalData = program
+        held_in: Program | ExternalData = export.needed_program
         if tensor.key is not None and tensor.key in holders:
             held_in = holders[tensor.key]
             tensor = replace(tensor, span=held_in.entries[tensor.key].blob)
@@ -224,7 +219,7 @@ def weights_of(
         Weight(
             held_in=held_in,
             tensor=tensor,
-            name=parameter_name(tensor, nodes[tensor.method].symbols.graph),
+            name=parameter_name(tensor, export.edge_nodes(tensor.method).symbols.graph),
             module=common_module(tensor.nodes),
         )
         for held_in, tensor in places.values()

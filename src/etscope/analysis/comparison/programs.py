@@ -24,10 +24,8 @@ from etscope.analysis.comparison.program_weights import (
     compare_weights,
     weights_of,
 )
-from etscope.analysis.matching.record_check import check_record
-from etscope.analysis.matching.run_nodes import RunNodes, program_nodes
+from etscope.analysis.matching.export import Export
 from etscope.analysis.memory import MemoryPlan, memory_plans
-from etscope.analysis.program.correlate import Attribution
 from etscope.analysis.program.program import (
     InstructionRecord,
     is_prim,
@@ -76,9 +74,12 @@ class Side:
     data: tuple[ExternalData, ...] = ()
 
     def check_record(self) -> None:
-        """Raise `MismatchError` if the record is of another program: by the instructions that it
-        lists, or else by its maps and graphs."""
-        check_record(self.program, self.record, self.name)
+        """Raise `MismatchError` if the record is of another program."""
+        self.export.check_record(self.name)
+
+    @cached_property
+    def export(self) -> Export:
+        return Export(self.program, self.record, self.data)
 
     @property
     def size(self) -> int:
@@ -90,13 +91,8 @@ class Side:
         return {method.name: method for method in self.program.methods}
 
     @cached_property
-    def nodes(self) -> Mapping[str, RunNodes]:
-        """The nodes of the record's graph that each method runs."""
-        return {name: program_nodes(self.program, name, self.record) for name in self.methods}
-
-    @cached_property
     def stored(self) -> tuple[StoredTensor, ...]:
-        return stored_tensors(self.program, self.nodes.__getitem__)
+        return stored_tensors(self.program, self.export.edge_nodes)
 
     @cached_property
     def parts(self) -> tuple[FilePart, ...]:
@@ -110,15 +106,11 @@ class Side:
 
     @cached_property
     def weights(self) -> tuple[Weight, ...]:
-        return weights_of(self.program, self.stored, self.nodes, self.data)
+        return weights_of(self.export, self.stored)
 
     @cached_property
     def plans(self) -> Mapping[str, MemoryPlan]:
-        return memory_plans(self.program)
-
-    @cached_property
-    def attributions(self) -> Mapping[str, Sequence[Attribution]]:
-        return {name: run.attributions() for name, run in self.nodes.items()}
+        return memory_plans(self.export)
 
     def alive_at_peak(
         self, method: str, *, with_modules: bool
@@ -126,7 +118,7 @@ class Side:
         """Yield the tensors alive at the peak of a method: each as text, its role, the operator
         that makes it, its module and its bytes."""
         plan = self.plans[method]
-        places = plan.places(self.attributions[method]) if with_modules else {}
+        places = plan.places(self.export.attributions[method]) if with_modules else {}
         for instruction in plan.peak_instructions[:1]:
             for value in plan.live_at(instruction):
                 module = places.get(value.value, (None, None))[0] or ""
@@ -595,8 +587,8 @@ class _Instructions:
         self._with_modules = diff.has_modules
         self._values = [side.methods[method].values for side in diff.sides]
         self._inputs = [side.methods[method].inputs for side in diff.sides]
-        self._listed = [side.nodes[method].records for side in diff.sides]
-        self._places = [side.attributions[method] for side in diff.sides]
+        self._listed = [side.export.edge_nodes(method).records for side in diff.sides]
+        self._places = [side.export.attributions[method] for side in diff.sides]
 
     def changes(self) -> Iterator[InstructionChange]:
         tokens = [

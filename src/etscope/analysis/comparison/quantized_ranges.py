@@ -76,7 +76,7 @@ def range_changes(before: Side, after: Side) -> Iterator[RangeChange]:
     for method in after.methods:
         if method not in before.methods:
             continue
-        graphs = [side.nodes[method].symbols.graph for side in (before, after)]
+        graphs = [side.export.edge_nodes(method).symbols.graph for side in (before, after)]
         sides = [[] if one is None else list(quantized_ranges(one)) for one in graphs]
         if all(sides):
             yield from _aligned(method, *sides)

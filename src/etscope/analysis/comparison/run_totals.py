@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from etscope.analysis.memory import MemoryPlan, memory_plans
+from etscope.analysis.matching.export import Export
+from etscope.analysis.memory import memory_plans
 from etscope.analysis.numerics.rows import Numerics
-from etscope.formats.program.pte import Program
 from etscope.formats.run_json import SavedMemory, SavedRun
 from etscope.units import format_bytes, format_float
 
@@ -28,18 +28,13 @@ class RunTotals:
 
 
 def totals_of(
-    program: Program | None,
-    plans: Mapping[str, MemoryPlan] | None = None,
-    numerics: Numerics | None = None,
-    saved: SavedRun | None = None,
+    export: Export, numerics: Numerics | None = None, saved: SavedRun | None = None
 ) -> RunTotals:
-    """Return the totals of a run, by its program, a diagnosis and its notes. plans: those of the
-    program's methods, if they are known already."""
-    memory = None if saved is None else saved.memory
+    """Return the totals of a run, by its program, a diagnosis and its notes."""
+    memory, program = None if saved is None else saved.memory, export.recorded_program
     if program is None:
         return RunTotals(numerics=numerics, memory=memory)
-    found = memory_plans(program) if plans is None else plans
-    planned = {name: plan.planned_bytes for name, plan in found.items()}
+    planned = {name: plan.planned_bytes for name, plan in memory_plans(export).items()}
     return RunTotals(planned, len(program.source.buffer), numerics, memory)
 
 

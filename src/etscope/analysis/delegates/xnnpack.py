@@ -398,29 +398,29 @@ def attributed(found: Attribution, pairing: Pairing, symbols: MethodSymbols) -> 
 
 
 def _operators(
-    program: Program, symbols: MethodSymbols, record: InstructionRecord
+    program: Program, symbols: MethodSymbols, call: InstructionRecord
 ) -> tuple[XnnNode, ...]:
     """The operators of a delegate call, () where they are not known or not of this record."""
-    delegate = symbols.delegates.get(record.instruction_id)
+    delegate = symbols.delegates.get(call.instruction_id)
     if delegate is not None and delegate.handles:
         return ()  # it has a map
-    handles = handle_list(symbols.handles.get(record.instruction_id))
-    nodes = _nodes(program, symbols.method, record) if handles else ()
+    handles = handle_list(symbols.handles.get(call.instruction_id))
+    nodes = _nodes(program, symbols.method, call) if handles else ()
     return nodes if all(n.debug_handle in (None, *handles) for n in nodes) else ()
 
 
-def _nodes(program: Program, method: str, record: InstructionRecord) -> tuple[XnnNode, ...]:
+def _nodes(program: Program, method: str, call: InstructionRecord) -> tuple[XnnNode, ...]:
     """The operators in the data of XNNPACK that an instruction calls; () where it calls none."""
-    if record.delegate is None or record.backend_id != BACKEND:
+    if call.delegate is None or call.backend_id != BACKEND:
         return ()
-    data = program.delegate_blob(method, record.delegate)
+    data = program.delegate_blob(method, call.delegate)
     if not is_xnnpack(data):
         return ()
     try:
         return read_xnnpack(data)
     except FormatError as error:
         warnings.warn(
-            f"what XNNPACK runs for instruction {record.instruction_id} cannot be read: {error}",
+            f"what XNNPACK runs for instruction {call.instruction_id} cannot be read: {error}",
             EtscopeWarning,
             stacklevel=2,
         )

@@ -6,19 +6,17 @@ by their `from_node` chains, nodes of other graphs by their own handles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from etscope.analysis.matching.run_nodes import Nodes, RunNodes
-from etscope.analysis.program.compatibility import instruction_labels
+from etscope.analysis.profile.trace import Capture
 from etscope.analysis.program.correlate import (
     MethodSymbols,
-    method_symbols,
     record_methods,
 )
 from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
-from etscope.formats.program.pte import Program, read_pte
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph, Node
 
@@ -119,18 +117,16 @@ class LinkedGraph:
         )
 
 
-def linked_graph(
-    record: RecordView,
-    name: str,
-    edge_nodes: Callable[[str], RunNodes] | None = None,
-    program: Program | None = None,
-) -> LinkedGraph:
-    """Link the graph `name` of a record. `edge_nodes` is that of `Trace`, if there is one; else
-    `program` goes with the record, by default the one in it."""
+def linked_graph(capture: Capture, name: str) -> LinkedGraph:
+    """Link the graph `name` of a record with the instructions that ran, or that a program has.
+
+    Raises `MissingDataError` without a record.
+    """
+    record = capture.needed_record
     method = method_of_graph(record, name)
     run = None
     if method is not None and f"{EDGE}/{method}" in record.graph_names:
-        run = recorded_nodes(record, method, program) if edge_nodes is None else edge_nodes(method)
+        run = capture.edge_nodes(method)
     graph = run.symbols.graph if run is not None and name == f"{EDGE}/{method}" else None
     return LinkedGraph(
         name=name,
@@ -138,20 +134,6 @@ def linked_graph(
         method=method,
         run_nodes=run,
     )
-
-
-def recorded_nodes(record: RecordView, method: str, program: Program | None) -> RunNodes:
-    """The nodes that a method's instructions run, as a record and a program tell without a run.
-    program: by default the one in the record."""
-    if program is None:
-        stored = record.program_view()
-        program = None if stored is None else read_pte(stored)
-    labels: Sequence[str] = ()
-    if program is not None and method in (found.name for found in program.methods):
-        labels = instruction_labels(program.method(method))
-    elif record.fingerprints is not None and method in record.fingerprints.methods:
-        labels = record.fingerprints.methods[method].instructions
-    return RunNodes(method_symbols(record, method), labels, program)
 
 
 def method_of_graph(record: RecordView, name: str) -> str | None:

@@ -3,13 +3,13 @@ the others and why."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from etscope.analysis.graphs.linked_graph import LinkedGraph, linked_graph
 from etscope.analysis.graphs.node_table import PlacedNode, placed_nodes
-from etscope.analysis.matching.run_nodes import RunNodes
+from etscope.analysis.profile.trace import Capture
 from etscope.analysis.program.program import InstructionRecord, instructions
 from etscope.errors import FormatError, MissingDataError, reading
 from etscope.formats.etrecord.partitioning import LoweredNode, MethodPartition, Partitioning
@@ -117,29 +117,24 @@ class Partition:
         return {path: self.refusals[key] for key, path in paths.items() if key in self.refusals}
 
 
-def partition(
-    record: RecordView,
-    method: str,
-    program: Program | None = None,
-    edge_nodes: Callable[[str], RunNodes] | None = None,
-) -> Partition:
+def partition(capture: Capture, method: str) -> Partition:
     """Find the partition of a method of a record.
 
     With what etscope kept while lowering it is exact, and has reasons. Other records have only the
     debug handles of each delegate call: nodes that share one may be placed wrongly (`unsure`).
 
-    program, edge_nodes: as for `linked_graph`. Without a program the names of the kernels that ran
-    tell which nodes are theirs.
+    Without a program the names of the kernels that ran tell which nodes are theirs.
 
-    Raises `MissingDataError` if the record has no edge program of the method.
+    Raises `MissingDataError` without a record, or if it has no edge program of the method.
     """
+    record = capture.needed_record
     name = f"{EDGE}/{method}"
     if name not in record.graph_names:
         raise MissingDataError(
             f"the record has no edge program of {method!r}, whose partition could be shown",
             hint=f"methods with one: {', '.join(record.edge_methods) or 'none'}",
         )
-    linked = linked_graph(record, name, edge_nodes, program)
+    linked = linked_graph(capture, name)
     mutated = mutated_buffers(record, name)
     run = _ProgramCalls(linked)
     callers = [node for node in linked.graph.walk(into_delegates=False) if node.delegate]

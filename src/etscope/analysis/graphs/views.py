@@ -21,12 +21,12 @@ from etscope.analysis.graphs.node_times import NodeTime, node_times
 from etscope.analysis.memory import memory_plan
 from etscope.analysis.numerics.rows import Numerics, NumericsRow
 from etscope.analysis.profile.profile import MethodProfile, Ticks, profile_of
-from etscope.analysis.profile.trace import Trace
+from etscope.analysis.profile.trace import Capture, Trace
 from etscope.analysis.program.correlate import method_symbols, record_methods
 from etscope.analysis.program.source_location import common_module, module_path
 from etscope.errors import MissingDataError, UsageError
-from etscope.formats.etrecord.reader import EDGE, EXPORTED, RecordView
-from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.etrecord.reader import EDGE, EXPORTED
+from etscope.formats.program.pte import Program
 from etscope.formats.program.scalar_type import scalar_type_of
 from etscope.model.graph import Graph, Node, TensorSpec
 
@@ -184,30 +184,21 @@ class GraphView:
             yield from self.inside(node.key)
 
 
-def graph_views(
-    record: RecordView | None = None,
-    trace: Trace | None = None,
-    program: Program | None = None,
-    *,
-    only: Collection[str] | None = None,
-) -> tuple[GraphView, ...]:
+def graph_views(capture: Capture, *, only: Collection[str] | None = None) -> tuple[GraphView, ...]:
     """The views of the record's graphs (exported programs first, then the edge dialect, then the
-    others), and of the executed program of each method.
+    others), and of the executed program of each method. Those of a run have its times.
 
-    record, program: by default those of `trace`; a program stored in the record is used, too.
-    trace: for the times. only: keys of the views; None for all.
+    only: keys of the views; None for all.
 
     Raises `UsageError` without a record and a program, or for an unknown key in `only`, and
     `MissingDataError` when they have no graph.
     """
-    record = record if record is not None or trace is None else trace.record
-    program = _program(record, trace, program)
-    if record is None and program is None:
+    if capture.record is None and capture.recorded_program is None:
         raise UsageError(
             "graphs are in an ETRecord or a program: neither was given",
             hint="pass the .etrecord of the export, or the .pte",
         )
-    maker = _Views(record, trace, program)
+    maker = _Views(capture)
     known = maker.names
     unknown = [key for key in only or () if key not in known]
     if unknown:
@@ -220,16 +211,14 @@ def graph_views(
     return tuple(maker.view(key) for key in known if only is None or key in only)
 
 
-def view_keys(
-    record: RecordView | None = None, trace: Trace | None = None, program: Program | None = None
-) -> tuple[str, ...]:
-    """The keys of the views that `graph_views` returns for the same arguments."""
-    record = record if record is not None or trace is None else trace.record
-    return tuple(_keys(record, _program(record, trace, program)))
+def view_keys(capture: Capture) -> tuple[str, ...]:
+    """The keys of the views that `graph_views` returns."""
+    return tuple(_keys(capture))
 
 
-def _keys(record: RecordView | None, program: Program | None) -> Mapping[str, str]:
+def _keys(capture: Capture) -> Mapping[str, str]:
     """Key -> the graph's name in the record, or "executed/<method>"."""
+    record, program = capture.record, capture.recorded_program
     names = [] if record is None else list(record.graph_names)
     order = {EXPORTED: 0, EDGE: 1}
     names.sort(key=lambda name: order.get(name.partition("/")[0], 2))
@@ -247,30 +236,18 @@ def _keys(record: RecordView | None, program: Program | None) -> Mapping[str, st
     return found
 
 
-def _program(
-    record: RecordView | None, trace: Trace | None, program: Program | None
-) -> Program | None:
-    if program is not None:
-        return program
-    if trace is not None:
-        return trace.recorded_program
-    stored = None if record is None else record.program_view()
-    return None if stored is None else read_pte(stored)
-
-
 class _Views:
     """Builds views; data that several of them need is built once."""
 
-    def __init__(
-        self, record: RecordView | None, trace: Trace | None, program: Program | None
-    ) -> None:
-        self._record, self._trace, self._program = record, trace, program
-        self._profiles = [] if trace is None else trace.profiles()
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self._record, self._program = capture.record, capture.recorded_program
+        self._profiles = capture.profiles() if isinstance(capture, Trace) else []
         self._edges: dict[str, LinkedGraph | None] = {}
 
     @cached_property
     def names(self) -> Mapping[str, str]:
-        return _keys(self._record, self._program)
+        return _keys(self._capture)
 
     def view(self, key: str) -> GraphView:
         name = self.names[key]
@@ -285,10 +262,7 @@ class _Views:
         return view_of(linked, key, profile, self._program)
 
     def _linked(self, name: str) -> LinkedGraph:
-        if self._record is None:
-            raise UsageError(f"the graph {name!r} is in a record, and none was given")
-        edge_nodes = None if self._trace is None else self._trace.edge_nodes
-        return linked_graph(self._record, name, edge_nodes, self._program)
+        return linked_graph(self._capture, name)
 
     def _edge(self, method: str) -> LinkedGraph | None:
         """The edge graph of a method, None if the record has none."""

@@ -55,7 +55,8 @@ def file_info(
         sections = external_sections(read_ptd(name), programs)
     else:
         from etscope.analysis.info.program_info import program_sections
+        from etscope.analysis.matching.export import Export
         from etscope.formats.program.pte import read_pte
 
-        sections = program_sections(read_pte(name), data=data)
+        sections = program_sections(Export(read_pte(name), data=tuple(data)))
     return Report({"file": name, "kind": kind}, sections)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from etscope.analysis.memory import MemoryPlan, memory_plans, peak_section, summary_section
+from etscope.analysis.memory import memory_plans, peak_section, summary_section
 from etscope.formats.bytes.flatbuffer import Span
 from etscope.formats.program.compile_options import option_texts
 from etscope.formats.program.pte import Program, program_fingerprint
@@ -24,6 +24,7 @@ from etscope.model.report import Section, facts, rows
 from etscope.model.table import Column, Kind
 
 if TYPE_CHECKING:
+    from etscope.analysis.matching.export import Export
     from etscope.formats.program.bpte import BundledFile, CaseValue
     from etscope.formats.program.ptd import ExternalData
 
@@ -36,16 +37,11 @@ _KINDS = {
 }
 
 
-def program_sections(
-    program: Program,
-    plans: Mapping[str, MemoryPlan] | None = None,
-    data: Sequence[ExternalData] = (),
-) -> tuple[Section, ...]:
+def program_sections(export: Export) -> tuple[Section, ...]:
     """The sections "file", "methods", "signature", "operators", "delegates", "memory",
-    "memory_peak", "named_data" and "external_keys"; one without rows is left out. `plans` are the
-    methods', if they are known already; data: the program's .ptd files, for sizes."""
-    if plans is None:
-        plans = memory_plans(program)
+    "memory_peak", "named_data" and "external_keys" (with the sizes of its .ptd files); one without
+    rows is left out."""
+    program, plans = export.needed_program, memory_plans(export)
     named_data = rows(
         "named_data",
         "Named data, the largest first",
@@ -56,13 +52,13 @@ def program_sections(
         ),
     )
     found = (
-        _facts(program, plans),
-        *_methods(program, plans),
+        _facts(export),
+        *_methods(export),
         *_calls(program),
         summary_section(plans),
         peak_section(plans),
         named_data,
-        _external_keys(program, data),
+        _external_keys(export),
     )
     return tuple(section for section in found if len(section.table))
 
@@ -70,6 +66,8 @@ def program_sections(
 def bundled_sections(bundle: BundledFile, data: Sequence[ExternalData] = ()) -> tuple[Section, ...]:
     """The sections "file" and "cases" of the bundle, then those of the program in it, whose names
     begin with "program_" ("program_methods"). data: the program's .ptd files."""
+    from etscope.analysis.matching.export import Export
+
     program = bundle.program_span.size
     head = facts(
         "file",
@@ -106,7 +104,7 @@ def bundled_sections(bundle: BundledFile, data: Sequence[ExternalData] = ()) -> 
     if program:
         sections += [
             replace(section, name="program" if section.is_facts else f"program_{section.name}")
-            for section in program_sections(bundle.program(), data=data)
+            for section in program_sections(Export(bundle.program(), data=tuple(data)))
         ]
     return tuple(section for section in sections if len(section.table))
 
@@ -146,8 +144,9 @@ def external_sections(data: ExternalData, programs: Sequence[Program] = ()) -> t
 _ASKED_BY = Column("asked_by", Kind.LIST, title="asked for by", priority=1)
 
 
-def _external_keys(program: Program, data: Sequence[ExternalData]) -> Section:
+def _external_keys(export: Export) -> Section:
     """A section with one row for each key that a program asks for, as far as this is known."""
+    program = export.needed_program
     tensors = {
         value.name: value
         for method in program.methods
@@ -155,13 +154,13 @@ def _external_keys(program: Program, data: Sequence[ExternalData]) -> Section:
         if isinstance(value, TensorValue) and value.external
     }
     readers_of: Mapping[str, Sequence[str]] = {}
-    if tensors or data:  # what XNNPACK asks for is not worth reading all of its data else
+    if tensors or export.data:  # what XNNPACK asks for is not worth reading all of its data else
         from etscope.formats.program.ptd import external_readers
 
         readers_of = external_readers(program)
     content = []
     for key, readers in readers_of.items():
-        file = next((one for one in data if key in one.entries), None)
+        file = next((one for one in export.data if key in one.entries), None)
         tensor = tensors.get(key)
         size = None if tensor is None else tensor.nbytes
         if file is not None:
@@ -184,7 +183,8 @@ def _external_keys(program: Program, data: Sequence[ExternalData]) -> Section:
     )
 
 
-def _facts(program: Program, plans: Mapping[str, MemoryPlan]) -> Section:
+def _facts(export: Export) -> Section:
+    program = export.needed_program
     traced = any(chain.traces_at for method in program.methods for chain in method.chains)
     delegates = (entry.blob for method in program.methods for entry in method.delegates)
     # Weights and initial states in the file, which methods may share.
@@ -207,7 +207,7 @@ def _facts(program: Program, plans: Mapping[str, MemoryPlan]) -> Section:
             (Column("named_data", Kind.BYTES), _span_bytes(e.blob for e in program.named_data)),
             (
                 Column("largest_plan", Kind.BYTES, title="largest memory plan"),
-                max((plan.planned_bytes for plan in plans.values()), default=0),
+                max((plan.planned_bytes for plan in memory_plans(export).values()), default=0),
             ),
             (Column("stack_traces", Kind.BOOL, title="holds stack traces"), traced),
             (Column("sha256"), program_fingerprint(program.source.buffer)),
@@ -219,8 +219,9 @@ def _span_bytes(spans: Iterable[Span]) -> int:
     return sum({span.offset: span.size for span in spans}.values())
 
 
-def _methods(program: Program, plans: Mapping[str, MemoryPlan]) -> Iterator[Section]:
+def _methods(export: Export) -> Iterator[Section]:
     """Yield the methods, then their inputs and outputs."""
+    program, plans = export.needed_program, memory_plans(export)
 
     def counts(method: Method) -> Sequence[Any]:
         kinds = Counter(type(instruction) for instruction in method.instructions)

@@ -60,7 +60,7 @@ class Facts:
         record, method = self.trace.record, self.profile.method
         if record is None or method is None or method not in record.edge_methods:
             return None
-        return partition(record, method, edge_nodes=self.trace.edge_nodes)
+        return partition(self.trace, method)
 
     @cached_property
     def run_graph(self) -> RunGraph | None:

@@ -57,9 +57,10 @@ class Known:
         """The program's file and its .ptd files with their parts; () without a program."""
         if self.program is None:
             return ()
+        from etscope.analysis.matching.export import Export
         from etscope.analysis.size import sized_program
 
-        return sized_program(self.program, self.nodes_of, self.data)
+        return sized_program(Export(self.program, data=tuple(self.data)), self.nodes_of)
 
 
 def findings_of(profile: MethodProfile, scale: Scale, known: Known) -> tuple[Finding, ...]:

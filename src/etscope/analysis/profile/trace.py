@@ -21,6 +21,7 @@ from etscope.analysis.delegates.xnnpack import (
     inner_events,
     unexplained,
 )
+from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.run_nodes import RunNodes
 from etscope.analysis.profile.calls import RunCalls, inferred_calls, recorded_calls
 from etscope.analysis.profile.counted import counted
@@ -55,7 +56,7 @@ from etscope.formats.etdump.reader import (
 )
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.generation_inputs import InputType, program_input_types
-from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.program.pte import Program
 from etscope.formats.program.scalar_type import numpy_dtype
 from etscope.formats.run_json import (
     SavedCall,
@@ -169,6 +170,16 @@ class Trace:
     @cached_property
     def _made(self) -> dict[Hashable, Any]:
         return {}
+
+    @cached_property
+    def export(self) -> Export:
+        """The program and the record, without the run."""
+        return Export(self.program, self.record)
+
+    @property
+    def needed_record(self) -> RecordView:
+        """The record. Raises `MissingDataError` without one."""
+        return self.export.needed_record
 
     @cached_property
     def saved_run(self) -> SavedRun | None:
@@ -314,10 +325,7 @@ class Trace:
     @cached_property
     def recorded_program(self) -> Program | None:
         """The program: the one that was given, or that the record stores."""
-        if self.program is not None or self.record is None:
-            return self.program
-        view = self.record.program_view()
-        return None if view is None else read_pte(view)
+        return self.export.recorded_program
 
     # -- which method a block ran
 
@@ -689,6 +697,9 @@ class Trace:
             count, total = found.get(key, (0, 0))
             found[key] = (count + len(mine), total + int(dump.allocation_size[mine].sum()))
         return found
+
+
+Capture = Trace | Export  # a run, or an export without one
 
 
 def _split(block: Block, kind_of: Callable[[int], str]) -> list[Block]:

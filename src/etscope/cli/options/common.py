@@ -30,12 +30,10 @@ if TYPE_CHECKING:
     from etscope.analysis.numerics.rows import Numerics
     from etscope.analysis.profile.profile import MethodProfile
     from etscope.analysis.profile.scale import Scale
-    from etscope.analysis.profile.trace import Trace
+    from etscope.analysis.profile.trace import Capture, Trace
     from etscope.backend_files import BackendFile
     from etscope.capture.files import RunFiles
-    from etscope.formats.etrecord.reader import RecordFile
     from etscope.formats.program.bpte import BundledFile
-    from etscope.formats.program.pte import Program
     from etscope.model.finding import Files
 
 # Names of the reference graphs on the command line, and in an ETRecord.
@@ -554,8 +552,9 @@ class GraphFiles:
             program=None if program in (None, record) else str(program),
         )
 
-    def open(self) -> tuple[RecordFile | None, Trace | None, Program | None, BundledFile | None]:
+    def open(self) -> tuple[Capture, BundledFile | None]:
         """Open the files; a .pte file is the program, with neither record nor test cases."""
+        from etscope.analysis.matching.export import Export
         from etscope.capture.files import run_of_files
         from etscope.formats.etrecord.reader import read_etrecord
         from etscope.formats.identify import BPTE, PTE, identify
@@ -564,13 +563,11 @@ class GraphFiles:
         is_program = identify(self.record) in (PTE, BPTE)
         path = self.record if is_program else self.program
         etrecord = None if is_program else self.record
-        trace = None
+        program, bundle = (None, None) if path is None else read_program_file(path)
         if self.dump is not None:
             run = run_of_files([self.dump], etrecord, self.debug_buffer, path)
-            trace = run.open(force=self.force, with_values=self.debug_buffer is not None)
-        record = None if etrecord is None else read_etrecord(etrecord)
-        program, bundle = (None, None) if path is None else read_program_file(path)
-        return record, trace, program, bundle
+            return run.open(force=self.force, with_values=self.debug_buffer is not None), bundle
+        return Export(program, None if etrecord is None else read_etrecord(etrecord)), bundle
 
 
 def placed_files(trace: Trace, given: Sequence[str], source_unit: str) -> list[PlacedFile]:
@@ -600,25 +597,27 @@ def read_inputs(trace: Trace, method: str, path: str) -> list[Any]:
     """Return the inputs of a run from a file, in the order of the method's inputs."""
     from etscope.run.inputs import file_inputs
 
-    return file_inputs(path, trace.recorded_program, trace.record, method)
+    return file_inputs(path, trace.export, method)
 
 
 def numerics_of_graphs(
-    trace: Trace | None, inputs: str | None, bundle: BundledFile | None
+    capture: Capture | None, inputs: str | None, bundle: BundledFile | None
 ) -> list[Numerics]:
     """Return the numeric errors of each method that ran; none without a debug buffer.
 
     inputs: the file of the inputs of the run. bundle: test cases that hold them otherwise.
     """
-    if trace is None or trace.debug_buffer is None:
+    from etscope.analysis.profile.trace import Trace
+
+    if not isinstance(capture, Trace) or capture.debug_buffer is None:
         return []
     from etscope.cli.output.progress import progress
     from etscope.quiet import quiet
     from etscope.reporting.tensorboard import numerics_if_known
 
-    given = None if inputs is None else lambda method: read_inputs(trace, method, inputs)
+    given = None if inputs is None else lambda method: read_inputs(capture, method, inputs)
     with progress("computing the reference"), quiet():
-        return numerics_if_known(trace, given, bundle)
+        return numerics_if_known(capture, given, bundle)
 
 
 def show_address(address: str, open_it: bool) -> None:

@@ -6,8 +6,9 @@ profile or a plan is made from one that is made once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 
 from etscope._version import __version__
 from etscope.analysis.backend_files.placement import PlacedFile
@@ -18,20 +19,20 @@ from etscope.analysis.graphs.views import GraphView, graph_views, with_errors
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.insights import explain
 from etscope.analysis.insights.summary import Known, findings_of, findings_of_program
-from etscope.analysis.matching.run_nodes import program_nodes
-from etscope.analysis.memory import MemoryPlan, memory_plans
+from etscope.analysis.matching.export import Export
+from etscope.analysis.memory import memory_plans
 from etscope.analysis.memory_owners import program_memory
 from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale, TimeConverter
-from etscope.analysis.profile.trace import Trace, runs_of
+from etscope.analysis.profile.trace import Capture, Trace, runs_of
 from etscope.analysis.size import part_by_part
 from etscope.analysis.work.limits import ProfileLimits, profile_limits
 from etscope.errors import MissingDataError
 from etscope.formats.calibration import Calibration
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.program.ptd import ExternalData, external_keys
-from etscope.formats.program.pte import Program, read_pte
+from etscope.formats.program.pte import Program
 from etscope.model.finding import Files, Finding, Severity
 from etscope.model.report import Section
 from etscope.units import TimeScale
@@ -105,6 +106,17 @@ class ReportInput:
     backend_files: Sequence[PlacedFile] = ()
     calibration: Calibration | None = None
 
+    @cached_property
+    def export(self) -> Export:
+        """The program, the record and the .ptd files, without the run."""
+        program = self.program if self.trace is None else self.trace.program
+        return Export(program, self.own_record, tuple(self.data))
+
+    @property
+    def capture(self) -> Capture:
+        """The run; without one, the files of the export."""
+        return self.export if self.trace is None else self.trace
+
     @property
     def own_record(self) -> RecordView | None:
         return self.record if self.trace is None else self.trace.record
@@ -112,12 +124,7 @@ class ReportInput:
     @property
     def own_program(self) -> Program | None:
         """The program of the run: the one that was given, or that its record stores."""
-        if self.trace is not None:
-            return self.trace.recorded_program
-        if self.program is not None or self.record is None:
-            return self.program
-        stored = self.record.program_view()
-        return None if stored is None else read_pte(stored)
+        return self.capture.recorded_program
 
     def graph_views(self, program: Program | None) -> tuple[GraphView, ...]:
         if self.views is not None:
@@ -126,7 +133,7 @@ class ReportInput:
         if record is None and program is None:
             return ()
         try:
-            views = graph_views(record, self.trace, program)
+            views = graph_views(self.capture)
             return views if self.numerics is None else with_errors(views, self.numerics)
         except MissingDataError:  # a record without graphs and without a program
             return ()
@@ -176,19 +183,16 @@ def document_of(inputs: Sequence[ReportInput], title: str | None = None) -> Json
         [ShownGraph(view) for view in found.graph_views(program)]
         for found, program in zip(inputs, programs, strict=True)
     ]
-    plans = [{} if program is None else memory_plans(program) for program in programs]
     facts = None  # where nothing is compared
     if len(inputs) > 1:
         saved = [None if found.trace is None else found.trace.saved_run for found in inputs]
         facts = [
-            totals_of(program, planned, found.numerics, noted)
-            for found, program, planned, noted in zip(inputs, programs, plans, saved, strict=True)
+            totals_of(found.export, found.numerics, noted)
+            for found, noted in zip(inputs, saved, strict=True)
         ]
     runs = [
-        _run(found, f"run{number}", shown, graphs[number], program, planned)
-        for number, (found, shown, program, planned) in enumerate(
-            zip(inputs, methods, programs, plans, strict=True)
-        )
+        _run(found, f"run{number}", shown, graphs[number])
+        for number, (found, shown) in enumerate(zip(inputs, methods, strict=True))
     ]
     add_changes(runs)
     return {
@@ -217,16 +221,14 @@ def _run(
     identifier: str,
     methods: Sequence[ShownMethod],
     graphs: Sequence[ShownGraph],
-    program: Program | None,
-    plans: Mapping[str, MemoryPlan],
 ) -> Json:
     lines = Lines()
-    trace, record = found.trace, found.own_record
+    trace, record, program = found.trace, found.own_record, found.own_program
+    plans = memory_plans(found.export)
     numerics = found.numerics
     run_nodes = {
-        name: (program_nodes(program, name, record) if trace is None else trace.run_nodes(name))
+        name: (found.export.edge_nodes if trace is None else trace.run_nodes)(name)
         for name in plans
-        if program is not None
     }
     known = Known(
         program=program,
@@ -241,7 +243,7 @@ def _run(
     if program is not None:
         saved = None if known.saved is None else known.saved.memory
         measured = None if saved is None else saved.measured
-        memory = program_memory(program, found.data, record, measured, plans)
+        memory = program_memory(found.export, measured)
     named = () if record is None else record.graph_names
     views = [shown.view for shown in graphs]
     recorded = {view.linked.name: view.graph for view in views if view.linked.name in named}
@@ -249,7 +251,7 @@ def _run(
         *found.sections,
         *([profile_section(methods, found.scale)] if methods else ()),
         *backend_file_sections(found.backend_files),
-        *file_sections(trace, record, program, recorded, plans),
+        *file_sections(found.export, trace, recorded),
     ]
     return {
         "id": identifier,
@@ -296,7 +298,7 @@ def _graph_documents(
             lines,
             metric,
             edges.get(shown.view.method),
-            _partition(shown, found, program),
+            _partition(shown, found),
         )
         profile = shown.view.profile
         rows = ran[id(profile)].rows if id(profile) in ran else ()
@@ -312,7 +314,7 @@ def _limits(found: ReportInput, profile: MethodProfile | None) -> ProfileLimits 
     return profile_limits(found.trace, profile, found.scale.source, found.calibration)
 
 
-def _partition(shown: ShownGraph, found: ReportInput, program: Program | None) -> Partition | None:
+def _partition(shown: ShownGraph, found: ReportInput) -> Partition | None:
     """The partition of an edge graph's method; None where the record does not have the reasons."""
     method, record = shown.view.method, found.own_record
     is_told = record is not None and record.partition is not None and method in record.partition
@@ -320,8 +322,7 @@ def _partition(shown: ShownGraph, found: ReportInput, program: Program | None) -
         return None
     if shown.view.linked.name != f"{EDGE}/{method}":
         return None
-    edge_nodes = None if found.trace is None else found.trace.edge_nodes
-    return partition(record, method, program, edge_nodes)
+    return partition(found.capture, method)
 
 
 def _insight_documents(

@@ -11,12 +11,10 @@ from etscope.analysis.backend_files.tables import file_table, for_readers
 from etscope.analysis.info.etdump_info import etdump_sections
 from etscope.analysis.info.etrecord_info import etrecord_sections
 from etscope.analysis.info.program_info import program_sections
-from etscope.analysis.memory import MemoryPlan
+from etscope.analysis.matching.export import Export
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
-from etscope.analysis.tables.profile_table import grouped_table
-from etscope.formats.etrecord.reader import RecordFile, RecordView
-from etscope.formats.program.pte import Program
+from etscope.formats.etrecord.reader import RecordFile
 from etscope.model.event_table import LOAD_METHOD
 from etscope.model.graph import Graph
 from etscope.model.report import Section
@@ -37,19 +35,15 @@ def backend_file_sections(placed: Sequence[PlacedFile]) -> Iterator[Section]:
 
 
 def file_sections(
-    trace: Trace | None,
-    record: RecordView | None,
-    program: Program | None,
-    graphs: Mapping[str, Graph],
-    plans: Mapping[str, MemoryPlan],
+    export: Export, trace: Trace | None, graphs: Mapping[str, Graph]
 ) -> Iterator[Section]:
     """The contents of the files, as `etscope info` tells it, without what has a view of its own."""
     if trace is not None:
         yield from _named("dump", "ETDump", etdump_sections(trace.dump, trace.blocks))
-    if isinstance(record, RecordFile):
-        yield from _named("record", "ETRecord", etrecord_sections(record, graphs))
-    if program is not None:
-        yield from _named("program", "Program", program_sections(program, plans))
+    if isinstance(export.record, RecordFile):
+        yield from _named("record", "ETRecord", etrecord_sections(export.record, graphs))
+    if export.recorded_program is not None:
+        yield from _named("program", "Program", program_sections(export))
 
 
 _ELSEWHERE = {"members", "memory", "named_data"}

@@ -144,7 +144,6 @@ def _differences(source: Path, target: Path, options: Mapping[str, Any]) -> None
 
 
 def _tensorboard(source: Path, target: Path, options: Mapping[str, Any]) -> None:
-    from etscope.formats.etrecord.reader import read_etrecord
     from etscope.formats.program.bpte import read_program_file
     from etscope.quiet import quiet
     from etscope.reporting.report import diagnosis
@@ -152,10 +151,7 @@ def _tensorboard(source: Path, target: Path, options: Mapping[str, Any]) -> None
 
     for folder in _run_folders(source):
         files = _run_files(folder)
-        program, bundle = (
-            (None, None) if files.program is None else read_program_file(files.program)
-        )
-        trace = None if files.dump is None else _trace(files)
+        bundle = None if files.program is None else read_program_file(files.program)[1]
         with quiet():
             numerics = None
             logged = None if files.dump is None else _logged(files)
@@ -163,9 +159,7 @@ def _tensorboard(source: Path, target: Path, options: Mapping[str, Any]) -> None
                 numerics, _ = diagnosis(logged, _options(source, options), bundle)
             write_tensorboard(
                 target / "runs" / (folder.name if folder != source else "run"),
-                record=None if files.record is None else read_etrecord(files.record),
-                trace=trace,
-                program=program,
+                files.capture(),
                 numerics=[] if numerics is None else [numerics],
             )
 
@@ -224,7 +218,7 @@ def _options(source: Path, options: Mapping[str, Any]) -> ReportOptions:
     def read(trace: Trace, method: str) -> Any:
         from etscope.run.inputs import file_inputs
 
-        return file_inputs(str(path), trace.recorded_program, trace.record, method)
+        return file_inputs(str(path), trace.export, method)
 
     return ReportOptions(inputs=None if path is None else read, method=options.get("method"))
 

@@ -60,7 +60,7 @@ def copied_caches(facts: Facts) -> list[StateTensor]:
     if facts.program is None or method is None:
         return []
     try:
-        state = program_state(facts.program, record=facts.trace.record)
+        state = program_state(facts.trace.export)
     except EtscopeError:  # a damaged plan: the memory views say where
         return []
     return [

@@ -181,6 +181,7 @@ def _write_partitions(
     """Write the partition of the methods of a record, or of the one that `name` means."""
     from etscope.analysis.graphs.partition import partition
     from etscope.analysis.graphs.partition_report import SCHEMA, partition_report, place_fields
+    from etscope.analysis.matching.export import Export
     from etscope.formats.etrecord.reader import read_etrecord
     from etscope.formats.identify import PTE, identify
     from etscope.formats.program.pte import read_pte
@@ -197,7 +198,8 @@ def _write_partitions(
     keys = [f"edge/{method}" for method in record.edge_methods]
     only = keys if name is None else _only_key(keys, name)
     program = None if files.program is None else read_pte(files.program)
-    found = [partition(record, key.partition("/")[2], program) for key in only]
+    export = Export(program, record)
+    found = [partition(export, key.partition("/")[2]) for key in only]
     if not found:
         raise MissingDataError(
             "the record has no edge program, whose partition could be shown",
@@ -229,26 +231,24 @@ def _linked_graph(files: GraphFiles, name: str) -> tuple[LinkedGraph, NodeTimes 
     from etscope.analysis.graphs.linked_graph import linked_graph
     from etscope.analysis.graphs.node_times import node_times
     from etscope.analysis.profile.profile import profile_of
-    from etscope.formats.etrecord.reader import read_etrecord
+    from etscope.analysis.profile.trace import Trace
 
-    found, trace, program, _ = files.open()
+    capture, _ = files.open()
     if _is_executed(name):
         from etscope.analysis.graphs.views import graph_views, view_keys
 
-        if program is None and (found is None or found.program_view() is None):
+        if capture.recorded_program is None:
             raise MissingDataError(
                 "the executed graph is of a program, and none was given",
                 hint="--program MODEL.pte, or the record of etscope export, which has it",
             )
-        (key,) = _only_key(view_keys(found, trace, program), name)
-        linked = graph_views(found, trace, program, only=[key])[0].linked
+        (key,) = _only_key(view_keys(capture), name)
+        linked = graph_views(capture, only=[key])[0].linked
     else:
-        record = read_etrecord(files.record)
-        edge_nodes = None if trace is None else trace.edge_nodes
-        linked = linked_graph(record, find_graph(record, name), edge_nodes, program)
-    if trace is None:
+        linked = linked_graph(capture, find_graph(capture.needed_record, name))
+    if not isinstance(capture, Trace):
         return linked, None
-    profiles = trace.profiles()
+    profiles = capture.profiles()
     profile = profile_of(profiles, linked.method)
     if profile is None:
         ran = ", ".join(str(p.method) for p in profiles if p.method) or "none that is known"
@@ -349,12 +349,12 @@ def _write_graphs(
     chosen = output.format or format_of(output.path, GRAPH_VIEWS, default="graph-json")
     if columns is not None and chosen != "node-data":
         raise click.UsageError("--columns names the number of --format node-data.")
-    record, trace, program, bundle = files.open()
-    keys = list(view_keys(record, trace, program))
+    capture, bundle = files.open()
+    keys = list(view_keys(capture))
     only = keys if name is None else _only_key(keys, name)
-    numerics = numerics_of_graphs(trace, files.inputs, bundle)
+    numerics = numerics_of_graphs(capture, files.inputs, bundle)
     # Numeric errors are known for the edge graph, and carried over from it to the other graphs.
-    views = graph_views(record, trace, program, only=keys if numerics else only)
+    views = graph_views(capture, only=keys if numerics else only)
     for one in numerics:
         views = with_errors(views, one)
     shown = [view for view in views if view.key in only]

@@ -233,6 +233,7 @@ class _Beside:
         self, file: str, record: RecordFile | None, *, context: int | None, force: bool
     ) -> Report:
         """The owners of the memory that a program needs, or that a run took."""
+        from etscope.analysis.matching.export import Export
         from etscope.analysis.measured_memory import measured_report
         from etscope.analysis.memory import memory_report
         from etscope.analysis.memory_owners import program_memory, with_owners
@@ -264,7 +265,7 @@ class _Beside:
             for run in self.runs.values()
             if run.memory is not None and run.text("program_sha256") in (None, fingerprint)
         )
-        report = memory_report(program, {"file": file, "kind": kind}, record, force=force)
-        data = list(self.data.values())
-        memory = program_memory(program, data, record, next(measured, None))
+        export = Export(program, record, tuple(self.data.values()))
+        report = memory_report(export, {"file": file, "kind": kind}, force=force)
+        memory = program_memory(export, next(measured, None))
         return with_owners(report, memory, context)

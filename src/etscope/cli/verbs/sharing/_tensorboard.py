@@ -35,7 +35,6 @@ def write_run(
     Raises `UsageError` for several runs, or one without graphs.
     """
     from etscope.errors import MissingDataError
-    from etscope.formats.etrecord.reader import read_etrecord
     from etscope.formats.program.bpte import read_program_file
     from etscope.optional import require
     from etscope.reporting.tensorboard import write_tensorboard
@@ -53,9 +52,8 @@ def write_run(
             f"{run.name} has neither an ETRecord nor a program",
             hint="graphs are in both: name one, too",
         )
-    record = None if run.record is None else read_etrecord(run.record)
-    program, bundle = (None, None) if run.program is None else read_program_file(run.program)
-    trace = None if run.dump is None else run.open(force=force)
+    capture = run.capture(force=force)
+    bundle = None if run.program is None else read_program_file(run.program)[1]
     values = None
     if run.logged[1] is not None and run.dump is not None and numerics is not False:
         values = run.open(force=force, with_values=True)
@@ -65,9 +63,7 @@ def write_run(
         )
     written = write_tensorboard(
         folder,
-        record=record,
-        trace=trace,
-        program=program,
+        capture,
         numerics=numerics_of_graphs(values, inputs, bundle),
         source=scale.source,
         target=scale.target,
