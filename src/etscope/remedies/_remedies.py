@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.insights import LEAST_SHARE, explain
+from etscope.analysis.insights.insights import LEAST_SHARE, insights
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.statistics.compare_samples import Policy
@@ -298,8 +298,10 @@ class _Search:
             finding
             for profile in trace.profiles()
             if profile.method in (None, self.laboratory.method)
-            for finding in explain(
-                Facts(trace, profile, scale, peaks), self.effort.least_share, self.effort.rules
+            for finding in insights(
+                Facts(trace, profile, scale, peaks),
+                least_share=self.effort.least_share,
+                only=self.effort.rules,
             )
         )
 

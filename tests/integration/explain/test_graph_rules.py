@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.insights import explain
+from etscope.analysis.insights.insights import insights
 from etscope.analysis.insights.rules.lost_fusion import parts_of
 from etscope.analysis.insights.rules.unrolled_loops import loops
 from etscope.analysis.profile.scale import Scale
@@ -35,7 +35,7 @@ def facts(*model: str) -> Facts:
 
 
 def findings(rule: str, *model: str) -> list[Finding]:
-    return list(explain(facts(*model), 0.0, (rule,)))
+    return list(insights(facts(*model), least_share=0.0, only=(rule,)))
 
 
 def one(rule: str, *model: str) -> Finding:
@@ -210,7 +210,7 @@ def test_a_loop_inside_of_a_delegate() -> None:
 def test_layers_one_after_the_other_are_no_loop() -> None:
     graph = facts("layers").run_graph
     assert graph is not None
-    assert loops(graph) == ()
+    assert not list(loops(graph))
     assert findings("unrolled-loops", "alike") == []
 
 
@@ -278,5 +278,5 @@ OF_THE_MACHINE = ("first-run", "unsteady", "threads", "delegate-rest", "outside-
 
 @pytest.mark.parametrize("model", [("attention", "bmm"), ("positions", "kept"), ("channels last",)])
 def test_sound_models_have_no_findings(model: tuple[str, ...]) -> None:
-    found = explain(facts(*model), 0.0)
+    found = insights(facts(*model), least_share=0.0)
     assert [one.sentence for one in found if one.kind not in OF_THE_MACHINE] == []

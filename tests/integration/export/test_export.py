@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from etscope.analysis.insights.summary import Known, findings_of
+from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.insights import insights
 from etscope.analysis.profile.scale import Scale
 from etscope.errors import EtscopeWarning, ExportFailure, UsageError
 from etscope.etrecord import parse_etrecord
@@ -289,8 +290,8 @@ def test_a_backend_that_takes_no_operator_is_told() -> None:
     why = "XNNPACK takes float32, float16 and quantised int8, and the tensors are bfloat16 (5)"
     assert why in str(w[-1].message)
     ran = run_program(exported.program_bytes(), iterations=1)
-    found = findings_of(ran.trace.profiles()[0], MS, Known(ran.opened.program))
-    (told,) = [one.sentence for one in found if one.kind == "nothing-delegated"]
+    facts = Facts(ran.trace, ran.trace.profiles()[0], MS)
+    (told,) = [one.sentence for one in insights(facts, Level.SUMMARY, only=["not-delegated"])]
     assert why in told
 
 
@@ -314,8 +315,8 @@ def test_types_that_a_backend_left_are_told() -> None:
     why = r"XNNPACK takes float32, float16 and quantised int8, and most of their tensors are "
     assert f"{why}bfloat16 (10)" in str(w[-1].message)
     ran = run_program(exported.program_bytes(), iterations=1)
-    found = findings_of(ran.trace.profiles()[0], MS, Known(ran.opened.program))
-    (told,) = [one.sentence for one in found if one.kind == "islands"]
+    facts = Facts(ran.trace, ran.trace.profiles()[0], MS)
+    (told,) = [one.sentence for one in insights(facts, Level.SUMMARY, only=["outside-delegates"])]
     assert f"{why}bfloat16 (10)." in told
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.insights import explain
+from etscope.analysis.insights.insights import insights
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.export import Exported
@@ -69,7 +69,7 @@ def facts_of(folder: Path) -> Facts:
 
 
 def findings_of(folder: Path) -> Sequence[Finding]:
-    return explain(facts_of(folder))
+    return insights(facts_of(folder))
 
 
 def slowdown(slow: Exported, seeded: Made, fast: Exported, clean: Made, rounds: int = 4) -> float:

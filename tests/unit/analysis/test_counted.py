@@ -11,8 +11,8 @@ import pytest
 
 from etscope import Inspector
 from etscope.analysis.comparison.diff import diff_traces
-from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.summary import Known, findings_of
+from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.insights import insights
 from etscope.analysis.profile.calls import RunCalls
 from etscope.analysis.profile.counted import slow_runs
 from etscope.analysis.profile.profile import MethodProfile
@@ -150,7 +150,7 @@ def test_inspect_and_explain_have_the_same_runs_and_times(dump: Path, run: Run) 
     assert any(time == pytest.approx(ms) for time in times)
     said = {one["kind"]: one for one in inspected["findings"]}
     why = {one["kind"]: one for one in explained["findings"]}
-    slow, unsteady = said["slow-runs"], why["unsteady"]
+    slow, unsteady = said["unsteady"], why["unsteady"]
     assert (slow["sentence"], slow["severity"]) == (unsteady["sentence"], unsteady["severity"])
     assert slow["quantity"] == unsteady["quantity"] and slow["quantity"]["share"] is None
 
@@ -202,10 +202,9 @@ def test_names_of_upstream_have_all_runs(dump: Path) -> None:
 
 def test_many_disturbed_runs_are_a_problem_and_few_are_not(dump: Path) -> None:
     profile = profile_of(dump)
-    assert {one.kind: one for one in findings_of(profile, MS, Known(None))}[
-        "slow-runs"
-    ].severity is Severity.PROBLEM  # 6 of 21
     made = artifacts("cnn_xnnpack")
     trace = run_of_files([dump], made.etrecord, program=made.pte).open()
     facts = Facts(trace, profile, MS)
+    (unsteady,) = insights(facts, Level.SUMMARY, only=["unsteady"])
+    assert unsteady.severity is Severity.PROBLEM  # 6 of 21
     assert facts.time.total == pytest.approx(profile.total.mean())

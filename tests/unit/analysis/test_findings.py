@@ -12,9 +12,14 @@ import numpy as np
 import pytest
 
 from etscope.analysis.insights import thresholds
-from etscope.analysis.insights.leaf_times import TimeFindings
+from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.insights import insights
+from etscope.analysis.insights.leaf_times import LeafTimes
+from etscope.analysis.insights.rules.inside_delegates import coarse_clock
+from etscope.analysis.insights.rules.memory import memory_of
+from etscope.analysis.insights.rules.single_runs import outlier
+from etscope.analysis.insights.rules.slowest_parts import module_of_roll_up, slowest_module
 from etscope.analysis.insights.steadiness import steadiness
-from etscope.analysis.insights.summary import Known, findings_of, findings_of_program
 from etscope.analysis.matching.export import Export
 from etscope.analysis.matching.instructions import INSIDE_A_DELEGATE
 from etscope.analysis.matching.matching import Coverage, Unpaired
@@ -25,6 +30,7 @@ from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.source_location import common_module
+from etscope.analysis.size import sized_program
 from etscope.analysis.statistics.compare_samples import Policy, compare_samples
 from etscope.analysis.tables.profile_table import grouped_table, profile_table
 from etscope.analysis.weights import WEIGHTS, by_module
@@ -49,10 +55,9 @@ NAMES = (
 
 
 def found_of(trace: Trace) -> list[tuple[MethodProfile, Finding]]:
-    known = Known(
-        program=trace.recorded_program, nodes_of=trace.run_nodes if trace.record else None
-    )
-    return [(p, one) for p in trace.profiles() for one in findings_of(p, MS, known)]
+    return [
+        (p, one) for p in trace.profiles() for one in insights(Facts(trace, p, MS), Level.SUMMARY)
+    ]
 
 
 def kinds(trace: Trace) -> set[str]:
@@ -85,7 +90,7 @@ def test_numbers_links_and_commands_are_those_of_the_tables(name: str) -> None:
 def check_time(profile: MethodProfile, one: Finding) -> None:
     """Fail unless the time of a finding is that of the rows or of the group it leads to."""
     if one.quantity.share is None:  # of runs that differ: no part of the time of one
-        assert one.kind in ("first-run", "slow-runs", "drift", "two-speeds")
+        assert one.kind in ("first-run", "unsteady")
         return
     total = float(MS(profile.total).mean())
     assert 0 <= one.quantity.value <= total * (1 + 1e-9)
@@ -110,20 +115,20 @@ def test_repeated_blocks_count_as_one_layer() -> None:
         is_up = any(str(path).endswith("mlp.up") for path in paths)
         return dataclasses.replace(row, ticks=row.ticks * 1000) if is_up else row
 
-    one = TimeFindings(changed(profile, slow), MS).slowest_module()
+    one = slowest_module(LeafTimes(changed(profile, slow), MS))
     assert one.place.select == "module:blocks.*.mlp.up"
     assert "blocks.*.mlp.up (3 modules, Linear): " in one.sentence
 
 
 def test_a_portable_model_has_no_islands_and_a_delegated_one_may() -> None:
     portable = kinds(open_trace("cnn_portable"))
-    assert "nothing-delegated" in portable
-    assert "islands" not in portable
-    assert "nothing-delegated" not in kinds(open_trace("cnn_xnnpack"))
-    (profile,) = open_trace("many_delegates").profiles()
-    one = TimeFindings(profile, MS).islands()
+    assert "not-delegated" in portable
+    assert "outside-delegates" not in portable
+    assert "not-delegated" not in kinds(open_trace("cnn_xnnpack"))
+    trace = open_trace("many_delegates")
+    (profile,) = trace.profiles()
     members = [row for row in profile.rows if row.kind == "kernel"]
-    assert (one is None) == (
+    assert ("outside-delegates" not in kinds(trace)) == (
         sum(float(row.ticks.mean()) for row in members)
         < thresholds.ISLANDS_SHARE * float(profile.total.mean())
     )
@@ -136,12 +141,12 @@ def changed(profile: MethodProfile, change: Callable[[Row], Row]) -> MethodProfi
     return dataclasses.replace(profile, rows=tuple(map(change, profile.rows)))
 
 
-def of_totals(totals: np.ndarray) -> TimeFindings:
+def of_totals(totals: np.ndarray) -> LeafTimes:
     """A profile of these totals, in ms, of one kernel."""
     ticks = np.round(np.asarray(totals) * 1e6).astype(np.int64)
     row = Row("kernel", "mm.out", ticks, np.ones_like(ticks), instruction_id=0)
     profile = MethodProfile("forward", np.arange(len(ticks)), ticks, (row,), {}, traced=False)
-    return TimeFindings(profile, MS)
+    return LeafTimes(profile, MS)
 
 
 def told(totals: np.ndarray) -> list[str]:
@@ -174,10 +179,9 @@ def test_one_event_of_a_coarse_clock_is_one(events: int) -> None:
     head = Row("delegate", "XnnpackBackend", (2000 * events + 7001) * ones, ones, 0)
     rows = (head, *inner, rest)
     profile = MethodProfile("forward", np.arange(3), head.ticks, rows, {}, traced=False)
-    found = TimeFindings(profile, MS).delegate_rest()
-    assert "whole microseconds" in found.sentence
+    found = coarse_clock(Facts(Trace(read_etdump(artifacts("cnn_portable").etdump)), profile, MS))
     expected = "its one event" if events == 1 else "each of 2 events"
-    assert f"so that {expected} can be up to 1 us too short" in found.sentence
+    assert f"whole microseconds: {expected} can be up to 1 us too short" in found.sentence
 
 
 def test_runs_that_differ_are_told_with_what_they_had() -> None:
@@ -187,8 +191,8 @@ def test_runs_that_differ_are_told_with_what_they_had() -> None:
     (one,) = steadiness(of_totals(noise[:1]), "2 threads")
     assert "threads" not in one.sentence
     content = {"threads": 2, "conditions": {"cpus": "0-1", "cores": 2, "load": 3.1}}
-    assert Known(saved=SavedRun(content)).conditions == "2 threads, CPUs 0-1 of 2, load 3.10"
-    assert Known(saved=SavedRun({"threads": 2})).conditions == Known().conditions == ""
+    assert SavedRun(content).conditions.in_words(2) == "2 threads, CPUs 0-1 of 2, load 3.10"
+    assert SavedRun({"threads": 2}).conditions is None
 
 
 @pytest.mark.parametrize("content", [
@@ -218,16 +222,17 @@ def test_steady_runs_of_any_shape_are_not_accused(shape: str) -> None:
 def test_the_layer_with_most_weights_is_that_of_the_table() -> None:
     files = artifacts("cnn_xnnpack_int8")
     program, record = read_pte(files.pte), read_etrecord(files.etrecord)
-    known = Known(program, nodes_of=Export(program, record).edge_nodes)
-    (one,) = (f for f in findings_of_program("forward", known) if f.kind == "weights")
-    rows = [row for row in by_module(known.files[0].parts).table.rows() if row[0] == WEIGHTS]
+    export = Export(program, record)
+    sized = sized_program(export, export.edge_nodes)
+    (one,) = (f for f in memory_of("forward", export, sized) if f.kind == "weights")
+    rows = [row for row in by_module(sized[0].parts).table.rows() if row[0] == WEIGHTS]
     sums: dict[str, int] = {}
     for _, module, _, _, size, _ in rows:
         family = re.sub(r"(^|\.)\d+(?=\.)", r"\1*", str(module or ""), count=1)
         sums[family] = sums.get(family, 0) + int(size or 0)
     assert one.quantity.value == max(sums.values())
     assert f"of {format_bytes(sum(sums.values()))}." in one.sentence
-    without = findings_of_program("forward", Known(program))
+    without = list(memory_of("forward", Export(program)))
     assert without and all(f.kind != "weights" for f in without)
 
 
@@ -253,19 +258,19 @@ def test_one_run_that_makes_an_average_is_told_with_its_median() -> None:
     even_totals = np.full_like(profile.total, int(profile.total.mean()))
     profile = dataclasses.replace(profile, total=even_totals)  # no run is slow as a whole
     spoilt = changed(profile, lambda r: dataclasses.replace(r, ticks=ticks) if r is row else r)
-    one = TimeFindings(spoilt, MS).outlier()
+    one = outlier(LeafTimes(spoilt, MS))
     assert one.place.instruction == row.instruction_id
     assert f"in run {int(profile.runs[len(ticks) // 2])}" in one.sentence
     even = changed(
         profile, lambda r: dataclasses.replace(r, ticks=np.full_like(r.ticks, r.ticks[0]))
     )
-    assert TimeFindings(even, MS).outlier() is None
+    assert outlier(LeafTimes(even, MS)) is None
 
 
 def test_layout_changes_are_those_of_nodes_that_compute_nothing() -> None:
     for name in NAMES:
         for _, one in found_of(open_trace(name)):
-            if one.kind == "layout-changes":
+            if one.kind == "layout-conversions":
                 assert "conv" not in str(one.place.select)
                 return
     pytest.fail("no artefact changes layouts")
@@ -326,7 +331,7 @@ def test_findings_of_one_share_keep_their_order() -> None:
 def test_the_module_of_the_roll_up_is_told_where_no_selector_picks_it() -> None:
     (profile,) = open_trace("cnn_portable").profiles()
     module = next(one for one in rollup(profile, "module").tree() if one.depth == 1)
-    one = TimeFindings(profile, MS)._module_of_roll_up(module.name, "Sequential")
+    one = module_of_roll_up(LeafTimes(profile, MS), module.name, "Sequential")
     assert one.quantity.value == pytest.approx(float(MS(module.average)))
 
 

@@ -175,7 +175,7 @@ def operators_of(job: Path, folder: Path) -> list[Facts]:
     """What the builder of a job's page gives to explain."""
     seen: list[Facts] = []
     with mock.patch(
-        "etscope.analysis.insights.insights.insights", lambda one: seen.append(one) or ()
+        "etscope.analysis.insights.insights.insights", lambda one, level: seen.append(one) or ()
     ):
         (folder / "out").mkdir()
         BUILDERS["operators"](job, folder / "out", {})

@@ -1,18 +1,21 @@
-"""The facts that rules of `etscope explain` look at, and the making of their findings."""
+"""The facts of a method's runs that rules look at, and the making of their findings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import Flag, auto
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from etscope.analysis.delegates.xnnpack import untaken_types
 from etscope.analysis.graphs.partition import Partition, partition
 from etscope.analysis.graphs.run_graph import RunGraph
-from etscope.analysis.insights.leaf_times import TimeFindings
+from etscope.analysis.insights.leaf_times import LeafTimes
+from etscope.analysis.insights.steadiness import steadiness
 from etscope.analysis.profile.profile import Leaf, MethodProfile
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
@@ -20,39 +23,108 @@ from etscope.analysis.program.source_location import short_lines
 from etscope.analysis.work.limits import ProfileLimits
 from etscope.analysis.work.operation import NO_WORK, Work
 from etscope.analysis.work.profile_work import ProfileWork, profile_work
-from etscope.model.finding import Explanation, Finding, Place, Severity, Site
+from etscope.formats.generation import DECODE, PREFILL
+from etscope.model.finding import Explanation, Finding, Place, Remedy, Severity, Site
+from etscope.model.graph import Node
 from etscope.model.student_t import t_quantile
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:
+    from etscope.analysis.numerics.rows import Numerics
+    from etscope.analysis.size import SizedFile
     from etscope.formats.calibration import Calibration
     from etscope.formats.program.pte import Program
 
 Ticks = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+# Methods that are all of their phase; of others, several may run for one token.
+_WHOLE = (None, "forward", PREFILL, DECODE, "prefill_forward", "kv_forward")
 _SITES = 20  # of a finding; the others are counted
+RECORD_NEEDED = Remedy(
+    "Add the ETRecord, which tells what the operators are: `-r`, or in the folder of the run."
+)
 
 
-@dataclass(frozen=True)
+class Level(Flag):
+    """How much is told.
+
+    SUMMARY: where time and memory are, and what is not known, from times and the memory plan alone.
+    FULL: why the method takes its time, from its graph, its work and its program.
+    """
+
+    SUMMARY = auto()
+    FULL = auto()
+    ALL = SUMMARY | FULL
+
+
+@dataclass
 class Facts:
     """A method's runs in one phase, with all that was given beside the dump.
 
     Each of `partition`, `work` and `program` is None where the files do not tell it: a rule that
     needs it finds nothing then. calibration: of the machine of the run, None if there is none.
+    numerics: the diagnosis of the values of
+    one method; without one, `has_values` tells whether values were logged at all. sized: the
+    program's files with their parts, if they are known already. level, claimed: of the question
+    that is asked (`insights`): how much is told, and the `id`s of the nodes and leaves that rules
+    before are about.
     """
 
     trace: Trace
     profile: MethodProfile
     scale: Scale
     calibration: Calibration | None = None
+    numerics: Numerics | None = None
+    has_values: bool = False
+    sized: Sequence[SizedFile] | None = None
+    level: Level = Level.FULL
+    claimed: set[int] = field(default_factory=set)
 
     @cached_property
-    def time(self) -> TimeFindings:
+    def time(self) -> LeafTimes:
         """The times of the leaves, and the words for them."""
-        return TimeFindings(self.profile, self.scale, self.program)
+        return LeafTimes(self.profile, self.scale)
+
+    # -- precedence
+
+    def claim(self, nodes: Iterable[Node] = (), leaves: Iterable[Leaf] = ()) -> None:
+        """Claim nodes with their leaves, and leaves, for the rule that is asked."""
+        nodes = list(nodes)
+        if nodes and self.run_graph is not None:
+            leaves = [*leaves, *self.run_graph.members(nodes)]
+        self.claimed.update(map(id, nodes), (id(leaf) for _, leaf in leaves))
+
+    def is_free(self, node: Node) -> bool:
+        """Return whether no rule before is about a node."""
+        return id(node) not in self.claimed
+
+    def free(self, leaves: Iterable[Leaf]) -> list[Leaf]:
+        """The leaves that no rule before is about."""
+        return [one for one in leaves if id(one[1]) not in self.claimed]
+
+    # -- what is known
 
     @property
     def program(self) -> Program | None:
         return self.trace.recorded_program
+
+    @property
+    def is_one_of_several(self) -> bool:
+        """Whether other methods may run beside this one in its phase, as beside `text_decoder`."""
+        return self.profile.method not in _WHOLE
+
+    @property
+    def has_delegates(self) -> bool:
+        """Whether the method calls delegates."""
+        return any(group.head.kind == "delegate" for group in self.time.groups)
+
+    @cached_property
+    def untaken_types(self) -> str:
+        """The types of tensors that keep operators out of delegates, as a sentence after others; ""
+        without any."""
+        for method in () if self.program is None else self.program.methods:
+            if method.name == self.profile.method and (why := untaken_types(method)):
+                return f" {why}."
+        return ""
 
     @cached_property
     def partition(self) -> Partition | None:
@@ -129,6 +201,30 @@ class Facts:
         without, traced = untraced
         return max(0.0, traced - without) / tick
 
+    @cached_property
+    def differences(self) -> tuple[Finding, ...]:
+        """What makes the runs differ, in plain findings: of a first run, a drift, two speeds,
+        disturbed runs, or that there is one run."""
+        return tuple(steadiness(self.time, self.conditions))
+
+    @property
+    def conditions(self) -> str:
+        """The threads and the machine of the run, in words; "" if they are not known."""
+        saved = self.trace.saved_run
+        found = None if saved is None else saved.conditions
+        return "" if found is None else found.in_words(self.threads)
+
+    @property
+    def is_warmed_up(self) -> bool:
+        """Whether run.json has executions before the first run of the dump."""
+        calls = self.trace.known_calls
+        return any(one.warmup > 0 for one in calls if one.method == self.profile.method)
+
+    @property
+    def runner(self) -> str:
+        """The command that makes such runs."""
+        return "run" if self.profile.phase is None else "generate"
+
     @property
     def threads(self) -> int | None:
         """The threads of the run, where run.json tells."""
@@ -148,16 +244,18 @@ class Facts:
         explanation: Explanation,
         select: str = "",
         severity: Severity = Severity.COST,
+        by: tuple[str, str] | None = None,
     ) -> Finding:
         """Make a finding about leaves, whose time is at stake; its interval and sites are added to
         the explanation.
 
         select: a selector that may pick just these leaves; else they are picked by instructions.
+        by: the roll-up, and its row, if no selector picks them.
         """
         ids = dict.fromkeys(group.head.instruction_id for group, _ in members)
         numbered = " or ".join(f"id:{one}" for one in ids if one is not None)
         selectors = filter(None, (select, numbered if len(ids) <= _SITES else ""))
-        found = self.time.finding(rule, severity, sentence, members, *selectors)
+        found = self.time.finding(rule, severity, sentence, members, *selectors, by=by)
         low, high = self._interval([leaf.ticks for _, leaf in members])
         sites = explanation.sites or tuple(self.sites(members))
         explained = replace(explanation, low=low, high=high, sites=sites)

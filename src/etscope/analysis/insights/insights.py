@@ -1,10 +1,12 @@
-"""`explain`: the findings of all rules on a run, those with most time at stake first."""
+"""`insights`: the findings of all rules on a method's runs, those that matter most first."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
-from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.rule import Rule
 from etscope.analysis.insights.rules import rules
 from etscope.errors import UsageError
 from etscope.model.finding import SEVERITIES, Finding, Sureness, ranked
@@ -12,22 +14,31 @@ from etscope.model.finding import SEVERITIES, Finding, Sureness, ranked
 LEAST_SHARE = 0.02  # of the method's time; less is not worth a change
 
 
-def explain(
-    facts: Facts, least_share: float = LEAST_SHARE, only: Collection[str] = ()
+def insights(
+    facts: Facts,
+    level: Level = Level.FULL,
+    least_share: float = LEAST_SHARE,
+    only: Collection[str] = (),
 ) -> tuple[Finding, ...]:
-    """Return why a method takes its time: the findings of all rules, ranked by severity and by the
-    time at stake; those with a smaller share of the method's time are left out. What is only
-    possible comes after what is measured or likely, however much time it may concern.
+    """Return the findings of the rules of a level, ranked by severity and by the time at stake.
+    What is only possible comes after what is measured or likely, however much time it may concern.
 
-    only: names of the rules to apply; all by default. Raises `UsageError` for an unknown name.
+    least_share: of the method's time, below which causes are left out. only: names of the rules to
+    apply; all by default. Raises `UsageError` for an unknown name.
     """
     known = rules()
     for name in only:
         if name not in known:
             raise UsageError(f"no rule is called {name!r}", hint=f"rules: {', '.join(known)}")
-    applied = [rule for name, rule in known.items() if not only or name in only]
-    found = (one for rule in applied for one in rule.find(facts))
-    largest = ranked([one for one in found if _is_worth_it(one, least_share)])
+    facts.level, facts.claimed = level, set()
+    found: list[Finding] = []
+    for name, rule in known.items():
+        if rule.level & level:  # those that are not wanted claim what they would be about, too
+            told = [one for one in rule.find(facts) if _is_worth_it(rule, one, least_share)]
+            found += told if not only or name in only else ()
+    if not Level.FULL & level:
+        found = [replace(one, explanation=None) for one in found]
+    largest = ranked([_of_phase(one, facts) for one in found])
     return tuple(sorted(largest, key=lambda one: (SEVERITIES.index(one.severity), _is_guess(one))))
 
 
@@ -36,7 +47,20 @@ def _is_guess(finding: Finding) -> bool:
     return explanation is not None and explanation.sureness is Sureness.POSSIBLE
 
 
-def _is_worth_it(finding: Finding, least_share: float) -> bool:
-    """Return False for a part of the time that is too small; what is no part of it is told."""
+def _is_worth_it(rule: Rule, finding: Finding, least_share: float) -> bool:
+    """Return False for a cause with too small a part of the time; what is no part of it is told."""
     quantity = finding.quantity
-    return quantity is None or quantity.share is None or quantity.share >= least_share
+    if quantity is None or quantity.share is None or Level.FULL not in rule.level:
+        return True
+    return quantity.share >= least_share
+
+
+def _of_phase(found: Finding, facts: Facts) -> Finding:
+    """Let the next command show the same calls."""
+    phase, method = facts.profile.phase, facts.profile.method
+    if phase is None or found.place is None or found.command[:1] != ("inspect",):
+        return found
+    calls = ["--phase", phase]
+    if method is not None and facts.is_one_of_several:
+        calls = ["--method", method, *calls]
+    return replace(found, command=("inspect", *calls, *found.command[1:]))

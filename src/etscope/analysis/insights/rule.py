@@ -1,23 +1,25 @@
-"""`Rule`: what finds one kind of inefficiency."""
+"""`Rule`: what finds one kind of insight."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.facts import Facts, Level
 from etscope.model.finding import Finding
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One kind of inefficiency.
+    """One kind of insight.
 
-    name: the `kind` of its findings, and the section of docs/findings.md ("not-delegated"). title:
-    what it is, in a few words. find: returns the findings of a method's runs; those below the
-    threshold of time are left out afterwards, so that it need not look at shares.
+    name: the `kind` of its findings ("not-delegated"); of a rule for the summary alone, what its
+    kinds have in common. title: what it is, in a few words. find: returns the findings of a
+    method's runs, and claims the nodes and leaves that they are about; those below the least share
+    of time are left out afterwards. level: at which it is asked.
     """
 
     name: str
     title: str
     find: Callable[[Facts], Iterable[Finding]]
+    level: Level = Level.FULL

@@ -1,4 +1,4 @@
-"""Findings about runs that differ: a slow first run, a drift, two speeds, a few slow runs.
+"""What makes runs differ: a slow first run, a drift, two speeds, a few slow runs.
 
 Whether runs differ is told from their totals alone, which hold no part twice. A first run that was
 cold and disturbed runs do not count (`etscope.analysis.profile.counted`): what is said of the
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.insights import thresholds
-from etscope.analysis.insights.leaf_times import TimeFindings
+from etscope.analysis.insights.leaf_times import LeafTimes
 from etscope.analysis.profile.counted import SLOW_RATIO, SlowRuns, drift, slow_runs, two_speeds
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.statistics.growth import growth, is_enough
@@ -26,7 +26,7 @@ _MORE_RUNS = ("run", "--warmup", "10", "--iterations", "100")
 _MORE_GENERATIONS = ("generate", "--profiled-iterations", "5", "--save", "ran")
 
 
-def steadiness(time: TimeFindings, conditions: str = "") -> Iterator[Finding]:
+def steadiness(time: LeafTimes, conditions: str = "") -> Iterator[Finding]:
     """Yield what makes the runs of a method differ; nothing for steady ones.
 
     conditions: what the runs had ("2 threads, load 3.1"), which is said of runs that differ.
@@ -37,7 +37,7 @@ def steadiness(time: TimeFindings, conditions: str = "") -> Iterator[Finding]:
         yield found
 
 
-def _unsteady(time: TimeFindings) -> Iterator[Finding]:
+def _unsteady(time: LeafTimes) -> Iterator[Finding]:
     every = time.profile.every
     if len(every.runs) == 1:
         yield _of(
@@ -80,7 +80,7 @@ def _without_growth(profile: MethodProfile) -> Floats:
 
 
 def _of(
-    time: TimeFindings, kind: str, severity: Severity, sentence: str, ticks: float | None = None
+    time: LeafTimes, kind: str, severity: Severity, sentence: str, ticks: float | None = None
 ) -> Finding:
     """A finding about the runs. ticks: what is in doubt, which is no part of the time of a run."""
     profile = time.profile
@@ -92,7 +92,7 @@ def _of(
     return Finding(kind, severity, sentence, profile.method, quantity, place, command)
 
 
-def _first_run(time: TimeFindings, slow: SlowRuns) -> Finding | None:
+def _first_run(time: LeafTimes, slow: SlowRuns) -> Finding | None:
     """A first run that is longer than the others by far."""
     profile = time.profile
     left_out = profile.excluded is not None and profile.excluded.warmup > 0
@@ -114,7 +114,7 @@ def _first_run(time: TimeFindings, slow: SlowRuns) -> Finding | None:
     return _of(time, "first-run", Severity.PROBLEM, sentence, (first - median) / len(total))
 
 
-def _drift(time: TimeFindings, totals: Floats) -> Finding | None:
+def _drift(time: LeafTimes, totals: Floats) -> Finding | None:
     """Later runs that are slower or faster than earlier ones, surely."""
     found = drift(totals)
     if found is None or found.relative is None:
@@ -127,7 +127,7 @@ def _drift(time: TimeFindings, totals: Floats) -> Finding | None:
     return _of(time, "drift", Severity.PROBLEM, sentence, abs(found.after - found.before))
 
 
-def _two_speeds(time: TimeFindings, totals: Floats) -> Finding | None:
+def _two_speeds(time: LeafTimes, totals: Floats) -> Finding | None:
     """Runs in two groups with nothing between them."""
     found = two_speeds(totals)
     if found is None:
@@ -141,7 +141,7 @@ def _two_speeds(time: TimeFindings, totals: Floats) -> Finding | None:
     return _of(time, "two-speeds", Severity.PROBLEM, sentence, lift)
 
 
-def _disturbed_runs(time: TimeFindings, slow: SlowRuns) -> Finding | None:
+def _disturbed_runs(time: LeafTimes, slow: SlowRuns) -> Finding | None:
     """Runs that other programs disturbed, where they lift the average of all runs far above what
     most runs take."""
     every, left_out = time.profile.every, time.profile.excluded

@@ -26,7 +26,6 @@ from etscope.views import TABLE_VIEWS
 
 if TYPE_CHECKING:
     from etscope.analysis.backend_files.placement import PlacedFile
-    from etscope.analysis.insights.summary import Known
     from etscope.analysis.numerics.rows import Numerics
     from etscope.analysis.profile.profile import MethodProfile
     from etscope.analysis.profile.scale import Scale
@@ -371,23 +370,15 @@ class TraceOptions:
 
     def findings(self, trace: Trace) -> Findings:
         """Return the function that tells what matters in a profile of the trace."""
-        files, with_values = self.named, self.files.values is not None
-
-        @functools.cache  # one for all profiles, and none where nobody asks
-        def known() -> Known:
-            from etscope.analysis.insights.summary import Known
-
-            return Known(
-                program=trace.recorded_program,
-                nodes_of=None if trace.record is None else trace.run_nodes,
-                has_values=with_values or trace.refers_to_tensors,
-                saved=trace.saved_run,
-            )
+        files = self.named
+        has_values = self.files.values is not None or trace.refers_to_tensors
 
         def findings(profile: MethodProfile, scale: Scale) -> tuple[dict[str, Any], ...]:
-            from etscope.analysis.insights.summary import findings_of
+            from etscope.analysis.insights.facts import Facts, Level
+            from etscope.analysis.insights.insights import insights
 
-            return tuple(found.plain(files) for found in findings_of(profile, scale, known()))
+            facts = Facts(trace, profile, scale, has_values=has_values)
+            return tuple(found.plain(files) for found in insights(facts, Level.SUMMARY))
 
         return findings
 

@@ -31,7 +31,7 @@ def first_findings(run: Run, folder: Path | None) -> Findings:
     folder: where the run is saved, if it is kept.
     """
     from etscope.analysis.insights.facts import Facts
-    from etscope.analysis.insights.insights import explain
+    from etscope.analysis.insights.insights import insights
     from etscope.analysis.work.roofline import choose_calibration
     from etscope.model.finding import Files
 
@@ -42,7 +42,7 @@ def first_findings(run: Run, folder: Path | None) -> Findings:
     calibration = choose_calibration(None, trace.saved_run)
 
     def findings(profile: MethodProfile, scale: Scale) -> tuple[dict[str, Any], ...]:
-        found = explain(Facts(trace, profile, scale, calibration))
+        found = insights(Facts(trace, profile, scale, calibration))
         short = [
             replace(
                 one,

@@ -16,9 +16,9 @@ from etscope.analysis.comparison.programs import Side
 from etscope.analysis.comparison.run_totals import totals_of
 from etscope.analysis.graphs.partition import Partition, partition
 from etscope.analysis.graphs.views import GraphView, graph_views, with_errors
-from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.insights import explain
-from etscope.analysis.insights.summary import Known, findings_of, findings_of_program
+from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.insights import insights
+from etscope.analysis.insights.rules.memory import memory_of
 from etscope.analysis.matching.export import Export
 from etscope.analysis.memory import memory_plans
 from etscope.analysis.memory_owners import program_memory
@@ -26,14 +26,14 @@ from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.trace import Capture, Trace, runs_of
-from etscope.analysis.size import part_by_part
+from etscope.analysis.size import SizedFile, part_by_part, sized_program
 from etscope.analysis.work.limits import ProfileLimits, profile_limits
 from etscope.errors import MissingDataError
 from etscope.formats.calibration import Calibration
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.program.ptd import ExternalData, external_keys
 from etscope.formats.program.pte import Program
-from etscope.model.finding import Files, Finding, Severity
+from etscope.model.finding import Files, Finding, ranked
 from etscope.model.report import Section
 from etscope.units import TimeScale
 from etscope.views.page.comparison import (
@@ -230,19 +230,11 @@ def _run(
         name: (found.export.edge_nodes if trace is None else trace.run_nodes)(name)
         for name in plans
     }
-    known = Known(
-        program=program,
-        nodes_of=None if record is None else run_nodes.__getitem__,
-        plans=plans,
-        numerics=numerics,
-        has_values=found.has_values or (trace is not None and trace.refers_to_tensors),
-        saved=None if trace is None else trace.saved_run,
-        data=found.data,
-    )
-    memory = None
+    memory = sized = None
     if program is not None:
-        saved = None if known.saved is None else known.saved.memory
+        saved = None if trace is None or trace.saved_run is None else trace.saved_run.memory
         measured = None if saved is None else saved.measured
+        sized = sized_program(found.export, None if record is None else run_nodes.__getitem__)
         memory = program_memory(found.export, measured)
     named = () if record is None else record.graph_names
     views = [shown.view for shown in graphs]
@@ -259,14 +251,14 @@ def _run(
         "unit": found.scale.unit,
         "files": [asdict(file) for file in found.files],
         "notes": [*found.notes, *found.gaps(program, has_times=bool(methods))],
-        "insights": _insight_documents(found, methods, known),
+        "insights": _insight_documents(found, methods, sized),
         "summary": [section_document(section) for section in sections],
         "methods": _method_documents(found, methods, graphs, lines),
         "graphs": _graph_documents(found, methods, graphs, program, lines),
         "numerics": numerics and numerics_document(numerics, methods, graphs, lines),
         "numericsNote": found.numerics_note,
         "memory": memory_documents(plans, methods, run_nodes, memory),
-        "weights": None if program is None else table_document(part_by_part(known.files).table),
+        "weights": None if sized is None else table_document(part_by_part(sized).table),
         "generation": generation_document(trace, methods, found.scale),
         "roofline": roofline_document(trace, methods, found.scale, found.calibration),
         "timeline": timeline_document(trace, methods, found.scale, found.backend_files),
@@ -326,26 +318,20 @@ def _partition(shown: ShownGraph, found: ReportInput) -> Partition | None:
 
 
 def _insight_documents(
-    found: ReportInput, methods: Sequence[ShownMethod], known: Known
+    found: ReportInput, methods: Sequence[ShownMethod], sized: Sequence[SizedFile] | None
 ) -> list[Json]:
-    """Return what matters in a run and what to do about it: the findings of `etscope explain`, then
-    those of `etscope inspect` on anything but costs; of what did not run, its memory."""
-    files = _file_names(found)
+    """Return what matters in a run, why, and what to do about it; of what did not run, its
+    memory."""
+    trace, files = found.trace, _file_names(found)
     told: list[tuple[int | None, Finding]] = []
-    for shown in methods:
-        explained: tuple[Finding, ...] = ()
-        if found.trace is not None:
-            facts = Facts(found.trace, shown.profile, found.scale, found.calibration)
-            explained = explain(facts)
-        said = {one.kind for one in explained} | {"slow-runs"}
-        told += ((shown.index, one) for one in explained)
-        told += (
-            (shown.index, one)
-            for one in findings_of(shown.profile, found.scale, known)
-            if not explained or (one.kind not in said and one.severity is not Severity.COST)
-        )
-    for method in () if methods else known.plans or ():
-        told += ((None, one) for one in findings_of_program(method, known))
+    if trace is not None:
+        has_values = found.has_values or trace.refers_to_tensors
+        known = (found.calibration, found.numerics, has_values, sized)
+        for shown in methods:
+            facts = Facts(trace, shown.profile, found.scale, *known)
+            told += ((shown.index, one) for one in insights(facts, Level.ALL))
+    for method in () if methods else memory_plans(found.export):
+        told += ((None, one) for one in ranked([*memory_of(method, found.export, sized)]))
     return [{"explanation": None, **one.plain(files), "methodIndex": index} for index, one in told]
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.insights import explain
-from etscope.analysis.insights.rules.portable_kernels import slow_products
+from etscope.analysis.insights.insights import insights
+from etscope.analysis.insights.slow_products import slow_products
 from etscope.analysis.profile.counted import counted
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
@@ -67,14 +67,14 @@ def opened(
 
 def only(found: Facts, rule: str) -> Finding:
     """The finding of a rule, which is one."""
-    (one,) = explain(found, 0.0, [rule])
+    (one,) = insights(found, least_share=0.0, only=[rule])
     assert one.kind == rule
     assert one.explanation.evidence
     return one
 
 
 def none(found: Facts, rule: str) -> bool:
-    return explain(found, 0.0, [rule]) == ()
+    return insights(found, least_share=0.0, only=[rule]) == ()
 
 
 def words(finding: Finding) -> str:
@@ -399,7 +399,7 @@ def test_what_bounds_products_by_a_calibration(tmp_path: Path) -> None:
 
 def test_caches_that_are_copied_in_each_call(tmp_path: Path) -> None:
     found = decode(tmp_path, None)
-    others = [one.sentence for one in explain(found, 0.0, ["needless-copies"])]
+    others = [one.sentence for one in insights(found, least_share=0.0, only=["needless-copies"])]
     assert others
     assert not any("copied twice" in sentence for sentence in others)  # it is said once
     one = only(found, "whole-caches")
@@ -463,5 +463,7 @@ def test_the_share_of_operators_whose_work_is_not_known(tmp_path: Path) -> None:
 def test_rules_without_record_and_program_say_nothing_of_work(tmp_path: Path) -> None:
     timed_dump(events_of("cnn_portable"), tmp_path / "run.etdp", first=1.0)
     (profile,) = (trace := Trace(read_etdump(tmp_path / "run.etdp"))).profiles()
-    kinds: Sequence[str] = [one.kind for one in explain(Facts(trace, profile, MS), 0.0)]
+    kinds: Sequence[str] = [
+        one.kind for one in insights(Facts(trace, profile, MS), least_share=0.0)
+    ]
     assert set(kinds) <= {"not-delegated"}

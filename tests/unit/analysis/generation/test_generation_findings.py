@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from etscope.analysis.insights.summary import Known, findings_of
+from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.insights import insights
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.cli import main
@@ -23,9 +24,8 @@ MS = Scale(TimeScale.NS, TimeScale.MS)
 
 def found_of(path: Path, phase: str, method: str = "forward") -> dict[str, Finding]:
     trace = Trace(read_etdump(path))
-    known = Known(saved=saved_run(path))
     profile = next(one for one in trace.profiles() if (one.phase, one.method) == (phase, method))
-    return {one.kind: one for one in findings_of(profile, MS, known)}
+    return {one.kind: one for one in insights(Facts(trace, profile, MS), Level.SUMMARY)}
 
 
 def test_growth_is_told_with_its_operator(tmp_path: Path) -> None:
@@ -42,9 +42,7 @@ def test_growth_is_told_with_its_operator(tmp_path: Path) -> None:
 
 def test_growth_is_of_the_longest_operator_and_no_drift_of_the_machine(tmp_path: Path) -> None:
     found = found_of(generated_run(tmp_path, growth=400.0, decodes=200, generations=1), "decode")
-    assert (
-        "growth" in found and not {"drift", "two-speeds", "slow-runs", "first-run"} & found.keys()
-    )
+    assert "growth" in found and not {"unsteady", "first-run"} & found.keys()
     sentence = found["decode-operator"].sentence
     assert "op3.out" in sentence
     assert re.search(r"; it grows with context there, by [\d.]+ ns for each token before", sentence)

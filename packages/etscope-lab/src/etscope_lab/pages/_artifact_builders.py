@@ -64,9 +64,8 @@ def _report(source: Path, target: Path, options: Mapping[str, Any]) -> None:
 
 
 def _operators(source: Path, target: Path, options: Mapping[str, Any]) -> None:
-    from etscope.analysis.insights.facts import Facts
-    from etscope.analysis.insights.insights import explain
-    from etscope.analysis.insights.summary import Known, findings_of
+    from etscope.analysis.insights.facts import Facts, Level
+    from etscope.analysis.insights.insights import insights
     from etscope.analysis.tables.profile_table import profile_table
     from etscope.analysis.work.roofline import choose_calibration
 
@@ -74,24 +73,14 @@ def _operators(source: Path, target: Path, options: Mapping[str, Any]) -> None:
     for run, folder in enumerate(_run_folders(source)):
         files = _run_files(folder)
         trace = _trace(files)
-        known = Known(
-            program=trace.recorded_program,
-            nodes_of=None if trace.record is None else trace.run_nodes,
-            has_values=files.values is not None or trace.refers_to_tensors,
-            saved=trace.saved_run,
-        )
+        has_values = files.values is not None or trace.refers_to_tensors
         calibration = choose_calibration(None, trace.saved_run)
         for number, profile in enumerate(trace.profiles()):
             scale = _scale(profile.total)
             table = profile_table(profile, scale, limit=_MOST_ROWS)
             plain = plain_table(table, _OPERATORS, profile.title(""))
-            plain["findings"] = [
-                _finding(one, run, number) for one in findings_of(profile, scale, known)
-            ]
-            plain["explanations"] = [
-                _finding(one, run, number)
-                for one in explain(Facts(trace, profile, scale, calibration))
-            ]
+            facts = Facts(trace, profile, scale, calibration, has_values=has_values)
+            plain["insights"] = [_finding(one, run, number) for one in insights(facts, Level.ALL)]
             tables.append(plain)
     if not tables:
         raise MissingDataError("the dump has no times of operators")

@@ -9,7 +9,6 @@ from etscope.analysis.graphs.run_graph import RunGraph
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.node_words import at_lines, does, operators, places
 from etscope.analysis.insights.rule import Rule
-from etscope.analysis.insights.rules import float_among_quantized
 from etscope.analysis.insights.rules.float_among_quantized import (
     MOVING,
     is_dequantize,
@@ -34,20 +33,10 @@ class Pair:
         return (self.dequantize, *self.moving, self.quantize)
 
 
-def pairs(run: RunGraph) -> tuple[Pair, ...]:
+def _pairs(facts: Facts, run: RunGraph) -> Iterator[Pair]:
     """Find the pairs that cancel."""
-    return run.once("pairs", lambda: tuple(_found(run)))
-
-
-def claimed(run: RunGraph) -> set[int]:
-    """The nodes that findings of this rule are about, by `id`."""
-    return {id(node) for pair in pairs(run) for node in pair.nodes}
-
-
-def _found(run: RunGraph) -> Iterator[Pair]:
-    others = float_among_quantized.claimed(run)
     for node in run.partition.linked.graph.operators.values():
-        if not is_quantize(node) or id(node) in others:
+        if not is_quantize(node) or not facts.is_free(node):
             continue
         moving: list[Node] = []
         giver = next(run.givers(node), None)
@@ -73,10 +62,11 @@ def _numbers(node: Node) -> list[tuple[str, str]]:
 
 def _find(facts: Facts) -> Iterator[Finding]:
     run = facts.run_graph
-    found = () if run is None else pairs(run)
+    found = [] if run is None else list(_pairs(facts, run))
     if run is None or not found:
         return
     nodes = [node for pair in found for node in pair.nodes]
+    facts.claim(nodes)
     moving = [node for pair in found for node in pair.moving]
     members = run.members(nodes)
     taken = facts.time.with_share(facts.time.ticks(members))

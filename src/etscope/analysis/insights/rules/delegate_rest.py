@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.facts import Facts, Level
 from etscope.analysis.insights.rule import Rule
 from etscope.analysis.insights.thresholds import COARSE_STEP_NS, REST_SHARE
-from etscope.analysis.profile.profile import Leaf
 from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
-from etscope.units import TimeScale, format_bytes
+from etscope.units import format_bytes
 
 
 def _find(facts: Facts) -> Iterator[Finding]:
     time = facts.time
     rests = [member for member in time.members if member[1].kind == "unaccounted"]
     ticks = time.ticks(rests)
-    lost = _lost_ticks(facts, rests)
+    events = [(one, row) for one, _ in rests for row in one.below if row.kind == "delegated"]
+    # The most that the rounding of events leaves in the rests.
+    lost = float(len(events) * COARSE_STEP_NS) if time.is_coarse(events) else 0.0
     if time.share(ticks - lost - facts.tracing_ticks) < REST_SHARE:
         return
     calls = [group.head for group, _ in rests]
@@ -29,10 +30,12 @@ def _find(facts: Facts) -> Iterator[Finding]:
             f"The events are logged in whole microseconds: up to {time.text(lost)} of it is what "
             "they round off."
         )
-    work = None if facts.work is None else facts.work.of(calls)
+    all_work = facts.work if Level.FULL in facts.level else None
+    work = None if all_work is None else all_work.of(calls)
     if work is not None and work.traffic.activations:
         evidence.append(f"{format_bytes(work.traffic.activations)} cross the borders of the calls.")
     many = len(calls) > 1
+    facts.claim(leaves=rests)
     yield facts.finding(
         RULE.name,
         f"No event explains {time.with_share(ticks)} of {len(calls):,} delegate "
@@ -60,13 +63,4 @@ def _find(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def _lost_ticks(facts: Facts, rests: list[Leaf]) -> float:
-    """The most that the rounding of events to whole microseconds leaves in the rests."""
-    events = [row for group, _ in rests for row in group.below if row.kind == "delegated"]
-    is_coarse = facts.scale.source is TimeScale.NS and all(
-        (row.ticks % COARSE_STEP_NS == 0).all() for row in events
-    )
-    return float(len(events) * COARSE_STEP_NS) if is_coarse else 0.0
-
-
-RULE = Rule("delegate-rest", "Time of delegate calls outside of their events", _find)
+RULE = Rule("delegate-rest", "Time of delegate calls outside of their events", _find, Level.ALL)

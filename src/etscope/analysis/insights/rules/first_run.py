@@ -3,15 +3,14 @@ some backends pack weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.leaf_times import TimeFindings
+from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.leaf_times import LeafTimes
 from etscope.analysis.insights.rule import Rule
-from etscope.analysis.insights.steadiness import steadiness
 from etscope.analysis.profile.counted import SLOW_RATIO
 from etscope.formats.generation import PREFILL
 from etscope.model.finding import (
@@ -41,54 +40,58 @@ class _First:
 
 
 def _find(facts: Facts) -> Iterator[Finding]:
-    in_dump = next((one for one in steadiness(facts.time) if one.kind == "first-run"), None)
-    if in_dump is not None and is_warmed_up(facts):
-        return  # of runs that differ `unsteady` tells
-    found = _first_of_dump(facts) if in_dump is not None else _first_of_run(facts)
+    in_dump = next((one for one in facts.differences if one.kind == RULE.name), None)
+    command = ("run", "--warmup", "10")
+    if facts.profile.phase is not None:
+        command = ("generate", "--warmup", "1")
+    if in_dump is not None:
+        if not facts.is_warmed_up:  # else it is one of runs that differ: of these `unsteady` tells
+            sites = _sites(facts)
+            evidence = _evidence(facts, _first_of_dump(facts))
+            if sites:
+                evidence.append(
+                    f"{sites[0].name} took {sites[0].time:.4g} {facts.scale.unit} more in the "
+                    "first run."
+                )
+            yield replace(in_dump, command=command, explanation=_explained(facts, evidence, sites))
+        return
+    found = _first_of_run(facts) if Level.FULL in facts.level else None
     if found is None or found.first < SLOW_RATIO * found.later:
         return
-    if in_dump is None and found.first - found.later < _LEAST_NS:
-        return
     more = found.first - found.later
+    if more < _LEAST_NS:
+        return
+    yield Finding(
+        RULE.name,
+        Severity.FACT,
+        f"{found.what} takes {more / 1e6:.4g} ms ({format_share(more / found.first)}) longer than "
+        "later ones.",
+        facts.profile.method,
+        Quantity(float(facts.scale(more / (facts.ns(1.0) or 1.0))), facts.scale.unit),
+        None,
+        command,
+        _explained(facts, _evidence(facts, found)),
+    )
+
+
+def _explained(facts: Facts, evidence: Sequence[str], sites: tuple[Site, ...] = ()) -> Explanation:
+    return Explanation(Sureness.MEASURED, tuple(evidence), sites, tuple(_remedies(facts)))
+
+
+def _evidence(facts: Facts, found: _First | None) -> list[str]:
+    if found is None:
+        return []
     evidence = [
         f"{found.what} took {found.first / 1e6:.4g} ms; the median of the later ones is "
         f"{found.later / 1e6:.4g} ms."
     ]
     if found.load is not None:
+        packs = ": there XNNPACK packs its weights" if _has_xnnpack(facts) else ""
         evidence.append(
             f"Loading before it took {found.load / 1e6:.4g} ms, as long as "
-            f"{found.load / found.later:.3g} later runs: there XNNPACK packs its weights."
-            if _has_xnnpack(facts)
-            else f"Loading before it took {found.load / 1e6:.4g} ms, as long as "
-            f"{found.load / found.later:.3g} later runs."
+            f"{found.load / found.later:.3g} later runs{packs}."
         )
-    sites = _sites(facts) if in_dump is not None else ()
-    if sites:
-        evidence.append(
-            f"{sites[0].name} took {sites[0].time:.4g} {facts.scale.unit} more in the first run."
-        )
-    ticks = more / (facts.ns(1.0) or 1.0)
-    yield Finding(
-        RULE.name,
-        Severity.FACT if in_dump is None else in_dump.severity,
-        f"{found.what} takes {more / 1e6:.4g} ms ({format_share(more / found.first)}) longer than "
-        "later ones."
-        if in_dump is None
-        else in_dump.sentence,
-        facts.profile.method,
-        Quantity(float(facts.scale(ticks)), facts.scale.unit)
-        if in_dump is None
-        else in_dump.quantity,
-        None if in_dump is None else in_dump.place,
-        ("run", "--warmup", "10") if facts.profile.phase is None else ("generate", "--warmup", "1"),
-        Explanation(Sureness.MEASURED, tuple(evidence), sites, tuple(_remedies(facts))),
-    )
-
-
-def is_warmed_up(facts: Facts) -> bool:
-    """Return True if run.json has executions before the first run of the dump."""
-    calls = facts.trace.known_calls
-    return any(call.warmup > 0 for call in calls if call.method == facts.profile.method)
+    return evidence
 
 
 def _has_xnnpack(facts: Facts) -> bool:
@@ -143,7 +146,7 @@ def _sites(facts: Facts) -> tuple[Site, ...]:
     """The operators that are longer in the first run, those by most first."""
     found = [
         (float(leaf.ticks[0]) - float(np.median(leaf.ticks[1:])), group, leaf)
-        for group, leaf in TimeFindings(facts.profile.every, facts.scale).members
+        for group, leaf in LeafTimes(facts.profile.every, facts.scale).members
     ]
     longest = sorted(found, key=lambda one: -one[0])[:_SITES]
     return tuple(
@@ -170,4 +173,4 @@ def _remedies(facts: Facts) -> Iterator[Remedy]:
         )
 
 
-RULE = Rule("first-run", "A first run that is far longer than the others", _find)
+RULE = Rule("first-run", "A first run that is far longer than the others", _find, Level.ALL)

@@ -7,10 +7,16 @@ from dataclasses import dataclass
 
 from etscope.analysis.graphs.run_graph import RunGraph, module_of
 from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.node_words import at_lines, does, first_line, operators, places
+from etscope.analysis.insights.node_words import (
+    at_lines,
+    does,
+    first_line,
+    listed,
+    operators,
+    places,
+)
 from etscope.analysis.insights.partitioner_reasons import reasons, refusals_of, ways_in
 from etscope.analysis.insights.rule import Rule
-from etscope.analysis.insights.rules import lost_fusion, runtime_constants
 from etscope.formats.etrecord.partitioning import TOLD
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
@@ -51,17 +57,8 @@ def _is_fixed(node: Node, start: str) -> bool:
     )
 
 
-def stretches(run: RunGraph) -> tuple[Stretch, ...]:
+def _stretches(facts: Facts, run: RunGraph) -> Iterator[Stretch]:
     """Find the stretches in float between quantised operators."""
-    return run.once("stretches", lambda: tuple(_found(run)))
-
-
-def claimed(run: RunGraph) -> set[int]:
-    """The nodes that findings of this rule are about, by `id`."""
-    return {id(node) for one in stretches(run) for node in (*one.nodes, *one.converting)}
-
-
-def _found(run: RunGraph) -> Iterator[Stretch]:
     graph = run.partition.linked.graph
     calls = [node for node in graph.nodes if node.kind == "call_function"]
     if not any(map(is_quantize, calls)):
@@ -74,14 +71,13 @@ def _found(run: RunGraph) -> Iterator[Stretch]:
         and node.op != "getitem"
         and not _is_quantised(run, node)
     }
-    others = lost_fusion.claimed(run) | runtime_constants.claimed(run)
     seen: set[int] = set()
     for node in in_float.values():
         if id(node) in seen:
             continue
         part = _connected(run, node, in_float)
         seen.update(id(one) for one in part)
-        part = [one for one in part if id(one) not in others]
+        part = [one for one in part if facts.is_free(one)]
         computing = [one for one in part if stem(one.op) not in MOVING]
         before = [g for one in part for g in run.givers(one) if is_dequantize(g)]
         before = [one for one in before if id(one) not in run.constant]
@@ -167,7 +163,8 @@ def _find(facts: Facts) -> Iterator[Finding]:
     if run is None:
         return
     groups: dict[frozenset[str], list[Stretch]] = {}
-    for one in stretches(run):
+    for one in list(_stretches(facts, run)):
+        facts.claim((*one.nodes, *one.converting))
         names = frozenset(stem(node.op) for node in one.nodes if stem(node.op) not in MOVING)
         groups.setdefault(names, []).append(one)
     for alike in groups.values():
@@ -226,8 +223,8 @@ def _remedies(run: RunGraph, computing: list[Node], alike: list[Stretch]) -> Ite
     if named and len(named) == len(modules):
         select = " or ".join(f"module:{module}" for module in named)
         yield Remedy(
-            f"Or keep what reads them in float as well ({', '.join(named[:3])}), so that nothing "
-            "is converted between.",
+            f"Or keep what reads them in float as well ({listed(named[:3], len(named) - 3)}), so "
+            "that nothing is converted between.",
             "keep_float",
             {"select": select},
         )

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from etscope.analysis.delegates.xnnpack import event_kind
 from etscope.analysis.graphs.delegate_io import INPUT, OUTPUT, Borders
 from etscope.analysis.graphs.run_graph import RunGraph, order_of, spec_of
-from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.added_transposes import added_transposes, sizes
+from etscope.analysis.insights.facts import RECORD_NEEDED, Facts, Level
+from etscope.analysis.insights.leaf_times import quoted
 from etscope.analysis.insights.node_words import at_lines, does, operators, places
 from etscope.analysis.insights.rule import Rule
-from etscope.analysis.insights.rules import needless_copies
-from etscope.analysis.profile.profile import Leaf
+from etscope.analysis.insights.thresholds import LAYOUT_SHARE
+from etscope.analysis.profile.profile import Leaf, Row
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import SAME_VALUE, VIEWS, Node, stem
 
@@ -26,21 +28,16 @@ _POINTWISE = frozenset(
 _COPIES = frozenset({"clone", "clone_dim_order", "contiguous", "to", "to_dim_order"})
 
 
-def conversions(run: RunGraph) -> tuple[Node, ...]:
+def _conversions(facts: Facts, run: RunGraph) -> Iterator[Node]:
     """The kernels that copy a value to another order of its dimensions in memory."""
-
-    def found() -> Iterator[Node]:
-        others = _of_others(run)
-        for kernel in run.kernels.values():
-            if kernel.op not in _COPIES or id(kernel.node) in others:
-                continue
-            giver = next(run.givers(kernel.node), None)
-            one = spec_of(kernel.node)
-            two = None if giver is None else spec_of(giver)
-            if one is not None and two is not None and order_of(one) != order_of(two):
-                yield kernel.node
-
-    return run.once("conversions of layout", lambda: tuple(found()))
+    for kernel in run.kernels.values():
+        if kernel.op not in _COPIES or not facts.is_free(kernel.node):
+            continue
+        giver = next(run.givers(kernel.node), None)
+        one = spec_of(kernel.node)
+        two = None if giver is None else spec_of(giver)
+        if one is not None and two is not None and order_of(one) != order_of(two):
+            yield kernel.node
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,27 +49,22 @@ class Pair:
     between: tuple[Node, ...]
 
 
-def cancelling(run: RunGraph) -> tuple[Pair, ...]:
+def _cancelling_pairs(facts: Facts, run: RunGraph) -> Iterator[Pair]:
     """The pairs of permutes of which the second undoes the first, with nothing but operators of
     single elements between them."""
-
-    def found() -> Iterator[Pair]:
-        others = _of_others(run)
-        for second in run.partition.linked.graph.operators.values():
-            first = _value_read(run, second) if stem(second.op) == "permute" else None
-            between: list[Node] = []
-            while first is not None and stem(first.op) in _UNCHANGED | _POINTWISE:
-                if stem(first.op) in _POINTWISE:
-                    between.insert(0, first)
-                first = _value_read(run, first)
-            if first is None or stem(first.op) != "permute" or {id(first), id(second)} & others:
-                continue
-            once, again = _dimensions(first), _dimensions(second)
-            is_undone = len(once) == len(again) and [once[axis] for axis in again] == sorted(once)
-            if is_undone and run.members([second]):
-                yield Pair(first, second, tuple(between))
-
-    return run.once("cancelling permutes", lambda: tuple(found()))
+    for second in run.partition.linked.graph.operators.values():
+        first = _value_read(run, second) if stem(second.op) == "permute" else None
+        between: list[Node] = []
+        while first is not None and stem(first.op) in _UNCHANGED | _POINTWISE:
+            if stem(first.op) in _POINTWISE:
+                between.insert(0, first)
+            first = _value_read(run, first)
+        if first is None or stem(first.op) != "permute":
+            continue
+        once, again = _dimensions(first), _dimensions(second)
+        is_undone = len(once) == len(again) and [once[axis] for axis in again] == sorted(once)
+        if is_undone and all(map(facts.is_free, (first, second))) and run.members([second]):
+            yield Pair(first, second, tuple(between))
 
 
 def _value_read(run: RunGraph, node: Node) -> Node | None:
@@ -83,77 +75,27 @@ def _value_read(run: RunGraph, node: Node) -> Node | None:
     return givers[0] if len(givers) == 1 else None
 
 
-def claimed(run: RunGraph) -> set[int]:
-    """The nodes that findings of this rule are about, by `id`."""
-    pairs = {id(node) for pair in cancelling(run) for node in (pair.first, pair.second)}
-    return pairs | set(map(id, conversions(run)))
-
-
-def _of_others(run: RunGraph) -> set[int]:
-    return needless_copies.claimed_before(run) | needless_copies.claimed(run)
-
-
 def _dimensions(node: Node) -> list[int]:
     spec, dims = spec_of(node), re.findall(r"-?\d+", dict(node.arguments).get("dims", ""))
     rank = 0 if spec is None else len(spec.shape)
     return [int(text) % rank for text in dims] if rank == len(dims) and rank else []
 
 
-# -- transposes that XNNPACK adds
-
-
-def added_transposes(run: RunGraph) -> dict[int, tuple[Leaf, ...]]:
-    """The transposes without a node, by the instruction of their delegate call: XNNPACK
-    convolves with the channels last, and lays out what comes with the channels first."""
-
-    def found() -> dict[int, tuple[Leaf, ...]]:
-        return {
-            number: added
-            for number, members in run.events_of_calls.items()
-            if (added := tuple(one for one in members if _is_added(one)))
-        }
-
-    return run.once("added transposes", found)
-
-
-def _is_added(member: Leaf) -> bool:
-    leaf = member[1]
-    return (
-        event_kind(leaf.name) == "Transpose"
-        and not leaf.attribution.nodes
-        and len(leaf.attribution.inputs) == 1
-        and leaf.attribution.inputs[0].count(",") == 3
-    )
-
-
-def transposes_at(
-    run: RunGraph, entering: set[tuple[int, str]], leaving: set[tuple[int, str]]
-) -> list[Leaf]:
-    """The added transposes of values that go into a call or come out of it, each given as the
-    call's instruction with the sizes of the value."""
-    return [
-        member
-        for number, members in added_transposes(run).items()
-        for member in members
-        if (number, sizes(member[1].attribution.inputs[0])) in entering
-        or (number, sizes((member[1].attribution.outputs or ("",))[0])) in leaving
-    ]
-
-
-def sizes(tensor: object) -> str:
-    """The sizes of a tensor's text ("float32[1, 8]"), without its type: a value may be quantised
-    before it is laid out."""
-    return str(tensor).partition("[")[2]
-
-
 # -- findings
 
 
 def _find(facts: Facts) -> Iterator[Finding]:
-    run = facts.run_graph
-    if run is None:
-        return
-    if nodes := conversions(run):
+    run = facts.run_graph if Level.FULL in facts.level else None
+    if run is not None:
+        yield from _of_graph(facts, run)
+    if run is None or Level.SUMMARY in facts.level:
+        yield from _all(facts, run)
+
+
+def _of_graph(facts: Facts, run: RunGraph) -> Iterator[Finding]:
+    nodes, pairs = list(_conversions(facts, run)), list(_cancelling_pairs(facts, run))
+    facts.claim([*nodes, *(node for pair in pairs for node in (pair.first, pair.second))])
+    if nodes:
         members = run.members(nodes)
         yield facts.finding(
             RULE.name,
@@ -175,8 +117,8 @@ def _find(facts: Facts) -> Iterator[Finding]:
             ),
         )
     for computes in (False, True):
-        if pairs := [pair for pair in cancelling(run) if bool(pair.between) == computes]:
-            yield _cancelling(facts, run, pairs)
+        if alike := [pair for pair in pairs if bool(pair.between) == computes]:
+            yield _cancelling(facts, run, alike)
     yield from _added(facts, run)
 
 
@@ -243,6 +185,7 @@ def _added(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         (outer, _OUTER), (inner, _INNER), (one_dimensional, _ONE_DIMENSIONAL),
     ):  # fmt: skip
         if members:
+            facts.claim(leaves=members)
             taken = facts.time.with_share(facts.time.ticks(members))
             where, reason, remedy = finding
             yield facts.finding(
@@ -287,4 +230,65 @@ _INNER = (
 )
 
 
-RULE = Rule("layout-conversions", "Changes of layout at run time", _find)
+# -- all of them, by the names of kernels and events
+
+# What moves or converts values without computing any: kernels by the start of their names, and the
+# names that XNNPACK gives such operators.
+_LAYOUT_KERNELS = (
+    "permute_copy", "transpose_copy", "t_copy", "clone", "_clone_dim_order", "_to_copy",
+    "_to_dim_order_copy", "_conj_physical", "expand_copy", "copy_", "contiguous",
+    "quantize_", "dequantize_", "choose_qparams",
+)  # fmt: skip
+_LAYOUT_DELEGATED = ("Transpose", "Convert", "Copy")
+
+
+def _all(facts: Facts, run: RunGraph | None) -> Iterator[Finding]:
+    """All changes of layout and type that nothing else is said of: they compute nothing."""
+    time = facts.time
+    members = [one for one in facts.free(time.members) if _is_layout(one[1])]
+    ticks = time.ticks(members)
+    if time.share(ticks) < LAYOUT_SHARE:
+        return
+    kinds: dict[str, list[Leaf]] = {}
+    for one in members:
+        kinds.setdefault(_kind_of(one[1]), []).append(one)
+    listed = sorted(kinds, key=lambda name: -time.ticks(kinds[name]))
+    longest = max(members, key=lambda one: time.averages[id(one[1])])
+    sentence = f"Changes of layout and type ({', '.join(listed[:4])}) take {time.with_share(ticks)}"
+    if len(members) > 1:
+        sentence += (
+            f" in {len(members):,} places, the most in {longest[1].name} of instruction "
+            f"{longest[0].head.instruction_id}, {time.text(time.ticks([longest]))}"
+        )
+    yield facts.finding(
+        RULE.name,
+        f"{sentence}{time.lines([longest])}.",
+        members,
+        Explanation(
+            Sureness.MEASURED,
+            tuple(
+                f"{name}: {time.with_share(time.ticks(kinds[name]))}{places(len(kinds[name]))}."
+                for name in listed
+            ),
+            remedies=(RECORD_NEEDED,) if run is None else (),
+        ),
+        " or ".join(f"name:{quoted(name)}*" for name in listed),
+        by=("op", listed[0]),
+    )
+
+
+def _is_layout(row: Row) -> bool:
+    if row.kind == "kernel":
+        name = row.name.rpartition("::")[2]
+        return name.startswith(_LAYOUT_KERNELS)
+    return row.kind == "delegated" and _kind_of(row) in _LAYOUT_DELEGATED
+
+
+def _kind_of(row: Row) -> str:
+    """The name of an operator up to its overload, or to the types that XNNPACK names."""
+    if row.kind == "delegated":
+        return event_kind(row.name)
+    return row.name.partition(".")[0]
+
+
+RULE = Rule("layout-conversions", "Changes of layout at run time", _find, Level.ALL)

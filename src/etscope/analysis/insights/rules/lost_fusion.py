@@ -27,17 +27,8 @@ class Parts:
     nodes: tuple[Node, ...]
 
 
-def parts_of(run: RunGraph) -> tuple[Parts, ...]:
+def parts_of(run: RunGraph) -> Iterator[Parts]:
     """Find the operators that run in parts."""
-    return run.once("lost fusion", lambda: tuple(_found(run)))
-
-
-def claimed(run: RunGraph) -> set[int]:
-    """The nodes that findings of this rule are about, by `id`."""
-    return {id(node) for parts in parts_of(run) for node in parts.nodes}
-
-
-def _found(run: RunGraph) -> Iterator[Parts]:
     taken: set[int] = set()
     for finder in (_guards, _written_out, _batch_norms):
         for parts in finder(run):
@@ -285,6 +276,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
         return
     groups: dict[tuple[str, tuple[str, ...]], list[Parts]] = {}
     for parts in parts_of(run):
+        facts.claim(parts.nodes)
         names = tuple(sorted({stem(node.op) for node in parts.nodes}))
         key = names if parts.kind != _ATTENTION else ()
         groups.setdefault((parts.kind, key), []).append(parts)

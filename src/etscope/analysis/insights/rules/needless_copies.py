@@ -16,13 +16,6 @@ from etscope.analysis.graphs.run_graph import (
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.node_words import at_lines, listed, operators, places
 from etscope.analysis.insights.rule import Rule
-from etscope.analysis.insights.rules import (
-    cancelling_quantization,
-    float_among_quantized,
-    lost_fusion,
-    rewritten_buffers,
-    runtime_constants,
-)
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import format_bytes
@@ -37,55 +30,27 @@ _MAY_KEEP = frozenset(
 _RESHAPING = frozenset({"squeeze", "unsqueeze", "view"})
 
 
-def copies(run: RunGraph) -> dict[str, list[Kernel]]:
+def _copies(facts: Facts, run: RunGraph) -> dict[str, list[Kernel]]:
     """The kernels that only copy, by what would do instead."""
-
-    def found() -> dict[str, list[Kernel]]:
-        others = claimed_before(run)
-        kinds: dict[str, list[Kernel]] = {}
-        for kernel in run.kernels.values():
-            kind = None if id(kernel.node) in others else _kind(run, kernel)
-            if kind is not None:
-                kinds.setdefault(kind, []).append(kernel)
-        return kinds
-
-    return run.once("copies", found)
+    kinds: dict[str, list[Kernel]] = {}
+    for kernel in run.kernels.values():
+        kind = _kind(run, kernel) if facts.is_free(kernel.node) else None
+        if kind is not None:
+            kinds.setdefault(kind, []).append(kernel)
+    return kinds
 
 
-def claimed_before(run: RunGraph) -> set[int]:
-    """The nodes that findings of the rules before this one are about, by `id`."""
-    rules = (
-        lost_fusion,
-        runtime_constants,
-        float_among_quantized,
-        cancelling_quantization,
-        rewritten_buffers,
-    )
-    return set[int]().union(*(rule.claimed(run) for rule in rules))
-
-
-def claimed(run: RunGraph) -> set[int]:
-    """The nodes that findings of this rule are about, by `id`."""
-    found = {id(kernel.node) for kernels in copies(run).values() for kernel in kernels}
-    return found.union(id(node) for nodes in reorderings(run) for node in nodes)
-
-
-def reorderings(run: RunGraph) -> tuple[tuple[Node, ...], ...]:
+def _reorderings(facts: Facts, run: RunGraph) -> Iterator[tuple[Node, ...]]:
     """The slices of one value that are put together again, each with the cat that does so last;
     outside of delegates and inside."""
-
-    def found() -> Iterator[tuple[Node, ...]]:
-        others = claimed_before(run)
-        for node in run.partition.linked.graph.operators.values():
-            parts = list(run.givers(node)) if stem(node.op) == "cat" else []
-            if len(parts) < 2 or any(stem(part.op) != "slice" for part in parts):
-                continue
-            values = {giver.name for part in parts for giver in run.givers(part)}
-            nodes = (*(one for one in parts if len(list(run.readers(one))) == 1), node)
-            if len(values) == 1 and others.isdisjoint(map(id, nodes)):
-                yield nodes
-
-    return run.once("reorderings", lambda: tuple(found()))
+    for node in run.partition.linked.graph.operators.values():
+        parts = list(run.givers(node)) if stem(node.op) == "cat" else []
+        if len(parts) < 2 or any(stem(part.op) != "slice" for part in parts):
+            continue
+        values = {giver.name for part in parts for giver in run.givers(part)}
+        nodes = (*(one for one in parts if len(list(run.readers(one))) == 1), node)
+        if len(values) == 1 and all(map(facts.is_free, nodes)):
+            yield nodes
 
 
 def _kind(run: RunGraph, kernel: Kernel) -> str | None:
@@ -108,9 +73,12 @@ def _find(facts: Facts) -> Iterator[Finding]:
     run = facts.run_graph
     if run is None:
         return
-    for kind, kernels in copies(run).items():
+    kinds, reordered = _copies(facts, run), list(_reorderings(facts, run))
+    for kind, kernels in kinds.items():
+        facts.claim(kernel.node for kernel in kernels)
         yield _finding(facts, run, kind, kernels)
-    yield from _reordered(facts, run)
+    facts.claim(node for nodes in reordered for node in nodes)
+    yield from _reordered(facts, run, reordered)
 
 
 def _finding(facts: Facts, run: RunGraph, kind: str, kernels: Sequence[Kernel]) -> Finding:
@@ -161,8 +129,7 @@ def _finding(facts: Facts, run: RunGraph, kind: str, kernels: Sequence[Kernel]) 
     )
 
 
-def _reordered(facts: Facts, run: RunGraph) -> Iterator[Finding]:
-    found = reorderings(run)
+def _reordered(facts: Facts, run: RunGraph, found: Sequence[tuple[Node, ...]]) -> Iterator[Finding]:
     nodes = [node for each in found for node in each]
     members = run.members(nodes)
     if not members:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from etscope.analysis.graphs.run_graph import OF_TORCH, Kernel, RunGraph, function_of, spec_of
 from etscope.analysis.graphs.views import tensor_bytes
-from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.added_transposes import sizes, transposes_at
+from etscope.analysis.insights.facts import RECORD_NEEDED, Facts, Level
 from etscope.analysis.insights.node_words import at_lines, operators, places
 from etscope.analysis.insights.partitioner_reasons import (
     kind_of_refusal,
@@ -17,25 +18,13 @@ from etscope.analysis.insights.partitioner_reasons import (
     ways_in,
 )
 from etscope.analysis.insights.rule import Rule
-from etscope.analysis.insights.rules import (
-    cancelling_quantization,
-    float_among_quantized,
-    layout_conversions,
-    lost_fusion,
-    needless_copies,
-    rewritten_buffers,
-    runtime_constants,
-    untaken_types,
-)
+from etscope.analysis.insights.thresholds import ISLANDS_SHARE
 from etscope.analysis.profile.profile import Leaf
 from etscope.model.finding import Explanation, Finding, Sureness
 from etscope.model.graph import Node, stem
 from etscope.units import count, format_bytes
 
-_OTHERS = (
-    lost_fusion, runtime_constants, float_among_quantized, cancelling_quantization,
-    rewritten_buffers, needless_copies, layout_conversions, untaken_types,
-)  # fmt: skip
+_NAMED = 4  # kernels among the evidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +38,12 @@ class Island:
         return [kernel.node for kernel in self.kernels]
 
 
-def islands(run: RunGraph) -> list[Island]:
+def _islands(facts: Facts, run: RunGraph) -> list[Island]:
     """Find the islands, without the kernels that another rule tells more of."""
-    taken = set[int]().union(*(rule.claimed(run) for rule in _OTHERS)) if run.calls else set()
     left = {
         key: kernel
         for key, kernel in run.kernels.items()
-        if run.calls and key not in taken and _may_be_inside(kernel.node)
+        if run.calls and facts.is_free(kernel.node) and _may_be_inside(kernel.node)
     }
     found, seen = [], set[int]()
     for key, kernel in left.items():
@@ -85,18 +73,63 @@ def _may_be_inside(node: Node) -> bool:
 
 
 def _find(facts: Facts) -> Iterator[Finding]:
-    run = facts.run_graph
-    if run is None:
-        return
+    run = facts.run_graph if Level.FULL in facts.level else None
+    if run is not None:
+        yield from _of_graph(facts, run)
+    if facts.has_delegates and (run is None or Level.SUMMARY in facts.level):
+        yield from _all(facts, run)
+
+
+def _of_graph(facts: Facts, run: RunGraph) -> Iterator[Finding]:
     groups: dict[tuple[frozenset[str], frozenset[str]], list[Island]] = {}
-    for island in islands(run):
+    for island in _islands(facts, run):
         names = frozenset(kernel.op for kernel in island.kernels)
         why = frozenset(
             kind_of_refusal(one) for node in island.nodes for one in refusals_of(run, node)
         )
         groups.setdefault((names, why), []).append(island)
     for alike in groups.values():
+        facts.claim(node for island in alike for node in island.nodes)
         yield _finding(facts, run, alike)
+
+
+def _all(facts: Facts, run: RunGraph | None) -> Iterator[Finding]:
+    """All operators outside of delegates that nothing else is said of."""
+    time = facts.time
+    members = facts.free(one for one in time.members if one[1].kind == "kernel")
+    ticks = time.ticks(members)
+    if not members or time.share(ticks) < ISLANDS_SHARE:
+        return
+    kinds: dict[str, list[Leaf]] = {}
+    for one in members:
+        kinds.setdefault(one[1].kernel_name, []).append(one)
+    worst, its = max(kinds.items(), key=lambda item: time.ticks(item[1]))
+    calls = sum(1 for group in time.groups if group.head.kind == "delegate")
+    outside = f"outside of {count(calls, 'delegate call')}"
+    if len(members) == 1:
+        sentence = (
+            f"One operator runs on a portable kernel, {outside}: {worst}, {time.with_share(ticks)}"
+        )
+    else:
+        sentence = (
+            f"{len(members):,} operators run on portable kernels, {outside}: "
+            f"{time.with_share(ticks)}; most of it in {worst}, "
+            f"{time.text(time.ticks(its))}{places(len(its))}"
+        )
+    yield facts.finding(
+        RULE.name,
+        f"{sentence}{time.lines(its)}.{facts.untaken_types}",
+        members,
+        Explanation(
+            Sureness.MEASURED,
+            tuple(
+                f"{name}: {time.with_share(time.ticks(kinds[name]))}{places(len(kinds[name]))}."
+                for name in sorted(kinds, key=lambda name: -time.ticks(kinds[name]))[:_NAMED]
+            ),
+            remedies=(RECORD_NEEDED,) if run is None else (),
+        ),
+        "kind:kernel",
+    )
 
 
 def _finding(facts: Facts, run: RunGraph, alike: Sequence[Island]) -> Finding:
@@ -197,8 +230,8 @@ def _border_transposes(run: RunGraph, nodes: Sequence[Node]) -> list[Leaf]:
     entering, leaving = set[tuple[int, str]](), set[tuple[int, str]]()
     for enters, number, name, _ in _values(run, nodes):
         if number is not None:
-            (entering if enters else leaving).add((number, layout_conversions.sizes(name)))
-    return layout_conversions.transposes_at(run, entering, leaving)
+            (entering if enters else leaving).add((number, sizes(name)))
+    return transposes_at(run, entering, leaving)
 
 
-RULE = Rule("outside-delegates", "Operators outside of delegates", _find)
+RULE = Rule("outside-delegates", "Operators outside of delegates", _find, Level.ALL)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from etscope.analysis.insights.facts import Facts
+from etscope.analysis.insights.facts import Facts, Level
 from etscope.analysis.insights.rule import Rule
 from etscope.analysis.insights.thresholds import FRAMEWORK_SHARE
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
@@ -56,4 +56,4 @@ def _find(facts: Facts) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("outside-instructions", "Time outside of instructions", _find)
+RULE = Rule("outside-instructions", "Time outside of instructions", _find, Level.ALL)

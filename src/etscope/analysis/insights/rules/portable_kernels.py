@@ -1,99 +1,20 @@
-"""Large operators on portable kernels, which are written to be small and to run anywhere.
-
-The kernels of the `executorch` package, which both of etscope's runners have, are those of its
-library optimized_native_cpu_ops_lib: an operator in kernels/optimized/optimized.yaml runs on a fast
-kernel, each other on its portable one. A runner that was built elsewhere may have only these. A
-dump does not say which kernel ran; the rate tells slow ones.
-"""
+"""Large operators on portable kernels: products that are slow for what they compute."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.rule import Rule
-from etscope.analysis.insights.rules import untaken_types
-from etscope.analysis.profile.profile import Leaf
-from etscope.formats.calibration import FLOAT32
-from etscope.model.finding import Explanation, Finding, Remedy, Sureness
-from etscope.units import format_share
-
-# ExecuTorch 1.5, kernels/optimized/optimized.yaml: products alone, whose rate tells whether it ran.
-_OPTIMIZED = frozenset({"bmm.out", "linear.out", "mm.out"})
-# Products and convolutions that have a portable kernel only.
-_PORTABLE_ONLY = frozenset({"addmm.out", "convolution.out"})
-_OWN_RUNNERS = ("python", "native")  # of etscope, with the kernels of the executorch package
-
-# A portable kernel does a multiply-add or so at a time; a product that is blocked and vectorised
-# does more than this on the slowest core that runs Linux.
-_SLOW_GFLOPS = 4.0
-_SLOW_SHARE = 0.1  # of the peak, by a calibration
-_LEAST_FLOPS = 1e5  # of a call: shorter ones are bound by other things
-
-
-@dataclass(frozen=True)
-class Slow:
-    """Products on portable kernels, slow for what they compute.
-
-    rate: GFLOP/s. is_known: the runner is one of etscope, whose kernels are known.
-    """
-
-    members: Sequence[Leaf]
-    rate: float
-    is_known: bool
-    evidence: Sequence[str]
-    remedies: Sequence[Remedy]
-
-
-def slow_products(facts: Facts) -> Slow | None:
-    """Find the products and convolutions outside of delegates that are slow; None without."""
-    saved = facts.trace.saved_run
-    is_known = saved is not None and saved.text("runner") in _OWN_RUNNERS
-    names = _PORTABLE_ONLY if is_known else _PORTABLE_ONLY | _OPTIMIZED
-    peaks = None if facts.limits is None else facts.limits.peaks
-    peak = None if peaks is None else peaks.peak_flops(FLOAT32)
-    slow = _SLOW_GFLOPS if peak is None else _SLOW_SHARE * peak / 1e9
-    others = _of_types(facts)
-    members = [
-        member
-        for member in facts.time.members
-        if member[1].kind == "kernel" and member[1].name in names and id(member[1]) not in others
-        if (rate := _rate(facts, [member])) is not None
-        and rate < slow
-        and facts.work_of(member).flops >= _LEAST_FLOPS * float(member[1].calls.mean())
-    ]
-    rate = _rate(facts, members)
-    if rate is None:
-        return None
-    evidence = [_rates(facts, members)]
-    if peak is not None:
-        evidence.append(
-            f"Products in float32 reach {peak / 1e9:.3g} GFLOP/s on this machine, by the "
-            f"calibration: this is {format_share(rate / peak * 1e9)} of it."
-        )
-    if is_known:
-        evidence.append(
-            "The kernels of the executorch package have no optimised one for these operators."
-        )
-    else:
-        evidence.append("Which kernels the runner was linked with is not known.")
-    return Slow(members, rate, is_known, evidence, tuple(_remedies(facts, members, is_known)))
-
-
-def _of_types(facts: Facts) -> set[int]:
-    """The leaves, by `id`, that `untaken-types` tells of: a backend would take them."""
-    run = facts.run_graph
-    if run is None:
-        return set()
-    kernels = [kernel for kinds in untaken_types.untaken(run).values() for kernel in kinds]
-    return {id(leaf) for kernel in kernels for _, leaf in kernel.members}
+from etscope.analysis.insights.slow_products import slow_products
+from etscope.model.finding import Explanation, Finding, Sureness
 
 
 def _find(facts: Facts) -> Iterator[Finding]:
-    found = slow_products(facts)
-    if found is None or not _delegates(facts):
-        return  # `not-delegated` has it among its evidence
+    # Without delegates `not-delegated` has it among its evidence.
+    found = slow_products(facts) if facts.has_delegates else None
+    if found is None:
+        return
     members = found.members
     taken = facts.time.with_share(facts.time.ticks(members))
     many = len(members) > 1
@@ -109,52 +30,6 @@ def _find(facts: Facts) -> Iterator[Finding]:
             remedies=tuple(found.remedies),
         ),
     )
-
-
-def _delegates(facts: Facts) -> bool:
-    return any(group.head.kind == "delegate" for group in facts.time.groups)
-
-
-def _rate(facts: Facts, members: Sequence[Leaf]) -> float | None:
-    """GFLOP/s of leaves together; None if the work or the time of one is not known."""
-    works = [facts.work_of(member) for member in members]
-    ns = facts.ns(facts.time.ticks(members))
-    flops = sum(work.flops for work in works)
-    if not ns or not flops or any(work.unknown or work.is_bound for work in works):
-        return None
-    return flops / ns
-
-
-def _rates(facts: Facts, members: Sequence[Leaf]) -> str:
-    """The kernels with their numbers and rates, as a sentence."""
-    by_name: dict[str, list[Leaf]] = {}
-    for member in members:
-        by_name.setdefault(member[1].name, []).append(member)
-    parts = [
-        f"{name} ({len(its):,}): "
-        f"{sum(facts.work_of(one).flops for one in its) / 1e6:.3g} MFLOP in "
-        f"{facts.time.text(facts.time.ticks(its))}, {_rate(facts, its) or 0.0:.2g} GFLOP/s"
-        for name, its in by_name.items()
-    ]
-    return f"{'; '.join(parts)}."
-
-
-def _remedies(facts: Facts, members: Sequence[Leaf], is_known: bool) -> Iterator[Remedy]:
-    if any(leaf.name == "addmm.out" for _, leaf in members):
-        # Beside a partitioner ExecuTorch does not ask what else to preserve.
-        change = {} if _delegates(facts) else {"name": "keep_linear"}
-        yield Remedy(
-            "Keep linear layers whole, which have an optimised kernel, in place of addmm, which "
-            "has none: `EdgeCompileConfig(preserve_ops=[torch.ops.aten.linear.default])` as "
-            "`compile_config`, or `etscope export --pass keep_linear`.",
-            "pass" if change else None,
-            change,
-        )
-    if not is_known and any(leaf.name in _OPTIMIZED for _, leaf in members):
-        yield Remedy(
-            "Link the runner with optimized_native_cpu_ops_lib in place of portable_ops_lib "
-            "(CMake: EXECUTORCH_BUILD_KERNELS_OPTIMIZED=ON)."
-        )
 
 
 RULE = Rule("portable-kernels", "Large operators on portable kernels", _find)

@@ -9,7 +9,6 @@ from etscope.analysis.graphs.run_graph import RunGraph, bytes_of
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.node_words import operators, places
 from etscope.analysis.insights.rule import Rule
-from etscope.analysis.insights.rules import whole_caches
 from etscope.analysis.profile.profile import Leaf
 from etscope.analysis.program.source_location import short_lines
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
@@ -36,16 +35,6 @@ class Rewriting:
         return self.nodes[-1]
 
 
-def rewritings(run: RunGraph) -> tuple[Rewriting, ...]:
-    """Find the buffers that are made anew; none without a kernel that writes them back."""
-    return run.once("rewritings", lambda: tuple(_found(run)) if _written_back(run) else ())
-
-
-def claimed(run: RunGraph) -> set[int]:
-    """The nodes that findings of this rule are about, by `id`."""
-    return {id(node) for one in rewritings(run) for node in one.nodes}
-
-
 def _written_back(run: RunGraph) -> list[Leaf]:
     return [
         member
@@ -54,7 +43,8 @@ def _written_back(run: RunGraph) -> list[Leaf]:
     ]
 
 
-def _found(run: RunGraph) -> Iterator[Rewriting]:
+def _rewritings(run: RunGraph) -> Iterator[Rewriting]:
+    """Find the buffers that are made anew."""
     graph = run.partition.linked.graph
     names = {qualified: name for name, qualified in graph.parameters.items()}
     for value, qualified in run.partition.mutated.items():
@@ -77,15 +67,16 @@ def _found(run: RunGraph) -> Iterator[Rewriting]:
 
 def _find(facts: Facts) -> Iterator[Finding]:
     run = facts.run_graph
-    found = () if run is None else rewritings(run)
+    copied = [] if run is None else _written_back(run)
+    found = list(_rewritings(run)) if run is not None and copied else []
     if run is None or not found:
         return
     nodes = [node for one in found for node in one.nodes]
-    copied = _written_back(run)
     members = [*run.members(nodes), *copied]
-    of_caches = whole_caches.copying(facts, whole_caches.copied_caches(facts))
-    if {id(leaf) for _, leaf in members} <= {id(leaf) for _, leaf in of_caches}:
-        return  # `whole-caches` tells more of them
+    is_new = bool(facts.free(members))
+    facts.claim(nodes)
+    if not is_new:  # `whole-caches` tells more of them
+        return
     taken = facts.time.with_share(facts.time.ticks(members))
     size = format_bytes(sum(bytes_of(one.value) for one in found))
     lines = {short_lines((line,)) for _, leaf in members for line in leaf.attribution.lines[:1]}

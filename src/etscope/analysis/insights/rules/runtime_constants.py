@@ -9,7 +9,6 @@ from etscope.analysis.graphs.run_graph import RunGraph, bytes_of, spec_of
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.node_words import at_lines, first_line, listed, operators
 from etscope.analysis.insights.rule import Rule
-from etscope.analysis.insights.rules import lost_fusion
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.model.graph import SAME_VALUE, Node, stem
 from etscope.units import count, format_bytes
@@ -19,34 +18,16 @@ _WEIGHTS, _DEQUANTIZED, _VALUES = "weights", "dequantized", "values"
 _LAYOUTS = SAME_VALUE | {"permute", "t", "transpose"}
 
 
-def constants(run: RunGraph) -> tuple[Node, ...]:
-    """The nodes that ran, and whose values are the same in each run."""
-
-    def found() -> tuple[Node, ...]:
-        others = lost_fusion.claimed(run)
-        nodes = run.partition.linked.graph.operators.values()
-        return tuple(
-            node
-            for node in nodes
-            if id(node) in run.constant and id(node) not in others and run.members([node])
-        )
-
-    return run.once("constants", found)
-
-
-def claimed(run: RunGraph) -> set[int]:
-    """The nodes that findings of this rule are about, by `id`."""
-    return set(map(id, constants(run)))
-
-
 def _find(facts: Facts) -> Iterator[Finding]:
     run = facts.run_graph
     if run is None:
         return
     groups: dict[str, list[Node]] = {}
-    for node in constants(run):
-        groups.setdefault(_kind(run, node), []).append(node)
+    for node in run.partition.linked.graph.operators.values():
+        if id(node) in run.constant and facts.is_free(node) and run.members([node]):
+            groups.setdefault(_kind(run, node), []).append(node)
     for kind, nodes in groups.items():
+        facts.claim(nodes)
         yield _finding(facts, run, kind, nodes)
 
 

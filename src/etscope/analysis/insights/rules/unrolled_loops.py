@@ -38,12 +38,8 @@ class Loop:
     has_state: bool
 
 
-def loops(run: RunGraph) -> tuple[Loop, ...]:
+def loops(run: RunGraph) -> Iterator[Loop]:
     """Find the loops that are written out."""
-    return run.once("loops", lambda: tuple(_found(run)))
-
-
-def _found(run: RunGraph) -> Iterator[Loop]:
     seen: set[int] = set()
     for starts in sorted(_starts(run), key=len, reverse=True):
         if seen.isdisjoint(map(id, starts)):

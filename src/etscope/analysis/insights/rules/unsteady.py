@@ -7,11 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from etscope.analysis.insights.facts import Facts
-from etscope.analysis.insights.leaf_times import TimeFindings
+from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.leaf_times import LeafTimes
 from etscope.analysis.insights.rule import Rule
-from etscope.analysis.insights.rules.first_run import is_warmed_up
-from etscope.analysis.insights.steadiness import steadiness
 from etscope.analysis.insights.thresholds import ENOUGH_RUNS
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.units import format_share
@@ -23,12 +21,9 @@ _MOSTLY = 0.8  # of the time
 
 
 def _find(facts: Facts) -> Iterator[Finding]:
-    saved = facts.trace.saved_run
-    conditions = None if saved is None else saved.conditions
-    words = "" if conditions is None else conditions.in_words(facts.threads)
-    for found in steadiness(facts.time, words):
+    for found in facts.differences:
         # A slow first run is none of loading if others came before it.
-        if found.kind not in _KINDS and not (found.kind == "first-run" and is_warmed_up(facts)):
+        if found.kind not in _KINDS and not (found.kind == "first-run" and facts.is_warmed_up):
             continue
         total = facts.profile.every.total
         low, middle, high = (facts.time.text(float(np.percentile(total, p))) for p in (10, 50, 90))
@@ -63,7 +58,7 @@ def _share_that_changes(facts: Facts, kind: str) -> float:
         is_slow = total > (total.min() + total.max()) / 2
     ratio = float(total[is_slow].mean() / total[~is_slow].mean()) - 1
     changing = everything = 0.0  # by the time in the other runs, which nothing disturbed
-    for _, leaf in TimeFindings(every, facts.scale).members:
+    for _, leaf in LeafTimes(every, facts.scale).members:
         slow, usual = (float(leaf.ticks[runs].mean()) for runs in (is_slow, ~is_slow))
         everything += usual
         changing += usual if slow - usual >= _ALIKE * ratio * usual else 0.0
@@ -95,4 +90,4 @@ def _remedies(facts: Facts, kind: str) -> Iterator[Remedy]:
         yield Remedy(f"Run more often: `--iterations {ENOUGH_RUNS}`.")
 
 
-RULE = Rule("unsteady", "Runs that differ: times are not to be relied on", _find)
+RULE = Rule("unsteady", "Runs that differ: times are not to be relied on", _find, Level.ALL)

@@ -10,7 +10,6 @@ from etscope.analysis.graphs.run_graph import Kernel, RunGraph
 from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.node_words import at_lines, first_line, operators, places
 from etscope.analysis.insights.rule import Rule
-from etscope.analysis.insights.rules import needless_copies
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
 from etscope.units import count
 
@@ -19,24 +18,14 @@ _FLOATS = frozenset({"bfloat16", "float64"})
 _SAID = ("dtype", "precision")  # words in the reasons of a partitioner
 
 
-def untaken(run: RunGraph) -> dict[str, list[Kernel]]:
+def _untaken(facts: Facts, run: RunGraph) -> dict[str, list[Kernel]]:
     """The kernels that were not delegated for their type, by that type."""
-
-    def found() -> dict[str, list[Kernel]]:
-        others = needless_copies.claimed_before(run) | needless_copies.claimed(run)
-        types: dict[str, list[Kernel]] = {}
-        for kernel in run.kernels.values() if run.has_xnnpack else ():
-            dtype = None if id(kernel.node) in others else _untaken_type(run, kernel)
-            if dtype is not None:
-                types.setdefault(dtype, []).append(kernel)
-        return types
-
-    return run.once("untaken types", found)
-
-
-def claimed(run: RunGraph) -> set[int]:
-    """The nodes that findings of this rule are about, by `id`."""
-    return {id(kernel.node) for kernels in untaken(run).values() for kernel in kernels}
+    types: dict[str, list[Kernel]] = {}
+    for kernel in run.kernels.values() if run.has_xnnpack else ():
+        dtype = _untaken_type(run, kernel) if facts.is_free(kernel.node) else None
+        if dtype is not None:
+            types.setdefault(dtype, []).append(kernel)
+    return types
 
 
 def _untaken_type(run: RunGraph, kernel: Kernel) -> str | None:
@@ -59,8 +48,9 @@ def _find(facts: Facts) -> Iterator[Finding]:
     run = facts.run_graph
     if run is None:
         return
-    for dtype, kernels in untaken(run).items():
+    for dtype, kernels in _untaken(facts, run).items():
         nodes = [kernel.node for kernel in kernels]
+        facts.claim(nodes)
         members = run.members(nodes)
         taken = facts.time.with_share(facts.time.ticks(members))
         evidence = [

@@ -20,6 +20,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
     if not caches:
         return
     members = copying(facts, caches)
+    facts.claim(leaves=members)
     context = max(one.length or 0 for one in caches)
     size = sum(one.nbytes for one in caches)
     written = sum(_new(one, tokens) for one in caches)

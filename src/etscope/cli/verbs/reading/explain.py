@@ -93,7 +93,7 @@ def command(
     """
     from etscope.analysis.insights.explanation_table import explanation_table
     from etscope.analysis.insights.facts import Facts
-    from etscope.analysis.insights.insights import explain
+    from etscope.analysis.insights.insights import insights
     from etscope.analysis.work.roofline import choose_calibration
     from etscope.model.finding import SEVERITIES
 
@@ -106,7 +106,7 @@ def command(
     calibration = choose_calibration(peaks, trace.saved_run)
     scale, share = time_scale(files.source_unit, unit), least / 100
     found = [
-        (facts, explain(facts, share, only))
+        (facts, insights(facts, least_share=share, only=only))
         for profile in chosen_profiles(trace, method)
         for facts in [Facts(trace, profile, scale, calibration)]
     ]

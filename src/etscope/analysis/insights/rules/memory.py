@@ -1,4 +1,4 @@
-"""Findings about memory: what takes it, which tensor is the largest at the peak, and what is stored
+"""Memory: what takes it, which tensor is the largest at the peak, and what is stored
 more than once."""
 
 from __future__ import annotations
@@ -6,10 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from etscope.analysis.insights import thresholds
-from etscope.analysis.memory import MemoryPlan
-from etscope.analysis.profile.profile import MethodProfile
+from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.rule import Rule
+from etscope.analysis.matching.export import Export
+from etscope.analysis.memory import MemoryPlan, memory_plans
+from etscope.analysis.profile.profile import Row
 from etscope.analysis.program.source_location import block_family
+from etscope.analysis.size import SizedFile, sized_program
 from etscope.analysis.weights import WEIGHTS, FilePart, equal_content
+from etscope.errors import EtscopeError
 from etscope.formats.program.pte import Program
 from etscope.formats.program.pte_schema import TensorValue
 from etscope.model.finding import Finding, Place, Quantity, Severity
@@ -19,10 +24,43 @@ _COMMAND = ("info", "--memory")
 _NAMED = "what backends ask for by name, such as their weights"
 
 
-def memory_findings(
-    program: Program, plan: MemoryPlan, profile: MethodProfile | None
+def _find(facts: Facts) -> Iterator[Finding]:
+    program, method = facts.program, facts.profile.method
+    if program is None or method is None or method not in [one.name for one in program.methods]:
+        yield Finding(
+            "no-program",
+            Severity.UNKNOWN,
+            "What takes the memory is not known: no program was given.",
+            method,
+            command=("inspect", "-p", "PROGRAM"),
+        )
+        return
+    sized = facts.sized
+    if sized is None and facts.trace.record is not None:
+        sized = sized_program(facts.trace.export, facts.trace.run_nodes)
+    yield from memory_of(method, facts.trace.export, sized, facts.profile.rows)
+
+
+def memory_of(
+    method: str,
+    export: Export,
+    sized: Sequence[SizedFile] | None = None,
+    rows: Sequence[Row] = (),
 ) -> Iterator[Finding]:
-    """Yield what takes the memory of a method. profile: of its runs, which names the places."""
+    """Yield what takes the memory of a method, whether it ran or not.
+
+    sized: the program's files with their parts, whose modules a record tells. rows: of the method's
+    runs, which name the places.
+    """
+    try:
+        plan = memory_plans(export)[method]
+        yield from _of_plan(export.needed_program, plan, rows)
+        yield from _weights(plan, [part for file in sized or () for part in file.parts])
+    except EtscopeError:  # a damaged plan: the memory views say where
+        return
+
+
+def _of_plan(program: Program, plan: MemoryPlan, rows: Sequence[Row]) -> Iterator[Finding]:
     parts = [
         (str(name), int(size))
         for name, size, _ in plan.summary().rows()
@@ -38,7 +76,7 @@ def memory_findings(
         if others:
             sentence += f" ({format_share(size / total)}) of {format_bytes(total)}; {others}"
         yield _of("memory", plan, sentence + ".", size, total)
-    largest = _largest_at_peak(plan, profile)
+    largest = _largest_at_peak(plan, rows)
     if largest is not None:
         yield largest
     twice = _duplicates(program, plan)
@@ -58,7 +96,7 @@ def _of(
     return Finding(kind, severity, sentence, plan.method, quantity, Place("memory"), _COMMAND)
 
 
-def _largest_at_peak(plan: MemoryPlan, profile: MethodProfile | None) -> Finding | None:
+def _largest_at_peak(plan: MemoryPlan, rows: Sequence[Row]) -> Finding | None:
     """The largest tensor that is alive when most planned memory is."""
     if not plan.peak_bytes:
         return None
@@ -72,7 +110,7 @@ def _largest_at_peak(plan: MemoryPlan, profile: MethodProfile | None) -> Finding
     made = "an input" if value.role == "input" else value.role
     if value.op is not None:
         made = f"made by {value.op} (instruction {value.first})"
-        for row in () if profile is None else profile.rows:
+        for row in rows:
             if row.depth == 0 and row.instruction_id == value.first:
                 module, source = row.attribution.module, row.attribution.source
                 made += f", in {module}" if module else ""
@@ -86,7 +124,7 @@ def _largest_at_peak(plan: MemoryPlan, profile: MethodProfile | None) -> Finding
     return _of("largest-tensor", plan, sentence, value.nbytes, plan.peak_bytes)
 
 
-def weights_findings(plan: MemoryPlan, parts: Sequence[FilePart]) -> Iterator[Finding]:
+def _weights(plan: MemoryPlan, parts: Sequence[FilePart]) -> Iterator[Finding]:
     """Yield the module with most bytes of weights: repeated blocks count as one. parts: of the
     program's file and its .ptd files."""
     weights = [part for part in parts if part.kind == WEIGHTS]
@@ -135,3 +173,6 @@ def _duplicates(program: Program, plan: MemoryPlan) -> Finding | None:
     if uncertain:
         sentence += f" {format_bytes(uncertain)} of them were compared at 16 places of each only."
     return _of("duplicate-constants", plan, sentence, wasted, total, Severity.COST)
+
+
+RULE = Rule("memory", "What takes the memory", _find, Level.SUMMARY)

@@ -1,4 +1,4 @@
-"""Findings about a language model's calls: where decode spends its time, what grows with the
+"""A language model's calls: where decode spends its time, what grows with the
 context, and what a token costs beside the runtime."""
 
 from __future__ import annotations
@@ -11,41 +11,33 @@ import numpy as np
 
 from etscope.analysis.generation.pace import Pace
 from etscope.analysis.insights import thresholds
-from etscope.analysis.insights.leaf_times import TimeFindings
+from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.leaf_times import LeafTimes
+from etscope.analysis.insights.rule import Rule
 from etscope.analysis.profile.profile import Leaf, Row
 from etscope.analysis.profile.rollup import rollup
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.program.source_location import block_family
 from etscope.analysis.statistics.growth import Growth, growth, is_enough
-from etscope.formats.generation import DECODE, PREFILL, Generation
+from etscope.formats.generation import DECODE, PREFILL
 from etscope.model.finding import Finding, Place, Quantity, Severity
 from etscope.units import TimeScale, format_float, format_share
 
 _MS = 1e6  # ns
-# Methods that are all of their phase; of others, several may run for one token.
-_WHOLE = (None, "forward", PREFILL, DECODE, "prefill_forward", "kv_forward")
 
 
-def is_one_of_several(method: str | None) -> bool:
-    """Return True for a method beside which others run in its phase, as `text_decoder`."""
-    return method not in _WHOLE
-
-
-def generation_findings(time: TimeFindings, run: Generation | None) -> Iterator[Finding]:
-    """Yield what the calls of a phase tell; nothing for those of no language model.
-
-    run: the generation as run.json has it, None if it is not known.
-    """
-    phase = time.profile.phase
+def _find(facts: Facts) -> Iterator[Finding]:
+    """Yield what the calls of a phase tell; nothing for those of no language model."""
+    time, phase, saved = facts.time, facts.profile.phase, facts.trace.saved_run
     if phase is None or not time.total:
         return
     if phase == DECODE:
-        groups = _Groups.of(time)
+        groups = _Groups.of(time, facts.is_one_of_several)
         yield from groups.longest()
         yield from groups.growing()
-    untraced = None if run is None else run.of_pass(None)
-    if untraced is not None and len(untraced.calls):
-        pace = Pace.of(untraced)
+    run = None if saved is None or saved.generation is None else saved.generation.of_pass(None)
+    if run is not None and len(run.calls):
+        pace = Pace.of(run)
         yield from _first_token(time, pace) if phase == PREFILL else ()
         yield from _beside_the_runtime(time, pace) if phase == DECODE else ()
 
@@ -58,7 +50,8 @@ class _Groups:
     cannot be told. first, last: positions.
     """
 
-    time: TimeFindings
+    time: LeafTimes
+    is_one_of_several: bool
     by: str
     names: Sequence[str]
     members: Sequence[Sequence[Leaf]]
@@ -68,7 +61,7 @@ class _Groups:
     last: int = 0
 
     @classmethod
-    def of(cls, time: TimeFindings) -> _Groups:
+    def of(cls, time: LeafTimes, is_one_of_several: bool) -> _Groups:
         has_lines = any(leaf.attribution.lines for _, leaf in time.members)
         by = "source" if has_lines else "op"
         groups = rollup(time.profile, by).largest(lambda one: float(one.ticks.mean()))
@@ -77,13 +70,13 @@ class _Groups:
         profile = time.profile
         position = None if profile.calls is None else profile.calls.position
         if position is None or not is_enough(position):
-            return cls(time, by, names, members, None)
+            return cls(time, is_one_of_several, by, names, members, None)
         # With all rows, as the tables have it: what all times have in common is the machine's.
         rows = [row for row in profile.rows if not row.own_clock]
         times = [*(one.ticks for one in groups), profile.total, *(row.ticks for row in rows)]
         found = growth(position, np.stack(times))
         first, last = int(position.min()), int(position.max())
-        return cls(time, by, names, members, found, rows, first, last)
+        return cls(time, is_one_of_several, by, names, members, found, rows, first, last)
 
     def longest(self) -> Iterator[Finding]:
         """The line, or operator, with most of the time of decode."""
@@ -98,7 +91,7 @@ class _Groups:
             return
         where = self._where(place)
         method = self.time.profile.method
-        of = f" of {method}" if is_one_of_several(method) else ""
+        of = f" of {method}" if self.is_one_of_several else ""
         sentence = (
             f"Decode{of} spends {format_share(self.time.share(ticks))} in {where}: "
             f"{self.time.text(ticks)} a call"
@@ -130,7 +123,7 @@ class _Groups:
         most = int(slopes[:whole].argmax())
         if found.grows[whole]:
             method = self.time.profile.method
-            what = f"A call of {method}" if is_one_of_several(method) else "A token"
+            what = f"A call of {method}" if self.is_one_of_several else "A token"
             at, sentence = whole, f"{what} takes {self._slope(whole)}"
             if found.grows[most]:
                 share = min(float(slopes[most] / found.slope[whole]), 1.0)
@@ -182,7 +175,7 @@ class _Groups:
         return self.by == "op" or len(leaf.attribution.lines) == 1
 
 
-def _first_token(time: TimeFindings, pace: Pace) -> Iterator[Finding]:
+def _first_token(time: LeafTimes, pace: Pace) -> Iterator[Finding]:
     """The share of a method's prefill in the time to the first token, of the untraced run."""
     first, calls = pace.first_token_ns, pace.calls
     runs = np.unique(calls.run)
@@ -207,7 +200,7 @@ def _first_token(time: TimeFindings, pace: Pace) -> Iterator[Finding]:
     )
 
 
-def _beside_the_runtime(time: TimeFindings, pace: Pace) -> Iterator[Finding]:
+def _beside_the_runtime(time: LeafTimes, pace: Pace) -> Iterator[Finding]:
     """The time of a token for its choice and in the host, of the untraced run."""
     calls = pace.calls
     decodes = calls.in_phase(DECODE)
@@ -231,9 +224,12 @@ def _beside_the_runtime(time: TimeFindings, pace: Pace) -> Iterator[Finding]:
     )
 
 
-def _of_method(time: TimeFindings, pace: Pace) -> np.typing.NDArray[np.bool_]:
+def _of_method(time: LeafTimes, pace: Pace) -> np.typing.NDArray[np.bool_]:
     """A mask of the calls of the profile's method; of all calls where it is not known."""
     calls, method = pace.calls, time.profile.method
     if method is None:
         return np.ones(len(calls), np.bool_)
     return np.array([name == method for name in calls.methods], np.bool_)[calls.method]
+
+
+RULE = Rule("generation", "What the calls of a language model tell", _find, Level.SUMMARY)
