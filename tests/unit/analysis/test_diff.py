@@ -13,7 +13,7 @@ from etscope.analysis.comparison.align import align
 from etscope.analysis.comparison.changes import MethodDiff
 from etscope.analysis.comparison.diff import check_comparable, diff_profiles, diff_traces
 from etscope.analysis.comparison.diff_table import diff_table
-from etscope.analysis.comparison.run_totals import Facts, beside
+from etscope.analysis.comparison.run_totals import RunTotals, total_changes
 from etscope.analysis.memory import memory_plan
 from etscope.analysis.profile.counted import counted
 from etscope.analysis.profile.scale import Scale
@@ -223,18 +223,18 @@ def test_memory_and_size_stand_beside_time(tmp_path: Path) -> None:
 
 
 def test_numerics_stand_beside_time_where_both_sides_have_them() -> None:
-    def found(method: str, is_fine: bool, *errors: float | None) -> Facts:
+    def found(method: str, is_fine: bool, *errors: float | None) -> RunTotals:
         rows = [SimpleNamespace(total=error) for error in errors]
         metric = SimpleNamespace(name="sqnr")
         one = SimpleNamespace(method=method, is_fine=is_fine, metric=metric, rows=rows)
-        return Facts(numerics=one)  # type: ignore[arg-type]
+        return RunTotals(numerics=one)  # type: ignore[arg-type]
 
     sides = found("forward", True, 90.0, 120.5, None), found("forward", False, 31.25)
-    assert list(beside(*sides, "forward")) == [
+    assert list(total_changes(*sides, "forward")) == [
         "Numerics: fine, sqnr 120.50 at the end before, not fine, sqnr 31.250 at the end after."
     ]
-    assert list(beside(sides[0], Facts(), "forward")) == []
-    assert list(beside(*sides, "encode")) == []  # of another method
+    assert list(total_changes(sides[0], RunTotals(), "forward")) == []
+    assert list(total_changes(*sides, "encode")) == []  # of another method
 
 
 def test_the_memory_of_like_processes_is_compared() -> None:
@@ -246,8 +246,10 @@ def test_the_memory_of_like_processes_is_compared() -> None:
         SavedMemory("native", "values", 2 * mib, 5 * mib),
         None,
     )
-    assert list(beside(Facts(memory=native), Facts(memory=larger), "forward")) == [
+    assert list(total_changes(RunTotals(memory=native), RunTotals(memory=larger), "forward")) == [
         "Peak memory of the native runner's process: 4.00 MiB → 5.00 MiB (+25.0%)."
     ]
     for other in others:
-        assert list(beside(Facts(memory=native), Facts(memory=other), "forward")) == []
+        assert (
+            list(total_changes(RunTotals(memory=native), RunTotals(memory=other), "forward")) == []
+        )

@@ -10,7 +10,7 @@ import pytest
 
 from etscope.errors import FormatError, MissingFileError, UsageError
 from etscope.formats.bytes.files import atomic_write, open_source
-from etscope.formats.bytes.parse_cache import Kept
+from etscope.formats.bytes.parse_cache import ParseCache
 
 
 def test_a_file_is_mapped(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_the_same_bytes_and_options_are_made_once() -> None:
-    kept, made = Kept[object](most=100), list[object]()
+    kept, made = ParseCache[object](most=100), list[object]()
 
     def make() -> object:
         made.append(object())
@@ -131,7 +131,7 @@ def test_the_same_bytes_and_options_are_made_once() -> None:
 
 
 def test_those_used_last_stay_and_large_ones_are_not_kept() -> None:
-    kept = Kept[str](most=10)
+    kept = ParseCache[str](most=10)
     kept.made((b"aaaa",), None, lambda: "a")
     kept.made((b"bbbb",), None, lambda: "b")
     assert kept.made((b"aaaa",), None, lambda: "a again") == "a"
@@ -144,7 +144,7 @@ def test_those_used_last_stay_and_large_ones_are_not_kept() -> None:
 
 
 def test_errors_and_none_are_not_kept() -> None:
-    kept = Kept[str | None](most=10)
+    kept = ParseCache[str | None](most=10)
     assert kept.made((b"a",), None, lambda: None) is None
     with pytest.raises(ZeroDivisionError):
         kept.made((b"a",), None, lambda: str(1 / 0))
