@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -159,3 +160,16 @@ def test_the_command_compares_with_the_only_reference_outputs(
     assert pictures["etscope"] == pictures["executorch.devtools"]
     assert len(pictures["etscope"]) == 3
     assert capsys.readouterr().out.count("mse\n0          0.0625") == 1
+
+
+@pytest.mark.parametrize("package", ["executorch.devtools", "etscope"])
+def test_the_content_of_a_logged_value(package: str) -> None:
+    schema = import_module(f"{package}.etdump.schema_flatcc")
+    inflated = import_module(f"{package}.inspector._inspector_utils").inflate_runtime_output
+    empty = dict.fromkeys(one.name for one in fields(schema.Value))
+    for kind, content in {"Int": 3, "Bool": False, "Float": 0.5, "Double": 0.25}.items():
+        given = {**empty, "val": kind, f"{kind.lower()}_value": getattr(schema, kind)(content)}
+        assert inflated(schema.Value(**given), None) == content
+        with pytest.raises(ValueError):
+            inflated(schema.Value(**empty | {"val": kind}), None)
+    assert inflated(schema.Value(**empty | {"val": "Null"}), None) is None

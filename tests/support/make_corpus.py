@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from etscope.errors import FormatError
 from etscope.formats.etdump.reader import read_etdump
 from tests.support import artifacts, corpus
 from tests.support.artifacts import RECIPES, SLOW, ArtifactUnavailable, source_hash
@@ -68,7 +69,7 @@ def differences(name: str, old: Path, new: Path) -> Iterator[str]:
         yield f"{name}: files {sorted(files[0] ^ files[1])}"
     for file in sorted(files[0] & files[1]):
         before, after = old / file, new / file
-        if file.endswith(".etdp") and read_etdump(before).strings != read_etdump(after).strings:
+        if file.endswith(".etdp") and _strings(before) != _strings(after):
             yield f"{name}: other events in {file}"
         elif file in ("outputs.npz", "reference.npz"):
             with np.load(before) as first, np.load(after) as second:
@@ -79,6 +80,14 @@ def differences(name: str, old: Path, new: Path) -> Iterator[str]:
             one, other = (json.loads(path.read_text()) for path in (before, after))
             if changed := [note for note in NOTES if one.get(note) != other.get(note)]:
                 yield f"{name}: other {', '.join(changed)}"
+
+
+def _strings(dump: Path) -> object:
+    """The strings of a dump; None of one that the runtime writes broken."""
+    try:
+        return read_etdump(dump).strings
+    except FormatError:
+        return None
 
 
 def check(names: Iterable[str]) -> list[str]:

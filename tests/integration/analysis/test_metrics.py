@@ -131,14 +131,6 @@ def test_an_all_zero_reference_that_is_not_met() -> None:
     assert measure("snr", np.array([0.0, 2]), np.zeros(2)) == 0  # the noise is the signal
 
 
-@pytest.mark.parametrize("shape", [(0,), (3, 0, 2)])
-def test_empty_arrays_have_no_number(shape: tuple[int, ...]) -> None:
-    for dtype in ("f4", "i8", "?"):
-        found = measure_all(EVERY, np.zeros(shape, dtype), np.zeros(shape, dtype))
-        assert all(math.isnan(number) for number in found.values() if number is not None)
-        assert None not in found.values()
-
-
 def test_numbers_whose_squares_are_no_floats() -> None:
     small, large = np.array([1e-200, 2e-200]), np.array([1e200, 2e200])
     for array in (small, large):

@@ -16,7 +16,7 @@ from etscope.analysis.numerics.runs import chosen_run  # noqa: E402
 from etscope.analysis.profile.logged_run import logged_run  # noqa: E402
 from etscope.bridge.reference.local_reference import recompute  # noqa: E402
 from etscope.bridge.reference.reference import GraphNode  # noqa: E402
-from etscope.bridge.reference.xnnpack_int8 import dynamic_of  # noqa: E402
+from etscope.bridge.reference.xnnpack_int8 import dynamic_of, static_of  # noqa: E402
 from etscope.diagnosis.reference import named_program, reference_of, runnable_graph  # noqa: E402
 from tests.support.numeric_runs import EDGE, inputs_of, inspector  # noqa: E402
 
@@ -108,3 +108,24 @@ def test_zero_points_next_to_the_middle_between_two_steps_go_to_the_other_side(
     assert scales[2].item() == pytest.approx(2.2 / 255)
     assert zeros[2:].flatten().tolist() == flipped[2:].flatten().tolist() == [-12, 127]
     assert {zeros[0].item(), flipped[0].item()} == {zeros[1].item(), flipped[1].item()} == {-1, 0}
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "is_left_out"),
+    [
+        ("aten.linear.default", "quantized_decomposed.dequantize_per_tensor.default", True),
+        ("aten.add.Tensor", "quantized_decomposed.dequantize_per_tensor.default", False),
+        ("aten.linear.default", "aten.relu.default", False),
+    ],
+)
+def test_only_a_layer_of_integers_is_not_rounded_before_its_clamp(
+    operator: str, inputs: str, is_left_out: bool
+) -> None:
+    nodes = [GraphNode(operator, operator, [GraphNode(name, inputs, (None, 0.5)) for name in "xw"])]
+    for step in ("quantize", "dequantize", "clamp", "quantize"):
+        quantized = f"quantized_decomposed.{step}_per_tensor.default"
+        name = "aten.clamp.default" if step == "clamp" else quantized
+        nodes.append(GraphNode(step, name, (nodes[-1], 0.5, 0)))
+        nodes[-2].users.append(nodes[-1])
+    found = [static_of(node) is not None for node in nodes[1:]]
+    assert found == [is_left_out, is_left_out, False, False]

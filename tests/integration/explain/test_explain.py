@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from etscope.formats.calibration import write_calibration
 from tests.support.artifacts import artifacts
+from tests.support.calibrations import calibration
 from tests.support.cli.fixtures import Run
 
 
@@ -123,26 +126,8 @@ def test_other_and_damaged_files_are_refused(run: Run, tmp_path: Path) -> None:
 @pytest.fixture
 def peaks(tmp_path: Path) -> Path:
     """A calibration of another machine than that of the run, which tells of none."""
-
-    def number(value: float) -> dict[str, float]:
-        return {"median": value, "low": value, "high": value, "rounds": 9}
-
-    gemm = {"dtype": "float32", "m": 256, "k": 256, "n": 256, "flop_per_s": number(1e11)}
-    memory = {"working_set_bytes": 65536, "bytes_per_s": number(5e10)}
-    one = {"threads": 1, "gemm": [gemm], "memory": [memory]}
-    one |= {"dispatch_ns": number(100.0), "delegate_call_ns": number(500.0)}
-    document = {
-        "schema": "etscope.calibration/1",
-        "measured_at": "2026-05-01T12:00:00+00:00",
-        "device": {"name": "phone", "cpu": "Cortex-X3", "cores": 8, "caches": []},
-        "runner": "native",
-        "etscope": "1.4.0",
-        "executorch": "1.5.1",
-        "marks": ["it was warm"],
-        "peaks": [one],
-    }
     path = tmp_path / "phone.json"
-    path.write_text(json.dumps(document))
+    write_calibration(replace(calibration(), marks=("it was warm",)), path)
     return path
 
 

@@ -4,6 +4,7 @@ about a model that has not got it."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,7 @@ from etscope.analysis.insights.rules.unrolled_loops import loops
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etdump.reader import read_etdump
+from etscope.formats.etrecord.partitioning import TOLD
 from etscope.formats.etrecord.reader import read_etrecord
 from etscope.model.finding import Finding
 from etscope.units import TimeScale
@@ -138,12 +140,19 @@ def test_weights_that_are_laid_out_in_each_run() -> None:
 # -- quantised
 
 
-def test_float_between_int8() -> None:
-    found = one("float-among-quantized", "convolved", "cumsum", "xnnpack", "int8")
+def test_float_between_int8(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ("convolved", "cumsum", "xnnpack", "int8")
+    found = one("float-among-quantized", *model)
     assert "cumsum computes in float among int8" in found.sentence
     assert "cumsum is not an operator of XnnpackBackend" in evidence(found)
     assert "2 delegate calls would be 1." in evidence(found)
-    assert findings("outside-delegates", "convolved", "cumsum", "xnnpack", "int8") == []
+    assert findings("outside-delegates", *model) == []
+    # Of one that is refused for a reason, what takes that away comes first.
+    answers: Any = facts(*model).run_graph.partition.refusals  # type: ignore[union-attr]
+    for node, said in list(answers.items()):
+        refused = [replace(answer, answer=TOLD, reason="int powers") for answer in said]
+        monkeypatch.setitem(answers, node, tuple(refused))
+    assert remedy(one("float-among-quantized", *model)).startswith("Write the power as products")
 
 
 def test_a_move_between_int8_is_quantised_for_nothing() -> None:

@@ -150,6 +150,7 @@ def test_a_wrong_kernel_is_narrowed_down_to_its_line() -> None:
     assert (narrowed.module, narrowed.vanished) == ("blocks.0.down", False)
     assert (narrowed.exports, narrowed.runs) == (1, 1)
     assert "narrowed down: the delegate call" in found.notes[1]
+    assert ", 1 export, 1 run)" in found.notes[1]
 
 
 def test_a_fault_that_is_gone_with_many_taps_is_narrowed_down_by_few() -> None:

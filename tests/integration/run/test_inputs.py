@@ -323,16 +323,13 @@ def test_sizes_within_their_bounds() -> None:
         (number(2.5), 2.50001),
         (number(2.0), 2),
         (number(2.0), np.float32(2)),
-        (number(1e10), 1e10 + 1e4),
-        (number(float("nan")), float("nan")),
-        (number(float("-inf")), float("-inf")),
         (NOTHING, None),
     ],
 )
 def test_numbers_that_the_runtime_takes(wanted: pte.ScalarValue, given: Any) -> None:
     (found,) = taken(program(wanted), (given,))
     assert type(found) is type(wanted.value)
-    assert found is None or found == pytest.approx(wanted.value, nan_ok=True, rel=1e-4)
+    assert found is None or found == pytest.approx(wanted.value, rel=1e-4)
 
 
 # -- what does not fit
@@ -371,9 +368,6 @@ def test_numbers_that_the_runtime_takes(wanted: pte.ScalarValue, given: Any) -> 
         (FLAG, False, "the bool False where"),
         (number(2.5), 2.6, "the float 2.6 where the program takes the float 2.5"),
         (number(1.0), True, "the bool True where"),
-        (number(1.0), float("nan"), "nan"),
-        (number(float("inf")), float("-inf"), "-inf"),
-        (number(float("nan")), 1.0, "nan"),
         (NOTHING, 3, "the int 3 where the program takes None"),
         (NOTHING, "sum", "the text 'sum' where the program takes None"),
         (pte.ListValue(pte.ValueKind.INT_LIST, ()), 3, "takes a IntList"),

@@ -166,6 +166,7 @@ def test_the_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(pte), "--pools", "-f", "json"]) == 0
     text = capsys.readouterr().out
     assert json.loads(text)["schema"] == "etscope.pools/1"
+    assert pte.name in text
     assert "size_bytes" in text
     buffers = [size for size in read_pte(pte).method("forward").buffer_sizes if size]
     assert buffers

@@ -131,7 +131,7 @@ def test_a_roofline_has_them(name: str, by: str) -> None:
     assert sum(point.share for point in points) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "two_methods"])
 def test_a_dataset_has_them(name: str, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     pytest.importorskip("duckdb")

@@ -10,7 +10,6 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -221,21 +220,3 @@ def test_a_view_adds_up_to_what_the_method_took(name: str, view: View) -> None:
             assert abs(found - took) <= 1, f"{what} of {profile.method}"
             compared += 1
         assert compared
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_leaves_of_a_dataset_add_up_to_what_the_method_took(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    pytest.importorskip("duckdb")
-    from etscope_lab.fleet import collect, query
-
-    files = artifacts(name)
-    collect([files.etdump_timing or files.etdump], tmp_path / "ds", etrecord=files.etrecord)
-    table = query(
-        str(tmp_path / "ds"),
-        "SELECT method, sum(duration_ns) AS ns FROM leaves WHERE counted GROUP BY ALL",
-    )
-    sums = dict(zip(table.values["method"], table.values["ns"], strict=True))
-    for profile in trace_of(name).profiles():
-        found = sums[profile.method] + int(profile.unaccounted.sum())
-        assert abs(found - int(profile.total.sum())) <= len(profile.runs), profile.method

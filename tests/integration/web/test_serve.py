@@ -223,7 +223,9 @@ def served(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     try:
         assert process.stdout is not None and process.stderr is not None
         address = process.stdout.readline().strip()
-        assert address.startswith("http://127.0.0.1:"), process.stderr.read()
+        if not address.startswith("http://127.0.0.1:"):
+            process.kill()
+            pytest.fail(f"{address}\n{process.stderr.read()}")
         yield process, address
     finally:
         process.kill()

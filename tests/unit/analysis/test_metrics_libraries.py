@@ -131,7 +131,7 @@ def test_ulp_is_that_of_numpy(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS[:3], ml_dtypes.bfloat16, *INTEGERS])
-@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 2, 2)])
+@pytest.mark.parametrize("shape", [(0,), (3, 0, 2)])
 def test_nothing_is_no_number(dtype: Any, shape: tuple[int, ...]) -> None:
     empty = np.zeros(shape, dtype)
     assert all(math.isnan(x or 0.0) for x in measure_all(METRICS, empty, empty).values())

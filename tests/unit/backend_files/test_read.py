@@ -213,7 +213,7 @@ def test_both_forms_of_webgpu_are_read(tmp_path: Path) -> None:
         ("NNG Operator,Op Cycles\n" + "x" * 200_000 + ",1", "no valid CSV"),
         ("experiment,network,cycles_total\n", "a header and no row"),
         ("", "empty"),
-        (" \n", "empty"),
+        (" \n", "(?s)empty.*optrace"),
         ("hello,world\n1,2\n", "matches no known form"),
         ('{"a": 1}', "JSON of another kind"),
         ("[1, 2]", "JSON of another kind"),

@@ -121,6 +121,24 @@ def test_lines_are_completed(line: str, expected: str, monkeypatch: pytest.Monke
     assert expected in found
 
 
+def test_lines_that_cannot_be_meant() -> None:
+    one = session("cnn_portable")
+    said(one, "start")
+    for line, words in {
+        "print 2 ** 9999": "an exponent is a number up to",
+        "print #999": "no stop of this run is of instruction 999",
+        "print {1}": "is not part of the language of expressions",
+        "print nothing(1)": "nothing() is not known",
+        "print/e 1": "print has no option /e",
+        "bt all": "bt or bt full, not bt all",
+        "checkpoint 1": "checkpoint takes no arguments",
+        "ignore 1": "ignore how many hits of which breakpoint?",
+        "disable": "which breakpoints?",
+        "save points x": "cannot read 'points x'",
+    }.items():
+        assert words in refused(one, line), line
+
+
 def test_a_ctrl_c_while_an_answer_is_shown_ends_that_answer_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

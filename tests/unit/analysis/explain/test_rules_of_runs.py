@@ -426,6 +426,7 @@ def test_time_that_no_instruction_accounts_for_is_held_against_a_run_without_tra
     one = only(found, "outside-instructions")
     assert one.quantity.share == pytest.approx(1 / 3, abs=1e-3)
     assert one.explanation.sureness is Sureness.POSSIBLE
+    assert "own work between them, and what tracing costs" in one.sentence
     traced = int(np.median(found.profile.total))
     outside = int(np.median(found.profile.unaccounted))
 
@@ -436,6 +437,7 @@ def test_time_that_no_instruction_accounts_for_is_held_against_a_run_without_tra
     assert none(beside(traced - outside), "outside-instructions")  # it is the tracing
     one = only(beside(traced), "outside-instructions")  # it is the runtime
     assert one.explanation.sureness is Sureness.LIKELY
+    assert "tracing costs" not in one.sentence
     assert "Without tracing the median run takes" in words(one)
 
 
