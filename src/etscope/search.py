@@ -23,7 +23,7 @@ from etscope.analysis.comparison.rounds import drawn_orders
 from etscope.analysis.metrics import Metric
 from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError, reading
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
-from etscope.formats.json_members import read_json, to_json
+from etscope.formats.json_values import read_json, to_json
 from etscope.formats.torch_files.tensor_files import tensor_files_in
 from etscope.optional import require
 

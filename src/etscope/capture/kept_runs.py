@@ -19,7 +19,7 @@ from pathlib import Path
 
 from etscope.errors import UsageError, reading
 from etscope.formats.bytes.files import atomic_write
-from etscope.formats.json_members import read_json
+from etscope.formats.json_values import read_json
 from etscope.formats.run_json import RUN_JSON, SavedRun, read_run_json
 from etscope.units import count, format_bytes
 

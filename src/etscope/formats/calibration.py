@@ -41,7 +41,7 @@ from typing import Any
 from etscope.errors import EtscopeError, FormatError, VersionError, reading
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.formats.conditions import Conditions, conditions_here
-from etscope.formats.json_members import Member, read_json
+from etscope.formats.json_values import JsonValue, read_json
 from etscope.formats.run_json import SavedRun
 
 __all__ = ["find_calibration", "read_calibration"]
@@ -398,7 +398,7 @@ def read_calibration(path: PathLike) -> Calibration:
 def parse_calibration(content: Any, path: str | None = None) -> Calibration:
     """Read the JSON of a calibration that is from `path`; raises as `read_calibration`."""
     with reading("calibration", path):
-        top = Member(content)
+        top = JsonValue(content)
         schema = top.get("schema").text()
         if schema != SCHEMA:
             family = SCHEMA.partition("/")[0]
@@ -412,23 +412,23 @@ def parse_calibration(content: Any, path: str | None = None) -> Calibration:
                 hint="measure again with this version: etscope calibrate",
             )
         device = top.get("device")
-        conditions = top.find("conditions") or Member({})
+        conditions = top.find("conditions") or JsonValue({})
         peaks = [_peaks(one) for one in top.entries("peaks")]
         calibration = Calibration(
             device=CalibratedDevice(
                 **{
-                    name: device.optional(name, Member.text) or ""
+                    name: device.optional(name, JsonValue.text) or ""
                     for name in ("name", "cpu", "architecture", "system")
                 },
-                cores=device.optional("cores", Member.count),
+                cores=device.optional("cores", JsonValue.count),
                 caches=tuple(
                     Cache(*(one.get(field.name).count() for field in fields(Cache)))
                     for one in device.entries("caches")
                 ),
             ),
             runner=top.get("runner").text(),
-            etscope=top.optional("etscope", Member.text) or "",
-            executorch=top.optional("executorch", Member.text) or None,
+            etscope=top.optional("etscope", JsonValue.text) or "",
+            executorch=top.optional("executorch", JsonValue.text) or None,
             measured_at=top.get("measured_at").time(),
             all_peaks=tuple(sorted(peaks, key=lambda one: one.threads or 0)),
             before=conditions.record("before", Conditions),
@@ -441,9 +441,9 @@ def parse_calibration(content: Any, path: str | None = None) -> Calibration:
     return calibration
 
 
-def _peaks(given: Member) -> Peaks:
+def _peaks(given: JsonValue) -> Peaks:
     return Peaks(
-        threads=given.optional("threads", Member.count),
+        threads=given.optional("threads", JsonValue.count),
         gemm=tuple(
             GemmPoint(
                 dtype=one.get("dtype").text(DTYPES),
@@ -466,13 +466,13 @@ def _peaks(given: Member) -> Peaks:
     )
 
 
-def _positive(given: Member) -> float:
+def _positive(given: JsonValue) -> float:
     if given.number() <= 0:
         raise given.wrong("a number above 0")
     return given.number()
 
 
-def _estimate(given: Member) -> Estimate:
+def _estimate(given: JsonValue) -> Estimate:
     median, low, high = (_positive(given.get(name)) for name in ("median", "low", "high"))
     if not low <= median <= high:
         raise given.wrong("a median between low and high")

@@ -40,7 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import FormatError
-from etscope.formats.json_members import Member
+from etscope.formats.json_values import JsonValue
 
 PREFILL, DECODE = "prefill", "decode"
 LENGTH, END_TOKEN, CONTEXT, INTERRUPTED = "length", "end token", "context", "interrupted"
@@ -170,26 +170,26 @@ class Generation:
         }
 
 
-def parse_generation(given: Member) -> Generation:
+def parse_generation(given: JsonValue) -> Generation:
     """Read the value of the key in run.json; `FormatError` when it is damaged."""
     inputs = given.find("inputs")
     return Generation(
         prompt_tokens=given.integers("prompt_tokens"),
         generated_tokens=given.integers("generated_tokens"),
         passes=tuple(_pass(one) for one in given.entries("passes")),
-        runs=given.optional("runs", Member.whole) or 1,
-        stopped_by=given.optional("stopped_by", Member.text),
-        context_length=given.optional("context_length", Member.whole),
-        vocabulary_size=given.optional("vocabulary_size", Member.whole),
+        runs=given.optional("runs", JsonValue.whole) or 1,
+        stopped_by=given.optional("stopped_by", JsonValue.text),
+        context_length=given.optional("context_length", JsonValue.whole),
+        vocabulary_size=given.optional("vocabulary_size", JsonValue.whole),
         sampler=given.record("sampler", Sampler) or Sampler(),
         inputs={} if inputs is None else {name: inputs.texts(name) for name in inputs.members()},
-        text=given.optional("text", Member.text),
-        tokenizer=given.optional("tokenizer", Member.text),
-        tokenizer_sha256=given.optional("tokenizer_sha256", Member.text),
+        text=given.optional("text", JsonValue.text),
+        tokenizer=given.optional("tokenizer", JsonValue.text),
+        tokenizer_sha256=given.optional("tokenizer_sha256", JsonValue.text),
     )
 
 
-def _pass(given: Member) -> GenerationPass:
+def _pass(given: JsonValue) -> GenerationPass:
     methods, phases = given.texts("methods"), given.texts("phases")
     columns = given.find("calls")
     found = {
@@ -208,8 +208,8 @@ def _pass(given: Member) -> GenerationPass:
     if len(found["run"]) and found["run"].min() < 0:
         raise FormatError("a call is of a run below 0")
     return GenerationPass(
-        traced=given.optional("traced", Member.text),
-        load_ns=given.optional("load_ns", Member.whole) or 0,
+        traced=given.optional("traced", JsonValue.text),
+        load_ns=given.optional("load_ns", JsonValue.whole) or 0,
         calls=GenerationCalls(methods, phases, **found),
-        cold_first_token_ns=given.optional("cold_first_token_ns", Member.whole),
+        cold_first_token_ns=given.optional("cold_first_token_ns", JsonValue.whole),
     )

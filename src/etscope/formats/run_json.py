@@ -63,7 +63,7 @@ from etscope.formats.bytes.files import PathLike
 from etscope.formats.conditions import Conditions
 from etscope.formats.generation import Generation, GenerationCalls, parse_generation
 from etscope.formats.generation_inputs import InputTypes, OutputOf, inputs_of_calls
-from etscope.formats.json_members import Member, read_json
+from etscope.formats.json_values import JsonValue, read_json
 
 __all__ = ["run_at"]
 
@@ -102,7 +102,7 @@ def parse_run_json(data: bytes, path: str | None = None) -> SavedRun:
     return _saved_run(read_json(data, RUN_JSON), path)
 
 
-def _saved_run(given: Member, path: str | None) -> SavedRun:
+def _saved_run(given: JsonValue, path: str | None) -> SavedRun:
     with reading(RUN_JSON, path):
         given.members()  # it must be an object
     return SavedRun(given.value, path)
@@ -185,7 +185,7 @@ def saved_calls(
         runs = _runs_of_calls(saved, path.with_name(Path(dump).name), len(calls))
         only_values = Path(dump).name == VALUES_ETDP
         warmups = [
-            0 if only_values else call.optional("warmup", Member.whole) or 0 for call in calls
+            0 if only_values else call.optional("warmup", JsonValue.whole) or 0 for call in calls
         ]
         inputs = _inputs_of_calls(saved, path, calls)
     return tuple(
@@ -269,12 +269,12 @@ def _read_inputs(saved: SavedRun, path: Path) -> tuple[Sequence[str | None], Seq
 
 
 def _inputs_of_calls(
-    saved: SavedRun, path: Path, calls: Sequence[Member]
+    saved: SavedRun, path: Path, calls: Sequence[JsonValue]
 ) -> list[SavedInputs | None]:
     names, values_of_file = _read_inputs(saved, path)
     found: list[SavedInputs | None] = []
     for number, call in enumerate(calls):
-        source = call.optional("inputs_from", Member.label)
+        source = call.optional("inputs_from", JsonValue.label)
         prefix = f"{number}/input_" if len(calls) > 1 else "input_"
         values = None
         if saved.text("inputs") is not None:
@@ -283,7 +283,7 @@ def _inputs_of_calls(
                 for key, value in zip(names, values_of_file, strict=True)
                 if key is not None and key.startswith(prefix)
             )
-        sha256 = call.optional("inputs_sha256", Member.label)
+        sha256 = call.optional("inputs_sha256", JsonValue.label)
         found.append(None if source is None else SavedInputs(source, values, sha256))
     return found
 
@@ -315,7 +315,7 @@ def saved_methods(dump: PathLike | None) -> tuple[str, ...]:
     with reading(RUN_JSON, path):
         if saved.generation is not None and saved.generation.passes:
             return tuple(dict.fromkeys(m for p in saved.generation.passes for m in p.calls.methods))
-        methods = (call.optional("method", Member.text) for call in saved.calls)
+        methods = (call.optional("method", JsonValue.text) for call in saved.calls)
         return tuple(dict.fromkeys(filter(None, methods)))
 
 
@@ -463,7 +463,7 @@ def _json_name(name: str) -> str:
     return f"{name}_bytes" if is_bytes or name == "counted" else name
 
 
-def measured_memory(given: Member) -> MeasuredMemory:
+def measured_memory(given: JsonValue) -> MeasuredMemory:
     """Return the "measured" of a run.json, or the "memory" of a native runner's result.
 
     Raises `FormatError` when it is damaged.
@@ -529,33 +529,33 @@ class SavedRun:
     path: str | None = None
 
     @property
-    def top(self) -> Member:
+    def top(self) -> JsonValue:
         """The content, to be read with checks."""
-        return Member(self.content)
+        return JsonValue(self.content)
 
     def text(self, key: str) -> str | None:
         """Return a text, or a number as text; None when it is missing or empty."""
-        return self.top.optional(key, Member.label)
+        return self.top.optional(key, JsonValue.label)
 
     def count(self, key: str) -> int | None:
         """Return a whole number, None when it is missing."""
-        return self.top.optional(key, Member.whole)
+        return self.top.optional(key, JsonValue.whole)
 
     @property
     def recorded_at(self) -> datetime | None:
         """The time of the run in UTC, without a zone."""
-        time = self.top.optional("recorded_at", Member.time)
+        time = self.top.optional("recorded_at", JsonValue.time)
         return None if time is None else time.astimezone(timezone.utc).replace(tzinfo=None)
 
     @property
-    def calls(self) -> list[Member]:
+    def calls(self) -> list[JsonValue]:
         """The calls, each an object with "iterations" and "warmup"."""
         return self.top.entries("calls")
 
     @property
     def warmup(self) -> int | None:
         """The executions before those that were measured; None when the calls differ."""
-        found = {call.optional("warmup", Member.whole) for call in self.calls}
+        found = {call.optional("warmup", JsonValue.whole) for call in self.calls}
         return found.pop() if len(found) == 1 else None
 
     @property
@@ -563,10 +563,10 @@ class SavedRun:
         """The times of each call and kind of run."""
         return [
             SavedLatency(
-                traced=one.optional("traced", Member.label),
-                method=one.optional("method", Member.label),
-                load_ns=one.optional("load_ns", Member.whole),
-                first_ns=one.optional("first_ns", Member.whole),
+                traced=one.optional("traced", JsonValue.label),
+                method=one.optional("method", JsonValue.label),
+                load_ns=one.optional("load_ns", JsonValue.whole),
+                first_ns=one.optional("first_ns", JsonValue.whole),
                 samples_ns=one.integers("samples_ns"),
             )
             for one in self.top.entries("latencies")
@@ -586,13 +586,13 @@ class SavedRun:
     def memory(self) -> SavedMemory | None:
         """The memory of the runner's process; None if it is not known."""
         given = self.top.find("memory")
-        peak = None if given is None else given.optional("peak_rss_bytes", Member.whole)
+        peak = None if given is None else given.optional("peak_rss_bytes", JsonValue.whole)
         if given is None or peak is None:
             return None
         return SavedMemory(
-            given.optional("runner", Member.label),
-            given.optional("traced", Member.label),
-            given.optional("rss_before_bytes", Member.whole),
+            given.optional("runner", JsonValue.label),
+            given.optional("traced", JsonValue.label),
+            given.optional("rss_before_bytes", JsonValue.whole),
             peak,
             given.optional("measured", measured_memory),
         )

@@ -21,7 +21,7 @@ from etscope.bisect._bisect import STRATEGIES, PieceSearch, Verdict, piece_text
 from etscope.bisect._probe import Answer, Piece
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
 from etscope.export import Source, export
-from etscope.formats.json_members import Member
+from etscope.formats.json_values import JsonValue
 from etscope.model.graph import Graph, ModuleFrame, Node
 from etscope.search import LOWER, RUN, VALUE
 from tests.support.artifacts import artifacts
@@ -64,7 +64,7 @@ class Recorded:
             )
             for name, op, inputs, modules in document["nodes"]
         )
-        recorded = Member(document["answers"]).members()
+        recorded = JsonValue(document["answers"]).members()
         answers = {piece: one.read_as(Answer) for piece, one in recorded.items()}
         return cls(document["planted"], Graph("recorded", nodes), answers)
 

@@ -11,7 +11,7 @@ import pytest
 from etscope.analysis.measured_memory import UNEXPLAINED, measured_report, memory_owners
 from etscope.errors import FormatError, MismatchError, MissingDataError
 from etscope.formats.etrecord.reader import read_etrecord
-from etscope.formats.json_members import Member
+from etscope.formats.json_values import JsonValue
 from etscope.formats.program.pte import read_pte
 from etscope.formats.run_json import (
     RUN_JSON,
@@ -172,7 +172,7 @@ def test_words_name_what_is_large() -> None:
 
 
 def test_a_run_json_has_it_all_but_instructions_that_took_nothing() -> None:
-    read = measured_memory(Member(MEMORY.to_json()))
+    read = measured_memory(JsonValue(MEMORY.to_json()))
     assert (read.phases, read.delegates) == (MEMORY.phases, MEMORY.delegates)
     assert read.instructions == INSTRUCTIONS[1:3]
 
@@ -191,4 +191,4 @@ def test_a_run_json_has_it_all_but_instructions_that_took_nothing() -> None:
 )
 def test_damaged_memory_is_a_typed_error(damaged: object) -> None:
     with pytest.raises(FormatError):
-        measured_memory(Member(damaged))
+        measured_memory(JsonValue(damaged))

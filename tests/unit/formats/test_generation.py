@@ -17,7 +17,7 @@ from etscope.formats.generation import (
     Sampler,
     parse_generation,
 )
-from etscope.formats.json_members import Member
+from etscope.formats.json_values import JsonValue
 from etscope.formats.run_json import (
     encode_run_json,
     saved_calls,
@@ -60,7 +60,7 @@ def generation() -> Generation:
 
 def test_what_is_written_is_read() -> None:
     written = generation().to_json()
-    read = parse_generation(Member(json.loads(json.dumps(written))))
+    read = parse_generation(JsonValue(json.loads(json.dumps(written))))
     assert read.to_json() == written
     assert read.sampler == Sampler(0.7, 5, 0.9, 3)
     times = read.of_pass("times")
@@ -113,7 +113,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 )
 def test_damaged_generations(path: str, value: Any, message: str) -> None:
     with pytest.raises(FormatError, match=message):
-        parse_generation(Member(changed(path, value)))
+        parse_generation(JsonValue(changed(path, value)))
 
 
 def test_a_damaged_run_json_names_its_file(tmp_path: Path) -> None:

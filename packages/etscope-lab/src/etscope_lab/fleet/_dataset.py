@@ -28,7 +28,7 @@ from urllib.parse import quote
 
 from etscope.errors import FormatError, MissingFileError, UsageError, VersionError, reading
 from etscope.formats.bytes.files import atomic_write, make_folder
-from etscope.formats.json_members import read_json
+from etscope.formats.json_values import read_json
 from etscope.optional import require
 
 # -- The columns of both tables.

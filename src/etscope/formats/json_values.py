@@ -31,7 +31,7 @@ _Record = TypeVar("_Record", bound="DataclassInstance")
 
 def read_json(
     data_or_path: BytesLike | PathLike, kind: str, *, most_bytes: int = _MOST_BYTES
-) -> Member:
+) -> JsonValue:
     """Read a JSON file of etscope's; `kind` names the format in messages ("calibration").
 
     Raises `MissingFileError`, and `FormatError` for broken JSON and for a file that is too large.
@@ -40,11 +40,11 @@ def read_json(
     with reading(kind, source.path):
         if source.size > most_bytes:
             raise FormatError(f"not a valid {kind}: {source.size:,} bytes are too many")
-        return Member(parse_json(source.buffer))
+        return JsonValue(parse_json(source.buffer))
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class JsonValue:
     """A value of a JSON file, and its place in it: "peaks[0].gemm[2].m", "" for the whole.
 
     Methods raise `FormatError` for a value of another kind. A null member counts as missing.
@@ -59,42 +59,42 @@ class Member:
 
     # -- members of an object or array
 
-    def get(self, name: str) -> Member:
+    def get(self, name: str) -> JsonValue:
         """Return the member of an object."""
         found = self.find(name)
         if found is None:
             raise FormatError(f"{name!r} is missing", member=self.where or None)
         return found
 
-    def find(self, name: str) -> Member | None:
+    def find(self, name: str) -> JsonValue | None:
         """Return the member of an object, None if it is missing."""
         if not isinstance(self.value, dict):
             raise self.wrong("an object")
         value = self.value.get(name)
         where = f"{self.where}.{name}" if self.where else name
-        return None if value is None else Member(value, where)
+        return None if value is None else JsonValue(value, where)
 
-    def optional(self, name: str, read: Callable[[Member], _Read]) -> _Read | None:
+    def optional(self, name: str, read: Callable[[JsonValue], _Read]) -> _Read | None:
         """Return what `read` makes of a member of an object, None if it is missing."""
         found = self.find(name)
         return None if found is None else read(found)
 
-    def members(self) -> dict[str, Member]:
+    def members(self) -> dict[str, JsonValue]:
         """Return the members of an object by name."""
         if not isinstance(self.value, dict):
             raise self.wrong("an object")
         found = ((str(name), self.find(name)) for name in self.value)
         return {name: member for name, member in found if member is not None}
 
-    def array(self) -> list[Member]:
+    def array(self) -> list[JsonValue]:
         """Return the entries of an array."""
         if not isinstance(self.value, (list, tuple)):  # a tuple: content that was not saved yet
             raise self.wrong("an array")
-        return [Member(one, f"{self.where}[{index}]") for index, one in enumerate(self.value)]
+        return [JsonValue(one, f"{self.where}[{index}]") for index, one in enumerate(self.value)]
 
-    def entries(self, name: str) -> list[Member]:
+    def entries(self, name: str) -> list[JsonValue]:
         """Return the entries of an array in an object; none if it is missing."""
-        return self.optional(name, Member.array) or []
+        return self.optional(name, JsonValue.array) or []
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return the texts of an array in an object; none if it is missing."""
@@ -183,24 +183,24 @@ class Member:
         return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
-def _tuple_of(read: Callable[[Member], Any]) -> Callable[[Member], tuple[Any, ...]]:
+def _tuple_of(read: Callable[[JsonValue], Any]) -> Callable[[JsonValue], tuple[Any, ...]]:
     return lambda given: tuple(map(read, given.array()))
 
 
-_READERS: Mapping[str, Callable[[Member], Any]] = {
-    "str": Member.text,
-    "int": Member.whole,
-    "float": Member.any_number,
-    "bool": Member.flag,
-    "tuple[str, ...]": _tuple_of(Member.text),
-    "tuple[float, ...]": _tuple_of(Member.any_number),
-    "tuple[tuple[float, ...], ...]": _tuple_of(_tuple_of(Member.any_number)),
+_READERS: Mapping[str, Callable[[JsonValue], Any]] = {
+    "str": JsonValue.text,
+    "int": JsonValue.whole,
+    "float": JsonValue.any_number,
+    "bool": JsonValue.flag,
+    "tuple[str, ...]": _tuple_of(JsonValue.text),
+    "tuple[float, ...]": _tuple_of(JsonValue.any_number),
+    "tuple[tuple[float, ...], ...]": _tuple_of(_tuple_of(JsonValue.any_number)),
     "Mapping[str, int]": lambda given: {k: one.whole() for k, one in given.members().items()},
 }
 
 
 def to_json(record: DataclassInstance) -> dict[str, Any]:
-    """Return what `Member.read_as` reads: the values of a dataclass, plain ones for JSON."""
+    """Return what `JsonValue.read_as` reads: the values of a dataclass, plain ones for JSON."""
     return {name: _plain(value) for name, value in asdict(record).items()}
 
 
