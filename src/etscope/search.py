@@ -14,65 +14,90 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
+from etscope.analysis.comparison.rounds import drawn_orders
 from etscope.analysis.metrics import Metric
 from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError, reading
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
+from etscope.formats.json_values import read_json, to_json
 from etscope.formats.torch_files.tensor_files import tensor_files_in
 from etscope.optional import require
 
 if TYPE_CHECKING:
     from etscope.export import Source
 
-LOWER, RUN = "lower", "run"
-FAILURES = {LOWER: "cannot be lowered", RUN: "fails to run"}
+APPLY, LOWER, RUN = "apply", "lower", "run"
+VALUE = "value"  # an output is too far from eager PyTorch's
+COMMAND = "command"  # the user's command reports a failure
+UNKNOWN = "unknown"  # it could not be tried, or fails in another way than the whole model
+FAILURES = {
+    APPLY: "does not apply",
+    LOWER: "cannot be lowered",
+    RUN: "fails to run",
+    VALUE: "wrong value",
+    COMMAND: "reported by the command",
+    UNKNOWN: "unknown",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The result of trying one variant of a model.
+
+    error: the metric of the worst output; NaN if an output has NaN where the expected one has none.
+    size: bytes of the program. rounds: [rounds, programs] ns, of programs that ran in turn: the
+    baseline and this one, or several. failure: one of `FAILURES`, None for none; detail: the reason
+    in words.
+    """
+
+    error: float | None = None
+    size: int | None = None
+    rounds: tuple[tuple[float, ...], ...] = ()
+    failure: str | None = None
+    detail: str = ""
+
 
 # -- Results that survive an interruption.
 
 STATE_FILE = "state.json"
 PROGRAMS = "programs"  # folder of the .pte files that were tried
-VERSION = 1
+VERSION = 2
 
-
-class Result(Protocol):
-    """The result of trying a variant."""
-
-    def to_json(self) -> dict[str, Any]: ...
-
-
-ResultT = TypeVar("ResultT", bound=Result)
+TrialT = TypeVar("TrialT", bound=Trial)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SearchState(Generic[ResultT]):
-    """Results of a search by key, in memory and in a file that is written whole after each.
+class SearchState(Generic[TrialT]):
+    """Trials of a search by key, in memory and in a file that is written whole after each.
 
-        {"version": 1, "given": {…}, SECTION: {key: result, …}}
+        {"version": 2, "given": {…}, "trials": {key: {"error": …, …}, …}}
 
-    given: plain values that the results depend on: a fingerprint of the model, options, versions.
+    given: plain values that the trials depend on: a fingerprint of the model, options, versions.
     """
 
     path: Path
     given: Mapping[str, Any]
-    section: str
-    results: dict[str, ResultT]
+    trials: dict[str, TrialT]
 
-    def result(
-        self, key: str, attempt: Callable[[], ResultT], report: Callable[[ResultT], None]
-    ) -> ResultT:
-        """Return the known result, or else make the attempt, save its result and report it."""
-        known = self.results.get(key)
+    def trial(
+        self, key: str, attempt: Callable[[], TrialT], report: Callable[[TrialT], None]
+    ) -> TrialT:
+        """Return the known trial, or else make the attempt, save it and report it."""
+        known = self.trials.get(key)
         if known is None:
-            known = self.results[key] = attempt()
+            known = self.trials[key] = attempt()
             self.save()
             report(known)
         return known
 
     def save(self) -> None:
         """Write the state file."""
-        results = {key: result.to_json() for key, result in self.results.items()}
-        content = {"version": VERSION, "given": dict(self.given), self.section: results}
+        trials = {key: to_json(trial) for key, trial in self.trials.items()}
+        content = {"version": VERSION, "given": dict(self.given), "trials": trials}
         with atomic_write(self.path) as file:
             file.write((json.dumps(content, indent=1) + "\n").encode())
 
@@ -96,12 +121,11 @@ def search_folder(folder: PathLike | None) -> Iterator[Path]:
 def open_state(
     folder: Path,
     given: Mapping[str, Any],
-    of_json: Callable[[Any], ResultT],
+    kind: type[TrialT],
     *,
-    section: str,
     search: str,
     resume: bool,
-) -> SearchState[ResultT]:
+) -> SearchState[TrialT]:
     """Return the state in the folder with `resume`, else an empty one; nothing is written yet.
 
     search: the kind of search, for messages. Raises `MismatchError` for the state of another model
@@ -115,15 +139,18 @@ def open_state(
                 f"{path} is from an earlier {search}",
                 hint="resume it (--resume), remove it, or name another folder",
             )
-        return SearchState(path, given, section, {})
+        return SearchState(path, given, {})
     if not path.exists():
         raise MissingFileError(f"there is nothing to resume: {path} does not exist")
     with reading(f"state of a {search}", path):
-        content = json.loads(path.read_text())
-        if content["version"] != VERSION:
-            raise FormatError(f"its version is {content['version']!r:.20}, not {VERSION}")
-        known = dict(content["given"])
-        results = {str(k): of_json(one) for k, one in content[section].items()}
+        content = read_json(path, f"state of a {search}")
+        if (version := content.get("version").whole()) != VERSION:
+            raise FormatError(f"its version is {version}, not {VERSION}")
+        known = {name: one.value for name, one in content.get("given").members().items()}
+        trials = {key: one.read_as(kind) for key, one in content.get("trials").members().items()}
+        for trial in trials.values():
+            if trial.failure not in (None, *FAILURES):
+                raise FormatError(f"there is no failure {trial.failure!r:.40}")
     for name in sorted({*known, *given}):
         was, now = known.get(name), given.get(name)
         if was != now:
@@ -133,7 +160,7 @@ def open_state(
                 hint="resume with the model and the options of the first run, or start anew in "
                 "another folder",
             )
-    return SearchState(path, given, section, results)
+    return SearchState(path, given, trials)
 
 
 def versions() -> dict[str, str]:
@@ -189,9 +216,21 @@ _MOST = 200
 _ROUND_NS = 50e6  # time of one program in one round
 
 
-def executions_in_round(time_ns: float) -> int:
-    """The number of executions of a program in one round, of the time that one takes."""
-    return min(max(int(_ROUND_NS / max(time_ns, 1)), FEWEST), _MOST)
+def timed_rounds(
+    sides: Sequence[Callable[[int], float]], rounds: int, seed: int
+) -> npt.NDArray[np.float64]:
+    """Time programs in rounds: [rounds, sides] ns.
+
+    In a round each runs for a while, one directly after the other, in an order that is drawn from
+    the seed, so that a disturbance of the machine affects them all. sides: each executes its
+    program so many times, and returns the time of one execution, ns.
+    """
+    executions = [min(max(int(_ROUND_NS / max(side(FEWEST), 1)), FEWEST), _MOST) for side in sides]
+    found = np.empty((rounds, len(sides)))
+    for number, order in enumerate(drawn_orders(rounds, seed, len(sides))):
+        for side in order:
+            found[number, side] = sides[side](executions[side])
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,6 @@ from etscope.analysis.metrics import find_metric
 from etscope.analysis.program.source_location import user_line
 from etscope.bisect import _repro_script
 from etscope.bisect._probe import (
-    COMMAND,
-    GOOD,
-    UNKNOWN,
-    VALUE,
     Answer,
     CommandCheck,
     MetricCheck,
@@ -34,6 +30,7 @@ from etscope.model.graph import Graph
 from etscope.model.table import Column, Kind, Table
 from etscope.search import (
     FAILURES,
+    UNKNOWN,
     Isolation,
     open_model,
     open_state,
@@ -54,8 +51,6 @@ AGAINST = (QUANTIZED, FLOAT)
 SNR, DECIBELS = "snr", 40.0
 
 Progress = Callable[[Piece, Answer], None]
-
-_FAILURES = {VALUE: "wrong value", COMMAND: "reported by the command", **FAILURES}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,8 +85,8 @@ class Bisected:
             "ops": [],
             "modules": [],
             "source": [],
-            "failure": [_FAILURES[answer.kind] for _, answer in self.found],
-            name: [answer.number for _, answer in self.found],
+            "failure": [FAILURES[answer.kind] for _, answer in self.found],
+            name: [answer.error for _, answer in self.found],
             "detail": [answer.detail or None for _, answer in self.found],
         }
         for piece, _ in self.found:
@@ -229,9 +224,7 @@ def bisect(
         **versions(),
     }
     folder = make_folder(folder)
-    state = open_state(
-        folder, given, Answer.of_json, section="answers", search="bisection", resume=resume
-    )
+    state = open_state(folder, given, Answer, search="bisection", resume=resume)
     probe = Probe(subject, graph, backend, checked, isolation)
 
     def answer(piece: Piece) -> Answer:
@@ -239,10 +232,10 @@ def bisect(
             if progress is not None:
                 progress(piece, found)
 
-        return state.result(piece_text(piece), lambda: probe(piece), report)
+        return state.trial(piece_text(piece), lambda: probe(piece), report)
 
     whole = answer(tuple(range(len(graph.nodes))))
-    if whole.kind == UNKNOWN:
+    if whole.failure == UNKNOWN:
         raise MissingDataError(
             f"the whole model cannot be judged: {whole.detail}",
             hint="it must run and be checked, or fail to, before a part of it can be blamed",
@@ -254,11 +247,11 @@ def bisect(
 
     failing: tuple[tuple[Piece, Answer], ...] = ()
     repro = None
-    if whole.kind != GOOD:
+    if whole.failure is not None:
         found = PieceSearch(graph, verdict).run(strategy)
         failing = tuple((piece, answer(piece)) for piece in found)
         repro = write_repro(folder / "repro", probe, *failing[0])
-    answers = state.results.values()
+    answers = state.trials.values()
     unknown = sum(one.like(whole) is None for one in answers)
     return Bisected(graph, checked, whole, failing, repro, len(answers), unknown)
 

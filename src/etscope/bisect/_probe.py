@@ -17,7 +17,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,6 @@ from etscope.errors import (
     EtscopeError,
     EtscopeWarning,
     ExportFailure,
-    FormatError,
     RuntimeFailure,
     UsageError,
 )
@@ -37,7 +36,18 @@ from etscope.formats.bytes.files import make_folder
 from etscope.formats.program.pte import read_pte
 from etscope.formats.torch_files.tensor_files import fits_npz, write_tensor_file
 from etscope.model.graph import Graph
-from etscope.search import LOWER, RUN, Isolation, check_tolerance, reaches, run_samples
+from etscope.search import (
+    COMMAND,
+    LOWER,
+    RUN,
+    UNKNOWN,
+    VALUE,
+    Isolation,
+    Trial,
+    check_tolerance,
+    reaches,
+    run_samples,
+)
 
 if TYPE_CHECKING:
     from etscope.bridge.lowering.subprograms import Cut, Subject
@@ -46,27 +56,25 @@ if TYPE_CHECKING:
 # -- Checks.
 
 GOOD = "good"
-VALUE = "value"  # an output is too far from eager PyTorch's
-COMMAND = "command"  # the user's command reports a failure
-UNKNOWN = "unknown"  # it could not be tried, or fails in another way than the whole model
-KINDS = (GOOD, VALUE, COMMAND, LOWER, RUN, UNKNOWN)
 
 SKIP = 125  # as for `git bisect run`
 PROGRAM, INPUTS, EXPECTED = "{program}", "{inputs}", "{expected}"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Trial):
     """The result of trying one piece.
 
-    number: the worst output's metric, or the exit status of the command. outputs: names of the
-    wrong ones. detail: the reason in words.
+    error: the metric of the worst output, or the exit status of the command. outputs: names of the
+    wrong ones.
     """
 
-    kind: str
-    number: float | None = None
     outputs: tuple[str, ...] = ()
-    detail: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The failure, or "good"."""
+        return self.failure or GOOD
 
     @property
     def reason(self) -> str:
@@ -76,28 +84,12 @@ class Answer:
 
     def like(self, whole: Answer) -> bool | None:
         """Return whether this is the failure of the whole model; None when it is unknown."""
-        if self.kind == GOOD:
+        if self.failure is None:
             return False
-        if self.kind == UNKNOWN or self.kind != whole.kind:
+        if self.failure == UNKNOWN or self.failure != whole.failure:
             return None
-        same = self.kind not in (LOWER, RUN) or self.reason == whole.reason
+        same = self.failure not in (LOWER, RUN) or self.reason == whole.reason
         return True if same else None
-
-    def to_json(self) -> dict[str, Any]:
-        number = None if self.number is None else str(self.number)  # JSON has no NaN
-        return {**asdict(self), "number": number, "outputs": list(self.outputs)}
-
-    @classmethod
-    def of_json(cls, content: dict[str, Any]) -> Answer:
-        number = content["number"]
-        if content["kind"] not in KINDS:
-            raise FormatError(f"there is no answer {content['kind']!r:.40}")
-        return cls(
-            kind=content["kind"],
-            number=None if number is None else float(number),
-            outputs=tuple(map(str, content["outputs"])),
-            detail=str(content["detail"]),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +128,7 @@ class MetricCheck:
     ) -> Answer:
         """Judge the named outputs of a piece by the worst sample of each: [samples][outputs]."""
         if not any(np.asarray(one).size for wanted in expected for one in wanted):
-            return Answer(UNKNOWN, detail="all outputs are empty")
+            return Answer(failure=UNKNOWN, detail="all outputs are empty")
         numbers = [
             [self.number(*pair) for pair in zip(wanted, outputs, strict=True)]
             for wanted, outputs in zip(expected, got, strict=True)
@@ -145,7 +137,8 @@ class MetricCheck:
         wrong = tuple(
             name for name, number in zip(names, worst, strict=True) if self.is_wrong(number)
         )
-        return Answer(VALUE if wrong else GOOD, max(worst, key=self.metric.badness), wrong)
+        error = max(worst, key=self.metric.badness)
+        return Answer(error, failure=VALUE if wrong else None, outputs=wrong)
 
 
 def metric_check(name: str, tolerance: float) -> MetricCheck:
@@ -207,11 +200,12 @@ class CommandCheck:
                 )
             if done.returncode not in (0, SKIP):
                 reason = reason_in(done.stdout, done.stderr)
-                return Answer(COMMAND, done.returncode, detail=reason[:200])
+                return Answer(done.returncode, failure=COMMAND, detail=reason[:200])
             unknown = unknown or done.returncode == SKIP
         if unknown:
-            return Answer(UNKNOWN, SKIP, detail=f"the command's exit status is {SKIP}")
-        return Answer(GOOD, 0)
+            detail = f"the command's exit status is {SKIP}"
+            return Answer(SKIP, failure=UNKNOWN, detail=detail)
+        return Answer(0)
 
 
 _LOG = 20  # lines of a command's output in an error
@@ -285,11 +279,11 @@ class Probe:
         try:
             cut, values = self.cut(piece)
         except EtscopeError as error:
-            return Answer(UNKNOWN, detail=error.message)
+            return Answer(failure=UNKNOWN, detail=error.message)
         try:
             program = self.lower(cut)
         except ExportFailure as error:
-            return Answer(LOWER, detail=error.message)
+            return Answer(failure=LOWER, detail=error.message)
         if isinstance(self.check, CommandCheck):
             with tempfile.TemporaryDirectory(prefix="etscope-") as folder:
                 path = Path(folder, "program.pte")
@@ -298,9 +292,9 @@ class Probe:
         try:
             outputs = run_samples(program, "forward", values.inputs, self.isolation)
         except RuntimeFailure as error:
-            return Answer(RUN, detail=error.message)
+            return Answer(failure=RUN, detail=error.message)
         except EtscopeError as error:  # inputs that the lowered piece does not take
-            return Answer(UNKNOWN, detail=error.message)
+            return Answer(failure=UNKNOWN, detail=error.message)
         return self.check.answer(cut.outputs, values.expected, outputs)
 
     def cut(self, piece: Piece) -> tuple[Cut, PieceValues]:
@@ -359,11 +353,11 @@ def write_repro(folder: Path, probe: Probe, piece: Piece, answer: Answer) -> Pat
     try:
         save_piece(cut.program, folder / "piece.pt2")
     except ExportFailure as error:
-        if answer.kind == LOWER:  # without the piece there is nothing to lower again
+        if answer.failure == LOWER:  # without the piece there is nothing to lower again
             raise
         warnings.warn(f"no piece.pt2: {error.message}", EtscopeWarning, stacklevel=2)
     quantized_kernels = False
-    if answer.kind != LOWER:
+    if answer.failure != LOWER:
         program = probe.lower(cut)
         (folder / "program.pte").write_bytes(program)
         quantized_kernels = any(

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from etscope.errors import UsageError, reading
 from etscope.formats.bytes.files import atomic_write
-from etscope.formats.exported_program.exported_json import integer, mapping, parse_json
+from etscope.formats.json_values import read_json
 from etscope.formats.run_json import RUN_JSON, SavedRun, read_run_json
 from etscope.units import count, format_bytes
 
@@ -150,8 +150,8 @@ class KeptRuns:
         if not path.is_file():
             return Cap()
         with reading(_CAP, path):
-            given = mapping(parse_json(path.read_bytes()), "the cap")
-            return Cap(integer(given["runs"], "runs"), integer(given["bytes"], "bytes"))
+            given = read_json(path, _CAP)
+            return Cap(given.get("runs").whole(), given.get("bytes").whole())
 
     @cap.setter
     def cap(self, cap: Cap) -> None:

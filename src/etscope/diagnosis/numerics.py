@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,17 +13,13 @@ from etscope.analysis.matching.quant_params import codes_of_graph
 from etscope.analysis.metrics import Metric, find_metric
 from etscope.analysis.numerics.diagnose import (
     DEFAULT_METRIC,
-    DeviceValues,
     Judgement,
     KeptValues,
-    Recomputed,
     RunMatcher,
-    device_values,
     diagnose_run,
 )
-from etscope.analysis.numerics.explain import Recomputing
 from etscope.analysis.numerics.multi_run_tests import AddedRuns
-from etscope.analysis.numerics.rows import Numerics, NumericsRow
+from etscope.analysis.numerics.rows import Numerics
 from etscope.analysis.numerics.runs import (
     INPUTS_HINT,
     NO_RECORD_HINT,
@@ -34,10 +30,10 @@ from etscope.analysis.numerics.runs import (
     edge_symbols,
     has_values,
 )
-from etscope.analysis.profile.logged_run import logged_run, unfolded
+from etscope.analysis.profile.logged_run import unfolded
 from etscope.analysis.profile.trace import Trace
 from etscope.delegates.inner import Inside
-from etscope.diagnosis.float_reference import FloatReference, FloatRun, float_reference
+from etscope.diagnosis.float_reference import FloatReference, float_reference
 from etscope.diagnosis.numeric_gap import method_that_ran
 from etscope.diagnosis.reference import (
     computed_input,
@@ -55,8 +51,7 @@ from etscope.model.selector import Selector
 
 if TYPE_CHECKING:
     from etscope.bridge.reference.backends import Arithmetic
-    from etscope.bridge.reference.local_reference import Memory
-    from etscope.model.graph import Graph
+    from etscope.bridge.reference.local_reference import DeviceValues, Memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,23 +138,33 @@ class PreparedNumerics:
 
         Raises the errors of `analysis.numerics.diagnose`.
         """
-        from etscope.bridge.reference.local_reference import Memory
+        from etscope.bridge.reference.known_differences import ReferenceRun
+        from etscope.bridge.reference.local_reference import Memory, flat_inputs
         from etscope.bridge.threads import threads_for
 
         memory = self.memory() if memory is None else memory
         side = None if self._side is None else self._side.run(inputs, memory)
-        before = Memory(local=dict(memory.local))
-        reference = _Reference(self, inputs, memory, before, side)
+        ran = self._matcher.match(trace, run, self.method)
+        reference = ReferenceRun(
+            graph=self.runnable,
+            named=self.graph,
+            inputs=inputs,
+            device=ran.device,
+            memory=memory,
+            before=Memory(local=dict(memory.local)),
+            arithmetic=self._arithmetic(ran.backends),
+            float_value=(lambda path, element: None) if side is None else side.value,
+        )
         judgement = replace(self._judgement, runs=runs)
         with threads_for(self.graph):
-            found = diagnose_run(trace, self.method, run, reference, self._matcher, judgement)
+            found = diagnose_run(ran, flat_inputs(inputs), reference, self._matcher, judgement)
             if side is not None:
                 device = unfolded(trace.values(run.block, run.position, run.block.outputs))
                 cost = side.compare(self.metric, memory.outputs, device, operators=operators)
                 found = replace(found, quantization=cost)
         return replace(found, doubts=(*found.doubts, *self._no_side))
 
-    def arithmetic(self, backends: Mapping[str, Inside]) -> Arithmetic:
+    def _arithmetic(self, backends: Mapping[str, Inside]) -> Arithmetic:
         """The device's way to compute the graph, found once for all runs."""
         from etscope.bridge.reference.backends import arithmetic_of
 
@@ -173,8 +178,7 @@ class PreparedNumerics:
         before have logged nothing."""
         from etscope.bridge.reference.state_updates import take_logged_state
 
-        logged = logged_run(trace, run.block, run.position, self.method)
-        device = device_values(logged, self._matcher.matched(trace, logged)[0])
+        device = self._matcher.match(trace, run, self.method).device
         take_logged_state(self.runnable, device, memory)
 
     @property
@@ -191,63 +195,9 @@ class PreparedNumerics:
             self._side.run(inputs, memory)
         device: DeviceValues = lambda node, loop_pass: ()  # noqa: E731
         if run is not None and has_values(run):
-            logged = logged_run(trace, run.block, run.position, self.method)
-            device = device_values(logged, self._matcher.matched(trace, logged)[0])
+            device = self._matcher.match(trace, run, self.method).device
         for _ in recompute(self.runnable, inputs, device, (), memory):
             pass
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Reference:
-    """A prepared reference on the inputs of a run: see `analysis.numerics.diagnose.RunReference`.
-
-    memory: what the runs before left, which goes on with this one. before: the device's part, as it
-    was. side: the run of the float graph.
-    """
-
-    prepared: PreparedNumerics
-    given: Any
-    memory: Memory
-    before: Memory
-    side: FloatRun | None
-
-    @property
-    def graph(self) -> Graph:
-        return self.prepared.graph
-
-    @property
-    def inputs(self) -> Sequence[Any]:
-        from etscope.bridge.reference.local_reference import flat_inputs
-
-        return flat_inputs(self.given)
-
-    @property
-    def values_stay(self) -> bool:
-        return self.prepared.runnable.own_memory is None
-
-    def by_design(self, backends: Mapping[str, Inside]) -> Mapping[str, str]:
-        designs = self.prepared.arithmetic(backends).by_design
-        return {name: one.reason for name, one in designs.items()}
-
-    def recompute(
-        self, device: DeviceValues, nodes: Collection[str], backends: Mapping[str, Inside]
-    ) -> Iterable[Recomputed]:
-        from etscope.bridge.reference.local_reference import recompute
-
-        own, runnable = self.prepared.arithmetic(backends), self.prepared.runnable
-        return recompute(runnable, self.given, device, nodes, self.memory, own)
-
-    def float_value(self, path: str, element: int | None) -> Any:
-        return None if self.side is None else self.side.value(path, element)
-
-    def recomputing(
-        self, device: DeviceValues, rows: Sequence[NumericsRow], backends: Mapping[str, Inside]
-    ) -> Recomputing:
-        from etscope.bridge.reference.known_differences import Repeated
-
-        own, runnable = self.prepared.arithmetic(backends), self.prepared.runnable
-        run = Repeated(runnable, self.graph, self.given, device, self.before, own)
-        return run.recomputing(rows)
 
 
 def numerics_of(

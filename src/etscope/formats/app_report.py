@@ -243,7 +243,7 @@ def _whole(given: Mapping[str, Any], name: str, where: str) -> int | None:
     if value is None:
         return None
     number = integer(value, f"{where}{name}")
-    if not 0 <= number < 2**63:
+    if number < 0:
         raise FormatError(f"{where}{name} cannot be {number}")
     return number
 

@@ -34,14 +34,14 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from etscope.errors import EtscopeError, FormatError, VersionError, reading
-from etscope.formats.bytes.files import PathLike, atomic_write, make_folder, open_source
+from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.formats.conditions import Conditions, conditions_here
-from etscope.formats.exported_program.exported_json import parse_json
+from etscope.formats.json_values import JsonValue, read_json
 from etscope.formats.run_json import SavedRun
 
 __all__ = ["find_calibration", "read_calibration"]
@@ -58,7 +58,6 @@ CACHE_FILES = tuple(
 )
 
 _MOST_BYTES = 4 << 20
-_MOST_ENTRIES = 1000  # of a list
 _MOST_FILES = 200  # that a search for a calibration reads
 # A spread above this share of the median says nothing of a peak.
 STEADY = 0.1
@@ -288,7 +287,7 @@ class Calibration:
     def mismatch_with(self, run: SavedRun) -> tuple[str, ...]:
         """Return in words what differs between the machine of the calibration and that of a run;
         () if nothing that is known of both does. Raises `FormatError` for a damaged run.json."""
-        conditions = run.conditions or Conditions(at=0.0)
+        conditions = run.conditions or Conditions()
         threads = run.count("threads")
         mine = self.peaks(threads).threads
         cpu = conditions.cpu or _cpu_of_lab(run)
@@ -392,19 +391,14 @@ def read_calibration(path: PathLike) -> Calibration:
     Raises `MissingFileError`, `VersionError` for a schema that is not known, and `FormatError` with
     the member of the JSON for a file that is damaged or another.
     """
-    source = open_source(path, "calibration")
-    if source.size > _MOST_BYTES:
-        raise FormatError(
-            f"not a valid calibration: {source.size:,} bytes are too many", path=source.path
-        )
-    return parse_calibration(bytes(source.buffer), source.path)
+    given = read_json(path, "calibration", most_bytes=_MOST_BYTES)
+    return parse_calibration(given.value, os.fspath(path))
 
 
-def parse_calibration(data: bytes, path: str | None = None) -> Calibration:
-    """Parse the bytes of a calibration that were read from `path`; raises as
-    `read_calibration`."""
+def parse_calibration(content: Any, path: str | None = None) -> Calibration:
+    """Read the JSON of a calibration that is from `path`; raises as `read_calibration`."""
     with reading("calibration", path):
-        top = _Member(parse_json(data), "")
+        top = JsonValue(content)
         schema = top.get("schema").text()
         if schema != SCHEMA:
             family = SCHEMA.partition("/")[0]
@@ -418,29 +412,28 @@ def parse_calibration(data: bytes, path: str | None = None) -> Calibration:
                 hint="measure again with this version: etscope calibrate",
             )
         device = top.get("device")
-        conditions = top.optional("conditions")
+        conditions = top.find("conditions") or JsonValue({})
+        peaks = [_peaks(one) for one in top.entries("peaks")]
         calibration = Calibration(
             device=CalibratedDevice(
                 **{
-                    name: device.text_or_empty(name)
+                    name: device.optional(name, JsonValue.text) or ""
                     for name in ("name", "cpu", "architecture", "system")
                 },
-                cores=device.count_or_none("cores"),
+                cores=device.optional("cores", JsonValue.count),
                 caches=tuple(
                     Cache(*(one.get(field.name).count() for field in fields(Cache)))
                     for one in device.entries("caches")
                 ),
             ),
             runner=top.get("runner").text(),
-            etscope=top.text_or_empty("etscope"),
-            executorch=top.text_or_empty("executorch") or None,
+            etscope=top.optional("etscope", JsonValue.text) or "",
+            executorch=top.optional("executorch", JsonValue.text) or None,
             measured_at=top.get("measured_at").time(),
-            all_peaks=tuple(
-                sorted((_peaks(one) for one in top.entries("peaks")), key=lambda p: p.threads or 0)
-            ),
-            before=_conditions(conditions, "before"),
-            after=_conditions(conditions, "after"),
-            marks=tuple(mark.text() for mark in top.entries("marks")),
+            all_peaks=tuple(sorted(peaks, key=lambda one: one.threads or 0)),
+            before=conditions.record("before", Conditions),
+            after=conditions.record("after", Conditions),
+            marks=top.texts("marks"),
             path=path,
         )
         if not calibration.all_peaks:
@@ -448,137 +441,42 @@ def parse_calibration(data: bytes, path: str | None = None) -> Calibration:
     return calibration
 
 
-def _peaks(given: _Member) -> Peaks:
+def _peaks(given: JsonValue) -> Peaks:
     return Peaks(
-        threads=given.count_or_none("threads"),
+        threads=given.optional("threads", JsonValue.count),
         gemm=tuple(
             GemmPoint(
                 dtype=one.get("dtype").text(DTYPES),
                 m=one.get("m").count(),
                 k=one.get("k").count(),
                 n=one.get("n").count(),
-                flop_per_s=one.get("flop_per_s").estimate(),
+                flop_per_s=_estimate(one.get("flop_per_s")),
             )
             for one in given.entries("gemm")
         ),
         memory=tuple(
             MemoryPoint(
                 working_set_bytes=one.get("working_set_bytes").count(),
-                bytes_per_s=one.get("bytes_per_s").estimate(),
+                bytes_per_s=_estimate(one.get("bytes_per_s")),
             )
             for one in given.entries("memory")
         ),
-        dispatch=given.estimate_or_none("dispatch_ns"),
-        delegate_call=given.estimate_or_none("delegate_call_ns"),
+        dispatch=given.optional("dispatch_ns", _estimate),
+        delegate_call=given.optional("delegate_call_ns", _estimate),
     )
 
 
-def _conditions(both: _Member | None, when: str) -> Conditions | None:
-    given = None if both is None else both.optional(when)
-    if given is None:
-        return None
-    virtual = given.optional("virtual")
-    return Conditions(
-        at=given.get("at").number(),
-        temperature_c=given.number_or_none("temperature_c"),
-        sensor=given.text_or_empty("sensor"),
-        battery_percent=given.number_or_none("battery_percent"),
-        battery_status=given.text_or_empty("battery_status"),
-        load=given.number_or_none("load"),
-        cores=given.count_or_none("cores"),
-        memory_available_bytes=given.count_or_none("memory_available_bytes"),
-        memory_bytes=given.count_or_none("memory_bytes"),
-        cpus=given.text_or_empty("cpus"),
-        cpu=given.text_or_empty("cpu"),
-        governors=tuple(one.text() for one in given.entries("governors")),
-        frequencies_mhz=tuple(one.number() for one in given.entries("frequencies_mhz")),
-        virtual=virtual is not None and virtual.value is True,
-    )
+def _positive(given: JsonValue) -> float:
+    if given.number() <= 0:
+        raise given.wrong("a number above 0")
+    return given.number()
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A value of the JSON, and where it stands: "peaks[0].gemm[2].m". What it is not raises
-    `FormatError`."""
-
-    value: Any
-    where: str
-
-    def wrong(self, expected: str) -> FormatError:
-        return FormatError(f"expected {expected}, found {self.value!r:.60}", member=self.where)
-
-    def get(self, name: str) -> _Member:
-        found = self.optional(name)
-        if found is None:
-            raise FormatError(f"{name!r} is missing", member=self.where or None)
-        return found
-
-    def optional(self, name: str) -> _Member | None:
-        if not isinstance(self.value, dict):
-            raise self.wrong("an object")
-        value = self.value.get(name)
-        where = f"{self.where}.{name}" if self.where else name
-        return None if value is None else _Member(value, where)
-
-    def entries(self, name: str) -> list[_Member]:
-        given = self.optional(name)
-        if given is None:
-            return []
-        if not isinstance(given.value, list):
-            raise given.wrong("an array")
-        if len(given.value) > _MOST_ENTRIES:
-            raise FormatError(f"{len(given.value):,} entries are too many", member=given.where)
-        return [_Member(one, f"{given.where}[{index}]") for index, one in enumerate(given.value)]
-
-    def text(self, allowed: Sequence[str] = ()) -> str:
-        if not isinstance(self.value, str) or (allowed and self.value not in allowed):
-            raise self.wrong(f"one of {', '.join(allowed)}" if allowed else "text")
-        return self.value
-
-    def text_or_empty(self, name: str) -> str:
-        found = self.optional(name)
-        return "" if found is None else found.text()
-
-    def number(self) -> float:
-        is_number = isinstance(self.value, (int, float)) and not isinstance(self.value, bool)
-        if not is_number or not math.isfinite(self.value):
-            raise self.wrong("a number")
-        return float(self.value)
-
-    def number_or_none(self, name: str) -> float | None:
-        found = self.optional(name)
-        return None if found is None else found.number()
-
-    def positive(self) -> float:
-        if self.number() <= 0:
-            raise self.wrong("a number above 0")
-        return float(self.value)
-
-    def count(self) -> int:
-        if not isinstance(self.value, int) or isinstance(self.value, bool) or self.value < 1:
-            raise self.wrong("a whole number above 0")
-        return self.value
-
-    def count_or_none(self, name: str) -> int | None:
-        found = self.optional(name)
-        return None if found is None else found.count()
-
-    def time(self) -> datetime:
-        try:
-            found = datetime.fromisoformat(re.sub("Z$", "+00:00", self.text()))
-        except ValueError as error:
-            raise self.wrong("an ISO 8601 time") from error
-        return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
-
-    def estimate(self) -> Estimate:
-        median, low, high = (self.get(name).positive() for name in ("median", "low", "high"))
-        if not low <= median <= high:
-            raise self.wrong("a median between low and high")
-        return Estimate(median, low, high, self.get("rounds").count())
-
-    def estimate_or_none(self, name: str) -> Estimate | None:
-        found = self.optional(name)
-        return None if found is None else found.estimate()
+def _estimate(given: JsonValue) -> Estimate:
+    median, low, high = (_positive(given.get(name)) for name in ("median", "low", "high"))
+    if not low <= median <= high:
+        raise given.wrong("a median between low and high")
+    return Estimate(median, low, high, given.get("rounds").count())
 
 
 # -- Where calibrations are kept.

@@ -59,14 +59,15 @@ _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 class Conditions:
     """The conditions of a device at one moment; None or () for those that it does not show.
 
-    at: seconds since the epoch, by this machine's clock. temperature_c: of the hottest sensor, °C,
-    and `sensor` its name. governors: those in use, sorted. frequencies_mhz: of each core.
-    battery_percent, battery_status ("Charging"): of the device's battery. load: the average of one
-    minute; cores: their number; cpus: those that a process started there may use, "0-3,6".
+    at: seconds since the epoch, by this machine's clock; 0 if not known. temperature_c: of the
+    hottest sensor, °C, and `sensor` its name. governors: those in use, sorted. frequencies_mhz: of
+    each core. battery_percent, battery_status ("Charging"): of the device's battery. load: the
+    average of one minute; cores: their number; cpus: those that a process started there may use,
+    "0-3,6".
     memory_*: bytes. virtual: True for a virtual machine. cpu: its model.
     """
 
-    at: float
+    at: float = 0.0
     temperature_c: float | None = None
     sensor: str = ""
     governors: tuple[str, ...] = ()

@@ -32,16 +32,15 @@ which may be one to warm up. `traced` is that of run.json's latencies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import NoneType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.errors import FormatError
-from etscope.formats.exported_program.exported_json import integer, mapping, sequence, text
+from etscope.formats.json_values import JsonValue
 
 PREFILL, DECODE = "prefill", "decode"
 LENGTH, END_TOKEN, CONTEXT, INTERRUPTED = "length", "end token", "context", "interrupted"
@@ -171,42 +170,32 @@ class Generation:
         }
 
 
-def parse_generation(value: Any) -> Generation:
+def parse_generation(given: JsonValue) -> Generation:
     """Read the value of the key in run.json; `FormatError` when it is damaged."""
-    given = mapping(value, "the generation")
-    sampler = mapping(given.get("sampler") or {}, "the sampler")
+    inputs = given.find("inputs")
     return Generation(
-        prompt_tokens=_integers(given.get("prompt_tokens") or [], "prompt_tokens"),
-        generated_tokens=_integers(given.get("generated_tokens") or [], "generated_tokens"),
-        passes=tuple(_pass(one) for one in sequence(given.get("passes") or [], "the passes")),
-        runs=_count(given, "runs") or 1,
-        stopped_by=_text(given, "stopped_by"),
-        context_length=_count(given, "context_length"),
-        vocabulary_size=_count(given, "vocabulary_size"),
-        sampler=Sampler(
-            temperature=_number(sampler, "temperature") or 0.0,
-            top_k=_count(sampler, "top_k"),
-            top_p=_number(sampler, "top_p"),
-            seed=_count(sampler, "seed") or 0,
-        ),
-        inputs={
-            method: tuple(text(one, "an input") for one in sequence(sources, "the inputs"))
-            for method, sources in mapping(given.get("inputs") or {}, "the inputs").items()
-        },
-        text=_text(given, "text"),
-        tokenizer=_text(given, "tokenizer"),
-        tokenizer_sha256=_text(given, "tokenizer_sha256"),
+        prompt_tokens=given.integers("prompt_tokens"),
+        generated_tokens=given.integers("generated_tokens"),
+        passes=tuple(_pass(one) for one in given.entries("passes")),
+        runs=given.optional("runs", JsonValue.whole) or 1,
+        stopped_by=given.optional("stopped_by", JsonValue.text),
+        context_length=given.optional("context_length", JsonValue.whole),
+        vocabulary_size=given.optional("vocabulary_size", JsonValue.whole),
+        sampler=given.record("sampler", Sampler) or Sampler(),
+        inputs={} if inputs is None else {name: inputs.texts(name) for name in inputs.members()},
+        text=given.optional("text", JsonValue.text),
+        tokenizer=given.optional("tokenizer", JsonValue.text),
+        tokenizer_sha256=given.optional("tokenizer_sha256", JsonValue.text),
     )
 
 
-def _pass(value: Any) -> GenerationPass:
-    given = mapping(value, "a pass")
-    methods, phases = (
-        tuple(text(name, f"a name of the {what}") for name in sequence(given.get(what) or [], what))
-        for what in ("methods", "phases")
-    )
-    columns = mapping(given.get("calls") or {}, "the calls")
-    found = {name: _integers(columns.get(name) or [], name) for name in _COLUMNS}
+def _pass(given: JsonValue) -> GenerationPass:
+    methods, phases = given.texts("methods"), given.texts("phases")
+    columns = given.find("calls")
+    found = {
+        name: np.array([], np.int64) if columns is None else columns.integers(name)
+        for name in _COLUMNS
+    }
     for name, column in found.items():
         if len(column) != len(found["run"]):
             raise FormatError(
@@ -219,36 +208,8 @@ def _pass(value: Any) -> GenerationPass:
     if len(found["run"]) and found["run"].min() < 0:
         raise FormatError("a call is of a run below 0")
     return GenerationPass(
-        traced=_text(given, "traced"),
-        load_ns=_count(given, "load_ns") or 0,
+        traced=given.optional("traced", JsonValue.text),
+        load_ns=given.optional("load_ns", JsonValue.whole) or 0,
         calls=GenerationCalls(methods, phases, **found),
-        cold_first_token_ns=_count(given, "cold_first_token_ns"),
+        cold_first_token_ns=given.optional("cold_first_token_ns", JsonValue.whole),
     )
-
-
-def _integers(value: Any, what: str) -> Ints:
-    numbers: Sequence[Any] = sequence(value, what)
-    if not set(map(type, numbers)) <= {int}:  # one call for each of 100,000 would be slow
-        for one in numbers:
-            integer(one, what)
-    try:
-        return np.array(numbers, np.int64)
-    except OverflowError as error:
-        raise FormatError(f"{what} has a number beyond 64 bits") from error
-
-
-def _text(given: Mapping[str, Any], key: str) -> str | None:
-    value = given.get(key)
-    return None if value is None else text(value, key)
-
-
-def _count(given: Mapping[str, Any], key: str) -> int | None:
-    value = given.get(key)
-    return None if value is None else integer(value, key)
-
-
-def _number(given: Mapping[str, Any], key: str) -> float | None:
-    value = given.get(key)
-    if not isinstance(value, (int, float, NoneType)) or isinstance(value, bool):
-        raise FormatError(f"{key} must be a number, found {value!r:.80}")
-    return value

@@ -53,18 +53,17 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from etscope.errors import FormatError, reading
+from etscope.errors import EtscopeError, reading
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.conditions import Conditions
-from etscope.formats.exported_program.exported_json import integer, mapping, parse_json, sequence
 from etscope.formats.generation import Generation, GenerationCalls, parse_generation
 from etscope.formats.generation_inputs import InputTypes, OutputOf, inputs_of_calls
+from etscope.formats.json_values import JsonValue, read_json
 
 __all__ = ["run_at"]
 
@@ -82,10 +81,10 @@ def conditions_to_json(conditions: Conditions) -> dict[str, Any]:
 def copied_by(folder: Path) -> set[str]:
     """Return the names of the copies of program and record that an earlier run left in a folder."""
     path = folder / RUN_JSON
-    names: Any = ()
-    with suppress(OSError, ValueError):  # what is damaged is written anew
-        names = json.loads(path.read_bytes()).get("copied") or ()
-    return {name for name in names if isinstance(name, str) and Path(name).name == name}
+    names: tuple[str, ...] = ()
+    with suppress(EtscopeError):  # what is damaged is written anew
+        names = read_json(path, RUN_JSON).texts("copied")
+    return {name for name in names if Path(name).name == name}
 
 
 def encode_run_json(content: Mapping[str, Any]) -> bytes:
@@ -95,14 +94,18 @@ def encode_run_json(content: Mapping[str, Any]) -> bytes:
 
 def read_run_json(path: Path) -> SavedRun:
     """Read a run.json; `FormatError` when it is damaged."""
-    with reading(RUN_JSON, path):
-        return parse_run_json(path.read_bytes(), str(path))
+    return _saved_run(read_json(path, RUN_JSON), str(path))
 
 
 def parse_run_json(data: bytes, path: str | None = None) -> SavedRun:
     """Parse the bytes of a run.json from `path`; `FormatError` when it is damaged."""
+    return _saved_run(read_json(data, RUN_JSON), path)
+
+
+def _saved_run(given: JsonValue, path: str | None) -> SavedRun:
     with reading(RUN_JSON, path):
-        return SavedRun(mapping(parse_json(data), RUN_JSON), path)
+        given.members()  # it must be an object
+    return SavedRun(given.value, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +181,15 @@ def saved_calls(
                 SavedCall(name, 1, 0, _of_generation(values))
                 for name, values in zip(names, sets, strict=True)
             )
-        calls = [call for call in saved.calls if "method" in call]
+        calls = [call for call in saved.calls if call.find("method")]
         runs = _runs_of_calls(saved, path.with_name(Path(dump).name), len(calls))
         only_values = Path(dump).name == VALUES_ETDP
-        warmups = [0 if only_values else _count(call.get("warmup"), "warmup") for call in calls]
+        warmups = [
+            0 if only_values else call.optional("warmup", JsonValue.whole) or 0 for call in calls
+        ]
         inputs = _inputs_of_calls(saved, path, calls)
     return tuple(
-        SavedCall(str(call["method"]), count, warmup or 0, values)
+        SavedCall(call.get("method").text(), count, warmup, values)
         for call, count, warmup, values in zip(calls, runs, warmups, inputs, strict=True)
     )
 
@@ -232,7 +237,7 @@ def saved_executions(dump: PathLike | None) -> tuple[str, ...]:
         generated = generated_calls(saved, Path(dump).name)
         if generated is not None:
             return tuple(generated.methods[index] for index in generated.method.tolist())
-        methods = [str(call["method"]) for call in saved.calls if "method" in call]
+        methods = [call.get("method").text() for call in saved.calls if call.find("method")]
         runs = _runs_of_calls(saved, Path(dump), len(methods))
     return executions_of(
         [SavedCall(name, count, 0, None) for name, count in zip(methods, runs, strict=True)]
@@ -264,12 +269,12 @@ def _read_inputs(saved: SavedRun, path: Path) -> tuple[Sequence[str | None], Seq
 
 
 def _inputs_of_calls(
-    saved: SavedRun, path: Path, calls: Sequence[Mapping[str, Any]]
+    saved: SavedRun, path: Path, calls: Sequence[JsonValue]
 ) -> list[SavedInputs | None]:
     names, values_of_file = _read_inputs(saved, path)
     found: list[SavedInputs | None] = []
     for number, call in enumerate(calls):
-        source = text_or_none(call.get("inputs_from"), "inputs_from")
+        source = call.optional("inputs_from", JsonValue.label)
         prefix = f"{number}/input_" if len(calls) > 1 else "input_"
         values = None
         if saved.text("inputs") is not None:
@@ -278,7 +283,7 @@ def _inputs_of_calls(
                 for key, value in zip(names, values_of_file, strict=True)
                 if key is not None and key.startswith(prefix)
             )
-        sha256 = text_or_none(call.get("inputs_sha256"), "inputs_sha256")
+        sha256 = call.optional("inputs_sha256", JsonValue.label)
         found.append(None if source is None else SavedInputs(source, values, sha256))
     return found
 
@@ -310,7 +315,8 @@ def saved_methods(dump: PathLike | None) -> tuple[str, ...]:
     with reading(RUN_JSON, path):
         if saved.generation is not None and saved.generation.passes:
             return tuple(dict.fromkeys(m for p in saved.generation.passes for m in p.calls.methods))
-        return tuple(dict.fromkeys(str(call["method"]) for call in saved.calls if "method" in call))
+        methods = (call.optional("method", JsonValue.text) for call in saved.calls)
+        return tuple(dict.fromkeys(filter(None, methods)))
 
 
 def _beside(dump: PathLike | None) -> Path | None:
@@ -457,40 +463,16 @@ def _json_name(name: str) -> str:
     return f"{name}_bytes" if is_bytes or name == "counted" else name
 
 
-def measured_memory(value: Any) -> MeasuredMemory | None:
-    """Return the "measured" of a run.json, or the "memory" of a native runner's result; None for
-    None. Raises `FormatError` when it is damaged."""
-    if value is None:
-        return None
-    given = mapping(value, "the measured memory")
+def measured_memory(given: JsonValue) -> MeasuredMemory:
+    """Return the "measured" of a run.json, or the "memory" of a native runner's result.
+
+    Raises `FormatError` when it is damaged.
+    """
     return MeasuredMemory(
-        tuple(_read_as(MemoryPhase, one) for one in _listed(given, "phases")),
-        tuple(_read_as(DelegateMemory, one) for one in _listed(given, "delegates")),
-        tuple(_read_as(InstructionMemory, one) for one in _listed(given, "instructions")),
+        tuple(one.read_as(MemoryPhase, _json_name) for one in given.entries("phases")),
+        tuple(one.read_as(DelegateMemory, _json_name) for one in given.entries("delegates")),
+        tuple(one.read_as(InstructionMemory, _json_name) for one in given.entries("instructions")),
     )
-
-
-def _listed(given: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    return [mapping(one, f"one of the {key}") for one in sequence(given.get(key) or [], key)]
-
-
-_Read = TypeVar("_Read", MemoryPhase, DelegateMemory, InstructionMemory)
-
-
-def _read_as(kind: type[_Read], given: Mapping[str, Any]) -> _Read:
-    values: dict[str, Any] = {}
-    for one in fields(kind):
-        value = given.get(_json_name(one.name))
-        if one.type == "Mapping[str, int]":
-            counted = mapping(value, "counted_bytes").items()
-            values[one.name] = {str(name): integer(size, name) for name, size in counted}
-        elif one.type in ("str", "str | None"):
-            values[one.name] = text_or_none(value, one.name)
-        else:
-            values[one.name] = _count(value, one.name)
-        if values[one.name] is None and "None" not in str(one.type):
-            raise FormatError(f"{_json_name(one.name)} is missing in the measured memory")
-    return kind(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -546,113 +528,76 @@ class SavedRun:
     content: Mapping[str, Any] = field(default_factory=dict)
     path: str | None = None
 
+    @property
+    def top(self) -> JsonValue:
+        """The content, to be read with checks."""
+        return JsonValue(self.content)
+
     def text(self, key: str) -> str | None:
         """Return a text, or a number as text; None when it is missing or empty."""
-        return text_or_none(self.content.get(key), key)
+        return self.top.optional(key, JsonValue.label)
 
     def count(self, key: str) -> int | None:
         """Return a whole number, None when it is missing."""
-        return _count(self.content.get(key), key)
+        return self.top.optional(key, JsonValue.whole)
 
     @property
     def recorded_at(self) -> datetime | None:
         """The time of the run in UTC, without a zone."""
-        value = self.content.get("recorded_at")
-        if value is None:
-            return None
-        try:
-            # Before Python 3.11 a "Z" is not understood.
-            text = value[:-1] + "+00:00" if value[-1:] == "Z" else value
-            time = datetime.fromisoformat(text)
-        except (TypeError, ValueError) as error:
-            raise FormatError(f"recorded_at is not an ISO 8601 text: {value!r:.80}") from error
-        if time.tzinfo is not None:
-            time = time.astimezone(timezone.utc)
-        return time.replace(tzinfo=None)
+        time = self.top.optional("recorded_at", JsonValue.time)
+        return None if time is None else time.astimezone(timezone.utc).replace(tzinfo=None)
 
     @property
-    def calls(self) -> list[dict[str, Any]]:
+    def calls(self) -> list[JsonValue]:
         """The calls, each an object with "iterations" and "warmup"."""
-        calls = sequence(self.content.get("calls") or [], "the calls")
-        return [mapping(call, "a call") for call in calls]
+        return self.top.entries("calls")
 
     @property
     def warmup(self) -> int | None:
         """The executions before those that were measured; None when the calls differ."""
-        found = {_count(call.get("warmup"), "warmup") for call in self.calls}
+        found = {call.optional("warmup", JsonValue.whole) for call in self.calls}
         return found.pop() if len(found) == 1 else None
 
     @property
     def latencies(self) -> list[SavedLatency]:
         """The times of each call and kind of run."""
-        found = []
-        for entry in sequence(self.content.get("latencies") or [], "the latencies"):
-            latency = mapping(entry, "a latency")
-            samples = sequence(latency["samples_ns"], "samples")
-            found.append(
-                SavedLatency(
-                    traced=text_or_none(latency.get("traced"), "traced"),
-                    method=text_or_none(latency.get("method"), "a method"),
-                    load_ns=_count(latency.get("load_ns"), "load_ns"),
-                    first_ns=_count(latency.get("first_ns"), "first_ns"),
-                    samples_ns=np.array([integer(one, "a sample") for one in samples], np.int64),
-                )
+        return [
+            SavedLatency(
+                traced=one.optional("traced", JsonValue.label),
+                method=one.optional("method", JsonValue.label),
+                load_ns=one.optional("load_ns", JsonValue.whole),
+                first_ns=one.optional("first_ns", JsonValue.whole),
+                samples_ns=one.integers("samples_ns"),
             )
-        return found
+            for one in self.top.entries("latencies")
+        ]
 
     @cached_property
     def generation(self) -> Generation | None:
         """The generation of a language model; None for a run that made none."""
-        given = self.content.get("generation")
-        return None if given is None else parse_generation(given)
+        return self.top.optional("generation", parse_generation)
 
     @property
     def conditions(self) -> Conditions | None:
         """The CPUs, governor and load of the machine when the run began; None if not known."""
-        if self.content.get("conditions") is None:
-            return None
-        given = mapping(self.content["conditions"], "the conditions")
-        load = given.get("load")
-        if not isinstance(load, (int, float, NoneType)):
-            raise FormatError(f"a load must be a number, found {load!r:.80}")
-        return Conditions(
-            at=0.0,
-            cpu=text_or_none(given.get("cpu"), "the CPU's model") or "",
-            cpus=text_or_none(given.get("cpus"), "the CPUs") or "",
-            cores=_count(given.get("cores"), "the number of cores"),
-            governors=tuple(map(str, sequence(given.get("governors") or [], "the governors"))),
-            load=load,
-        )
+        return self.top.record("conditions", Conditions)
 
     @property
     def memory(self) -> SavedMemory | None:
         """The memory of the runner's process; None if it is not known."""
-        given = mapping(self.content.get("memory") or {}, "the memory")
-        peak = _count(given.get("peak_rss_bytes"), "peak_rss_bytes")
-        if peak is None:
+        given = self.top.find("memory")
+        peak = None if given is None else given.optional("peak_rss_bytes", JsonValue.whole)
+        if given is None or peak is None:
             return None
         return SavedMemory(
-            text_or_none(given.get("runner"), "runner"),
-            text_or_none(given.get("traced"), "traced"),
-            _count(given.get("rss_before_bytes"), "rss_before_bytes"),
+            given.optional("runner", JsonValue.label),
+            given.optional("traced", JsonValue.label),
+            given.optional("rss_before_bytes", JsonValue.whole),
             peak,
-            measured_memory(given.get("measured")),
+            given.optional("measured", measured_memory),
         )
 
     @property
     def marks(self) -> tuple[str, ...]:
         """The conditions that could not be held or observed."""
-        return tuple(str(mark) for mark in sequence(self.content.get("marks") or [], "the marks"))
-
-
-def text_or_none(value: Any, what: str) -> str | None:
-    """Return a text, or a number as text; None for one that is missing or empty."""
-    if value is None or isinstance(value, str):
-        return value or None
-    if isinstance(value, (int, float)):
-        return str(value)
-    raise FormatError(f"{what} must be text, found {value!r:.80}")
-
-
-def _count(value: Any, what: str) -> int | None:
-    return None if value is None else integer(value, what)
+        return self.top.texts("marks")

@@ -7,7 +7,8 @@ print(found.command)
 """
 
 from etscope.remedies._remedies import Effort, try_remedies
-from etscope.remedies._trials import Runs, Trial
+from etscope.remedies._trials import Runs
 from etscope.remedies.results import Outcome, Remedies
+from etscope.search import Trial
 
 __all__ = ["Effort", "Outcome", "Remedies", "Runs", "Trial", "try_remedies"]

@@ -29,7 +29,7 @@ from etscope.remedies._changes import (
     general_changes,
     setting_with,
 )
-from etscope.remedies._trials import APPLY, BASELINE, Laboratory, Runs, Trial
+from etscope.remedies._trials import BASELINE, Laboratory, Runs
 from etscope.remedies.results import (
     BREAKS,
     NOT_TRIED,
@@ -42,8 +42,10 @@ from etscope.remedies.results import (
     judged,
 )
 from etscope.search import (
+    APPLY,
     PROGRAMS,
     RUN,
+    Trial,
     check_resume,
     open_model,
     open_state,
@@ -163,9 +165,7 @@ def try_remedies(
     floats = _floats(source, setting)
     with search_folder(folder) as kept:
         given = _given(floats, setting, runs, effort)
-        state = open_state(
-            kept, given, Trial.of_json, section="trials", search="search", resume=resume
-        )
+        state = open_state(kept, given, Trial, search="search", resume=resume)
         make_folder(kept / PROGRAMS)
         metric = find_metric(effort.metric)
         laboratory = Laboratory(source, floats, setting, runs, metric, state, kept)
@@ -324,7 +324,7 @@ class _Search:
         except UsageError as error:
             return replace(untried, trial=Trial(failure=APPLY, detail=error.message))
         key = untried.key
-        if key not in laboratory.state.results and not self._has_time():
+        if key not in laboratory.state.trials and not self._has_time():
             return untried
         trial = laboratory.tried(key, setting, lambda one: self._report(key, one))
         return judged(changes, trial, setting, limits, self.effort.policy)

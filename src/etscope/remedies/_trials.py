@@ -3,21 +3,20 @@ time measured in rounds with the baseline, or with other settings."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etscope.analysis.comparison.rounds import drawn_orders
 from etscope.analysis.metrics import Metric, measure
 from etscope.analysis.profile.trace import Trace
 from etscope.errors import (
     EtscopeError,
     ExportFailure,
-    FormatError,
     MissingDataError,
     UsageError,
 )
@@ -27,13 +26,14 @@ from etscope.formats.etrecord.reader import read_etrecord
 from etscope.formats.run_json import RUN_ETDP, RUN_JSON
 from etscope.remedies._changes import Setting
 from etscope.search import (
-    FEWEST,
+    APPLY,
     LOWER,
     PROGRAMS,
     RUN,
     WARMUP,
     SearchState,
-    executions_in_round,
+    Trial,
+    timed_rounds,
 )
 
 if TYPE_CHECKING:
@@ -42,45 +42,9 @@ if TYPE_CHECKING:
     from etscope.run import Run
 
 BASELINE = "baseline"  # key of its trial
-APPLY = "apply"  # the change cannot be made to this model
 RUNS = "runs"  # folder of the runs that findings are of
 
 _LOCATION = 25  # percentile: other work on the machine makes runs longer, never shorter
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """The result of one setting.
-
-    error: the metric of the worst output of all methods against the float model; NaN if an output
-    has NaN where the float model has none. size: bytes of the program. rounds: [rounds, 2] ns, of
-    the baseline and of this program; [rounds, programs] of programs in common rounds. failure:
-    "apply", "lower" or "run" when there are no numbers; detail: the reason.
-    """
-
-    error: float | None = None
-    size: int | None = None
-    rounds: tuple[tuple[float, ...], ...] = ()
-    failure: str | None = None
-    detail: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        content = asdict(self)
-        content["error"] = None if self.error is None else str(self.error)  # JSON has no NaN
-        return content
-
-    @classmethod
-    def of_json(cls, content: dict[str, Any]) -> Trial:
-        if content["failure"] not in (None, APPLY, LOWER, RUN):
-            raise FormatError(f"there is no failure {content['failure']!r:.40}")
-        error, size = content["error"], content["size"]
-        return cls(
-            error=None if error is None else float(error),
-            size=None if size is None else int(size),
-            rounds=tuple(tuple(map(float, times)) for times in content["rounds"]),
-            failure=content["failure"],
-            detail=str(content["detail"]),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -168,7 +132,7 @@ class Laboratory:
 
         The key `BASELINE` is the baseline itself, which has no rounds.
         """
-        return self.state.result(key, lambda: self._attempt(key, setting), report)
+        return self.state.trial(key, lambda: self._attempt(key, setting), report)
 
     def _attempt(self, key: str, setting: Setting) -> Trial:
         path = self.path(setting)
@@ -214,14 +178,14 @@ class Laboratory:
         """Time a setting that was tried in fresh rounds, with another order and twice as many."""
 
         def attempt() -> Trial:
-            known, seed = self.state.results[key], self.runs.seed + 1
+            known, seed = self.state.trials[key], self.runs.seed + 1
             try:
                 rounds = self.rounds((self.baseline, setting), seed, 2 * self.runs.rounds)
             except EtscopeError as failure:
                 return Trial(size=known.size, failure=RUN, detail=failure.message)
             return Trial(known.error, known.size, rounds)
 
-        return self.state.result(f"again: {key}", attempt, report)
+        return self.state.trial(f"again: {key}", attempt, report)
 
     def in_common(self, settings: Mapping[str, Setting], report: Callable[[Trial], None]) -> Trial:
         """Time settings that were tried in rounds that all of them run in, in this order."""
@@ -232,7 +196,7 @@ class Laboratory:
             except EtscopeError as failure:
                 return Trial(failure=RUN, detail=failure.message)
 
-        return self.state.result(f"in common rounds: {' | '.join(settings)}", attempt, report)
+        return self.state.trial(f"in common rounds: {' | '.join(settings)}", attempt, report)
 
     # -- numbers
 
@@ -295,19 +259,14 @@ class Laboratory:
     def rounds(
         self, sides: Sequence[Setting], seed: int, count: int | None = None
     ) -> tuple[tuple[float, ...], ...]:
-        """Time the programs of settings in rounds: [rounds, sides] ns.
+        """Time the programs of settings in rounds, see `timed_rounds`: [rounds, sides] ns.
 
-        In a round all are loaded and run once, one directly after the other, in an order that is
-        drawn from the seed. A run is one number, the lower quartile of its executions, as in A/B
-        jobs of the lab.
+        A run is one number, the lower quartile of its executions, as in A/B jobs of the lab.
         """
-        executions = [executions_in_round(self._time(side, FEWEST)) for side in sides]
-        found = []
-        count = self.runs.rounds if count is None else count
-        for order in drawn_orders(count, seed, len(sides)):
-            times = {side: self._time(sides[side], executions[side]) for side in order}
-            found.append(tuple(times[side] for side in range(len(sides))))
-        return tuple(found)
+        found = timed_rounds(
+            [functools.partial(self._time, side) for side in sides], count or self.runs.rounds, seed
+        )
+        return tuple(map(tuple, found.tolist()))
 
     def _time(self, setting: Setting, iterations: int) -> float:
         with self._run(

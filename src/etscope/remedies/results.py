@@ -22,13 +22,12 @@ from etscope.analysis.statistics.compare_samples import (
 from etscope.model.finding import Finding
 from etscope.model.table import Column, Kind, Table
 from etscope.remedies._changes import Change, Setting
-from etscope.remedies._trials import APPLY, Trial
-from etscope.search import FAILURES, reaches
+from etscope.search import FAILURES, Trial, reaches
 from etscope.units import format_duration
 
 FASTER, SLOWER, SAME, UNSURE = "faster", "slower", "no difference", "cannot tell"
 FASTER_WITH_OTHERS = "faster, other numbers"
-BREAKS, NOT_TRIED, INAPPLICABLE = "breaks the numbers", "not tried", "does not apply"
+BREAKS, NOT_TRIED = "breaks the numbers", "not tried"
 
 _NS = 1e6  # of a ms
 _VERDICTS = {
@@ -114,7 +113,7 @@ class Outcome:
         if self.trial is None:
             return NOT_TRIED
         if self.trial.failure is not None:
-            return INAPPLICABLE if self.trial.failure == APPLY else FAILURES[self.trial.failure]
+            return FAILURES[self.trial.failure]
         if self.numbers is Numbers.BROKEN:
             return BREAKS
         found = UNSURE if self.comparison is None else _VERDICTS[self.comparison.verdict]
@@ -255,7 +254,7 @@ class Remedies:
         notes += [
             f"{one.words}: {one.sentence(metric)}."
             for one in (*self.outcomes, *self.unconfirmed)
-            if one.verdict in (UNSURE, INAPPLICABLE, *FAILURES.values())
+            if one.verdict in (UNSURE, *FAILURES.values())
         ]
         if not self.outcomes:
             notes.append("No finding has a remedy that can be tried; --all tries general ones.")

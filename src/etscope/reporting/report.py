@@ -36,7 +36,6 @@ from etscope.formats.bytes.files import PathLike, open_source
 from etscope.formats.etdump.debug_values import DebugBuffer
 from etscope.formats.etdump.reader import read_etdump
 from etscope.formats.etrecord.reader import RecordFile, read_etrecord
-from etscope.formats.exported_program.exported_json import integer
 from etscope.formats.generation import Generation
 from etscope.formats.program.bpte import read_program_file
 from etscope.formats.program.ptd import match_external, read_ptd
@@ -73,7 +72,7 @@ def saved_sections(saved: SavedRun) -> list[Section]:
     with reading(RUN_JSON, saved.path):
         calls, conditions, memory = saved.calls, saved.conditions, saved.memory
         made = saved.generation
-        iterations = sum(integer(call["iterations"], "iterations") for call in calls)
+        iterations = sum(call.get("iterations").whole() for call in calls)
         environment = facts(
             "environment",
             "The run",

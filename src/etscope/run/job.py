@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from etscope.analysis.generation.plan import GenerationResult, GenerationTask
 from etscope.errors import reading
+from etscope.formats.json_values import JsonValue
 from etscope.formats.program.bpte import CaseValue
 from etscope.formats.program.scalar_type import ScalarType, dense_view, dim_order_of, scalar_type_of
 from etscope.formats.run_json import MeasuredMemory, measured_memory
@@ -212,7 +213,7 @@ def read_result(folder: Path) -> Result:
             ),
             rss_before_bytes=found.get("rss_before_bytes"),
             peak_rss_bytes=found.get("peak_rss_bytes"),
-            memory=measured_memory(found.get("memory")),
+            memory=JsonValue(found).optional("memory", measured_memory),
             pools=tuple(
                 PoolUse(one["pool"], one["size_bytes"], one["peak_bytes"], one["alignment"])
                 for one in found.get("pools", ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import warnings
@@ -25,7 +26,6 @@ from etscope.errors import (
 from etscope.formats.bytes.files import PathLike, atomic_write, make_folder
 from etscope.model.selector import Selector
 from etscope.search import (
-    FEWEST,
     LOWER,
     PROGRAMS,
     RUN,
@@ -34,7 +34,6 @@ from etscope.search import (
     SearchState,
     check_resume,
     check_tolerance,
-    executions_in_round,
     open_model,
     open_state,
     reaches,
@@ -42,6 +41,7 @@ from etscope.search import (
     require_export,
     run_samples,
     search_folder,
+    timed_rounds,
     versions,
 )
 from etscope.sensitivity._groups import MODULE, Group, check_grouping, groups_of, neighbours
@@ -212,7 +212,7 @@ def measured(
         for index in range(len(expected[0]))
     ]
     worst = max(range(len(each)), key=lambda index: metric.badness(each[index]))
-    return Variant(_worst(metric, together), each[worst], worst, size)
+    return Variant(_worst(metric, together), size, worst=each[worst], worst_sample=worst)
 
 
 def _number(metric: Metric, wanted: Sequence[Any], got: Sequence[Any]) -> float | None:
@@ -233,22 +233,11 @@ def timed(
 ) -> dict[Any, npt.NDArray[np.float64]]:
     """The median time of an execution on the first sample in each round, in ms: [rounds].
 
-    In a round each program runs for a while, one after the other, and each round begins with
-    another one, so that a disturbance of the machine affects them all. They run in this process,
-    as they have been run before: starting a process takes longer than they do.
+    They run in this process, as they have been run before: starting a process takes longer than
+    they do.
     """
-    keys = list(programs)
-    executions = dict.fromkeys(keys, FEWEST)
-    found: dict[Any, list[float]] = {key: [] for key in keys}
-    for number in range(-1, rounds):
-        start = number % len(keys) if keys else 0
-        for key in keys[start:] + keys[:start]:
-            time = _median_ns(programs[key], references, executions[key])
-            if number < 0:  # this round only chooses the number of executions
-                executions[key] = executions_in_round(time)
-            else:
-                found[key].append(time / 1e6)
-    return {key: np.array(times) for key, times in found.items()}
+    sides = [functools.partial(_median_ns, one, references) for one in programs.values()]
+    return dict(zip(programs, timed_rounds(sides, rounds, seed=0).T / 1e6, strict=True))
 
 
 def _median_ns(program: Path, references: References, iterations: int) -> float:
@@ -269,13 +258,11 @@ def open_variants(folder: Path, given: Mapping[str, Any], *, resume: bool) -> Se
 
     Raises what `open_state` does, and `UsageError` for a folder that cannot be made.
     """
-    state = open_state(
-        folder, given, Variant.of_json, section="variants", search="search", resume=resume
-    )
+    state = open_state(folder, given, Variant, search="search", resume=resume)
     programs = make_folder(folder / PROGRAMS)
-    for key, variant in list(state.results.items()):
+    for key, variant in list(state.trials.items()):
         if variant.failure != LOWER and not (programs / f"{key}.pte").is_file():
-            del state.results[key]
+            del state.trials[key]
     return state
 
 
@@ -357,7 +344,7 @@ class _Variants:
             if self.progress is not None:
                 self.progress(words, variant)
 
-        return self.state.result(name, attempt, report)
+        return self.state.trial(name, attempt, report)
 
     def analysed(self, tolerance: float | None, pairs: bool, rounds: int) -> Sensitivity:
         """Measure the int8 model, the float one and each part; search for a set that reaches the

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etscope.analysis.metrics import Metric
-from etscope.errors import FormatError
 from etscope.model.table import Column, Kind, Table
-from etscope.search import FAILURES, LOWER, RUN, reaches
+from etscope.search import FAILURES, Trial, reaches
 from etscope.sensitivity._groups import Group, joined
 
 Key = frozenset[int]  # positions of the groups that are kept in float
@@ -22,38 +21,14 @@ _SMALL_DB = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
-    """A program with some groups kept in float.
+class Variant(Trial):
+    """A program with some groups kept in float. error: with all samples taken together.
 
-    error: the metric of the worst output, all samples taken together; NaN if an output has NaN
-    where the float model has none. worst, worst_sample: the metric of the worst sample alone, and
-    its number. size: bytes of the program. failure: "lower" or "run" when there are no numbers;
-    detail: the reason.
+    worst, worst_sample: the metric of the worst sample alone, and its number.
     """
 
-    error: float | None = None
     worst: float | None = None
     worst_sample: int | None = None
-    size: int | None = None
-    failure: str | None = None
-    detail: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        content = asdict(self)
-        for name in ("error", "worst"):  # JSON has no NaN
-            content[name] = None if content[name] is None else str(content[name])
-        return content
-
-    @classmethod
-    def of_json(cls, content: dict[str, Any]) -> Variant:
-        if content["failure"] not in (None, LOWER, RUN):
-            raise FormatError(f"there is no failure {content['failure']!r:.40}")
-        types = {"error": float, "worst": float, "worst_sample": int, "size": int}
-        numbers: dict[str, Any] = {
-            name: None if content[name] is None else kind(content[name])
-            for name, kind in types.items()
-        }
-        return cls(failure=content["failure"], detail=str(content["detail"]), **numbers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,11 +18,12 @@ from torch import nn
 
 from etscope.bisect import _bisect, bisect
 from etscope.bisect._bisect import STRATEGIES, PieceSearch, Verdict, piece_text
-from etscope.bisect._probe import VALUE, Answer, Piece
+from etscope.bisect._probe import Answer, Piece
 from etscope.errors import FormatError, MismatchError, MissingDataError, UsageError
 from etscope.export import Source, export
+from etscope.formats.json_values import JsonValue
 from etscope.model.graph import Graph, ModuleFrame, Node
-from etscope.search import LOWER, RUN
+from etscope.search import LOWER, RUN, VALUE
 from tests.support.artifacts import artifacts
 from tests.support.bisect.planted import PLANTS, WIDTH, Tangent, backend, generated
 from tests.support.warm import warm_python
@@ -63,7 +64,8 @@ class Recorded:
             )
             for name, op, inputs, modules in document["nodes"]
         )
-        answers = {text: Answer.of_json(one) for text, one in document["answers"].items()}
+        recorded = JsonValue(document["answers"]).members()
+        answers = {piece: one.read_as(Answer) for piece, one in recorded.items()}
         return cls(document["planted"], Graph("recorded", nodes), answers)
 
     def __call__(self, piece: Piece) -> Answer:
@@ -144,7 +146,7 @@ def test_nan_is_good_only_where_the_reference_has_it(tmp_path: Path) -> None:
         reference.side_effect = lambda *_: (pair for pair in values)
         found = quick(program, None, tmp_path / "other")
     assert found.whole.kind == VALUE
-    assert found.whole.number != found.whole.number
+    assert found.whole.error != found.whole.error
 
 
 def test_a_command_decides(tmp_path: Path) -> None:
@@ -158,7 +160,7 @@ def test_a_command_decides(tmp_path: Path) -> None:
     command = f"{warm_python()} {script} {{expected}} {{program}}"
     model = nn.Sequential(nn.Softplus(), Doubled(), nn.ELU()).eval()
     found = quick(model, (torch.ones(1, 2),), tmp_path / "out", command=command)
-    assert (found.whole.kind, found.whole.number) == ("command", 3)
+    assert (found.whole.kind, found.whole.error) == ("command", 3)
     assert [node.op for node in found.graph.nodes if node.name in found.nodes[0]] == [
         "aten.mul.Tensor"
     ]
@@ -191,7 +193,7 @@ def test_an_interrupted_bisection_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(KeyboardInterrupt):
         quick(model, inputs, tmp_path, progress=stop)
     kept = json.loads((tmp_path / "state.json").read_text())
-    assert len(kept["answers"]) == 2
+    assert len(kept["trials"]) == 2
 
     with pytest.raises(UsageError, match="earlier bisection"):
         quick(model, inputs, tmp_path)
@@ -208,7 +210,7 @@ def test_an_interrupted_bisection_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     other, _ = generated(3, Tangent())
     with pytest.raises(MismatchError, match="another model"):
         quick(other, inputs, tmp_path, resume=True)
-    (tmp_path / "state.json").write_text('{"version": 1, "given": [], "answers": {"0": {}}}')
+    (tmp_path / "state.json").write_text('{"version": 1, "given": [], "trials": {"0": {}}}')
     with pytest.raises(FormatError, match=r"state\.json"):
         quick(model, inputs, tmp_path, resume=True)
 
@@ -230,7 +232,7 @@ def test_the_repro_fails_by_itself_and_only_then(tmp_path: Path) -> None:
     }
     code, text = script(sys.executable, "-I", moved / "repro.py")
     assert code == 1
-    assert text.startswith(f"FAILS: tan: snr = {found.found[0][1].number:g} (tolerance 40)")
+    assert text.startswith(f"FAILS: tan: snr = {found.found[0][1].error:g} (tolerance 40)")
 
     settings = json.loads((moved / "repro.json").read_text())
     (moved / "repro.json").write_text(json.dumps({**settings, "backend": "portable"}))

@@ -11,9 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from etscope.analysis.numerics.diagnose import RunMatcher, device_values  # noqa: E402
+from etscope.analysis.numerics.diagnose import RunMatcher  # noqa: E402
 from etscope.analysis.numerics.runs import chosen_run  # noqa: E402
-from etscope.analysis.profile.logged_run import logged_run  # noqa: E402
 from etscope.bridge.reference.local_reference import recompute  # noqa: E402
 from etscope.bridge.reference.reference import GraphNode  # noqa: E402
 from etscope.bridge.reference.xnnpack_int8 import dynamic_of, static_of  # noqa: E402
@@ -36,16 +35,14 @@ class SideBySide:
 def recomputed(name: str, *, rebuilt: bool, plain: bool) -> Iterator[Any]:
     trace = inspector(name).trace
     run = chosen_run(trace, "forward", None)
-    logged = logged_run(trace, run.block, run.position, "forward")
     graph = reference_of(trace, "forward", EDGE, None).graph
-    matching, _ = RunMatcher(graph).matched(trace, logged)
+    ran = RunMatcher(graph).match(trace, run, "forward")
     make = named_program if rebuilt else lambda record, graph: runnable_graph(trace, graph)
     runnable: Any = make(trace.record, graph)
     assert runnable.is_plain
     if not plain:
         runnable = SideBySide(runnable)
-    wanted = set(matching.by_node)
-    return recompute(runnable, inputs_of(name), device_values(logged, matching), wanted)
+    return recompute(runnable, inputs_of(name), ran.device, set(ran.matching.by_node))
 
 
 def arrays(value: Any) -> list[Any]:

@@ -18,9 +18,9 @@ from etscope.cli import main
 from etscope.errors import MismatchError, MissingDataError, UsageError
 from etscope.formats.etdump.reader import read_etdump
 from etscope.model.finding import Explanation, Finding, Remedy, Severity, Sureness
-from etscope.remedies import Effort, Remedies, Runs, _remedies, try_remedies
+from etscope.remedies import Effort, Remedies, Runs, Trial, _remedies, try_remedies
 from etscope.remedies._changes import Setting
-from etscope.remedies._trials import BASELINE, Laboratory, Trial
+from etscope.remedies._trials import BASELINE, Laboratory
 from etscope.run import run
 from etscope.run.native import native_missing
 from tests.support.artifacts import artifacts

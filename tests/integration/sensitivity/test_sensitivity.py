@@ -171,7 +171,7 @@ def test_a_tolerance_that_is_not_reached(found: Sensitivity, folder: Path) -> No
     assert rows[1]["sqnr"] == found.variants[frozenset({0, 1})].error
     assert "No set that was measured reaches 500 dB" in document["notes"][-1]
     state = json.loads((folder / "kept/state.json").read_text())
-    assert len(state["variants"]) == len(list((folder / "kept/programs").iterdir()))
+    assert len(state["trials"]) == len(list((folder / "kept/programs").iterdir()))
 
 
 def test_the_state_of_another_model_is_refused(found: Sensitivity, folder: Path) -> None:

@@ -28,7 +28,7 @@ def bisected(bench: Workbench) -> None:
                 source = Source("", "model", *generated(seed, plant()))
                 found = bisect(source, folder, backend=name, strategy=strategy, **options)
                 options["resume"] = True
-            answers = json.loads(Path(folder, "state.json").read_text())["answers"]
+            answers = json.loads(Path(folder, "state.json").read_text())["trials"]
         nodes = [
             [node.name, node.op, node.inputs, [frame.path for frame in node.modules]]
             for node in found.graph.nodes

@@ -210,7 +210,12 @@ def bad_inputs() -> Iterator[tuple[str, str, type[EtscopeError], str]]:
     yield "prompt before the start", "x\n" + early, FormatError, "line 2: prompt_eval_end_ms is bef"
     yield "load", line(model_load_end_ms=START - 1), FormatError, "model_load_end_ms is before"
     yield "count", line(generated_tokens=-1), FormatError, "generated_tokens cannot be -1"
-    yield "huge", line(generated_tokens=1 << 70), FormatError, "generated_tokens cannot be"
+    yield (
+        "huge",
+        line(generated_tokens=1 << 70),
+        FormatError,
+        "generated_tokens must be a whole number",
+    )
     yield "text", line(prompt_tokens="14"), FormatError, "prompt_tokens must be a whole number"
     yield "missing", line(inference_end_ms=None), FormatError, "inference_end_ms is missing"
     yield "no stamp", line(inference_end_ms=0), FormatError, "without inference_start_ms or"

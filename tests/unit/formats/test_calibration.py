@@ -144,7 +144,7 @@ def test_another_machine_is_told() -> None:
 GEMM = ("peaks", 0, "gemm", 0)
 
 
-def damaged(*path: Any, value: Any) -> bytes:
+def damaged(*path: Any, value: Any) -> Any:
     """The file with another value at a path; without it for Ellipsis."""
     content = json.loads(json.dumps(CALIBRATION.to_json()))
     place = content
@@ -154,7 +154,7 @@ def damaged(*path: Any, value: Any) -> bytes:
         del place[path[-1]]
     else:
         place[path[-1]] = value
-    return json.dumps(content).encode()
+    return content
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,9 @@ def damaged(*path: Any, value: Any) -> bytes:
         (("measured_at",), "yesterday", "measured_at", "an ISO 8601 time"),
         (("peaks",), [], "peaks", "no peaks"),
         (("peaks",), {}, "peaks", "expected an array"),
-        (("peaks",), [{}] * 1001, "peaks", "1,001 entries are too many"),
+        (("peaks", 0, "threads"), 10**400, "peaks[0].threads", "a whole number above 0"),
+        (("device", "caches", 0, "bytes"), 10**400, "device.caches[0].bytes", "a whole number"),
+        (("conditions", "after", "load"), 10**400, "conditions.after.load", "expected a number"),
         (("peaks", 0, "gemm", 2, "dtype"), "int3", "peaks[0].gemm[2].dtype", "one of float32"),
         (("peaks", 0, "gemm", 2, "m"), True, "peaks[0].gemm[2].m", "a whole number above 0"),
         (("peaks", 1, "memory", 0), 16384, "peaks[1].memory[0]", "expected an object"),
@@ -194,12 +196,12 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         parse_calibration(later)
     with pytest.raises(FormatError, match=r"not a calibration: its schema is 'etscope\.run/1'"):
         parse_calibration(damaged("schema", value="etscope.run/1"))
-    with pytest.raises(FormatError, match="broken JSON"):
-        parse_calibration(b'{"schema": ')
     with pytest.raises(FormatError, match="expected an object"):
-        parse_calibration(b"[1]")
-    with pytest.raises(FormatError):
-        parse_calibration(b"[" * 100_000)
+        parse_calibration([1])
+    for text, words in (('{"schema": ', "broken JSON"), ("[" * 100_000, "nested|recursion")):
+        (tmp_path / "broken.json").write_text(text)
+        with pytest.raises(FormatError, match=words):
+            read_calibration(tmp_path / "broken.json")
     large = tmp_path / "large.json"
     large.write_bytes(b" " * (5 << 20))
     with pytest.raises(FormatError, match="are too many"):

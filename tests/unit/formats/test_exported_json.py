@@ -38,6 +38,8 @@ def test_numbers_and_types() -> None:
     assert parse_json(b"[Infinity, -Infinity]") == [float("inf"), float("-inf")]
     with pytest.raises(FormatError, match="a size must be a whole number, found True"):
         integer(True, "a size")
+    with pytest.raises(FormatError, match="a size must be a whole number, found 1000"):
+        integer(10**400, "a size")
     for number in (-1, len(DTYPES), 1.0, "7"):
         with pytest.raises(FormatError):
             enum_name(DTYPES, number, "dtype")

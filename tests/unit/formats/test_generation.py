@@ -17,6 +17,7 @@ from etscope.formats.generation import (
     Sampler,
     parse_generation,
 )
+from etscope.formats.json_values import JsonValue
 from etscope.formats.run_json import (
     encode_run_json,
     saved_calls,
@@ -59,7 +60,7 @@ def generation() -> Generation:
 
 def test_what_is_written_is_read() -> None:
     written = generation().to_json()
-    read = parse_generation(json.loads(json.dumps(written)))
+    read = parse_generation(JsonValue(json.loads(json.dumps(written))))
     assert read.to_json() == written
     assert read.sampler == Sampler(0.7, 5, 0.9, 3)
     times = read.of_pass("times")
@@ -93,26 +94,26 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("prompt_tokens", 3, "prompt_tokens must be an array"),
-        ("prompt_tokens", [1.5], "prompt_tokens must be a whole number"),
-        ("generated_tokens", [1 << 70], "generated_tokens has a number beyond 64 bits"),
-        ("passes", {"a": 1}, "the passes must be an array"),
-        ("passes/0/calls", [1], "the calls must be an object"),
+        ("prompt_tokens", 3, "an array, found 3"),
+        ("prompt_tokens", [1.5], "a whole number, found 1.5"),
+        ("generated_tokens", [1 << 70], "a whole number, found 1180591620717411303424"),
+        ("passes", {"a": 1}, "an array, found"),
+        ("passes/0/calls", [1], "an object, found"),
         ("passes/0/calls/tokens", [1], "2 calls have a run, and 1 have tokens"),
         ("passes/0/calls/phase", [0, 2], "a call has a phase that is not one of prefill, decode"),
         ("passes/0/calls/method", [-1, 0], "a call has a method that is not one of forward"),
         ("passes/0/calls/run", [-1, 0], "a call is of a run below 0"),
-        ("passes/0/methods", [1], "a name of the methods must be text"),
-        ("sampler", [1], "the sampler must be an object"),
-        ("sampler/temperature", "hot", "temperature must be a number"),
-        ("inputs", ["tokens"], "the inputs must be an object"),
-        ("stopped_by", 3, "stopped_by must be text"),
-        ("context_length", "16", "context_length must be a whole number"),
+        ("passes/0/methods", [1], "text, found 1"),
+        ("sampler", [1], "an object, found"),
+        ("sampler/temperature", "hot", "a number, found 'hot'"),
+        ("inputs", ["tokens"], "an object, found"),
+        ("stopped_by", 3, "text, found 3"),
+        ("context_length", "16", "a whole number, found '16'"),
     ],
 )
 def test_damaged_generations(path: str, value: Any, message: str) -> None:
     with pytest.raises(FormatError, match=message):
-        parse_generation(changed(path, value))
+        parse_generation(JsonValue(changed(path, value)))
 
 
 def test_a_damaged_run_json_names_its_file(tmp_path: Path) -> None:

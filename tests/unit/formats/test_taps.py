@@ -8,6 +8,7 @@ import pytest
 
 from etscope.errors import FormatError, reading
 from etscope.formats.etrecord.own_members import MethodTaps, Tap, taps_from_json, taps_to_json
+from etscope.formats.json_values import JsonValue
 
 TAPS = {
     "forward": MethodTaps(
@@ -21,7 +22,7 @@ TAPS = {
 
 
 def test_it_comes_back_as_it_was() -> None:
-    assert taps_from_json(json.loads(json.dumps(taps_to_json(TAPS)))) == TAPS
+    assert taps_from_json(JsonValue(json.loads(json.dumps(taps_to_json(TAPS))))) == TAPS
     assert [tap.name for tap in TAPS["forward"].taps] == ["conv", "topk[1]"]
 
 
@@ -37,4 +38,4 @@ def test_what_is_missing_or_of_another_type(key: str, value: object) -> None:
     if value is ...:
         del tap[key]
     with pytest.raises(FormatError), reading("ETRecord", None):
-        taps_from_json(content)
+        taps_from_json(JsonValue(content))

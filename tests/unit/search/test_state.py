@@ -4,50 +4,40 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from etscope.errors import FormatError, MismatchError, MissingFileError, UsageError
-from etscope.search import STATE_FILE, SearchState, open_state
+from etscope.search import STATE_FILE, SearchState, Trial, open_state
 
 GIVEN: dict[str, object] = {"model": "1f2e", "limit": None}
-WHOLE = {"version": 1, "given": GIVEN, "answers": {"0": "1.5"}}
-
-
-@dataclass(frozen=True)
-class Number:
-    value: float
-
-    def to_json(self) -> Any:
-        return str(self.value)
-
-    @classmethod
-    def of_json(cls, content: Any) -> Number:
-        return cls(float(content))
+WHOLE = {
+    "version": 2,
+    "given": GIVEN,
+    "trials": {"0": {"error": "nan", "size": 7, "rounds": [], "failure": None, "detail": ""}},
+}
+FOUND = Trial(float("nan"), 7)
 
 
 def opened(
     folder: Path, given: dict[str, object] = GIVEN, *, resume: bool = True
-) -> SearchState[Number]:
-    return open_state(
-        folder, given, Number.of_json, section="answers", search="hunt", resume=resume
-    )
+) -> SearchState[Trial]:
+    return open_state(folder, given, Trial, search="hunt", resume=resume)
 
 
-def test_results_come_back_and_are_reported_once(tmp_path: Path) -> None:
-    reported: list[Number] = []
+def test_trials_come_back_and_are_reported_once(tmp_path: Path) -> None:
+    reported: list[Trial] = []
     state = opened(tmp_path, resume=False)
-    assert state.results == {}
+    assert state.trials == {}
     for _ in range(2):
-        assert state.result("0", lambda: Number(1.5), reported.append) == Number(1.5)
+        assert state.trial("0", lambda: FOUND, reported.append) is FOUND
     assert json.loads((tmp_path / STATE_FILE).read_text()) == WHOLE
     again = opened(tmp_path)
-    assert again.results == {"0": Number(1.5)}
-    assert again.result("0", lambda: Number(2.5), reported.append) == Number(1.5)
-    assert reported == [Number(1.5)]
+    assert str(again.trials) == str({"0": FOUND})  # NaN is not equal to itself
+    again.trial("0", lambda: Trial(2.5), reported.append)
+    assert reported == [FOUND]
 
 
 def test_an_earlier_state_is_not_lost(tmp_path: Path) -> None:
@@ -72,9 +62,10 @@ def test_answers_to_another_question_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_damaged_state(tmp_path: Path) -> None:
-    answers: list[Any] = [[], {"0": "many"}, {"0": []}]
-    damaged = [{"version": 2}, {"given": 3}, *({"answers": one} for one in answers)]
-    for content in ("", "[]", '{"version": 1}', *(json.dumps({**WHOLE, **one}) for one in damaged)):
+    trials: list[Any] = [[], {"0": "many"}, {"0": {"error": "many"}}, {"0": {"failure": "x"}}]
+    trials += [{"0": {"size": 10**400}}, {"0": {"rounds": [[1, 10**400]]}}]
+    damaged = [{"version": 1}, {"given": 3}, *({"trials": one} for one in trials)]
+    for content in ("", "[]", '{"version": 2}', *(json.dumps({**WHOLE, **one}) for one in damaged)):
         (tmp_path / STATE_FILE).write_text(content)
         with pytest.raises(FormatError, match=r"state\.json"):
             opened(tmp_path)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -76,8 +76,6 @@ _MOST_OUTPUTS = 8
 _FIRST_WRONG = 4
 _WAITING_BYTES = 64 << 20
 
-DeviceValues = Callable[[str, int], Collection[tuple[int | None, Any]]]
-
 
 @dataclass(frozen=True, slots=True)
 class KeptValues:
@@ -122,35 +120,25 @@ class Recomputed(Protocol):
 
 
 class RunReference(Protocol):
-    """The reference of a run: a graph that PyTorch computes on the run's inputs, beside the
-    device's values. See `diagnosis.numerics`.
+    """A graph that PyTorch computes on the run's inputs, beside the device's values: see
+    `bridge.reference.known_differences.ReferenceRun`.
 
-    inputs: flat. values_stay: later nodes do not write to values that were yielded.
+    values_stay: later nodes do not write to values that were yielded. by_design: the nodes that
+    their backends compute otherwise than PyTorch by design, with the reason.
     """
 
     @property
-    def graph(self) -> Graph: ...
-    @property
-    def inputs(self) -> Sequence[Any]: ...
-    @property
     def values_stay(self) -> bool: ...
+    @property
+    def by_design(self) -> Mapping[str, str]: ...
 
-    def by_design(self, backends: Mapping[str, Inside]) -> Mapping[str, str]:
-        """The nodes that their backends compute otherwise than PyTorch by design, with the
-        reason."""
-
-    def recompute(
-        self, device: DeviceValues, nodes: Collection[str], backends: Mapping[str, Inside]
-    ) -> Iterable[Recomputed]:
-        """Compute the graph beside the device's values, and yield the nodes in order. backends: of
-        each node inside a delegate."""
+    def values(self, nodes: Collection[str]) -> Iterable[Recomputed]:
+        """Compute the graph, and yield the values of nodes in order."""
 
     def float_value(self, path: str, element: int | None) -> Any:
         """The float graph's value for one of a quantised graph; None if there is none."""
 
-    def recomputing(
-        self, device: DeviceValues, rows: Sequence[NumericsRow], backends: Mapping[str, Inside]
-    ) -> Recomputing:
+    def recompute(self, rows: Sequence[NumericsRow]) -> Recomputing:
         """Prepare computing the wrong values of rows by known differences between kernels."""
 
 
@@ -212,6 +200,56 @@ class Subgraphs:
         return sorted(paths, key=lambda path: self._position.get(path, -1))
 
 
+@dataclass(frozen=True, eq=False)
+class MatchedRun:
+    """A run whose logged values are matched with those of a graph.
+
+    subgraphs: of the graph, between the values.
+    """
+
+    trace: Trace
+    run: MethodRun
+    logged: LoggedRun
+    matching: Matching
+    subgraphs: Subgraphs
+
+    @cached_property
+    def backends(self) -> Mapping[str, Inside]:
+        """The backend of each node inside a delegate, and whether it computed it in float16: as
+        the value that was logged of the node tells, else those of the call."""
+        delegates = edge_symbols(self.trace, self.logged.method).delegates
+        found: dict[str, Inside] = {}
+        for number, paths in self.matching.covered.items():
+            if number not in delegates:
+                continue
+            backend = delegates[number].backend_id
+            halves: dict[str, bool] = {}
+            border: list[bool] = []
+            logged = self.matching.by_instruction.get(number, ())
+            for pair in () if backend == _DOCUMENTED else logged:
+                values = self.logged.values(pair)
+                if all(getattr(value, "dtype", None) == np.float32 for value in values):
+                    told = all(map(is_half, values))
+                    border += [told] if pair.delegate_id is None else []
+                    halves[pair.node] = told and halves.get(pair.node, True)
+            of_call = bool(border) and all(border)
+            for path in paths:
+                found[path] = Inside(backend, halves.get(path, of_call))
+        return found
+
+    def device(self, name: str, loop_pass: int) -> list[tuple[int | None, Any]]:
+        """The device's values of a node, as (element, value).
+
+        Values that were logged inside of a delegate come first: later nodes read its outputs.
+        """
+        pairs = sorted(self.matching.by_node.get(name, ()), key=lambda p: p.delegate_id is None)
+        return [
+            (pair.element, passes[loop_pass])
+            for pair in pairs
+            if loop_pass < len(passes := self.logged.values(pair))
+        ]
+
+
 class RunMatcher:
     """Match runs of one program with a graph of its method.
 
@@ -222,8 +260,9 @@ class RunMatcher:
         self.graph = graph
         self._found: dict[Any, tuple[Matching, Subgraphs]] = {}
 
-    def matched(self, trace: Trace, logged: LoggedRun) -> tuple[Matching, Subgraphs]:
+    def match(self, trace: Trace, run: MethodRun, method: str) -> MatchedRun:
         """Match the values of the run with those of the graph, and split the graph at them."""
+        logged = logged_run(trace, run.block, run.position, method)
         key = (
             tuple((record.instruction_id, record.operator) for record in logged.instructions),
             logged.outputs,
@@ -233,47 +272,43 @@ class RunMatcher:
         if key not in self._found:
             matching = match_run(trace, logged, self.graph)
             self._found[key] = matching, Subgraphs(self.graph, matching.by_node)
-        return self._found[key]
+        return MatchedRun(trace, run, logged, *self._found[key])
 
-    def values_before(self, trace: Trace, chosen: MethodRun, method: str) -> DeviceValues | None:
-        """The values of the call before a run's, in the same block."""
-        if not chosen.position:
+    def before(self, ran: MatchedRun) -> MatchedRun | None:
+        """The call before a run's in the same block; None for the first."""
+        if not ran.run.position:
             return None
-        logged = logged_run(trace, chosen.block, chosen.position - 1, method)
-        return device_values(logged, self.matched(trace, logged)[0])
+        earlier = ran.run._replace(position=ran.run.position - 1)
+        return self.match(ran.trace, earlier, ran.logged.method)
 
 
 def diagnose_run(
-    trace: Trace,
-    method: str,
-    chosen: MethodRun,
+    ran: MatchedRun,
+    inputs: Sequence[Any],
     reference: RunReference,
     matcher: RunMatcher,
     judgement: Judgement,
 ) -> Numerics:
-    """Find the operators of a run whose numbers go wrong, with a matcher that other runs share.
+    """Find the operators of a run whose numbers go wrong. inputs: of the run, flat. matcher: that
+    matched it, with the run before.
 
     Raises `NumericGapError` if no value matches one of the graph, `MissingDataError` if a selector
     of values picks none, and `OtherInputsError` if a delegate logged other inputs than these.
     """
-    logged = logged_run(trace, chosen.block, chosen.position, method)
-    doubts = doubts_of_logged_inputs(trace, logged, reference.inputs)
-    matching, subgraphs = matcher.matched(trace, logged)
-    paired = PairedValues(logged, matching)
-    backends = _backends(trace, logged, matching)
-    by_design = reference.by_design(backends)
+    trace, logged, matching, graph = ran.trace, ran.logged, ran.matching, ran.subgraphs.graph
+    doubts = doubts_of_logged_inputs(trace, logged, inputs)
+    paired, by_design = PairedValues(logged, matching), reference.by_design
     flow = _Flow(judgement.metric, by_design)
-    device = device_values(logged, matching)
-    kept, stay = judgement.kept, reference.values_stay
-    keeper = None if kept is None else _Keeper(kept, subgraphs.graph, stay)
-    values = sum(map(len, matching.by_node.values()))
-    integers = [name for name in by_design if backends[name].backend in IN_CODES]
-    steps = _steps(edge_symbols(trace, method), reference.graph, integers)
-    judge_rows = _Judge(paired, subgraphs, backends, judgement, values, reference, steps)
+    kept = judgement.kept
+    keeper = None if kept is None else _Keeper(kept, graph, reference.values_stay)
+    count = sum(map(len, matching.by_node.values()))
+    integers = [name for name in by_design if ran.backends[name].backend in IN_CODES]
+    steps = _steps(edge_symbols(trace, logged.method), graph, integers)
+    judge_rows = _Judge(paired, ran.subgraphs, ran.backends, judgement, count, reference, steps)
     suspects = None if keeper is None else Suspects()
     pairs = (
         (pair, item)
-        for item in reference.recompute(device, set(matching.by_node), backends)
+        for item in reference.values(set(matching.by_node))
         for pair in matching.by_node[item.name]
     )
     rows = list(judge_rows.rows(pairs, flow, keeper, suspects))
@@ -281,27 +316,27 @@ def diagnose_run(
     if not rows:
         raise NumericGapError(
             f"none of the {len(coverage.outputs)} logged values is known to be a value "
-            f"of {reference.graph.name}",
+            f"of {graph.name}",
             hint="the ETDump, the ETRecord and the program must be of one export",
         )
     if keeper is not None:
         rows = keeper.only_kept(rows)
     rows.sort(key=lambda row: row.order)
     if suspects is not None:
-        before = matcher.values_before(trace, chosen, method)
-        others = Others(list(matching.by_node), device, before)
-        prepare = partial(reference.recomputing, device, backends=backends)
-        rows = with_explanations(rows, suspects, subgraphs.graph, others, prepare)
+        before = matcher.before(ran)
+        others = Others(list(matching.by_node), ran.device, before and before.device)
+        rows = with_explanations(rows, suspects, graph, others, reference.recompute)
+    backends = {one.backend for one in ran.backends.values()}
     return Numerics(
-        method=method,
-        reference=reference.graph.name,
-        run=chosen.number,
+        method=logged.method,
+        reference=graph.name,
+        run=ran.run.number,
         metric=judgement.metric,
         rows=tuple(rows),
         coverage=coverage,
         doubts=tuple(doubts_of_inputs(rows) if doubts is None else doubts),
         designs=tuple(dict.fromkeys(by_design.values())),
-        undocumented=tuple(sorted({one.backend for one in backends.values()} - {_DOCUMENTED})),
+        undocumented=tuple(sorted(backends - {_DOCUMENTED})),
     )
 
 
@@ -315,29 +350,6 @@ def _steps(
         name: {element: codes.scale for element, codes in by_node.get(name, {}).items()}
         for name in integers
     }
-
-
-def _backends(trace: Trace, logged: LoggedRun, matching: Matching) -> dict[str, Inside]:
-    """The backend of each node inside a delegate, and whether it computed the node in float16: as
-    the value tells that was logged of it, or else those of the call."""
-    delegates = edge_symbols(trace, logged.method).delegates
-    found: dict[str, Inside] = {}
-    for number, paths in matching.covered.items():
-        if number not in delegates:
-            continue
-        backend = delegates[number].backend_id
-        halves: dict[str, bool] = {}
-        border: list[bool] = []
-        for pair in () if backend == _DOCUMENTED else matching.by_instruction.get(number, ()):
-            values = logged.values(pair)
-            if all(getattr(value, "dtype", None) == np.float32 for value in values):
-                told = all(map(is_half, values))
-                border += [told] if pair.delegate_id is None else []
-                halves[pair.node] = told and halves.get(pair.node, True)
-        of_call = bool(border) and all(border)
-        for path in paths:
-            found[path] = Inside(backend, halves.get(path, of_call))
-    return found
 
 
 class _Flow:
@@ -647,23 +659,6 @@ class _Keeper:
 
 def _bytes(values: Iterable[Any]) -> int:
     return sum(getattr(value, "nbytes", 0) for value in values)
-
-
-def device_values(logged: LoggedRun, matching: Matching) -> DeviceValues:
-    """Return the function that looks up a node's values on the device, as (element, value).
-
-    Values that were logged inside of a delegate come first: later nodes read its outputs.
-    """
-
-    def values(name: str, loop_pass: int) -> list[tuple[int | None, Any]]:
-        pairs = sorted(matching.by_node.get(name, ()), key=lambda p: p.delegate_id is None)
-        return [
-            (pair.element, passes[loop_pass])
-            for pair in pairs
-            if loop_pass < len(passes := logged.values(pair))
-        ]
-
-    return values
 
 
 def _non_finite(value: Any) -> tuple[int, int]:

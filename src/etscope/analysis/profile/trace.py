@@ -56,6 +56,7 @@ from etscope.formats.etdump.reader import (
 )
 from etscope.formats.etrecord.reader import EDGE, RecordView
 from etscope.formats.generation_inputs import InputType, program_input_types
+from etscope.formats.json_values import JsonValue
 from etscope.formats.program.pte import Program
 from etscope.formats.program.scalar_type import numpy_dtype
 from etscope.formats.run_json import (
@@ -589,11 +590,14 @@ class Trace:
     def _counted(self, profile: MethodProfile) -> MethodProfile:
         """Return the profile of the runs that count."""
         calls = [] if self.saved_run is None else self.saved_run.calls
-        mine = [call for call in calls if call.get("method") == profile.method]
+        mine = [
+            call for call in calls if call.optional("method", JsonValue.label) == profile.method
+        ]
         inputs = {block.bundled_input_index for block in self.blocks if block.executions}
         if (len(mine) > 1 or len(inputs) > 1) and not self._is_of_one_length(profile.method):
             return profile  # other inputs may take longer
-        return counted(profile, is_warmed_up=any(call.get("warmup") for call in mine))
+        warmups = [call.optional("warmup", JsonValue.whole) for call in mine]
+        return counted(profile, is_warmed_up=any(warmups))
 
     def _is_of_one_length(self, name: str | None) -> bool:
         """Return True if the program tells that each call of a method has inputs of one size."""

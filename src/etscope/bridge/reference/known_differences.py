@@ -8,7 +8,7 @@ explains has no name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,12 @@ from etscope.analysis.numerics.explanations import Candidate, Residual
 from etscope.analysis.numerics.rows import NumericsRow
 from etscope.analysis.numerics.value_patterns import along, number_text
 from etscope.bridge.reference.backends import Arithmetic
-from etscope.bridge.reference.local_reference import DeviceValues, Memory
+from etscope.bridge.reference.local_reference import (
+    DeviceValues,
+    Memory,
+    Recomputed,
+    recompute,
+)
 from etscope.bridge.reference.reference import ReferenceGraph
 from etscope.bridge.reference.reruns import RecordedCall, Reruns, record_calls
 from etscope.model.graph import SAME_VALUE, Graph, stem
@@ -164,22 +169,39 @@ DIFFERENCES: tuple[Callable[[_Call], _Variants], ...] = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Repeated:
-    """A run beside the device's values that can be repeated. memory: as before it. arithmetic:
-    the device's own. named: our graph of it."""
+class ReferenceRun:
+    """A run of a reference beside the device's values: `analysis.numerics.diagnose.RunReference`.
+
+    named: our graph of it. memory: what the runs before left, which goes on with this one. before:
+    the device's part, as it was. arithmetic: the device's own.
+    """
 
     graph: ReferenceGraph
     named: Graph
     inputs: Any
     device: DeviceValues
     memory: Memory
+    before: Memory
     arithmetic: Arithmetic
+    float_value: Callable[[str, int | None], Any]
 
-    def recomputing(self, rows: Sequence[NumericsRow]) -> Recomputing:
+    @property
+    def values_stay(self) -> bool:
+        return self.graph.own_memory is None
+
+    @property
+    def by_design(self) -> Mapping[str, str]:
+        return {name: one.reason for name, one in self.arithmetic.by_design.items()}
+
+    def values(self, nodes: Collection[str]) -> Iterator[Recomputed]:
+        """Compute the graph, and yield the values of nodes in order."""
+        return recompute(self.graph, self.inputs, self.device, nodes, self.memory, self.arithmetic)
+
+    def recompute(self, rows: Sequence[NumericsRow]) -> Recomputing:
         """Repeat the run, and return the function that yields candidates for one of the rows."""
         wanted = {(row.pair.node, row.loop_pass): row.nodes for row in rows}
         calls = record_calls(
-            self.graph, self.inputs, self.device, wanted, self.memory, self.arithmetic
+            self.graph, self.inputs, self.device, wanted, self.before, self.arithmetic
         )
 
         def candidates(row: NumericsRow, residual: Residual) -> Iterator[Candidate]:
@@ -256,4 +278,4 @@ def _scaled(
             yield replace(one, kind="weight scale", text=words, value=value, node=call.name)
 
 
-__all__ = ["DIFFERENCES", "Repeated", "candidates_of"]
+__all__ = ["DIFFERENCES", "ReferenceRun", "candidates_of"]

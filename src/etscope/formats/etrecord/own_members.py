@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from etscope.formats.exported_program.exported_json import integer, mapping, sequence, text
+from etscope.formats.json_values import JsonValue
 
 VERSION = 1  # of both members
 
@@ -43,20 +43,13 @@ def fingerprints_to_json(fingerprints: Fingerprints) -> dict[str, Any]:
     }
 
 
-def fingerprints_from_json(content: Mapping[str, Any]) -> Fingerprints:
+def fingerprints_from_json(content: JsonValue) -> Fingerprints:
     """Read the member. Unknown keys, which a later version may add, are ignored."""
-    methods: dict[str, MethodFingerprint] = {}
-    for name, value in mapping(content["methods"], "the methods").items():
-        method = mapping(value, "a method's fingerprint")
-        instructions = sequence(method["instructions"], "the instructions")
-        methods[name] = MethodFingerprint(
-            tuple(text(instruction, "an instruction") for instruction in instructions),
-            _optional(text, method.get("graph_sha256"), "a hash"),
-        )
+    methods = content.get("methods").members()
     return Fingerprints(
-        text(content["program_sha256"], "a hash"),
-        integer(content["program_bytes"], "a size"),
-        methods,
+        content.get("program_sha256").text(),
+        content.get("program_bytes").whole(),
+        {name: one.read_as(MethodFingerprint) for name, one in methods.items()},
     )
 
 
@@ -109,30 +102,12 @@ def taps_to_json(methods: Mapping[str, MethodTaps]) -> dict[str, Any]:
     }
 
 
-def taps_from_json(content: Mapping[str, Any]) -> dict[str, MethodTaps]:
+def taps_from_json(content: JsonValue) -> dict[str, MethodTaps]:
     """Read the member. Unknown keys, which a later version may add, are ignored."""
-    methods: dict[str, MethodTaps] = {}
-    for name, value in mapping(content["methods"], "the methods").items():
-        method = mapping(value, "the taps of a method")
-        taps = [mapping(tap, "a tap") for tap in sequence(method["taps"], "the taps")]
-        methods[name] = MethodTaps(
-            integer(method["own_outputs"], "a number of outputs"),
-            tuple(
-                Tap(
-                    node=text(tap["node"], "a node's name"),
-                    op=text(tap["op"], "an operator"),
-                    value=text(tap["value"], "a value's name"),
-                    output=integer(tap["output"], "a position"),
-                    element=_optional(integer, tap.get("element"), "a number"),
-                    module=_optional(text, tap.get("module"), "a text"),
-                    source=_optional(text, tap.get("source"), "a text"),
-                    handle=_optional(integer, tap.get("handle"), "a number"),
-                )
-                for tap in taps
-            ),
+    return {
+        name: MethodTaps(
+            one.get("own_outputs").whole(),
+            tuple(tap.read_as(Tap) for tap in one.get("taps").array()),
         )
-    return methods
-
-
-def _optional(check: Any, value: object, what: str) -> Any:
-    return None if value is None else check(value, what)
+        for name, one in content.get("methods").members().items()
+    }

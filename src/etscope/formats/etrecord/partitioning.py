@@ -6,12 +6,11 @@ the debug handles of delegated nodes, which several nodes may share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from etscope.errors import FormatError
-from etscope.formats.exported_program.exported_json import integer, mapping, sequence, text
+from etscope.formats.json_values import JsonValue
 
 VERSION = 1
 
@@ -92,55 +91,36 @@ def partition_to_json(methods: Mapping[str, MethodPartition]) -> dict[str, Any]:
     }
 
 
-def partition_from_json(content: Mapping[str, Any]) -> dict[str, MethodPartition]:
+def partition_from_json(content: JsonValue) -> dict[str, MethodPartition]:
     """Read the member. Unknown keys, which a later version may add, are ignored."""
-    methods = {}
-    for name, value in mapping(content["methods"], "the methods").items():
-        method = mapping(value, "the partition of a method")
-        methods[name] = MethodPartition(
-            tuple(
-                Partitioning(
-                    text(one["partitioner"], "a partitioner"),
-                    None if one.get("backend") is None else text(one["backend"], "a backend"),
-                    tuple(_refusal(entry) for entry in _mappings(one["refusals"], "a refusal")),
-                )
-                for one in _mappings(method["partitionings"], "a partitioner's work")
-            ),
-            tuple(
-                LoweredCall(
-                    text(call["module"], "a lowered module's name"),
-                    text(call["backend"], "a backend"),
-                    tuple(_node(node) for node in _mappings(call["nodes"], "a node")),
-                    tuple(
-                        text(buffer, "a buffer's name")
-                        for buffer in sequence(call.get("state") or [], "the buffers")
-                    ),
-                )
-                for call in _mappings(method["calls"], "a delegate call")
-            ),
+    return {
+        name: MethodPartition(
+            tuple(map(_partitioning, one.get("partitionings").array())),
+            tuple(map(_call, one.get("calls").array())),
         )
-    return methods
+        for name, one in content.get("methods").members().items()
+    }
 
 
-def _mappings(content: object, what: str) -> Iterable[dict[str, Any]]:
-    return (mapping(one, what) for one in sequence(content, f"a list, each {what}"))
-
-
-def _node(content: Mapping[str, Any]) -> LoweredNode:
-    handle = content.get("handle")
-    return LoweredNode(
-        text(content["path"], "a node's path"),
-        text(content["op"], "an operator"),
-        None if handle is None else integer(handle, "a debug handle"),
+def _partitioning(given: JsonValue) -> Partitioning:
+    return Partitioning(
+        given.get("partitioner").text(),
+        given.optional("backend", JsonValue.text),
+        tuple(map(_refusal, given.get("refusals").array())),
     )
 
 
-def _refusal(content: Mapping[str, Any]) -> Refusal:
-    answer, reason = text(content["answer"], "an answer"), content.get("reason")
-    if answer not in ANSWERS:
-        raise FormatError(f"unknown answer of a partitioner: {answer[:40]!r}")
+def _call(given: JsonValue) -> LoweredCall:
+    return LoweredCall(
+        given.get("module").text(),
+        given.get("backend").text(),
+        tuple(one.read_as(LoweredNode) for one in given.get("nodes").array()),
+        given.texts("state"),
+    )
+
+
+def _refusal(given: JsonValue) -> Refusal:
+    node = given.get("node").read_as(LoweredNode)
     return Refusal(
-        _node(mapping(content["node"], "a node")),
-        answer,
-        None if reason is None else text(reason, "a reason"),
+        node, given.get("answer").text(ANSWERS), given.optional("reason", JsonValue.text)
     )

@@ -33,6 +33,7 @@ from etscope.formats.exported_program.exported_json import (
     without_payloads,
 )
 from etscope.formats.identify import describe
+from etscope.formats.json_values import JsonValue
 
 _ZIP = b"PK"
 IDENTIFIER = "ETRECORD_V0"
@@ -344,18 +345,18 @@ class RecordFile:
     @cached_property
     def fingerprints(self) -> Fingerprints | None:
         """Identity of the record's program; None in records that etscope did not write."""
-        return self._parsed(FINGERPRINTS, fingerprints_from_json)
+        return self._own(FINGERPRINTS, fingerprints_from_json)
 
     @cached_property
     def taps(self) -> Mapping[str, MethodTaps]:
         """method -> its outputs that are taps; empty for a model without taps."""
-        return self._parsed(TAPS, taps_from_json) or {}
+        return self._own(TAPS, taps_from_json) or {}
 
     @cached_property
     def partition(self) -> Mapping[str, MethodPartition] | None:
         """method -> what partitioners took and refused; None where nobody kept it, as in records
         that etscope did not write."""
-        return self._parsed(PARTITION, partition_from_json)
+        return self._own(PARTITION, partition_from_json)
 
     def program_buffer(self) -> bytes | None:
         """The .pte file's bytes; None in records that etscope did not write."""
@@ -423,6 +424,10 @@ class RecordFile:
             return None
         with reading("ETRecord", self.path, member=member):
             return parse(content)
+
+    def _own(self, name: str, read: Callable[[JsonValue], _T]) -> _T | None:
+        """A member that etscope adds, read; None if the record does not have it."""
+        return self._parsed(name, lambda content: read(JsonValue(content, name)))
 
     def json_member(self, name: str) -> dict[str, Any] | None:
         if name not in self.members:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -81,10 +81,15 @@ def text(value: object, what: str) -> str:
 
 
 def integer(value: object, what: str) -> int:
-    """Return `value`, which must be a whole number; `what` names it in the error."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    """Return `value`, which must be a whole number of 64 bits; `what` names it in the error."""
+    if not is_integer(value):
         raise FormatError(f"{what} must be a whole number, found {_shown(value)}")
     return value
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Return True for a whole number of 64 bits. JSON has larger ones, which no float can hold."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
 
 
 def mapping(value: object, what: str) -> dict[str, Any]:

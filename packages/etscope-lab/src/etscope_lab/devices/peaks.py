@@ -7,7 +7,6 @@ device is measured again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -55,7 +54,7 @@ class DeviceCalibration:
         """The peaks. Raises `FormatError` for content that is damaged."""
         if self.content is None:
             return None
-        return parse_calibration(json.dumps(self.content).encode())
+        return parse_calibration(self.content)
 
     def summary(self) -> dict[str, Any]:
         """Return it in short, for people: the best rates of all sizes of the thread pool, FLOP/s by

@@ -28,7 +28,7 @@ from urllib.parse import quote
 
 from etscope.errors import FormatError, MissingFileError, UsageError, VersionError, reading
 from etscope.formats.bytes.files import atomic_write, make_folder
-from etscope.formats.exported_program.exported_json import mapping, parse_json
+from etscope.formats.json_values import read_json
 from etscope.optional import require
 
 # -- The columns of both tables.
@@ -226,7 +226,7 @@ class Dataset:
                 hint="etscope lab collect makes one",
             )
         with reading("dataset", mark):
-            found = mapping(parse_json(mark.read_text(encoding="utf-8")), "a dataset").get("schema")
+            found = read_json(mark, "dataset").get("schema").value
             if found != SCHEMA:
                 if isinstance(found, str) and found.startswith(_FAMILY):
                     raise VersionError(

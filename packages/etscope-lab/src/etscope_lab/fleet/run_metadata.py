@@ -24,7 +24,6 @@ from etscope.formats.run_json import (
     generated_calls,
     parse_run_json,
     read_run_json,
-    text_or_none,
 )
 from etscope.optional import require
 from etscope_lab.fleet._sources import Source, is_url, open_url
@@ -73,10 +72,11 @@ def run_metadata(
     of_app = app or AppReport()
     with reading(RUN_JSON, saved.path):
         environment = flattened(saved.content.get("environment") or {})
-        device = saved.content.get("device")
-        if isinstance(device, Mapping):
-            environment |= {f"device.{key}": value for key, value in flattened(device).items()}
-            device = device.get("name")
+        device = saved.top.find("device")
+        if device is not None and isinstance(device.value, Mapping):
+            facts = flattened(device.value)
+            environment |= {f"device.{key}": value for key, value in facts.items()}
+            device = device.find("name")
         given = {**flattened(saved.content.get("labels") or {}), **labels}
         model = given.get("model") or saved.text("model") or _stem(saved.content.get("program"))
         recorded_at = saved.recorded_at
@@ -86,7 +86,7 @@ def run_metadata(
             time = now if file_time is None else datetime.fromtimestamp(file_time, timezone.utc)
             recorded_at = time.replace(tzinfo=None)
         return RunMetadata(
-            device=name_of(given.get("device") or text_or_none(device, "device") or of_app.device),
+            device=name_of(given.get("device") or (device and device.label()) or of_app.device),
             model=name_of(model or of_app.model or _stem(etrecord)),
             recorded_at=recorded_at,
             program_sha256=saved.text("program_sha256"),

@@ -32,7 +32,6 @@ import numpy.typing as npt
 
 from etscope.analysis.generation.pace import Pace, phase_table
 from etscope.errors import FormatError
-from etscope.formats.exported_program.exported_json import integer, mapping, sequence
 from etscope.formats.generation import DECODE, PREFILL, Generation, GenerationPass
 from etscope.formats.run_json import SavedRun
 from etscope.model.statistics import statistic
@@ -197,11 +196,8 @@ def samples_of(run: SavedRun) -> dict[str, Ints]:
     if untraced is None:
         return {}
     pace = Pace.of(untraced)
-    starts = sequence(run.content.get(COLD_STARTS) or [], COLD_STARTS)
-    cold = [
-        sum(integer(mapping(one, "a cold start").get(name), name) for name in _COLD_KEYS)
-        for one in starts
-    ]
+    starts = run.top.entries(COLD_STARTS)
+    cold = [sum(one.get(name).whole() for name in _COLD_KEYS) for one in starts]
     samples = {
         TOKEN: pace.inter_token_ns,
         FIRST_TOKEN: pace.first_token_ns,

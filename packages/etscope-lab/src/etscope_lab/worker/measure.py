@@ -184,7 +184,7 @@ def with_calibration(
     facts = json.loads((out / RUN_JSON).read_text())
     run = SavedRun({**facts, "device": config.name, "environment": done.environment})
     try:
-        given = [parse_calibration(json.dumps(one).encode()) for one in known]
+        given = [parse_calibration(one) for one in known]
         found = find_calibration(run, given)
     except EtscopeError as error:
         return replace(done, marks=(*done.marks, f"no calibration: {error.message}"))
