@@ -43,6 +43,15 @@ import numpy.typing as npt
 from etscope.errors import FormatError
 from etscope.formats.exported_program.exported_json import integer, mapping, sequence, text
 
+__all__ = [
+    "DECODE",
+    "PREFILL",
+    "Generation",
+    "GenerationCalls",
+    "GenerationPass",
+    "parse_generation",
+]
+
 PREFILL, DECODE = "prefill", "decode"
 LENGTH, END_TOKEN, CONTEXT, INTERRUPTED = "length", "end token", "context", "interrupted"
 

@@ -66,7 +66,20 @@ from etscope.formats.exported_program.exported_json import integer, mapping, par
 from etscope.formats.generation import Generation, GenerationCalls, parse_generation
 from etscope.formats.generation_inputs import InputTypes, OutputOf, inputs_of_calls
 
-__all__ = ["run_at"]
+__all__ = [
+    "DEBUG_BIN",
+    "RUN_ETDP",
+    "RUN_JSON",
+    "VALUES_ETDP",
+    "SavedRun",
+    "conditions_to_json",
+    "encode_run_json",
+    "generated_calls",
+    "parse_run_json",
+    "read_run_json",
+    "run_at",
+    "text_or_none",
+]
 
 RUN_JSON = "run.json"
 # The dumps beside it, and the logged values of the one that has values.

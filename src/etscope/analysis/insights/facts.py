@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from etscope.formats.calibration import Calibration
     from etscope.formats.program.pte import Program
 
+__all__ = ["Facts"]
+
 Ticks = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 _SITES = 20  # of a finding; the others are counted
 

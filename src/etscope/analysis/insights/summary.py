@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from etscope.formats.program.pte import Program
     from etscope.formats.run_json import SavedRun
 
+__all__ = ["Known", "findings_of"]
+
 
 @dataclass(frozen=True)
 class Known:

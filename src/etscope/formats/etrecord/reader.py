@@ -34,6 +34,8 @@ from etscope.formats.exported_program.exported_json import (
 )
 from etscope.formats.identify import describe
 
+__all__ = ["RecordFile", "read_etrecord"]
+
 _ZIP = b"PK"
 IDENTIFIER = "ETRECORD_V0"
 EXPORTED = "exported_program"
