@@ -28,8 +28,8 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-os.environ["PYTHONPATH"] = str(ROOT)
+sys.path[:0] = [str(ROOT), str(ROOT / "packages/etscope-lab/tests")]
+os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
 from etscope_lab.cluster import AttemptEnded, AttemptStarted, Message  # noqa: E402
 from etscope_lab.engine import Engine  # noqa: E402
