@@ -88,7 +88,11 @@ def faults(home: Path, jobs: int, devices: int, seconds: float, seed: int) -> No
     done: Counter[str] = Counter()
     with Lab.open(home) as lab:
         queued = submit(lab, jobs, attempts=100)
-        command = [sys.executable, str(ROOT / "tests/support/lab_engine.py"), str(home)]
+        command = [
+            sys.executable,
+            str(ROOT / "packages/etscope-lab/tests/lab_support/engine.py"),
+            str(home),
+        ]
         engine = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         begun = time.perf_counter()
         try:
