@@ -10,6 +10,9 @@ JUNIT := build/junit.xml
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PAGE := src/etscope/views/page/_built/page.html
+LAB := packages/etscope-lab
+LAB_SCRIPT := $(LAB)/src/etscope_lab/pages/_built/lab.js
+BUILT := $(PAGE) $(LAB_SCRIPT)
 WEB := $(addprefix web/,package.json package-lock.json page.html vite.config.ts vite.lab.config.ts tsconfig.json) \
 	$(shell find web/src -type f)
 
@@ -22,15 +25,15 @@ CPP := $(shell find native/src tests/support/native -name '*.cpp' -o -name '*.h'
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: $(INSTALLED) $(PAGE)  ## Make .venv with everything that the other targets need
+install: $(INSTALLED) $(BUILT)  ## Make .venv with everything that the other targets need
 
 # torch comes first and alone: resolved together with the rest it can be taken from an index whose
 # build brings gigabytes of CUDA packages.
-$(INSTALLED): pyproject.toml constraints.txt hatch_build.py
+$(INSTALLED): pyproject.toml constraints.txt hatch_build.py $(LAB)/pyproject.toml $(LAB)/hatch_build.py
 	@echo "installing into $(VENV) (some minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install -qq "$$(grep '^torch==' constraints.txt)"
-	@$(BIN)/pip install -qq -c constraints.txt -e '.[dev]'
+	@$(BIN)/pip install -qq -c constraints.txt -e '.[dev]' -e $(LAB)
 	@touch $@
 
 # torch and ExecuTorch only, if the rest is not there.
@@ -48,29 +51,29 @@ demo: $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(DEMO))  ## Export a model, ru
 native: $(INSTALLED)  ## Build the native runner (if it is not) and print its path
 	@$(BIN)/python -m etscope.run.native
 
-web: $(PAGE)  ## Build the page of the report (if web/ has changed)
+web: $(BUILT)  ## Build the page of the report and the script of the lab (if web/ has changed)
 
-# The installation builds it too; this is for a changed web/.
-$(PAGE): $(WEB) | $(INSTALLED)
+# The installation builds them too; this is for a changed web/.
+$(BUILT): $(WEB) | $(INSTALLED)
 	@$(BIN)/python hatch_build.py
 
-test: $(INSTALLED) $(PAGE)  ## Unit and contract tests, in parallel: under 2 minutes
-	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not nightly" $(PYTEST_ARGS) tests/unit tests/contract
+test: $(INSTALLED) $(BUILT)  ## Unit and contract tests, in parallel: under 2 minutes
+	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not nightly" $(PYTEST_ARGS) $(LAB)/tests/unit tests/unit tests/contract
 
 # A file's tests stay in one worker, where what the file caches is used; the order is that of the
 # folders, which begins with the long files and so ends with both workers busy.
-test-all: $(INSTALLED) $(PAGE)  ## All tests that guard behaviour (25 minutes on 2 cores)
+test-all: $(INSTALLED) $(BUILT)  ## All tests that guard behaviour (25 minutes on 2 cores)
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not nightly" --junitxml $(JUNIT) --durations=15 $(PYTEST_ARGS)
 
 # In another order each night, with other random cases, and the recorded runs made anew.
-test-nightly: $(INSTALLED) $(PAGE)  ## The long and the large too, in random order (hours)
+test-nightly: $(INSTALLED) $(BUILT)  ## The long and the large too, in random order (hours)
 	@ETSCOPE_FUZZ_SEED=$${ETSCOPE_FUZZ_SEED:-$$(date +%Y%m%d)} $(BIN)/python -m pytest \
 	  $(PARALLEL) -p randomly --junitxml $(JUNIT) --durations=40 $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.support.make_corpus --check
 	@$(MAKE) test-backends
 	@bash .ci/package --all
 
-stress: $(INSTALLED) $(PAGE)  ## Tests that wait for something, 50 times each on a busy machine (days)
+stress: $(INSTALLED) $(BUILT)  ## Tests that wait for something, 50 times each on a busy machine (days)
 	@$(BIN)/python -m tests.support.stress
 
 durations:  ## Write tests/DURATIONS.md from the last `make test-all`
@@ -82,7 +85,7 @@ corpus: $(INSTALLED)  ## Record the runs of tests/corpus/runs whose sources have
 # OpenVINO's and Arm's packages want an older numpy than constraints.txt has: they are laid over .venv.
 OVER := .venv-backends
 
-test-backends: $(INSTALLED) $(PAGE)  ## Tests of OpenVINO, TOSA and Ethos-U, with their packages (5 minutes)
+test-backends: $(INSTALLED) $(BUILT)  ## Tests of OpenVINO, TOSA and Ethos-U, with their packages (5 minutes)
 	@test -x $(OVER)/bin/python || $(PYTHON) -m venv $(OVER)
 	@printf '%s\n' "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" "$(CURDIR)/src" \
 		>"$$($(OVER)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth"
@@ -90,13 +93,13 @@ test-backends: $(INSTALLED) $(PAGE)  ## Tests of OpenVINO, TOSA and Ethos-U, wit
 	@$(OVER)/bin/python -m pytest -n 2 -k "openvino or tosa or ethos" $(PYTEST_ARGS) tests/integration/export/test_backends.py
 
 # Child processes are measured, too. Measuring slows the export of a model by more than half.
-coverage: $(INSTALLED) $(PAGE)  ## `make test-all` again, then the branch coverage
+coverage: $(INSTALLED) $(BUILT)  ## `make test-all` again, then the branch coverage
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest $(PARALLEL) -m "not nightly" $(PYTEST_ARGS)
 	@$(BIN)/coverage combine --quiet
-	@printf 'branch coverage of src/etscope: %s %%\n' "$$($(BIN)/coverage report --format=total --precision=1)"
+	@printf 'branch coverage of src/etscope and etscope_lab: %s %%\n' "$$($(BIN)/coverage report --format=total --precision=1)"
 
-bench: $(INSTALLED) $(PAGE)  ## Run the benchmarks against upstream's tools and print the ratios
+bench: $(INSTALLED) $(BUILT)  ## Run the benchmarks against upstream's tools and print the ratios
 	@$(BIN)/python -m benchmarks.run
 
 docs: $(INSTALLED)  ## Build the documentation into site/
@@ -107,7 +110,7 @@ lint: $(INSTALLED)  ## ruff, mypy, spelling and first words of docstrings, clang
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/codespell
-	@$(BIN)/python scripts/check_prose.py src benchmarks examples docs scripts
+	@$(BIN)/python scripts/check_prose.py src $(LAB)/src benchmarks examples docs scripts
 	@$(BIN)/clang-format --dry-run --Werror $(CPP)
 	@$(BIN)/mypy
 
@@ -125,7 +128,7 @@ tidy: $(INSTALLED)  ## clang-tidy over native/ (builds it first; some minutes)
 check: lint test docs  ## All that must hold before a commit
 
 clean:  ## Remove what the targets make, but for .venv and the tests' artefacts
-	@rm -rf build dist site demo-output .coverage* $(dir $(PAGE)) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf build dist site demo-output .coverage* $(dir $(BUILT)) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean  ## Remove .venv and the tests' artefacts too

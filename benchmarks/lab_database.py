@@ -26,6 +26,7 @@ from pathlib import Path
 from sqlalchemy.engine import Connection
 
 # Run as a script, Python's path starts at this folder.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "packages/etscope-lab/tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from etscope_lab.database import Database

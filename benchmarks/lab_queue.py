@@ -28,8 +28,8 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-os.environ["PYTHONPATH"] = str(ROOT)
+sys.path[:0] = [str(ROOT), str(ROOT / "packages/etscope-lab/tests")]
+os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
 from etscope_lab.cluster import AttemptEnded, AttemptStarted, Message  # noqa: E402
 from etscope_lab.engine import Engine  # noqa: E402
@@ -88,7 +88,11 @@ def faults(home: Path, jobs: int, devices: int, seconds: float, seed: int) -> No
     done: Counter[str] = Counter()
     with Lab.open(home) as lab:
         queued = submit(lab, jobs, attempts=100)
-        command = [sys.executable, str(ROOT / "tests/support/lab_engine.py"), str(home)]
+        command = [
+            sys.executable,
+            str(ROOT / "packages/etscope-lab/tests/lab_support/engine.py"),
+            str(home),
+        ]
         engine = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         begun = time.perf_counter()
         try:

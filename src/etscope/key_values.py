@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from etscope.errors import UsageError
 
+__all__ = ["key_values"]
+
 
 def key_values(texts: Iterable[str], what: str, form: str = "KEY=VALUE") -> dict[str, str]:
     """Return the values by key, both without spaces around. what: "label" or "--label",

@@ -13,18 +13,7 @@ from etscope.errors import MissingDependencyError
 # package -> the extra of etscope that installs it (None: a core dependency)
 _EXTRAS: dict[str, str | None] = {
     "coremltools": "coreml",
-    "cryptography": "lab",
-    "distributed": "lab",
-    "duckdb": "fleet",
     "ethosu": "ethos-u",
-    "fastapi": "lab",
-    "fsspec": "fleet",
-    "httpx": "lab",
-    "jinja2": "lab",
-    "pydantic": "lab",
-    "sqlalchemy": "lab",
-    "uvicorn": "lab",
-    "yaml": "lab",
     "executorch": "torch",
     "tabulate": None,
     "matplotlib": "plot",
@@ -48,12 +37,6 @@ _EXTRAS: dict[str, str | None] = {
 }
 
 
-# Parts of Python that some systems lack.
-_SYSTEMS = {
-    "fcntl": "Python has it on Linux and macOS only; elsewhere use a lab's server (--server URL)"
-}
-
-
 def require(module: str, *, wanted_by: str) -> Any:
     """Import `module` ("torch", "pyarrow.parquet") or raise `MissingDependencyError`.
 
@@ -65,7 +48,6 @@ def require(module: str, *, wanted_by: str) -> Any:
         package = module.partition(".")[0]
         extra = _EXTRAS.get(package)
         line = "pip install etscope" if extra is None else f"pip install 'etscope[{extra}]'"
-        line = _SYSTEMS.get(package, line)
         raise MissingDependencyError(
             f"{package} is needed by {wanted_by}, and cannot be imported ({error})", hint=line
         ) from error

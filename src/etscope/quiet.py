@@ -14,6 +14,8 @@ import click
 
 from etscope.errors import EtscopeError, EtscopeWarning
 
+__all__ = ["quiet"]
+
 _STDERR = 2
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "etscope"
+LAB = ROOT / "packages" / "etscope-lab"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from itertools import chain
 
 from tests.contract.source_tree import ROOT
 
-FOLDERS = ("src", "tests", "docs", "native/src", "web/src", ".ci", ".github")
+FOLDERS = ("src", "packages", "tests", "docs", "native/src", "web/src", ".ci", ".github")
 
 
 def test_every_path_in_contributing_exists() -> None:

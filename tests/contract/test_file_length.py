@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.contract.source_tree import ROOT
 
 LIMIT = 800
-FOLDERS = ("src", "tests", "benchmarks", "docs", "examples")
+FOLDERS = ("src", "packages", "tests", "benchmarks", "docs", "examples")
 
 
 def too_long(root: Path) -> dict[str, int]:

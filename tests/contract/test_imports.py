@@ -43,16 +43,10 @@ def blame(wanted: list[str], heavy: list[str]) -> dict[str, str]:
 
 
 def modules_without_torch() -> list[str]:
-    """All modules but `__main__`, those of bridge/ and lab/, which load torch and what a server
-    needs."""
+    """All modules but `__main__` and those of bridge/, which load torch."""
     found = pkgutil.walk_packages(etscope.__path__, "etscope.", onerror=lambda _: None)
     names = [module.name for module in found]
-    edges = (".bridge", ".lab.")
-    return [
-        name
-        for name in names
-        if not any(edge in name for edge in edges) and not name.endswith("__main__")
-    ]
+    return [name for name in names if ".bridge" not in name and not name.endswith("__main__")]
 
 
 def modules_loaded_by(*arguments: str) -> set[str]:

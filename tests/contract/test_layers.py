@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.source_tree import SOURCE, Import, cycles, imports, modules
+from tests.contract.source_tree import LAB, SOURCE, Import, cycles, imports, modules
 
 LAYERS: dict[float, str] = {
     0: "_lazy _version errors units optional quiet exits key_values",
@@ -23,7 +23,7 @@ LAYERS: dict[float, str] = {
     5.6: "reporting",
     6: "inspector intermediate_output_tap backend_debug pte_tool size_analysis_tool visualization",
     6.5: "scripts",
-    7: "export run etdb lab search bisect evaluation sensitivity remedies stages fleet",
+    7: "export run etdb search bisect evaluation sensitivity remedies stages",
     8: "cli",
     9: "compat compat_startup __main__",
 }
@@ -31,8 +31,7 @@ RANKS = {name: rank for rank, names in LAYERS.items() for name in names.split()}
 RANKS[""] = 9  # etscope/__init__.py: the face, which names everything and loads nothing
 APPLICATIONS = set(LAYERS[7].split())
 MAY_KNOW = {
-    "lab": {"run", "evaluation"},
-    "etdb": {"run", "lab"},
+    "etdb": {"run"},
     "search": {"run", "export"},
     "bisect": {"search", "export"},
     "evaluation": {"run"},
@@ -57,6 +56,8 @@ def complaint(found: Import) -> str | None:
         if found.eager and importer != "bridge":
             return f"{place} imports {found.target} at module level; only bridge/ may"
         return None
+    if found.target.split(".")[0] == "etscope_lab":
+        return f"{place} imports {found.target}: the core must not know its lab"
     if found.target.split(".")[0] != "etscope":
         return None
     target = layer(found.target)
@@ -114,7 +115,7 @@ def private_imports(package: Path) -> list[str]:
         for depth, part in enumerate(parts):
             private = part.startswith("_") and part not in SHARED_PRIVATE_MODULES
             if (
-                parts[0] == "etscope"
+                parts[0] in {"etscope", "etscope_lab"}
                 and private
                 and found.importer.split(".")[:depth] != parts[:depth]
             ):
@@ -132,6 +133,12 @@ def test_folders_of_a_package_have_an_order() -> None:
     assert folder_circles(SOURCE) == []
 
 
+def test_the_lab_has_no_circles_and_private_names() -> None:
+    package = LAB / "src" / "etscope_lab"
+    assert list(cycles(edges(package))) == []
+    assert private_imports(package) == []
+
+
 def test_upstream_devtools_are_never_imported() -> None:
     used = [found for found in imports(SOURCE) if found.target.startswith("executorch.devtools")]
     assert used == []
@@ -140,7 +147,7 @@ def test_upstream_devtools_are_never_imported() -> None:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     package = tmp_path / "etscope"
-    for folder in ("formats", "model", "bridge", "run", "reporting", "lab", "fleet", "inspector"):
+    for folder in ("formats", "model", "bridge", "run", "reporting", "etdb", "inspector"):
         (package / folder).mkdir(parents=True)
         (package / folder / "__init__.py").write_text("")
     (package / "__init__.py").write_text("")
@@ -163,8 +170,8 @@ def tree(tmp_path: Path) -> Path:
         ("inspector/a.py", "from etscope import bridge", "only functions"),
         ("inspector/a.py", "import torch.nn", "only bridge/"),
         ("inspector/a.py", "try:\n    import executorch\nexcept ImportError: ...", "only bridge/"),
-        ("run/a.py", "def f():\n    import etscope.fleet", "run must not know fleet"),
-        ("run/a.py", "from etscope.lab import x", "run must not know lab"),
+        ("run/a.py", "def f():\n    import etscope.etdb.ui", "run must not know etdb"),
+        ("run/a.py", "from etscope_lab import x", "must not know its lab"),
         ("run/a.py", "import etscope.nowhere", "no rank"),
         ("nowhere.py", "", "no rank"),
         # Right ones are left alone.
@@ -172,7 +179,7 @@ def tree(tmp_path: Path) -> Path:
         ("inspector/a.py", "def f():\n    from etscope.bridge import x", None),
         ("inspector/a.py", f"{TYPING}    import torch, etscope.bridge", None),
         ("bridge/a.py", "import torch\nfrom etscope.bridge import b", None),
-        ("lab/a.py", "import etscope.run, etscope.reporting", None),
+        ("etdb/a.py", "import etscope.run, etscope.reporting", None),
         ("__init__.py", "def f():\n    import etscope.inspector", None),
     ],
 )
@@ -211,5 +218,5 @@ def test_a_private_import_is_found(tree: Path) -> None:
     (tree / "run/_inner.py").write_text("")
     (tree / "run/a.py").write_text("from etscope.run._inner import x\nimport etscope._lazy")
     (tree / "_lazy.py").write_text("")
-    (tree / "lab/a.py").write_text("def f():\n    from etscope.run import _inner")
-    assert private_imports(tree) == ["etscope.lab.a:2 imports etscope.run._inner"]
+    (tree / "etdb/a.py").write_text("def f():\n    from etscope.run import _inner")
+    assert private_imports(tree) == ["etscope.etdb.a:2 imports etscope.run._inner"]

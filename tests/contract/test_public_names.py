@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.source_tree import LAB
 from tests.support.docs.pages import ROOT, blocks
 
 NAMES = (Path(__file__).parent / "public_names.txt").read_text().split()
@@ -35,8 +36,8 @@ def test_all_is_the_list_and_can_be_imported(module: str) -> None:
     assert [name for name in by_module()[module] if not hasattr(loaded, name)] == []
 
 
-def taught(code: str) -> Iterator[str]:
-    """The names of etscope that code imports."""
+def imported(code: str) -> Iterator[str]:
+    """The names that code imports, wherever the import stands."""
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             yield from (f"{node.module}.{one.name}" for one in node.names)
@@ -51,10 +52,23 @@ def test_the_documentation_imports_public_names() -> None:
         for page in pages
         for block in blocks(page)
         if block.language == "python"
-        for name in taught(block.code)
-        if name.partition(".")[0] == "etscope"
+        for name in imported(block.code)
+        if name.partition(".")[0] in {"etscope", "etscope_lab"}
     }
     assert len(found) > 50, found
+    known = {*NAMES, *by_module()}
+    assert {name: where for name, where in found.items() if name not in known} == {}
+
+
+def test_the_lab_imports_public_names() -> None:
+    modules = sorted((LAB / "src").rglob("*.py"))
+    found = {
+        name: str(path.relative_to(LAB))
+        for path in modules
+        for name in imported(path.read_text())
+        if name.partition(".")[0] == "etscope"
+    }
+    assert len(found) > 100, found
     known = {*NAMES, *by_module()}
     assert {name: where for name, where in found.items() if name not in known} == {}
 

@@ -18,7 +18,11 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "tests" / "DURATIONS.md"
 KINDS = ("exports", "artefacts", "processes", "browser", "docs", "rest")
 # All of a file is of the kind of its folder.
-FOLDERS = {"tests/e2e/browser": "browser", "tests/e2e/docs": "docs"}
+FOLDERS = {
+    "tests/e2e/browser": "browser",
+    "packages/etscope-lab/tests/e2e": "browser",
+    "tests/e2e/docs": "docs",
+}
 LEAST = 1.0  # seconds of a file that has a row
 SHARE = 40  # seconds that a file should take at most
 

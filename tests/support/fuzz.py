@@ -1,7 +1,7 @@
 """Random cases: the same few in each `make test-all`, many new ones in each `make test-nightly`.
 
 The seed of the night is $ETSCOPE_FUZZ_SEED, or else the date. A failure names it, with the command
-that does the same again (tests/conftest.py).
+that does the same again (conftest.py).
 """
 
 from __future__ import annotations

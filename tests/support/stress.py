@@ -24,6 +24,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+LAB = ROOT / "packages" / "etscope-lab" / "tests"
 # What takes time, or goes on beside a test.
 WAITING = (
     *("asyncio", "concurrent", "distributed", "multiprocessing", "playwright", "pty", "select"),
@@ -31,6 +32,7 @@ WAITING = (
     *("etscope.etdb.protocol.launch", "etscope_lab.engine", "etscope.run"),
 )
 # Nearly all tests have files of these, which are made once.
+HELPERS = ("tests.", "lab_support.")
 MADE_ONCE = {"tests.support.artifacts", "tests.support.native.compiling", "tests.support.aarch64"}
 BUSY = (  # until whoever started it is gone
     "import os, sys, threading\n"
@@ -51,7 +53,7 @@ def _waits(test: Path) -> bool:
         names = _names(todo.pop())
         if any(f"{name}.".startswith(tuple(f"{one}." for one in WAITING)) for name in names):
             return True
-        helpers = {_file_of(name) for name in names - MADE_ONCE if name.startswith("tests.")}
+        helpers = {_file_of(name) for name in names - MADE_ONCE if name.startswith(HELPERS)}
         todo += helpers - seen
         seen |= helpers
     return False
@@ -78,10 +80,10 @@ def _names(path: Path | None) -> set[str]:
 def _fixtures() -> dict[str, str]:
     """The modules of fixtures that a test may have without an import."""
     found = {}
-    for conftest in ROOT.glob("tests/**/conftest.py"):
+    for conftest in (*ROOT.glob("tests/**/conftest.py"), *LAB.rglob("conftest.py")):
         tree = ast.parse(conftest.read_bytes())
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests."):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(HELPERS):
                 found.update({alias.name: str(node.module) for alias in node.names})
             elif isinstance(node, ast.FunctionDef):
                 found[node.name] = ".".join(conftest.relative_to(ROOT).with_suffix("").parts)
@@ -89,7 +91,7 @@ def _fixtures() -> dict[str, str]:
 
 
 def _file_of(module: str) -> Path | None:
-    place = ROOT.joinpath(*module.split("."))
+    place = (LAB if module.startswith("lab_support.") else ROOT).joinpath(*module.split("."))
     files = (place.with_suffix(".py"), place / "__init__.py")
     return next((file for file in files if file.exists()), None)
 
@@ -127,7 +129,9 @@ def ran(test: Path, number: int, out: Path) -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("paths", nargs="*", type=Path, default=[ROOT / "tests"], metavar="PATH")
+    parser.add_argument(
+        "paths", nargs="*", type=Path, default=[ROOT / "tests", LAB], metavar="PATH"
+    )
     parser.add_argument("--times", type=int, default=50, help="runs of each file (50)")
     parser.add_argument("--load", type=int, default=8, help="processes that compute beside it (8)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run later")

@@ -16,7 +16,7 @@ from benchmarks.run import HEAD, MARKS, merged
 from etscope.errors import MissingDependencyError
 
 FOLDER = Path(benchmarks.__file__).parent
-OURS = {"benchmarks", "etscope", "tests"}
+OURS = {"benchmarks", "etscope", "etscope_lab", "lab_support", "tests"}
 
 TITLES = ["first", "second, `a | b`", "third"]
 RULE = "|---|---|"

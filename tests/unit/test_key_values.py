@@ -6,7 +6,6 @@ import pytest
 
 from etscope.errors import UsageError
 from etscope.key_values import key_values
-from tests.support.cli.fixtures import Run
 
 
 def test_pairs() -> None:
@@ -16,18 +15,3 @@ def test_pairs() -> None:
             key_values((wrong,), "label")
     with pytest.raises(UsageError, match="label a is given twice: 1 and 2"):
         key_values(("a=1", "a=2"), "label")
-
-
-@pytest.mark.parametrize(
-    ("command", "option", "form"),
-    [
-        (["lab", "list"], "--label", "KEY=VALUE"),
-        (["lab", "submit", "net.pte"], "--label", "KEY=VALUE"),
-        (["lab", "submit", "net.pte"], "--limit", "KEY=VALUE"),
-        (["lab", "collect", "run.etdp", "-o", "dataset"], "--label", "KEY=VALUE"),
-        (["lab", "sql", "dataset", "select 1"], "--param", "NAME=VALUE"),
-    ],
-)
-def test_every_command_refuses_alike(run: Run, command: list[str], option: str, form: str) -> None:
-    code, _, err = run(*command, option, "nothing")
-    assert code == 2 and f"{option} 'nothing' is not {form}" in err

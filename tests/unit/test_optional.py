@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 
@@ -34,16 +33,6 @@ def test_openvino_is_found_where_pip_puts_it(
     monkeypatch.setenv("OPENVINO_LIB_PATH", "/mine.so")
     assert run_process(show, tmp_path, 60) == 0
     assert read_log(tmp_path).strip() == "/mine.so"
-
-
-def test_a_system_without_file_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Windows: a command ends with a code of its own."""
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    for module in ("etscope_lab.config", "etscope_lab.worker.worker"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-        with pytest.raises(MissingDependencyError, match=r"fcntl is needed by a .*lab") as caught:
-            importlib.import_module(module)
-        assert "Linux" in str(caught.value.hint)
 
 
 def test_what_the_python_runner_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

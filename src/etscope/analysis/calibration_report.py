@@ -6,6 +6,8 @@ from etscope.formats.calibration import Calibration
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind
 
+__all__ = ["SCHEMA", "calibration_report"]
+
 SCHEMA = "etscope.calibration-report/1"
 
 _THREADS = Column("threads", Kind.COUNT)

@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 
+__all__ = ["verb"]
+
 _ALL = "etscope.help-all"  # key of click's context
 
 

@@ -9,6 +9,8 @@ from etscope.delegates import decoded
 from etscope.delegates.logged import LoggedCall
 from etscope.model.event_table import Block, EventKey, Meaning
 
+__all__ = ["meanings"]
+
 
 def meanings(block: Block, backend: Callable[[EventKey], str | None]) -> dict[int, Meaning]:
     """Return the meaning of each event that a delegate logged, by its index in the block's keys;

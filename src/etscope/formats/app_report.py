@@ -32,6 +32,8 @@ from etscope.formats.exported_program.exported_json import (
     text,
 )
 
+__all__ = ["AppReport", "check_tokens", "read_app_report"]
+
 _LONGEST_LINE = 1 << 20  # characters; logcat cuts a message at 4,068 bytes
 _LARGEST_JSON = 64 << 20  # bytes
 _MOST_TOKENS = 1 << 40  # so that a sum of them is within 64 bits

@@ -44,7 +44,20 @@ from etscope.formats.conditions import Conditions, conditions_here
 from etscope.formats.json_values import JsonValue, read_json
 from etscope.formats.run_json import SavedRun
 
-__all__ = ["find_calibration", "read_calibration"]
+__all__ = [
+    "CACHE_FILES",
+    "CALIBRATION_JSON",
+    "VARIABLE",
+    "CalibratedDevice",
+    "Calibration",
+    "caches_of",
+    "calibrations_folder",
+    "find_calibration",
+    "keep_calibration",
+    "parse_calibration",
+    "read_calibration",
+    "write_calibration",
+]
 
 SCHEMA = "etscope.calibration/1"
 VARIABLE = "ETSCOPE_CALIBRATION"

@@ -24,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+__all__ = ["CONDITION_FILES", "Conditions", "conditions_of", "number_of", "read_files"]
+
 _ZONES = "/sys/class/thermal/thermal_zone*"
 _CPUFREQ = "/sys/devices/system/cpu/cpu*/cpufreq"
 _SUPPLIES = "/sys/class/power_supply/*"

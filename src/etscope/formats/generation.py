@@ -42,6 +42,15 @@ import numpy.typing as npt
 from etscope.errors import FormatError
 from etscope.formats.json_values import JsonValue
 
+__all__ = [
+    "DECODE",
+    "PREFILL",
+    "Generation",
+    "GenerationCalls",
+    "GenerationPass",
+    "parse_generation",
+]
+
 PREFILL, DECODE = "prefill", "decode"
 LENGTH, END_TOKEN, CONTEXT, INTERRUPTED = "length", "end token", "context", "interrupted"
 

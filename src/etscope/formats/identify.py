@@ -7,6 +7,8 @@ from collections.abc import Collection
 from etscope.errors import FormatError, reading
 from etscope.formats.bytes.files import BytesLike, PathLike, open_source
 
+__all__ = ["BPTE", "ETRECORD", "PTE", "identify"]
+
 ETDUMP = "etdump"
 ETRECORD = "etrecord"
 PTE = "pte"

@@ -65,7 +65,19 @@ from etscope.formats.generation import Generation, GenerationCalls, parse_genera
 from etscope.formats.generation_inputs import InputTypes, OutputOf, inputs_of_calls
 from etscope.formats.json_values import JsonValue, read_json
 
-__all__ = ["run_at"]
+__all__ = [
+    "DEBUG_BIN",
+    "RUN_ETDP",
+    "RUN_JSON",
+    "VALUES_ETDP",
+    "SavedRun",
+    "conditions_to_json",
+    "encode_run_json",
+    "generated_calls",
+    "parse_run_json",
+    "read_run_json",
+    "run_at",
+]
 
 RUN_JSON = "run.json"
 # The dumps beside it, and the logged values of the one that has values.

@@ -23,6 +23,20 @@ import numpy.typing as npt
 from etscope.errors import FormatError
 from etscope.formats.etdump.reader import ETDump, EventKind
 
+__all__ = [
+    "CALL_ROLES",
+    "EXECUTE",
+    "KERNEL_PREFIX",
+    "LOAD_METHOD",
+    "Block",
+    "EventKey",
+    "EventTable",
+    "Quantity",
+    "execution_numbers",
+    "find_blocks",
+    "framework_ticks",
+]
+
 Ints = npt.NDArray[np.int64]
 
 # What the runtime logs for itself, not for an instruction (method.cpp, program.cpp).

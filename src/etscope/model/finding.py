@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
+__all__ = ["Finding"]
+
 # The methods that a next command takes files by, and the word for a file that is not known.
 _DUMP, _RECORD, _PROGRAM, _BUFFER = "DUMP", "ETRECORD", "PROGRAM", "BIN"
 

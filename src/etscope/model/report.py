@@ -8,6 +8,8 @@ from typing import Any
 
 from etscope.model.table import Column, Kind, Table
 
+__all__ = ["Report", "Section", "facts", "rows"]
+
 
 @dataclass(frozen=True, slots=True)
 class Section:

@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from etscope.errors import UsageError
 
+__all__ = ["fewest_differences", "statistic", "summarize"]
+
 Floats = npt.NDArray[np.float64]
 
 # All statistics of `summarize` but percentiles, which are "p" and a number ("p50").

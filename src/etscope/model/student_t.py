@@ -8,6 +8,8 @@ from math import lgamma, log, pi
 import numpy as np
 import numpy.typing as npt
 
+__all__ = ["t_quantile"]
+
 Floats = npt.NDArray[np.float64]
 
 

@@ -55,12 +55,7 @@ if TYPE_CHECKING:
     from etscope.analysis.numerics.rows import Numerics
     from etscope.formats.program.bpte import BundledFile
 
-__all__ = [
-    "ReportOptions",
-    "report_inputs",
-    "save_report",
-    "write_report",
-]
+__all__ = ["ReportOptions", "diagnosis", "report_inputs", "save_report", "write_report"]
 
 _MS = 1e6  # ns
 _TRACED = {None: "untraced", "times": "traced: times", "values": "traced: values"}

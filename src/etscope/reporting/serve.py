@@ -33,6 +33,8 @@ from etscope.reporting.responses import (
 from etscope.views.output import dumps
 from etscope.views.page import document_of
 
+__all__ = ["is_own_name"]
+
 WANTED_BY = "etscope report --serve"
 _LOOK_SECONDS = 0.5  # between looks at the files
 _ALIVE_SECONDS = 10.0  # between comments, whose sending fails when the browser is gone

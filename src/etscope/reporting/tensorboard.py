@@ -28,6 +28,8 @@ from etscope.reporting.report import save_report
 from etscope.units import TimeScale
 from etscope.views.tensorboard import write_runs
 
+__all__ = ["write_tensorboard"]
+
 # Rows of a table in the Text tab, which renders all of it at once.
 _MOST_ROWS = 500
 # Columns; the tab breaks the words of a wide table.

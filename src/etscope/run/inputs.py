@@ -35,6 +35,8 @@ from etscope.model.exported_graph import record_input_names
 if TYPE_CHECKING:
     from etscope.analysis.matching.export import Export
 
+__all__ = ["file_inputs"]
+
 # Flat values, and the user's name for each, None where there is none.
 _Named = tuple[Sequence[Any], Sequence[str | None]]
 

@@ -26,6 +26,8 @@ from etscope.formats.program.bpte import CaseValue
 from etscope.formats.program.scalar_type import ScalarType, dense_view, dim_order_of, scalar_type_of
 from etscope.formats.run_json import MeasuredMemory, measured_memory
 
+__all__ = ["INTERMEDIATE_OUTPUTS", "NONE", "Job"]
+
 RESULT = "result.json"
 ETDUMP = "run.etdp"
 DEBUG_BUFFER = "debug.bin"

@@ -32,6 +32,8 @@ from etscope.errors import (
 )
 from etscope.exits import exit_with
 
+__all__ = ["find_runner", "native_missing"]
+
 BINARY = "etscope-runner"
 VARIABLE = "ETSCOPE_RUNNER"
 SERVER = "etdb-server"

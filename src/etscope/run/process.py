@@ -15,6 +15,8 @@ from pathlib import Path
 from etscope.errors import RuntimeFailure
 from etscope.optional import installed_libraries
 
+__all__ = ["LOG", "end_group", "end_with_parent"]
+
 LOG = "log.txt"
 # Made in the folder of a process that SIGINT ended before its time, and that ended well.
 STOPPED = "stopped"

@@ -19,6 +19,8 @@ from etscope.formats.program.bpte import BundledFile, read_program_file
 from etscope.formats.program.ptd import check_external, external_keys, read_ptd
 from etscope.formats.program.pte import Program, program_fingerprint, read_pte
 
+__all__ = ["Opened", "open_program"]
+
 # Copied in less than 0.1 s, and of 2 GiB of kept runs a small part.
 _MOST_COPIED = 64 << 20  # bytes
 

@@ -32,6 +32,8 @@ from etscope.run.job import (
 )
 from etscope.run.process import LOG, end_with_parent, failure, read_log, run_process
 
+__all__ = ["python_missing"]
+
 JOB = "job.json"
 FAILURE = "failure.json"
 _FAILED = 5

@@ -23,6 +23,8 @@ from typing import IO, Any
 from etscope.errors import DeviceLost, MissingDependencyError, RuntimeFailure, UsageError
 from etscope.run.process import end_with_parent
 
+__all__ = ["FACTS", "Completed", "Remote", "checked", "read_facts"]
+
 RUNNER = "etscope-runner"
 NEEDED = ("etscope", "executorch", "torch")
 

@@ -13,7 +13,7 @@ import click
 import pytest
 
 import etscope
-from etscope.cli import COMMANDS, CommandSpec, lab, main
+from etscope.cli import COMMANDS, CommandSpec, main
 from etscope.errors import EtscopeWarning, FormatError, MissingDataError, UsageError
 from tests.support.artifacts import artifacts
 from tests.support.cli.fixtures import Run
@@ -42,14 +42,11 @@ def raising(error: BaseException) -> Callable[[], object]:
 
 
 def test_help_lists_every_verb_and_imports_none(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = CommandSpec("no.such.module", "Cannot be imported.")
-    for commands in (COMMANDS, lab.COMMANDS):
-        monkeypatch.setitem(commands, "broken", broken)
+    monkeypatch.setitem(COMMANDS, "broken", CommandSpec("no.such.module", "Cannot be imported."))
     code, listed, _ = run("--help")
     assert code == 0
     assert all(f"  {name}" in listed for name in COMMANDS)
     assert all(spec.help.split()[0] in listed for spec in COMMANDS.values())
-    assert run("lab", "--help")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -59,13 +56,20 @@ def test_help_lists_every_verb_and_imports_none(run: Run, monkeypatch: pytest.Mo
         (["--nonsense"], "--nonsense"),
         (["complection"], "Did you mean 'completion'?"),
         (["zzz"], ", ".join(COMMANDS)),
-        (["lab", "sbumit"], "Did you mean 'submit'?"),
     ],
 )
 def test_wrong_usage(run: Run, words: list[str], said: str) -> None:
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_a_command_that_is_not_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **wanted: ())
+    code, out, err = run("lab", "submit", "net.pte")
+    assert (code, out) == (5, "")
+    assert "pip install 'etscope[lab]'" in err
+    assert run("--help")[0] == 0
 
 
 @pytest.mark.parametrize(("result", "code"), [(None, 0), (0, 0), (1, 1), (4, 4)])

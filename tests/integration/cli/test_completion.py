@@ -45,7 +45,6 @@ def completed(words: str, position: int) -> list[str]:
 def test_verbs_options_and_choices_are_completed() -> None:
     assert completed("etscope ", 1) == list(COMMANDS)
     assert completed("etscope comp", 1) == ["completion"]
-    assert completed("etscope lab s", 2) == ["submit", "status", "sql", "serve", "sweep", "schema"]
     assert "--debug" in completed("etscope --", 1)
     assert completed("etscope completion f", 2) == ["fish"]
 

@@ -1,5 +1,5 @@
 """Runners that are elsewhere: what goes there and what is believed of what comes back. Real devices
-are in tests/integration/lab/test_devices.py."""
+are in packages/etscope-lab/tests/integration/test_devices.py."""
 
 from __future__ import annotations
 

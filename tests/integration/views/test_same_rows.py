@@ -133,8 +133,7 @@ def test_a_roofline_has_them(name: str, by: str) -> None:
 
 @pytest.mark.parametrize("name", [*NAMES, "two_methods"])
 def test_a_dataset_has_them(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    pytest.importorskip("duckdb")
+    pytest.importorskip("etscope_lab")
     from etscope_lab.fleet import collect, query
 
     files = artifacts(name)

@@ -179,8 +179,7 @@ def test_the_page_tensorboard_and_diff_have_them_too(dump: Path) -> None:
 
 
 def test_a_dataset_has_them_too(dump: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    pytest.importorskip("duckdb")
+    pytest.importorskip("etscope_lab")
     from etscope_lab.fleet import collect, query
 
     collect([dump], tmp_path / "ds", etrecord=artifacts("cnn_xnnpack").etrecord)

@@ -9,9 +9,8 @@ with Lab.open() as lab:  # a folder of this machine; `Client(url)` is the same o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from etscope._lazy import lazy_names
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from etscope_lab.client import Client
@@ -21,12 +20,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "JobSpec", "Lab", "State"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Client": "etscope_lab.client",
-        "JobSpec": "etscope_lab.jobs.spec",
-        "Lab": "etscope_lab.lab",
-        "State": "etscope_lab.jobs.records",
-    },
-)
+_MODULES = {
+    "Client": "etscope_lab.client",
+    "JobSpec": "etscope_lab.jobs.spec",
+    "Lab": "etscope_lab.lab",
+    "State": "etscope_lab.jobs.records",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first used: `etscope lab --help` loads none."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

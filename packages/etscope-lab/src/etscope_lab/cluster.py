@@ -26,7 +26,6 @@ from distributed.scheduler import KilledWorker
 from distributed.security import Security
 
 from etscope.errors import LabError
-from etscope.optional import require
 from etscope_lab.devices.peaks import CalibrationOrder, CalibrationOutcome
 from etscope_lab.jobs.records import DeviceConfig, Order, Outcome
 from etscope_lab.worker import worker
@@ -342,7 +341,6 @@ class _Local:
 def _start_local(devices: Sequence[str], in_process: bool) -> _Local:
     if not in_process:
         _check_main()
-        require("cryptography", wanted_by="the lab's workers")
     waits = iter(_AGAIN)  # a worker may die as it starts while the machine has no memory left
     while True:
         # Not Dask's folder, whose locks all clusters of the machine share.

@@ -25,11 +25,17 @@ from pydantic import (
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from etscope.errors import FormatError, LabError, UsageError
-from etscope.optional import require
+from etscope.errors import FormatError, LabError, MissingDependencyError, UsageError
 from etscope_lab.jobs.records import DeviceConfig
 
-fcntl = require("fcntl", wanted_by="a lab on this machine")  # locks of files
+try:
+    import fcntl  # locks of files
+except ImportError as error:
+    raise MissingDependencyError(
+        "a lab on this machine needs Linux or macOS",
+        hint="elsewhere use a lab's server: --server URL",
+    ) from error
+
 ENVIRONMENT = "ETSCOPE_LAB"
 CONFIG = "lab.yaml"
 _SERVER = "server.json"

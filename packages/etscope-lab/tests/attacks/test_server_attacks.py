@@ -1,5 +1,5 @@
 """The lab's server against people who mean harm: what they upload, what they call things, and how
-they talk HTTP. Who gets in at all is tested in tests/integration/lab/test_server_security.py."""
+they talk HTTP. Who gets in at all is tested in tests/integration/test_server_security.py."""
 
 from __future__ import annotations
 

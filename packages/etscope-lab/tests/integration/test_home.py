@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from etscope.errors import FormatError, LabError, UsageError
+from etscope.errors import FormatError, LabError, MissingDependencyError, UsageError
 from etscope_lab.config import EXAMPLE, Home
 from etscope_lab.database import Database
 from etscope_lab.jobs.records import DeviceConfig
@@ -173,3 +174,11 @@ with Home.open({str(tmp_path)!r}).announce("http://127.0.0.1:9/"):
     said = (tmp_path / "server.json").read_text()
     (tmp_path / "server.json").write_text(said.replace(str(child.pid), str(os.getpid())))
     assert home.server_url is None
+
+
+def test_a_system_without_file_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Windows: a command ends with a code of its own."""
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.delitem(sys.modules, "etscope_lab.config")
+    with pytest.raises(MissingDependencyError, match="needs Linux or macOS"):
+        importlib.import_module("etscope_lab.config")

@@ -21,6 +21,8 @@ from etscope.analysis.tables.profile_table import not_shown
 from etscope.errors import UsageError
 from etscope.model.table import Column, Kind, Table, grouped
 
+__all__ = ["diff_table", "shown_columns"]
+
 SORTS = ("change", "time", "run")
 
 # Columns that are shown by default.

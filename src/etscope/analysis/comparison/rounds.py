@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+__all__ = ["drawn_orders"]
+
 
 def drawn_orders(rounds: int, seed: int, sides: int = 2) -> tuple[tuple[int, ...], ...]:
     """Draw from the seed the order of the sides in each round. Each side goes first equally often;

@@ -25,6 +25,8 @@ from etscope.formats.program.pte_schema import (
 )
 from etscope.formats.program.scalar_type import ScalarType
 
+__all__ = ["layout_of"]
+
 TOKENS, POSITION, POSITIONS, STATES = "tokens", "position", "positions", "states"
 
 _INTEGERS = (ScalarType.INT, ScalarType.LONG)

@@ -24,6 +24,8 @@ from etscope.model.statistics import statistic
 from etscope.model.table import Column, Kind, Table
 from etscope.units import format_share
 
+__all__ = ["Pace", "phase_table"]
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from etscope.formats.calibration import Calibration
     from etscope.formats.program.pte import Program
 
+__all__ = ["Facts", "Level"]
+
 Ticks = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 # Methods that are all of their phase; of others, several may run for one token.
 _WHOLE = (None, "forward", PREFILL, DECODE, "prefill_forward", "kv_forward")

@@ -11,6 +11,8 @@ from etscope.analysis.insights.rules import rules
 from etscope.errors import UsageError
 from etscope.model.finding import SEVERITIES, Finding, Sureness, ranked
 
+__all__ = ["insights"]
+
 LEAST_SHARE = 0.02  # of the method's time; less is not worth a change
 
 

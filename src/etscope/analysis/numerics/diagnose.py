@@ -324,7 +324,9 @@ def diagnose_run(
     rows.sort(key=lambda row: row.order)
     if suspects is not None:
         before = matcher.before(ran)
-        others = Others(list(matching.by_node), ran.device, before and before.device)
+        others = Others(
+            list(matching.by_node), ran.device, None if before is None else before.device
+        )
         rows = with_explanations(rows, suspects, graph, others, reference.recompute)
     backends = {one.backend for one in ran.backends.values()}
     return Numerics(

@@ -21,6 +21,8 @@ from etscope.formats.etdump.reader import ETDump
 from etscope.formats.generation import DECODE, PREFILL, GenerationCalls
 from etscope.model.event_table import CALL_ROLES, Block
 
+__all__ = ["RunCalls", "inferred_calls", "recorded_calls"]
+
 Ints = npt.NDArray[np.int64]
 
 # Methods of which every call is of one phase; those of encoders have their own name as the phase.

@@ -27,6 +27,8 @@ from etscope.analysis.statistics.growth import is_enough
 if TYPE_CHECKING:
     from etscope.analysis.statistics.compare_samples import Comparison
 
+__all__ = ["slow_runs"]
+
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 

@@ -31,6 +31,8 @@ from etscope.model.event_table import (
 )
 from etscope.units import count
 
+__all__ = ["MethodProfile", "Row", "identity", "method_profile"]
+
 Ticks = npt.NDArray[np.int64]
 Attribute = Callable[[EventKey], Attribution]
 # A row whose time is added up, with its instruction.

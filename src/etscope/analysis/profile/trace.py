@@ -80,6 +80,8 @@ from etscope.model.event_table import (
 )
 from etscope.model.exported_graph import graph_from_record
 
+__all__ = ["Trace", "runs_of"]
+
 _EXECUTE = "Execute"  # the name of the runtime's runs of a method
 
 _T = TypeVar("_T")

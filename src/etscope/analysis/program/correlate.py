@@ -28,6 +28,8 @@ from etscope.model.event_table import EventKey
 from etscope.model.exported_graph import graph_from_record
 from etscope.model.graph import Graph, Node, SourceLine, source_lines, stem
 
+__all__ = ["UNATTRIBUTED", "Attribution", "handle_list"]
+
 # What upstream folds into other nodes when it makes its operator graph (debug_format/et_schema.py).
 _FOLDED_OPS = frozenset({"getitem", "alloc"})
 

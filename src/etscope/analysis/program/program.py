@@ -48,6 +48,8 @@ from etscope.formats.program.pte_schema import (
 from etscope.model.graph import SourceLine
 from etscope.model.table import Column, Kind, Table
 
+__all__ = ["is_of_one_length"]
+
 _Place = tuple[Allocation, int | None]  # where a tensor is, and its bytes
 
 # The names of the events that the runtime logs for an instruction.

@@ -94,7 +94,18 @@ from etscope.errors import UsageError
 from etscope.model.statistics import fewest_differences, signed_rank_p, signed_rank_shift
 from etscope.model.student_t import t_quantile, two_sided_p
 
-__all__ = ["Comparison", "Policy", "Verdict", "compare_samples"]
+__all__ = [
+    "Comparison",
+    "Noise",
+    "Policy",
+    "Verdict",
+    "compare_all",
+    "compare_dump",
+    "compare_rounds",
+    "compare_samples",
+    "locations",
+    "pooled_noise",
+]
 
 Floats = npt.NDArray[np.float64]
 

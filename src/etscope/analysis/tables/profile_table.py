@@ -35,6 +35,8 @@ from etscope.model.statistics import Floats, statistic, summarize_rows
 from etscope.model.table import Column, Kind, Table
 from etscope.units import count, format_duration
 
+__all__ = ["profile_table"]
+
 _STATISTICS = ("p10", "p50", "p90", "min", "max", "std", "first")
 
 

@@ -57,6 +57,8 @@ from etscope.formats.program.scalar_type import scalar_type_of
 from etscope.formats.run_json import SavedRun
 from etscope.units import TimeScale
 
+__all__ = ["BOUNDS", "OVERHEAD_SHARE", "ProfileLimits"]
+
 COMPUTE, MEMORY, OVERHEAD = "compute", "memory", "overhead"
 BOUNDS = (COMPUTE, MEMORY, OVERHEAD)
 OVERHEAD_SHARE = 0.25  # of a row's time, from which on the overhead bounds it

@@ -21,7 +21,7 @@ from etscope.analysis.work.operation import Work, sum_of
 from etscope.analysis.work.program_work import ProgramWork
 from etscope.analysis.work.run_sizes import run_sizes
 
-__all__ = ["profile_work"]
+__all__ = ["ProfileWork", "profile_work"]
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ from etscope.formats.calibration import (
 from etscope.formats.run_json import SavedRun
 from etscope.units import TimeScale
 
+__all__ = ["choose_calibration"]
+
 COMPUTES, MOVES, NO_WORK, UNKNOWN, OUTSIDE = (
     "computes", "moves data", "no work", "unknown", "outside",
 )  # fmt: skip

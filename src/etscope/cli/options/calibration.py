@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from etscope.formats.calibration import Calibration
     from etscope.run.calibration import CalibrationOptions
 
+__all__ = ["CalibrationArguments", "calibration_options", "warn_of_marks"]
+
 
 @dataclass(frozen=True, slots=True)
 class CalibrationArguments:

@@ -35,6 +35,26 @@ if TYPE_CHECKING:
     from etscope.formats.program.bpte import BundledFile
     from etscope.model.finding import Files
 
+__all__ = [
+    "CLOCKS",
+    "COUNT",
+    "FILE",
+    "PORT",
+    "POSITIVE",
+    "RUNNERS",
+    "SECONDS",
+    "Function",
+    "as_one_parameter",
+    "choice_option",
+    "data_option",
+    "etrecord_option",
+    "file_option",
+    "output_options",
+    "pairs_option",
+    "path_option",
+    "show_address",
+]
+
 # Names of the reference graphs on the command line, and in an ETRecord.
 GRAPHS = {"edge": "edge_dialect_exported_program", "exported": "exported_program"}
 RUNNERS = ("auto", "python", "native")

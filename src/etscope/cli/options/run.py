@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from etscope.model.table import Table
     from etscope.run import Run
 
+__all__ = ["DEBUG_LEVELS"]
+
 EVENTS, LATENCY, VERIFICATION = "events", "latency", "verification"
 SHOWN = (EVENTS, LATENCY, VERIFICATION)
 DEBUG_LEVELS = ("none", "program_outputs", "intermediate_outputs")

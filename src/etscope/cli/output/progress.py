@@ -10,6 +10,8 @@ from threading import Lock, Timer
 from time import monotonic
 from typing import Any
 
+__all__ = ["counting", "progress", "transfers"]
+
 _PATIENCE = 1.0  # seconds
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from etscope.model.table import Table
     from etscope.units import TimeScale
 
+__all__ = ["OutputOptions", "ViewOptions", "select_columns"]
+
 # What matters in a profile, as `Finding.plain` gives it.
 Findings: TypeAlias = "Callable[[MethodProfile, Scale], tuple[dict[str, Any], ...]]"
 

@@ -14,6 +14,8 @@ from typing import IO
 
 from etscope.errors import FormatError, UsageError, reading
 
+__all__ = ["PathLike", "atomic_write", "make_folder", "open_source"]
+
 BytesLike = bytes | bytearray | memoryview
 PathLike = str | os.PathLike[str]
 

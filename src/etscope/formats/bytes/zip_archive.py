@@ -24,6 +24,8 @@ from etscope.errors import FormatError, reading
 from etscope.formats.bytes.files import PathLike, atomic_write
 from etscope.formats.bytes.flatbuffer import Span
 
+__all__ = ["open_archive"]
+
 MAX_MEMBERS = 65_535
 # Graph JSON deflates 20 to 50 times; deflate's own limit is 1,032 times.
 MAX_RATIO = 250

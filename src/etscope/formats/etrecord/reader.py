@@ -35,6 +35,8 @@ from etscope.formats.exported_program.exported_json import (
 from etscope.formats.identify import describe
 from etscope.formats.json_values import JsonValue
 
+__all__ = ["RecordFile", "read_etrecord"]
+
 _ZIP = b"PK"
 IDENTIFIER = "ETRECORD_V0"
 EXPORTED = "exported_program"

@@ -16,6 +16,8 @@ import numpy as np
 
 from etscope.errors import FormatError
 
+__all__ = ["integer", "mapping", "parse_json", "sequence"]
+
 SUPPORTED_MAJOR = 5
 
 # ScalarType of exir/serde/schema.py: its numbers differ from those of ETDump and .pte files.

@@ -30,7 +30,7 @@ from etscope.formats.program.scalar_type import (
     scalar_type_of,
 )
 
-__all__ = ["read_bundled"]
+__all__ = ["read_bundled", "read_program_file"]
 
 KIND = "bundled program"
 IDENTIFIER = b"BP08"

@@ -30,6 +30,8 @@ from etscope.run._runner_host import HERE, Place
 from etscope.run.execute import AUTO, ExecutionOptions, Folder, chosen_runner, execute
 from etscope.run.job import Job, JobCall, Result
 
+__all__ = ["BUSY", "Machine"]
+
 ROUNDS = 9
 _SAMPLE_NS = 5e6  # the shortest time of a sample: executions of less are repeated
 _MOST_ITERATIONS = 500

@@ -31,6 +31,8 @@ from etscope.formats.program.pte import Program
 from etscope.optional import require
 from etscope.run.inputs import generate_inputs, plain_value
 
+__all__ = ["check_tokens", "tokens_from"]
+
 _MOST_BYTES = 256 << 20  # of a file of ids
 # A model's vocabulary is padded to a round number, by a few per cent at most.
 _LEAST_SHARE = 0.9

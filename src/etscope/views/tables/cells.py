@@ -23,6 +23,8 @@ from etscope.units import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+__all__ = ["is_number", "plain_rows", "table_texts", "types_of", "visible", "without_surrogates"]
+
 
 # Kinds whose values are whole; an array makes them floats where one is missing.
 _WHOLE = frozenset({Kind.INT, Kind.COUNT, Kind.BYTES})

@@ -193,9 +193,6 @@ def lab_sources(lab: str, dataset: str) -> Iterator[list[Source]]:
     server are fetched into a temporary folder, except dumps that the dataset has already; a server
     gives no ETRecords. Raises `MissingDataError` when no job has a dump.
     """
-    from etscope_lab.cli.options import need_lab_packages
-
-    need_lab_packages()
     with ExitStack() as stack:
         if lab.startswith(("http://", "https://")):
             from etscope_lab.client import Client

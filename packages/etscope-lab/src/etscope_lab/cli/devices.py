@@ -187,9 +187,6 @@ def worker(scheduler: str, devices: tuple[str, ...], host: str | None) -> int:
     import asyncio
     import logging
 
-    from etscope.optional import require
-
-    require("distributed", wanted_by="etscope lab worker")
     from distributed.comm import get_address_host_port
 
     logging.basicConfig(level=logging.WARNING)

@@ -61,7 +61,6 @@ class LabOptions:
 
         direct: open the folder unless `--server` is given. progress: see `Client`.
         """
-        need_lab_packages()
         url, token = self.server if direct else self.url, self.token
         if url is None:
             from etscope_lab.config import Home
@@ -101,14 +100,6 @@ def lab_options(function: Function) -> Function:
         home_option,
     )
     return as_one_parameter(function, "where", LabOptions, options)
-
-
-def need_lab_packages() -> None:
-    """Raise `MissingDependencyError`, with how to install them, if packages are missing."""
-    from etscope.optional import require
-
-    for module in ("pydantic", "sqlalchemy", "fsspec", "yaml"):
-        require(module, wanted_by="etscope lab")
 
 
 def parse_span(text: str) -> timedelta | None:

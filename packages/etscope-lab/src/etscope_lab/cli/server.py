@@ -17,7 +17,6 @@ from etscope_lab.cli.options import (
     LabOptions,
     home_option,
     lab_options,
-    need_lab_packages,
     parse_span,
 )
 
@@ -36,7 +35,6 @@ def init(home: Path | None) -> None:
     Every key in it may be left out: a lab needs no lab.yaml to run jobs on this machine. Exit code
     2: there is one already.
     """
-    need_lab_packages()
     from etscope_lab.config import CONFIG, Home
 
     click.echo(Home.init(home).folder / CONFIG)
@@ -81,11 +79,6 @@ def serve(
     codes: 0 stopped so; 2: cannot listen there; 5: no tokens, or the database or store cannot be
     reached.
     """
-    from etscope.optional import require
-
-    need_lab_packages()
-    for module in ("fastapi", "uvicorn", "jinja2", "itsdangerous", "limits"):
-        require(module, wanted_by="etscope lab serve")
     from etscope_lab.config import Home
     from etscope_lab.lab import Lab
     from etscope_lab.server.app import serve as run_server
@@ -211,7 +204,6 @@ def _token_store(where: LabOptions) -> Iterator[Database | Client]:
 
     The database is used even beside a server: users who can write it need no token to make one.
     """
-    need_lab_packages()
     if where.url is not None:
         from etscope_lab.client import Client
 
@@ -243,7 +235,6 @@ def sweep(seconds: int, home: Path | None) -> None:
     submitted, and files of killed processes. Prints the number of files removed. The lab may be
     running meanwhile.
     """
-    need_lab_packages()
     from etscope_lab.lab import Lab
 
     with Lab.open(home) as lab:
@@ -258,9 +249,6 @@ def schema() -> None:
     """
     import json
 
-    from etscope.optional import require
-
-    require("pydantic", wanted_by="etscope lab")
     from etscope_lab.jobs.spec import JobSpec
 
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}

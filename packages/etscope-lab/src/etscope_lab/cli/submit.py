@@ -27,7 +27,6 @@ from etscope_lab.cli.options import (
     LabOptions,
     exit_code,
     lab_options,
-    need_lab_packages,
     write_job,
 )
 
@@ -182,7 +181,6 @@ def command(
     etscope lab submit model.etrecord --device pixel-8 --server URL
     etscope lab submit new.etrecord --baseline old.etrecord
     """
-    need_lab_packages()
     spec = _job_spec(model, spec_file, options)
     with transfers() as progress, where.open(progress=progress) as lab:
         import getpass
@@ -256,9 +254,8 @@ def read_spec(path: str) -> dict[str, Any]:
 
     Raises `MissingFileError`, `FormatError` for neither YAML nor JSON, `UsageError` for no mapping.
     """
-    from etscope.optional import require
+    import yaml
 
-    yaml = require("yaml", wanted_by="a job's specification in a file")
     with reading("job specification", path):
         data = Path(path).read_bytes()
         if len(data) > _LIMIT:

@@ -8,15 +8,10 @@ print(query("dataset", "select device, count(*) from dumps group by device").val
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from etscope._lazy import lazy_names
-
-if TYPE_CHECKING:
-    from etscope_lab.fleet._collect import Collected, collect
-    from etscope_lab.fleet._dataset import Dataset
-    from etscope_lab.fleet._sources import Source, find_sources
-    from etscope_lab.fleet.sql import SavedQuery, query, saved_queries
+from etscope_lab.fleet._collect import Collected, collect
+from etscope_lab.fleet._dataset import Dataset
+from etscope_lab.fleet._sources import Source, find_sources
+from etscope_lab.fleet.sql import SavedQuery, query, saved_queries
 
 __all__ = [
     "Collected",
@@ -28,17 +23,3 @@ __all__ = [
     "query",
     "saved_queries",
 ]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Collected": "etscope_lab.fleet._collect",
-        "Dataset": "etscope_lab.fleet._dataset",
-        "SavedQuery": "etscope_lab.fleet.sql",
-        "Source": "etscope_lab.fleet._sources",
-        "collect": "etscope_lab.fleet._collect",
-        "find_sources": "etscope_lab.fleet._sources",
-        "query": "etscope_lab.fleet.sql",
-        "saved_queries": "etscope_lab.fleet.sql",
-    },
-)

@@ -20,12 +20,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from etscope.errors import EtscopeError, FormatError, LabError, MissingDataError, UsageError
-from etscope.optional import require
 from etscope_lab.fleet._dataset import (
     EVENTS,
     ROW_GROUP,
-    WANTED_BY,
     Dataset,
     Part,
     arrow_schema,
@@ -98,7 +99,6 @@ def collect(
     the result.
     """
     begin = monotonic()
-    require("pyarrow.parquet", wanted_by=WANTED_BY)
     options = collect_options(etrecord, etrecord_dir, labels, source_unit)
     given = list(dumps)
     sources, wrong = find_sources(name for name in given if not isinstance(name, Source))
@@ -317,7 +317,6 @@ class _Open:
     def flush(self) -> None:
         """Write the waiting rows as one row group, or several if a dump needs that many."""
         if self.waiting:
-            pa = require("pyarrow", wanted_by=WANTED_BY)
             # One dictionary a column: Parquet drops the dictionaries of a row group whose chunks
             # have several.
             table = pa.concat_tables(self.waiting).unify_dictionaries().combine_chunks()
@@ -344,7 +343,6 @@ class _Writer:
             number = len(self._done) + len(self._open)
             path = self._folder / f"{number}.parquet"
             target = event_path(taken.partition, self._batch, number)
-            pq = require("pyarrow.parquet", wanted_by=WANTED_BY)
             writer = pq.ParquetWriter(path, arrow_schema(EVENTS), **writer_options(EVENTS))
             self._open[taken.partition] = _Open(path, target, writer)
         file = self._open[taken.partition]
@@ -372,7 +370,6 @@ class _Writer:
 
 # -- Batches in this process, or on Dask's workers.
 
-_WANTED_BY = "collecting on several workers"
 _CONNECT_SECONDS = 30
 _LOOPBACK = "127.0.0.1"
 _SETTINGS: dict[str, list[str] | str] = {
@@ -421,13 +418,13 @@ class _There:
     """
 
     def __init__(self, client: Any, options: Options, batches: Iterable[Batch]) -> None:
+        import distributed
+
         self._client = client
         self._options = options
         self._batches = iter(batches)
         self._repeated: deque[tuple[Batch, frozenset[str]]] = deque()
-        self._running: Any = require("distributed", wanted_by=_WANTED_BY).as_completed(
-            loop=client.loop
-        )
+        self._running: Any = distributed.as_completed(loop=client.loop)
 
     def again(self, batch: Batch, known: frozenset[str]) -> None:
         self._repeated.append((batch, known))
@@ -462,13 +459,17 @@ class _There:
         )
 
     def _cluster_errors(self) -> tuple[type[BaseException], ...]:
-        scheduler = require("distributed.scheduler", wanted_by=_WANTED_BY)
-        comm = require("distributed.comm", wanted_by=_WANTED_BY)
-        return (scheduler.KilledWorker, comm.CommClosedError, CancelledError)
+        from distributed.comm import CommClosedError
+        from distributed.scheduler import KilledWorker
+
+        return (KilledWorker, CommClosedError, CancelledError)
 
 
 def _client(workers: int | None, scheduler: str | None, stack: ExitStack) -> Any:
-    distributed = require("distributed", wanted_by=_WANTED_BY)
+    import dask
+    import distributed
+    from distributed.security import Security
+
     if scheduler is not None:
         try:
             client = distributed.Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)
@@ -481,8 +482,8 @@ def _client(workers: int | None, scheduler: str | None, stack: ExitStack) -> Any
 
     # Whoever can talk to a Dask process can have it run anything, and every user of the machine
     # reaches its loopback: ours know each other by a certificate that exists in them only.
-    security = require("distributed.security", wanted_by=_WANTED_BY).Security.temporary()
-    stack.enter_context(require("dask", wanted_by=_WANTED_BY).config.set(_SETTINGS))
+    security = Security.temporary()
+    stack.enter_context(dask.config.set(_SETTINGS))
     cluster = distributed.LocalCluster(
         n_workers=workers,
         threads_per_worker=1,

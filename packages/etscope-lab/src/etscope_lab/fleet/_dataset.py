@@ -29,7 +29,6 @@ from urllib.parse import quote
 from etscope.errors import FormatError, MissingFileError, UsageError, VersionError, reading
 from etscope.formats.bytes.files import atomic_write, make_folder
 from etscope.formats.json_values import read_json
-from etscope.optional import require
 
 # -- The columns of both tables.
 #
@@ -41,7 +40,6 @@ SCHEMA = "etscope.fleet/2"
 EVENTS, DUMPS = "events", "dumps"
 # Hive partitions of `events`: folders, not columns of the files.
 PARTITIONS = ("model", "month")
-WANTED_BY = "a dataset of dumps"
 
 ROW_GROUP = 1 << 18  # rows that a reader can skip by their statistics, and reads on one core
 # Columns that are smallest as differences, as they grow along a run.
@@ -142,7 +140,8 @@ DUMP_FIELDS = (
 
 def arrow_schema(table: str) -> Any:
     """The schema of the files of a table, a `pyarrow.Schema`."""
-    pa = require("pyarrow", wanted_by=WANTED_BY)
+    import pyarrow as pa
+
     fields = EVENT_FIELDS if table == EVENTS else DUMP_FIELDS
     about = json.dumps({"schema": SCHEMA, "table": table})
     return pa.schema(
@@ -160,7 +159,8 @@ def arrow_schema(table: str) -> Any:
 
 def arrow_type(name: str) -> Any:
     """The Arrow type that a `Field.type` names."""
-    pa = require("pyarrow", wanted_by=WANTED_BY)
+    import pyarrow as pa
+
     return {
         "text": lambda: pa.dictionary(pa.int32(), pa.string()),
         "string": pa.string,
@@ -261,7 +261,8 @@ class Dataset:
 
     def dump_ids(self) -> set[str]:
         """The SHA-256 of every dump in the dataset."""
-        pq = require("pyarrow.parquet", wanted_by=WANTED_BY)
+        import pyarrow.parquet as pq
+
         found: set[str] = set()
         for path in self.batches().values():
             with reading("dataset", path):
@@ -298,8 +299,9 @@ class Dataset:
 
     def commit(self, batch: str, parts: Iterable[Part], rows: list[dict[str, Any]]) -> None:
         """Make a batch part of the dataset: its files of events, then the rows of its dumps."""
-        pa = require("pyarrow", wanted_by=WANTED_BY)
-        pq = require("pyarrow.parquet", wanted_by=WANTED_BY)
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         for part in parts:
             target = self.folder / EVENTS / part.target
             make_folder(target.parent)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from etscope.analysis.generation.pace import Pace
 from etscope.analysis.profile.calls import RunCalls, inferred_calls, recorded_calls
@@ -40,10 +41,9 @@ from etscope.model.event_table import (
     framework_ticks,
 )
 from etscope.model.statistics import statistic
-from etscope.optional import require
 from etscope.units import TimeScale
 from etscope.views.tables.cells import without_surrogates
-from etscope_lab.fleet._dataset import EVENT_FIELDS, EVENTS, WANTED_BY, arrow_schema, arrow_type
+from etscope_lab.fleet._dataset import EVENT_FIELDS, EVENTS, arrow_schema, arrow_type
 from etscope_lab.fleet._leaves import Leaves
 from etscope_lab.fleet._sources import (
     Record,
@@ -104,7 +104,6 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
     unknown = RunCalls(runs, (None,) * len(runs), np.full(len(runs), -1), np.zeros_like(runs))
     trace = Trace(dump, record=None if record is None else open_record(record), chosen=unknown)
     trace.verify()
-    pa = require("pyarrow", wanted_by=WANTED_BY)
     handles = [handle_list(found.debug_handles) or None for found in trace.attributions]
     made = Pattern(
         methods=trace.events.methods,
@@ -133,7 +132,6 @@ def pattern_of(dump: ETDump, fingerprint: str, record: str | None) -> Pattern:
 
 def _columns_of_text(trace: Trace) -> dict[str, Any]:
     """Return the columns `TEXTS` of a trace's events, as dictionaries of pyarrow."""
-    pa = require("pyarrow", wanted_by=WANTED_BY)
     events = trace.events
     methods = [events.methods[block] for block in events.block.tolist()]
     of_rows = {  # as tables show it: what is inside a call has the module of the call, if no own
@@ -189,7 +187,6 @@ def fingerprint_of(blocks: Sequence[Block]) -> str:
 
 def constant(value: str | None, length: int) -> Any:
     """One value, `length` times, as a dictionary array."""
-    pa = require("pyarrow", wanted_by=WANTED_BY)
     if value is None:
         return pa.nulls(length, arrow_type("text"))
     index = pa.array(np.zeros(length, np.int32))
@@ -391,7 +388,6 @@ def _arrow_events(
 ) -> Any:
     """Return the rows of `events` as a `pyarrow.Table`. counted: see `_counted_runs`. factor: ns of
     a tick of the dump."""
-    pa = require("pyarrow", wanted_by=WANTED_BY)
     count = len(table.row)
     call = table.call
     event = pa.array(table.event)
@@ -432,7 +428,6 @@ def _arrow_events(
 
 def _phases(table: EventTable, calls: RunCalls) -> dict[str, Any]:
     """Return the columns of the rows, [N], that a run's call of a language model tells."""
-    pa = require("pyarrow", wanted_by=WANTED_BY)
     number = np.full(table.dump.num_runs, len(calls.run))  # of the run's call; the last is none
     number[calls.run] = np.arange(len(calls.run))
     of_row = number[table.run]
@@ -458,7 +453,6 @@ def _phases(table: EventTable, calls: RunCalls) -> dict[str, Any]:
 
 def _told_by_backends(table: EventTable) -> dict[str, Any]:
     """Return the columns of events, [K], that decoders of delegates tell; null for the others."""
-    pa = require("pyarrow", wanted_by=WANTED_BY)
     told = table.meaning
     units = [None if one is None else one.unit_in(TimeScale.NS.value) for one in told]
     quantities = [None if one is None else one.quantity.value for one in told]

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from etscope.analysis.profile.profile import MethodProfile, Row, identity, method_profile
 from etscope.analysis.program.correlate import UNATTRIBUTED
 from etscope.model.event_table import EventTable
-from etscope.optional import require
-from etscope_lab.fleet._dataset import EVENTS, WANTED_BY, arrow_schema
+from etscope_lab.fleet._dataset import EVENTS, arrow_schema
 
 _Ints = npt.NDArray[np.int64]
 _Floats = npt.NDArray[np.float64]
@@ -84,7 +84,6 @@ class Leaves:
         """
         if not self.rests:
             return events
-        pa = require("pyarrow", wanted_by=WANTED_BY)
         runs = self.table.dump.num_runs
         code = self.row[self.table.event] * runs + self.table.run
         known, first = np.unique(code, return_index=True)

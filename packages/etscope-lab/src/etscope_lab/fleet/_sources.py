@@ -22,7 +22,6 @@ from etscope.formats.etdump.reader import ETDump
 from etscope.formats.etrecord.reader import RecordFile, read_etrecord
 from etscope.formats.identify import ETRECORD, identify
 from etscope.formats.run_json import RUN_ETDP, VALUES_ETDP
-from etscope.optional import require
 
 # -- ETRecords.
 
@@ -169,7 +168,8 @@ def is_url(name: str) -> bool:
 
 def open_url(url: str) -> bytes:
     """The bytes at a URL. Raises `FormatError` when it cannot be read."""
-    fsspec = require("fsspec", wanted_by=f"reading {url.partition('://')[0]} URLs")
+    import fsspec
+
     try:
         with fsspec.open(url, "rb") as file:
             content: bytes = file.read()
@@ -240,7 +240,8 @@ def _below(folder: Path) -> Iterator[Source]:
 
 
 def _remote(name: str) -> Iterator[Source]:
-    fsspec = require("fsspec", wanted_by=f"reading {name.partition('://')[0]} URLs")
+    import fsspec
+
     try:
         files, path = fsspec.core.url_to_fs(name)
     except ImportError as error:  # s3fs, gcsfs, …: fsspec names the package

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from etscope.analysis.profile.profile import Row
 from etscope.analysis.profile.trace import Trace
@@ -19,8 +20,6 @@ from etscope.errors import FormatError
 from etscope.formats.calibration import Calibration, calibrations_folder
 from etscope.formats.run_json import SavedRun
 from etscope.model.event_table import CALL_ROLES
-from etscope.optional import require
-from etscope_lab.fleet._dataset import WANTED_BY
 
 _ROLES = frozenset({*CALL_ROLES, "kernel", "delegated"})
 _Floats = npt.NDArray[np.float64]
@@ -42,7 +41,6 @@ class EventWork:
 
     def columns(self) -> dict[str, Any]:
         """Return the columns of events that need no calibration."""
-        pa = require("pyarrow", wanted_by=WANTED_BY)
         moved = self.activations + self.weights
         with np.errstate(divide="ignore", invalid="ignore"):
             intensity = np.where(moved > 0, self.flops / moved, np.nan)
@@ -60,7 +58,6 @@ class EventWork:
         """Return the columns of rows, [N], that a calibration tells: the least time, and what
         bounds it, by the rule of `etscope.analysis.work.limits`. event: of each row, its number
         among the K; ns: the time."""
-        pa = require("pyarrow", wanted_by=WANTED_BY)
         compute, memory, overhead = self._least(calibration, threads)[:, event]
         roof = np.maximum(compute, memory)
         bound = np.where(compute > memory, 0, 1)

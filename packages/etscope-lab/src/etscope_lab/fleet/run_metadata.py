@@ -25,7 +25,6 @@ from etscope.formats.run_json import (
     parse_run_json,
     read_run_json,
 )
-from etscope.optional import require
 from etscope_lab.fleet._sources import Source, is_url, open_url
 from etscope_lab.fleet._work import calibration_of
 
@@ -165,7 +164,8 @@ def _saved_beside(url: str) -> SavedRun:
         path = Path(url).parent / RUN_JSON
         return read_run_json(path) if path.is_file() else SavedRun()
     saved = url.rpartition("/")[0] + "/" + RUN_JSON
-    fsspec = require("fsspec", wanted_by="reading URLs")
+    import fsspec
+
     files, path = fsspec.core.url_to_fs(saved)
     return parse_run_json(open_url(saved), saved) if files.exists(path) else SavedRun()
 

@@ -41,7 +41,6 @@ from etscope.errors import (
     UsageError,
 )
 from etscope.model.table import Column, Kind, Table
-from etscope.optional import require
 from etscope.views.tables.cells import types_of
 from etscope_lab.fleet._dataset import (
     DUMP_FIELDS,
@@ -113,7 +112,8 @@ def query(
     its position in the statement, for what it rejects; the errors of `Dataset.open`; `FormatError`
     for damaged files; `RuntimeFailure` when time or memory run out.
     """
-    duckdb = require("duckdb", wanted_by="SQL on a dataset")
+    import duckdb
+
     opened = dataset if isinstance(dataset, Dataset) else Dataset.open(dataset)
     with (
         _connection(duckdb, opened, phase) as connection,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from etscope._version import __version__
+from etscope import __version__
 from etscope.errors import EtscopeError, LabError
 from etscope_lab.store import Store
 from etscope_lab.worker.subprocesses import Stop, run_child

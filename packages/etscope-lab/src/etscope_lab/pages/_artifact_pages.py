@@ -27,7 +27,6 @@ from starlette.types import Receive, Scope, Send
 from etscope.errors import MissingDataError
 from etscope.formats.calibration import CALIBRATION_JSON
 from etscope.formats.run_json import DEBUG_BIN, RUN_ETDP, RUN_JSON, VALUES_ETDP
-from etscope.optional import require
 from etscope_lab.jobs.records import Job
 from etscope_lab.lab import Lab
 from etscope_lab.pages._artifact_builders import INPUTS, MODEL, RECORD
@@ -44,7 +43,6 @@ _REPORT_POLICY = (
     "form-action 'none'; frame-ancestors 'self'"
 )
 _THREADS = 4  # of one board
-WANTED_BY = "the TensorBoard of a job"
 _NOT_READY = 202  # the status of a page that asks again
 
 
@@ -132,10 +130,7 @@ class TensorBoards:
         return len(self._alive)
 
     def respond(self, job_id: str, logdir: Path) -> Response:
-        """Return the board's response to the current request.
-
-        Raises `MissingDependencyError` without TensorBoard.
-        """
+        """Return the board's response to the current request."""
         with self._lock:
             board = self._alive.get(job_id)
             if board is None:
@@ -189,7 +184,7 @@ class _Delegated(Response):
 
 def _wsgi(job_id: str, logdir: Path) -> Any:
     """Return TensorBoard as a WSGI application: its graphs, its texts, and the report in a tab."""
-    program = require("tensorboard.program", wanted_by=WANTED_BY)
+    from tensorboard import program
     from tensorboard.plugins.core import core_plugin
     from tensorboard.plugins.graph import graphs_plugin
     from tensorboard.plugins.text import text_plugin

@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from etscope._version import __version__
+from etscope import __version__
 from etscope.errors import EtscopeError
 from etscope.units import format_bytes, format_duration, format_share
 from etscope.views.tables.cells import visible

@@ -18,7 +18,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from etscope._version import __version__
+from etscope import __version__
 from etscope.errors import LabError, MissingDataError, UsageError
 from etscope.reporting.serve import is_own_name
 from etscope_lab.pages import router as pages

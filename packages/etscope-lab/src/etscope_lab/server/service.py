@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from etscope._version import __version__
+from etscope import __version__
 from etscope.errors import UsageError
 from etscope_lab.jobs.records import Device, Filter, Series
 from etscope_lab.jobs.spec import JobSpec

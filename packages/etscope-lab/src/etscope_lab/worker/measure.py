@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etscope._version import __version__
+from etscope import __version__
 from etscope.errors import (
     DeviceLost,
     EtscopeError,

@@ -6,6 +6,7 @@ files, watches its time, and decides on one of the final states.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -23,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from etscope.errors import EtscopeError, LabError, MissingDataError
-from etscope.optional import require
 from etscope_lab.devices.peaks import CalibrationOrder, CalibrationOutcome, DeviceCalibration
 from etscope_lab.jobs.records import (
     DeviceConfig,
@@ -36,8 +36,6 @@ from etscope_lab.jobs.records import (
 from etscope_lab.jobs.spec import spec_of
 from etscope_lab.store import Store
 from etscope_lab.worker.subprocesses import GRACE, End, Stop, run_child
-
-fcntl = require("fcntl", wanted_by="a worker of the lab")  # locks of files
 
 MEASURE = "etscope_lab.worker.measure"
 PROBE = "etscope_lab.worker.conditions"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -193,25 +192,3 @@ def test_a_narrow_terminal_keeps_the_verdicts(
     assert "columns not shown at 80 wide: method, phase, low, high, p," in out
     _, out, _ = run(capsys, "lab", "sql", dataset, "--saved", "changes", *sides, "-f", "csv")
     assert out.splitlines()[0].endswith("reason")
-
-
-def test_without_the_extra() -> None:
-    """The package and its commands import without pyarrow, DuckDB and fsspec; what needs one says
-    how it is installed."""
-    program = """
-import sys
-for name in ("pyarrow", "duckdb", "fsspec", "distributed"):
-    sys.modules[name] = None
-import importlib, pkgutil, etscope_lab.fleet
-for module in pkgutil.iter_modules(etscope_lab.fleet.__path__):
-    importlib.import_module("etscope_lab.fleet." + module.name)
-from etscope.cli import main
-assert main(["lab", "sql", "--list-saved"]) == 0
-assert main(["lab", "sql", "x", "select 1"]) == 5
-assert main(["lab", "collect", "x", "-o", "y"]) == 5
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "pip install 'etscope[fleet]'" in done.stderr
