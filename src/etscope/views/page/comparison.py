@@ -48,17 +48,16 @@ _TITLES = {"before": "A", "after": "B", "change": "B - A"}
 
 
 def comparison_documents(
-    methods: Sequence[Sequence[ShownMethod]],
-    scales: Sequence[Scale],
-    facts: Sequence[RunTotals] | None = None,
+    methods: Sequence[Sequence[ShownMethod]], facts: Sequence[RunTotals] | None = None
 ) -> list[Json]:
     """Return the `ComparisonDoc` of pairs of profiles, the earlier one as A; then those of the same
-    pairs the other way round. methods, scales, facts: of each run."""
+    pairs the other way round. methods, facts: of each run."""
     found = []
     pairs = list(_pairs(methods))
     for sides in [*pairs, *((later, earlier) for earlier, later in pairs)]:
         runs = [run for run, _ in sides]
-        if scales[runs[0]] != scales[runs[1]]:
+        shown = [methods[run][method] for run, method in sides]
+        if shown[0].scale != shown[1].scale:
             found.append(
                 {
                     "a": list(sides[0]),
@@ -71,12 +70,11 @@ def comparison_documents(
                 }
             )
             continue
-        shown = [methods[run][method] for run, method in sides]
         diff = diff_profiles(shown[0].profile, shown[1].profile)
         if facts is not None and runs[0] != runs[1]:
             more = total_changes(facts[runs[0]], facts[runs[1]], diff.method)
             diff = replace(diff, beside=tuple(more))
-        found.append(_document(sides, diff, shown, scales[runs[0]]))
+        found.append(_document(sides, diff, shown))
     return found
 
 
@@ -115,9 +113,8 @@ def _few(found: Sequence[_Of]) -> Iterator[tuple[_Of, _Of]]:
         yield from ((found[0], other) for other in found[1:])
 
 
-def _document(
-    sides: tuple[_Place, _Place], diff: MethodDiff, shown: Sequence[ShownMethod], scale: Scale
-) -> Json:
+def _document(sides: tuple[_Place, _Place], diff: MethodDiff, shown: Sequence[ShownMethod]) -> Json:
+    scale = shown[0].scale
     doubts = []
     try:
         check_comparable(diff.sides.before, diff.sides.after, diff.alignment)
@@ -130,7 +127,7 @@ def _document(
         "verdict": diff.verdict.value,
         "headline": [*doubts, *headline(diff, scale, sums)],
         "notes": list(diff.notes),
-        "table": table_document(_rows(diff, shown, scale)),
+        "table": table_document(_rows(diff, shown)),
         "sums": [
             table_document(_shown(parts_table(diff, scale, found), (by, *_SUMS)))
             for by, found in sums.items()
@@ -138,9 +135,9 @@ def _document(
     }
 
 
-def _rows(diff: MethodDiff, shown: Sequence[ShownMethod], scale: Scale) -> Table:
+def _rows(diff: MethodDiff, shown: Sequence[ShownMethod]) -> Table:
     """Return the table of `etscope diff` with the rows of both profiles."""
-    table = diff_table(diff, scale, with_words=False)
+    table = diff_table(diff, shown[0].scale, with_words=False)
     places = [{id(row): number for number, row in enumerate(method.rows)} for method in shown]
     rows: list[list[int | None]] = [[], []]
     for change in shown_changes(diff, "change")[0]:
@@ -240,12 +237,12 @@ def compared_documents(runs: Sequence[Mapping[str, Any]]) -> list[Json]:
         scales = [Scale(unit if unit is TimeScale.CYCLES else TimeScale.NS, unit) for unit in units]
         methods = [
             [
-                ShownMethod.of(number, _profile(method, run["source"], scale))
+                ShownMethod.of(number, _profile(method, run["source"], scale), scale)
                 for number, method in enumerate(run["methods"])
             ]
             for run, scale in zip(runs, scales, strict=True)
         ]
-        return comparison_documents(methods, scales)
+        return comparison_documents(methods)
 
 
 def _profile(method: Mapping[str, Any], source: Mapping[str, Any], scale: Scale) -> MethodProfile:

@@ -6,7 +6,7 @@ profile or a plan is made from one that is made once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
@@ -23,11 +23,10 @@ from etscope.analysis.matching.export import Export
 from etscope.analysis.memory import memory_plans
 from etscope.analysis.memory_owners import program_memory
 from etscope.analysis.numerics.rows import Numerics
-from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale, TimeConverter
 from etscope.analysis.profile.trace import Capture, Trace, runs_of
 from etscope.analysis.size import SizedFile, part_by_part, sized_program
-from etscope.analysis.work.limits import ProfileLimits, profile_limits
+from etscope.analysis.work.limits import profile_limits
 from etscope.errors import MissingDataError
 from etscope.formats.calibration import Calibration
 from etscope.formats.etrecord.reader import EDGE, RecordView
@@ -126,6 +125,14 @@ class ReportInput:
         """The program of the run: the one that was given, or that its record stores."""
         return self.capture.recorded_program
 
+    def methods(self) -> Iterator[ShownMethod]:
+        """Yield the methods that ran."""
+        if self.trace is None:
+            return
+        for number, profile in enumerate(self.trace.profiles()):
+            limits = profile_limits(self.trace, profile, self.scale.source, self.calibration)
+            yield ShownMethod.of(number, profile, self.scale, limits)
+
     def graph_views(self, program: Program | None) -> tuple[GraphView, ...]:
         if self.views is not None:
             return tuple(self.views)
@@ -171,13 +178,7 @@ def document_of(inputs: Sequence[ReportInput], title: str | None = None) -> Json
     names = [found.name for found in inputs]
     if len(names) > _NAMED:
         names[_NAMED:] = [f"{len(names) - _NAMED} more"]
-    methods = [
-        [
-            ShownMethod.of(number, profile)
-            for number, profile in enumerate(found.trace.profiles() if found.trace else ())
-        ]
-        for found in inputs
-    ]
+    methods = [list(found.methods()) for found in inputs]
     programs = [found.own_program for found in inputs]
     graphs = [
         [ShownGraph(view) for view in found.graph_views(program)]
@@ -200,7 +201,7 @@ def document_of(inputs: Sequence[ReportInput], title: str | None = None) -> Json
         "title": title or " · ".join(names),
         "generator": f"etscope {__version__}",
         "runs": runs,
-        "comparisons": comparison_documents(methods, [found.scale for found in inputs], facts),
+        "comparisons": comparison_documents(methods, facts),
         "programs": program_documents(
             [
                 None
@@ -241,7 +242,7 @@ def _run(
     recorded = {view.linked.name: view.graph for view in views if view.linked.name in named}
     sections = [
         *found.sections,
-        *([profile_section(methods, found.scale)] if methods else ()),
+        *([profile_section(methods)] if methods else ()),
         *backend_file_sections(found.backend_files),
         *file_sections(found.export, trace, recorded),
     ]
@@ -260,7 +261,7 @@ def _run(
         "memory": memory_documents(plans, methods, run_nodes, memory),
         "weights": None if sized is None else table_document(part_by_part(sized).table),
         "generation": generation_document(trace, methods, found.scale),
-        "roofline": roofline_document(trace, methods, found.scale, found.calibration),
+        "roofline": roofline_document(methods),
         "timeline": timeline_document(trace, methods, found.scale, found.backend_files),
         "source": lines.document(),  # last: all of the above add lines
     }
@@ -281,7 +282,6 @@ def _graph_documents(
         if shown.view.linked.name == f"{EDGE}/{shown.view.method}"
     }
     metric = None if found.numerics is None else found.numerics.metric
-    ran = {id(shown.profile): shown for shown in methods}
     documents = []
     for shown in graphs:
         document = graph_document(
@@ -292,18 +292,10 @@ def _graph_documents(
             edges.get(shown.view.method),
             _partition(shown, found),
         )
-        profile = shown.view.profile
-        rows = ran[id(profile)].rows if id(profile) in ran else ()
-        document["measures"] += work_measures(shown, document, _limits(found, profile), rows)
+        ran = next((one for one in methods if one.profile is shown.view.profile), None)
+        document["measures"] += work_measures(shown, document, ran)
         documents.append(document)
     return documents
-
-
-def _limits(found: ReportInput, profile: MethodProfile | None) -> ProfileLimits | None:
-    """The work and the limits of a profile's rows, as far as they are known."""
-    if found.trace is None or profile is None:
-        return None
-    return profile_limits(found.trace, profile, found.scale.source, found.calibration)
 
 
 def _partition(shown: ShownGraph, found: ReportInput) -> Partition | None:
@@ -349,8 +341,7 @@ def _method_documents(
 ) -> list[Json]:
     documents: list[Json] = []
     for shown in methods:
-        limits = _limits(found, shown.profile)
-        document = method_document(shown, found.scale, lines, limits)
+        document = method_document(shown, lines)
         document["links"]["nodes"] = {
             graph.view.key: graph.rows(shown.rows)
             for graph in graphs
@@ -366,7 +357,7 @@ def _method_documents(
                 if (not runs.isdisjoint(block.runs.tolist()) if block.executions else not documents)
             ]
             document["events"], document["eventRow"] = events_document(
-                found.trace, blocks, shown, found.scale, found.convert, limits
+                found.trace, blocks, shown, found.convert
             )
         documents.append(document)
     return documents

@@ -45,17 +45,22 @@ _MOST_PARTS = 40
 
 @dataclass(frozen=True)
 class ShownMethod:
-    """A profile, and where its parts stand in the document."""
+    """A profile, and where its parts stand in the document. scale: from its ticks to the report's
+    times. limits: of its rows, if they are known."""
 
     index: int
     profile: MethodProfile
+    scale: Scale
+    limits: ProfileLimits | None
     rows: Sequence[Row]  # with the closing ones, as `Method.rows` has them
     modules: Sequence[Group]
 
     @classmethod
-    def of(cls, index: int, profile: MethodProfile) -> ShownMethod:
+    def of(
+        cls, index: int, profile: MethodProfile, scale: Scale, limits: ProfileLimits | None = None
+    ) -> ShownMethod:
         rows = [*profile.rows, *closing_rows(profile, ())]
-        return cls(index, profile, rows, rollup(profile, "module").tree(None))
+        return cls(index, profile, scale, limits, rows, rollup(profile, "module").tree(None))
 
     @property
     def name(self) -> str:
@@ -90,12 +95,9 @@ class ShownMethod:
         }
 
 
-def method_document(
-    shown: ShownMethod, scale: Scale, lines: Lines, limits: ProfileLimits | None = None
-) -> Json:
-    """The parts of `Method` that its profile tells: all but links to graphs, and events. limits:
-    of its rows, for columns that the reader may choose."""
-    profile = shown.profile
+def method_document(shown: ShownMethod, lines: Lines) -> Json:
+    """Return the parts of `Method` that its profile tells: all but links to graphs, and events."""
+    profile, scale = shown.profile, shown.scale
     samples, note = _samples(shown.rows, scale)
     return {
         "name": shown.name,
@@ -103,7 +105,7 @@ def method_document(
         "runIndex": profile.runs.tolist(),
         "totals": scale(profile.total).tolist(),
         "excluded": _excluded(profile, scale),
-        "rows": table_document(_rows(profile, scale, limits)),
+        "rows": table_document(_rows(shown)),
         "samples": samples,
         "samplesNote": note,
         "links": {
@@ -112,7 +114,7 @@ def method_document(
             "stack": [_stack(row, lines) for row in shown.rows],
             "module": _row_modules(shown),
         },
-        "modules": _modules(shown, scale),
+        "modules": _modules(shown),
     }
 
 
@@ -123,7 +125,7 @@ def _row_modules(shown: ShownMethod) -> list[int | None]:
     return [None if path is None else index.get(module_name(path)) for path in paths]
 
 
-def _modules(shown: ShownMethod, scale: Scale) -> list[Json]:
+def _modules(shown: ShownMethod) -> list[Json]:
     """`Method.modules`: each with its time, and the rows that count for itself."""
     number = {id(row): at for at, row in enumerate(shown.rows)}
     types: dict[str, str] = {}
@@ -142,8 +144,8 @@ def _modules(shown: ShownMethod, scale: Scale) -> list[Json]:
                 "type": types.get(module.name),
                 "parent": module.parent,
                 "depth": module.depth,
-                "total": float(scale(module.average)),
-                "self": 0.0 if own is None else float(scale(own.average)),
+                "total": float(shown.scale(module.average)),
+                "self": 0.0 if own is None else float(shown.scale(own.average)),
                 "rows": [] if own is None else [number[id(leaf)] for leaf in own.rows],
             }
         )
@@ -163,11 +165,11 @@ def _excluded(profile: MethodProfile, scale: Scale) -> Json | None:
     }
 
 
-def _rows(profile: MethodProfile, scale: Scale, limits: ProfileLimits | None) -> Table:
+def _rows(shown: ShownMethod) -> Table:
     """The rows in run order. The columns of the work are left to the reader's choice; what there
     is to say about them stands in the heads."""
-    table = profile_table(profile, scale, sort="run", limits=limits)
-    of_work = set(work_notes(limits))
+    table = profile_table(shown.profile, shown.scale, sort="run", limits=shown.limits)
+    of_work = set(work_notes(shown.limits))
     return replace(
         table,
         columns=tuple(
@@ -249,12 +251,10 @@ def events_document(
     trace: Trace,
     blocks: Sequence[Block],
     shown: ShownMethod,
-    scale: Scale,
     convert: TimeConverter | None = None,
-    limits: ProfileLimits | None = None,
 ) -> tuple[Json, list[int | None]]:
-    """Return `Method.events` and `Method.eventRow`: one row for each event of each block. limits:
-    of the rows; what is known of an event's row is in the event's."""
+    """Return `Method.events` and `Method.eventRow`: one row for each event of each block."""
+    scale, limits = shown.scale, shown.limits
     cells: list[Mapping[str, Any]] = []
     rows: list[int | None] = []
     room = MOST_RAW

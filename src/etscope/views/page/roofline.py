@@ -5,31 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from etscope.analysis.profile.profile import Row
-from etscope.analysis.profile.scale import Scale
-from etscope.analysis.profile.trace import Trace
 from etscope.analysis.tables.roofline_table import ceilings_table
-from etscope.analysis.work.limits import BOUNDS, profile_limits
+from etscope.analysis.work.limits import BOUNDS
 from etscope.analysis.work.roofline import OUTSIDE, PLACES, Ceilings, Roofline, roofline
-from etscope.formats.calibration import Calibration
 from etscope.units import TimeScale
 from etscope.views.page.elements import Json, table_document
 from etscope.views.page.method import ShownMethod
 
 
-def roofline_document(
-    trace: Trace | None,
-    methods: Sequence[ShownMethod],
-    scale: Scale,
-    calibration: Calibration | None,
-) -> Json | None:
+def roofline_document(methods: Sequence[ShownMethod]) -> Json | None:
     """The page's `RooflineDoc` of a run; None if the work of none of its methods is known, or its
     clock counts cycles."""
-    if trace is None or scale.source is TimeScale.CYCLES:
-        return None
     found: list[Roofline | None] = []
     for shown in methods:
-        limits = profile_limits(trace, shown.profile, scale.source, calibration)
-        one = roofline(shown.profile, limits, scale.source)
+        source, limits = shown.scale.source, shown.limits
+        if limits is None or source is TimeScale.CYCLES:
+            return None
+        one = roofline(shown.profile, limits, source)
         found.append(one if one.has_work else None)
     known = [one for one in found if one is not None]
     if not known:

@@ -12,7 +12,6 @@ from etscope.analysis.info.etdump_info import etdump_sections
 from etscope.analysis.info.etrecord_info import etrecord_sections
 from etscope.analysis.info.program_info import program_sections
 from etscope.analysis.matching.export import Export
-from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.formats.etrecord.reader import RecordFile
 from etscope.model.event_table import LOAD_METHOD
@@ -59,9 +58,9 @@ def _named(file: str, what: str, sections: Iterable[Section]) -> Iterator[Sectio
             yield replace(section, name=name, table=replace(section.table, title=title))
 
 
-def profile_section(methods: Sequence[ShownMethod], scale: Scale) -> Section:
+def profile_section(methods: Sequence[ShownMethod]) -> Section:
     """Return the time of each method."""
-    profiles = [shown.profile for shown in methods]
+    profiles, scale = [shown.profile for shown in methods], methods[0].scale
     samples = [scale(profile.total) for profile in profiles]
     loads = [profile.load.get(LOAD_METHOD) for profile in profiles]
     unaccounted = [float(scale(profile.unaccounted).mean()) for profile in profiles]

@@ -12,17 +12,16 @@ from etscope.analysis.work.limits import ProfileLimits
 from etscope.model.table import Column, Kind
 from etscope.views.page.elements import Json
 from etscope.views.page.graphs import GroupValues, ShownGraph, measure_document
+from etscope.views.page.method import ShownMethod
 
 _TITLES = {"flops": "FLOPs", "moved_bytes": "bytes read and written"}
 
 
-def work_measures(
-    shown: ShownGraph, document: Json, limits: ProfileLimits | None, rows: Sequence[Row]
-) -> list[Json]:
+def work_measures(shown: ShownGraph, document: Json, method: ShownMethod | None) -> list[Json]:
     """Return the `Measure`s of the work of a graph's nodes: FLOPs, bytes, FLOPs for each byte; with
     a calibration, the share of the peak.
 
-    document: of the graph. limits, rows: of its method, if it ran.
+    document: of the graph. method: its method, if it ran.
     """
     groups = document["groups"]
     group_of = [node["group"] for node in document["nodes"]]
@@ -55,8 +54,9 @@ def work_measures(
         ]
         column = Column("intensity", Kind.FLOAT, title="FLOPs for each byte")
         found.append(measure_document(column, *ratios))
-    if limits is not None and limits.peaks is not None:
-        found += _peak(shown, limits, rows, GroupValues(groups, group_of))
+    limits = None if method is None else method.limits
+    if method is not None and limits is not None and limits.peaks is not None:
+        found += _peak(shown, limits, method.rows, GroupValues(groups, group_of))
     return found
 
 
