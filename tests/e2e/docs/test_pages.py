@@ -23,11 +23,11 @@ QUIET = {
     "differences.md": "each section names the test that holds it",
     "benchmarks.md": "the benchmarks print its table",
 }
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Seconds, without an export. What the others show is also tested beside the code.
 QUICK = {
     *("README.md", "index.md", "errors.md", "metrics.md", "formats.md", "findings.md"),
-    *("calibrating.md", "delegates.md", "other-traces.md", "etdb-protocol.md"),
+    *("calibrate.md", "delegates.md", "backend-files.md", "etdb-protocol.md"),
     "upstream-scripts.md",
 }
 RUN = [

@@ -1,4 +1,4 @@
-"""The tables of `docs/size.md` that no command prints name what `info --size` and `info` name."""
+"""Tables of `docs/how-to/size.md` that no command prints have the names of `info --size`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from etscope.analysis import measured_memory, weights
 from etscope.formats.program import delegate_data, pte
 from tests.contract.source_tree import ROOT
 
-PAGE = (ROOT / "docs" / "size.md").read_text()
+PAGE = (ROOT / "docs/how-to/size.md").read_text()
 # By the head of a table, the first cells of its rows.
 TABLES = {
     head: [line.split("|")[1].strip() for line in rows.splitlines()]

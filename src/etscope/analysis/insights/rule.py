@@ -13,9 +13,9 @@ from etscope.model.finding import Finding
 class Rule:
     """One kind of inefficiency.
 
-    name: the `kind` of its findings, and the section of docs/findings.md ("not-delegated"). title:
-    what it is, in a few words. find: returns the findings of a method's runs; those below the
-    threshold of time are left out afterwards, so that it need not look at shares.
+    name: the `kind` of its findings, and the section of docs/reference/findings.md
+    ("not-delegated"). title: what it is, in a few words. find: returns the findings of a method's
+    runs; those below the threshold of time are left out afterwards, so it need not look at shares.
     """
 
     name: str

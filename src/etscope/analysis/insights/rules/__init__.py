@@ -1,7 +1,7 @@
 """The rules of `etscope explain`, one file each: those of the graph, and those of a run's times.
 
 To add one: write a module with a `RULE`, add the module's name to `_MODULES`, and a section with
-the rule's name to docs/findings.md, which a test compares with this list.
+the rule's name to docs/reference/findings.md, which a test compares with this list.
 """
 
 from __future__ import annotations
