@@ -19,7 +19,7 @@ HEAD = """\
 # Commands
 
 What `--help-all` says of every command; this page is generated.
-[Library and CLI](library.md) shows them at work.
+The [how-to guides](../how-to/run.md) show them at work.
 """
 
 

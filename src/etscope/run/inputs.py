@@ -334,7 +334,7 @@ _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 # -- generated inputs: the same numbers on each machine
 #
-# The native runner has the same formula (`docs/how-to/inputs.md`). It must never change: recorded
+# The native runner has the same formula (`docs/how-to/run.md`). It must never change: recorded
 # results would lose their meaning.
 
 MAX_BYTES = 8 << 30  # of one generated tensor

@@ -37,7 +37,7 @@ def test_kinds_and_contents_are_those_of_programs() -> None:
 
 def test_measured_memory_has_the_owners_of_the_example() -> None:
     """The figures are those of one run: they sum to the growth as far as their digits tell."""
-    example = PAGE[PAGE.index("growth of the process, from") :]
+    example = PAGE[PAGE.index("The process grew by") :]
     cell = r"(-?[\d.]+) ([KM]i)?B"
     rows = re.findall(rf"^(\S.*?)  .*?{cell}  +[<>]?-?[\d.]+%$", example, re.MULTILINE)
     sizes = {

@@ -1,4 +1,4 @@
-"""The runner, built for another architecture by docs/how-to/native-runner.md, answers as here."""
+"""The runner, built for another architecture by docs/how-to/record.md, answers as here."""
 
 from __future__ import annotations
 
