@@ -1,7 +1,7 @@
 """Measure how often an A/B job of the lab is wrong, and what it finds: A/A trials and injected
 slow-downs.
 
-    python benchmarks/ab_alarms.py                     prints the tables of docs/comparing-runs.md
+    python benchmarks/ab_alarms.py                     prints tables of docs/appendix/benchmarks.md
     python benchmarks/ab_alarms.py --save FILE.npz     and keeps the real processes
     python benchmarks/ab_alarms.py --load FILE.npz     with those instead of new ones
 

@@ -1,6 +1,6 @@
 """Measure how often `etscope diff` is wrong, and what it finds: A/A trials and injected slow-downs.
 
-    python benchmarks/diff_power.py            prints the tables of docs/comparing-runs.md
+    python benchmarks/diff_power.py            prints tables of docs/appendix/benchmarks.md
 
 *Simulated*: log-normal noise, runs that hang together, a drift of each dump's own, outliers.
 *Unsteady*: the kinds of `tests.support.analysis.made_runs` of which few runs do not show how much

@@ -1,6 +1,6 @@
 """Measure how many seeded inefficiencies `etscope explain` finds, and how often it is wrong.
 
-    python -m benchmarks.explain_rules                    prints the table of docs/benchmarks.md
+    python -m benchmarks.explain_rules                    prints the table for docs
     python -m benchmarks.explain_rules --seed 3 --only attention --verify
     python -m benchmarks.explain_rules --keep runs        explains the runs kept there again
 

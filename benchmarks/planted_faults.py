@@ -1,6 +1,6 @@
 """Measure how many planted faults are named, and how many sound models are accused.
 
-    python -m benchmarks.planted_faults                      prints the table of docs/benchmarks.md
+    python -m benchmarks.planted_faults                      prints the table for docs
     python -m benchmarks.planted_faults --only 8da4w --seed 3
 
 A fault is planted into the program that the device runs, and the record is of the right one. It is

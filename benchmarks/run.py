@@ -2,7 +2,7 @@
 
     python -m benchmarks.run                     # all; makes missing artefacts first (minutes)
     python -m benchmarks.run open_dump help      # some
-    python -m benchmarks.run --write             # and put the table into docs/benchmarks.md
+    python -m benchmarks.run --write             # and put it into docs/appendix/benchmarks.md
     python -m benchmarks.run help --write        # and put this row there, beside the others
 
 Exit code 1 when a target is missed.
@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.comparisons import Comparison, Limit, comparisons
 from etscope.units import format_bytes
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs/appendix/benchmarks.md"
 MARKS = ("<!-- measured -->", "<!-- end -->")
 MISSED = " **missed**"
 HEAD = "| what | upstream | etscope | ratio | target | peak memory, upstream | etscope |"
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     known = comparisons()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}")
-    parser.add_argument("--write", action="store_true", help="update docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="update docs/appendix/benchmarks.md")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.names if name not in known]:
         parser.error(f"no benchmark named {', '.join(unknown)}")
@@ -106,7 +106,7 @@ def machine() -> str:
 
 
 def write(text: str) -> None:
-    """Put `text` between the marks of docs/benchmarks.md."""
+    """Put `text` between the marks of docs/appendix/benchmarks.md."""
     begin, end = MARKS
     page = PAGE.read_text()
     between = re.compile(f"{re.escape(begin)}.*{re.escape(end)}", re.DOTALL)

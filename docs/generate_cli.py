@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the help of every command. A test fails when the page is not current."""
+"""Write docs/reference/cli.md from the help of every command. A test fails if it is not current."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from etscope.cli import COMMANDS
 from etscope.cli._app import cli
 from etscope.cli.verb import all_help
 
-PAGE = Path(__file__).with_name("cli.md")
+PAGE = Path(__file__).with_name("reference") / "cli.md"
 
 WIDTH: dict[str, Any] = {"terminal_width": 80, "max_content_width": 80}
 
@@ -19,12 +19,12 @@ HEAD = """\
 # Commands
 
 What `--help-all` says of every command; this page is generated.
-[Library and CLI](library-and-cli.md) shows them at work.
+The [how-to guides](../how-to/run.md) show them at work.
 """
 
 
 def page() -> str:
-    """The text of docs/cli.md."""
+    """The text of docs/reference/cli.md."""
     parent = cli.make_context("etscope", [], resilient_parsing=True, **WIDTH)
     parts = [HEAD, _section(parent)]
     for verb in COMMANDS:

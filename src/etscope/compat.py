@@ -40,7 +40,7 @@ _ELSEWHERE = {
 }
 # Its sitecustomize.py calls `install` when a Python process starts.
 _STARTUP = Path(__file__).with_name("compat_startup")
-_HINT = "docs/differences.md, Names that are not there, says why, and what to take instead"
+_HINT = "docs/appendix/differences.md, Names that are not there, says why, and what to take instead"
 
 
 def install() -> None:

@@ -21,8 +21,8 @@
     |  +- DeviceLost                                      a device or its runner went away
     +- LabError (RuntimeError)                   exit 5   the lab's server, database or store
 
-Every class has a `slug` (a section of ``docs/errors.md``, which is at `PAGE`), an `exit_code`, and
-the builtin parent that users of upstream's tools already catch.
+Every class has a `slug` (a section of ``docs/reference/errors.md``, which is at `PAGE`), an
+`exit_code`, and the builtin parent that users of upstream's tools already catch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 
-PAGE = "https://etscope.github.io/etscope/errors/"
+PAGE = "https://etscope.github.io/etscope/reference/errors/"
 
 
 class EtscopeWarning(UserWarning):

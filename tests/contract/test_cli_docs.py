@@ -1,4 +1,4 @@
-"""docs/cli.md is what `--help` says."""
+"""docs/reference/cli.md is what `--help` says."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def generated() -> str:
 
 
 def test_the_page_is_current() -> None:
-    current = (ROOT / "docs/cli.md").read_text()
+    current = (ROOT / "docs/reference/cli.md").read_text()
     assert current == generated(), "run: python docs/generate_cli.py"
 
 

@@ -22,7 +22,7 @@ from etscope.etdb.ui.main import command as etdb
 from tests.contract.source_tree import ROOT
 from tests.support.docs.pages import blocks
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROGRAMS = {"etscope": cli, "etdb": etdb}
 # Its names are there when they are used, which imports torch; test_public_names.py tests them.
 NEEDS_TORCH = "etscope.intermediate_output_tap"

@@ -1,4 +1,4 @@
-"""Every error has its section in docs/errors.md, with its exit code."""
+"""Every error has its section in docs/reference/errors.md, with its exit code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from etscope import errors
 from tests.contract.source_tree import ROOT
 
-PAGE = (ROOT / "docs" / "errors.md").read_text()
+PAGE = (ROOT / "docs/reference/errors.md").read_text()
 
 
 def error_classes() -> list[type[errors.EtscopeError]]:
@@ -27,7 +27,7 @@ def sections(page: str) -> dict[str, tuple[str, str]]:
 
 
 def test_the_page_is_in_the_documentation() -> None:
-    site = errors.PAGE.removesuffix("errors/")
+    site = errors.PAGE.removesuffix("reference/errors/")
     assert f'Documentation = "{site}"' in (ROOT / "pyproject.toml").read_text()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from etscope.analysis.insights.facts import Level
 from etscope.analysis.insights.rules import rules
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/reference/findings.md"
 
 
 def sections() -> dict[str, str]:

@@ -46,7 +46,7 @@ def imported(code: str) -> Iterator[str]:
 
 
 def test_the_documentation_imports_public_names() -> None:
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     found = {
         name: f"{page.name}:{block.line}"
         for page in pages

@@ -12,7 +12,7 @@ pytest.importorskip("executorch")
 
 
 def test_what_is_missing_is_declared() -> None:
-    """In the table of docs/differences.md, with a reason; and nothing else is in the table."""
+    """The table of docs/appendix/differences.md has each with a reason, and nothing else."""
     gaps, known = missing(upstream_folder()), declared()
     assert known
     assert [name for name in gaps if not is_declared(name, known)] == []

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-DIFFERENCES = Path(__file__).parents[2] / "docs/differences.md"
+DIFFERENCES = Path(__file__).parents[2] / "docs/appendix/differences.md"
 _NOT_OF_THE_API = re.compile(r"(^|/)(tests?|generated)/|_test\.py$")
 
 
@@ -113,7 +113,7 @@ def _parameters(node: ast.stmt | None) -> list[str]:
 
 
 def declared() -> dict[str, str]:
-    """The rows of the table of names in docs/differences.md: pattern -> why it is not there."""
+    """Rows of the names in docs/appendix/differences.md: pattern -> why it is not there."""
     _, _, section = DIFFERENCES.read_text().partition("## Names that are not there")
     rows = re.findall(r"^\| (`.+`) \| (.+) \|$", section.partition("\n## ")[0], re.MULTILINE)
     return {

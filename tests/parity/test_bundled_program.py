@@ -314,7 +314,7 @@ def test_both_refuse_other_outputs_methods_and_programs(parts: Any, program: Any
         core.BundledProgram(program, [], "model.pte")
 
 
-# -- where we differ, on purpose: see docs/differences.md
+# -- where we differ, on purpose: see docs/appendix/differences.md
 
 ACCEPTED_UPSTREAM = {
     "shape of an input": (changed(0, torch.zeros(3, 2)), None),

@@ -1,7 +1,8 @@
 """etscope's Inspector against ExecuTorch's own, cell by cell, on every artefact it can open.
 
-Where the two are meant to differ, the difference is taken out here by name; `docs/differences.md`
-tells why, and `tests/unit/inspector/test_differences.py` tests what etscope does instead.
+Where the two are meant to differ, the difference is taken out here by name;
+`docs/appendix/differences.md` tells why, and `tests/unit/inspector/test_differences.py` tests what
+etscope does instead.
 """
 
 from __future__ import annotations

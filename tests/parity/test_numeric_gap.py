@@ -1,7 +1,7 @@
 """`calculate_numeric_gap` against ExecuTorch's own, wherever that gives an answer.
 
 Ours has each of upstream's rows with the same gap, and more. What is meant to differ is named here;
-`docs/differences.md` tells why.
+`docs/appendix/differences.md` tells why.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NAMES = (
     "recurrent_xnnpack",
 )
 
-# Where upstream gives no answer; `docs/differences.md` tells why.
+# Where upstream gives no answer; `docs/appendix/differences.md` tells why.
 UPSTREAM_FAILS = {
     ("transformer", ATEN): "Error computing",
     ("transformer", EDGE): "Error computing",

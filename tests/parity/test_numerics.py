@@ -1,7 +1,7 @@
 """`compare_results` and the comparators against upstream's, where upstream's are right.
 
 Where they are not (NaN taken for 0, silent broadcasting, outputs left out), the unit tests have
-what etscope says instead; see `docs/differences.md`.
+what etscope says instead; see `docs/appendix/differences.md`.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def _unpack(wheel: Path, folder: Path) -> None:
 
 
 def _build(sources: Path, sdk: Path, compiler: str, final: Path) -> None:
-    """As docs/native-runner.md says."""
+    """As docs/how-to/record.md says."""
     with _scratch() as folder:
         build = folder / "build"
         toolchain = sources / "toolchains" / "aarch64-linux-gnu.cmake"

@@ -112,7 +112,7 @@ def test_what_is_not_there_names_the_page(tmp_path: Path, line: str, missing: st
     last = done.stderr.splitlines()[-2:]
     assert done.returncode == 1
     assert "MissingNameError" in last[0] and missing in last[0]
-    assert "docs/differences.md" in last[1]
+    assert "docs/appendix/differences.md" in last[1]
     if missing == "core.nowhere":  # a program that installs is told the same
         program = f"from etscope import compat\ncompat.install()\n{line}\n"
         other = python(tmp_path, "-W", "error", "-c", program)

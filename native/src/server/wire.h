@@ -1,6 +1,6 @@
-// The bytes of the debugger's protocol: docs/etdb-protocol.md. What comes from the other end may be
-// anything, so nothing is read without a look at what is left, and nothing is reserved for a count
-// that what is left cannot hold.
+// The bytes of the debugger's protocol: docs/reference/etdb-protocol.md. The other end may send
+// anything: check what is left before each read, and reserve nothing for a count that it cannot
+// hold.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-"""ETDB, the debugger: gdb's words for programs of ExecuTorch. See `docs/etdb.md`.
+"""ETDB, the debugger: gdb's words for programs of ExecuTorch. See `docs/how-to/etdb.md`.
 
 from etscope.etdb import Session
 

@@ -715,7 +715,7 @@ class Inspector:
         """A session of ETDB (an `etscope.etdb.Session`) on this dump, its record and debug buffer.
 
         inputs: what the reference is run on, as the model takes it; by default the record's.
-        Each command is a method of the session, and `execute` takes lines; see docs/etdb.md.
+        Each command is a method of the session, and `execute` takes lines; see docs/how-to/etdb.md.
         """
         return importlib.import_module(_DEBUGGER).session_of_trace(
             self.trace, inputs=inputs, source_unit=self._scale.source.value
@@ -735,8 +735,8 @@ def compare_results(
     each metric's values by output, write them to ``<metric>_output_plot.png`` in the current folder
     and, in a notebook, show them; needs matplotlib. No window is opened.
 
-    Returns metric -> one value for each output, None for a pair that is not of numbers. NaN, and
-    what else is no ordinary number, has the results of ``docs/metrics.md``; types may differ.
+    Returns metric -> one value for each output, None for a pair that is not of numbers. NaN
+    and infinities have the results of ``docs/reference/metrics.md``; types may differ.
 
     Raises `MissingDataError` when there is nothing to compare, `UsageError` for an unknown metric,
     and when the numbers of outputs or their shapes differ.

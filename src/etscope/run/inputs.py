@@ -336,8 +336,8 @@ _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 # -- generated inputs: the same numbers on each machine
 #
-# The native runner makes them, too, by the formula that `docs/inputs.md` gives; so that recorded
-# results keep their meaning, it must never change.
+# The native runner has the same formula (`docs/how-to/run.md`). It must never change: recorded
+# results would lose their meaning.
 
 MAX_BYTES = 8 << 30  # of one generated tensor
 

@@ -81,7 +81,7 @@ def narrow(
     if identifier not in _BACKENDS:
         raise UsageError(
             f"a call of {identifier or 'an unknown backend'} cannot be exported again here",
-            hint="export with taps (docs/taps.md) and run that",
+            hint="export with taps (docs/how-to/numerics.md) and run that",
         )
     search = _Search(record, found, call, _BACKENDS[identifier], given, tolerance)
     search.running, search.say = running, say

@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.source_tree import ROOT
 
-PAGE = (ROOT / "docs" / "differences.md").read_text()
+PAGE = (ROOT / "docs/appendix/differences.md").read_text()
 SECTIONS = re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", PAGE, flags=re.MULTILINE | re.DOTALL)
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 

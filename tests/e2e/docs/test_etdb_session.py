@@ -1,4 +1,4 @@
-"""The sessions of docs/etdb.md are what etdb says: they are replayed."""
+"""The sessions of docs/how-to/etdb.md are what etdb says: they are replayed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from etscope.etdb import Session
 from tests.support.docs.pages import ROOT
 from tests.support.docs.sessions import check_sessions, laid_out, sessions_of
 
-PAGE = ROOT / "docs/etdb.md"
+PAGE = ROOT / "docs/how-to/etdb.md"
 
 
 def test_the_sessions_are_what_etdb_says(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What `docs/metrics.md` says in tables is so."""
+"""What `docs/reference/metrics.md` says in tables is so."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from etscope.analysis.metrics import BUILTIN, METRICS, measure
 from tests.contract.source_tree import ROOT
 
-PAGE = (ROOT / "docs" / "metrics.md").read_text()
+PAGE = (ROOT / "docs/reference/metrics.md").read_text()
 ROWS = [re.split(r"\s*\|\s*", line)[1:-1] for line in PAGE.splitlines() if line.startswith("| ")]
 METRIC_ROWS = [row for row in ROWS if len(row) == 5 and row[0] != "name"]
 HEAD, *CASES = [row for row in ROWS if len(row) == 11]

@@ -1,4 +1,4 @@
-"""The sessions of docs/debugging-a-running-model.md are what etdb says of the program, here and on
+"""The sessions of docs/how-to/etdb-runtime.md are what etdb says of the program, here and on
 another architecture."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support.artifacts import ArtifactUnavailable
 from tests.support.docs.pages import ROOT
 from tests.support.docs.sessions import check_said, check_sessions, laid_out, replayed, sessions_of
 
-PAGE = ROOT / "docs/debugging-a-running-model.md"
+PAGE = ROOT / "docs/how-to/etdb-runtime.md"
 START = "(etdb) target runtime\n"
 
 pytestmark = pytest.mark.skipif(native_missing() is not None, reason=str(native_missing()))

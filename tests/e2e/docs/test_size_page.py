@@ -1,4 +1,4 @@
-"""The tables of `docs/size.md` that no command prints name what `info --size` and `info` name."""
+"""Tables of `docs/how-to/size.md` that no command prints have the names of `info --size`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from etscope.analysis import measured_memory, weights
 from etscope.formats.program import delegate_data, pte
 from tests.contract.source_tree import ROOT
 
-PAGE = (ROOT / "docs" / "size.md").read_text()
+PAGE = (ROOT / "docs/how-to/size.md").read_text()
 # By the head of a table, the first cells of its rows.
 TABLES = {
     head: [line.split("|")[1].strip() for line in rows.splitlines()]
@@ -37,7 +37,7 @@ def test_kinds_and_contents_are_those_of_programs() -> None:
 
 def test_measured_memory_has_the_owners_of_the_example() -> None:
     """The figures are those of one run: they sum to the growth as far as their digits tell."""
-    example = PAGE[PAGE.index("growth of the process, from") :]
+    example = PAGE[PAGE.index("The process grew by") :]
     cell = r"(-?[\d.]+) ([KM]i)?B"
     rows = re.findall(rf"^(\S.*?)  .*?{cell}  +[<>]?-?[\d.]+%$", example, re.MULTILINE)
     sizes = {

@@ -83,7 +83,7 @@ def test_an_error_becomes_text_with_its_hint_and_its_section(verb: Install, run:
     said = (
         "error: a.etdp at offset 8 (0x8): not an ETDump\n"
         "  hint: look at it\n"
-        "  see: https://etscope.github.io/etscope/errors/#bad-file\n"
+        "  see: https://etscope.github.io/etscope/reference/errors/#bad-file\n"
     )
     assert run("try") == (3, "", said)
 

@@ -207,7 +207,7 @@ def test_a_port_that_is_taken(running: s.Server) -> None:
 
 
 def test_help_and_version() -> None:
-    page = Path(__file__).parents[3] / "docs" / "etdb-protocol.md"
+    page = Path(__file__).parents[3] / "docs/reference/etdb-protocol.md"
     assert f"```text\n{run('--help').stdout}```" in page.read_text()
     assert run("--version").stdout == "etdb-server, ExecuTorch 1.5.1\n"
 

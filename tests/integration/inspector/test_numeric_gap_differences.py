@@ -1,4 +1,4 @@
-"""What `docs/differences.md` says of the numeric gap."""
+"""What `docs/appendix/differences.md` says of the numeric gap."""
 
 from __future__ import annotations
 

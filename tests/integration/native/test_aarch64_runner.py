@@ -1,4 +1,4 @@
-"""The runner on another architecture, as docs/native-runner.md builds it: it answers as here."""
+"""The runner, built for another architecture by docs/how-to/record.md, answers as here."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_help_describes_every_flag() -> None:
     for flag in flags:
         assert f"\n  {flag} " in done.stdout
     assert all(len(line) <= 100 for line in done.stdout.splitlines())
-    assert f"```text\n{done.stdout}```" in (root / "docs" / "native-runner.md").read_text()
+    assert f"```text\n{done.stdout}```" in (root / "docs/how-to/record.md").read_text()
     assert run_flags("--version").stdout.startswith("etscope-runner, ExecuTorch 1.")
 
 

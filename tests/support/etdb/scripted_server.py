@@ -1,4 +1,4 @@
-"""A server that speaks docs/etdb-protocol.md without a runtime: its program counts.
+"""A server that speaks docs/reference/etdb-protocol.md without a runtime: its program counts.
 
 Instruction i of the program adds 1 to tensor i; after the last the program begins again, `passes`
 times. Written from the page, without the client's own reading and writing.

@@ -1,5 +1,5 @@
 """The bytes of the debugger's protocol, written and read by hand: nothing of etscope's client is in
-here. The forms are those of docs/etdb-protocol.md."""
+here. The forms are those of docs/reference/etdb-protocol.md."""
 
 from __future__ import annotations
 

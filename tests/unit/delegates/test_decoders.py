@@ -312,9 +312,9 @@ def test_a_decoder_of_a_package_is_taken_and_checked(monkeypatch: pytest.MonkeyP
         decoded("Short", call)
 
 
-# -- docs/delegates.md
+# -- docs/how-to/delegates.md
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "delegates.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/how-to/delegates.md"
 STATISTICS = vgf_statistics(debug_database=b"abc", statistics_memory=b"x" * 64)
 TABLES: dict[str, tuple[Log, str]] = {
     "qnn": (qnn(), "event avg value unit derived share"),

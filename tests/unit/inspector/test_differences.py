@@ -1,6 +1,6 @@
 """Where ExecuTorch's Inspector is wrong or stops, and what etscope does instead.
 
-Each test has its section in docs/differences.md.
+Each test has its section in docs/appendix/differences.md.
 """
 
 from __future__ import annotations

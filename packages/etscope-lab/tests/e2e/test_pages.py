@@ -21,7 +21,7 @@ from tests.support.artifacts import artifacts
 from tests.support.browser.chromium import SIZE, screenshot, watched
 from tests.support.docs.pages import ROOT, blocks
 
-PAGE = ROOT / "docs" / "benchmarking-on-devices.md"
+PAGE = ROOT / "docs/tutorials/lab.md"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ The rules for NaN, infinities and empty arrays:
   other infinity is an infinite error.
 - Equal arrays are perfect, all-zero ones too. Empty arrays give NaN: nothing was compared.
 
-The table in ``docs/metrics.md`` has every case.
+The table in ``docs/reference/metrics.md`` has every case.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ Float64 = npt.NDArray[np.float64]
 class Explanation:
     """The fault of a value.
 
-    kind: "scale", "transposed", "eps", …: see docs/debugging-models.md. text: the fault in words.
+    kind: "scale", "transposed", "eps", …: see docs/how-to/numerics.md. text: the fault in words.
     parameters: numbers and names of it. explained: share of the error's energy; the rest is
     rounding. node: of the graph, the operator that would compute so; None for the value as it is.
     alternatives: others that explain it as well.

@@ -1,1 +1,1 @@
-"""The connection to a runner; see docs/etdb-protocol.md."""
+"""The connection to a runner; see docs/reference/etdb-protocol.md."""

@@ -1,4 +1,4 @@
-"""The messages of docs/etdb-protocol.md: their values, and how bodies are written and read.
+"""The messages of docs/reference/etdb-protocol.md: their values, and readers and writers of bodies.
 
 Frames are not trusted: a length is compared with the bytes that are there before anything is
 allocated, and a malformed body raises `FormatError`.

@@ -168,7 +168,7 @@ class Job:
 
     content_hash: of the spec (`JobSpec.content_hash`), equal for equal work. device, worker: those
     that have or had it. attempt: how often it was claimed. error: one sentence, and error_slug the
-    section of docs/errors.md; both "" without an error. summary: see
+    section of docs/reference/errors.md; both "" without an error. summary: see
     `etscope_lab.jobs.records`; empty until it is measured. marks: conditions that could not be held
     or seen ("governor not readable"); a number with marks is a number with a caveat. artifacts: by
     name. cancel_requested: it is to be stopped.

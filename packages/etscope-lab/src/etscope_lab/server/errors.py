@@ -49,7 +49,7 @@ class ErrorBody(BaseModel):
     """The body of every response with a status of 400 or more."""
 
     error: str = Field(description="What is wrong, in one sentence.")
-    slug: str = Field(description="The section of docs/errors.md.")
+    slug: str = Field(description="The section of docs/reference/errors.md.")
     hint: str | None = Field(None, description="What to do.")
 
 

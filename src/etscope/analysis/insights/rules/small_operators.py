@@ -141,7 +141,7 @@ def _remedies(facts: Facts, members: Sequence[Leaf], noun: str) -> Iterator[Reme
     if noun == "delegate call":
         yield Remedy(
             "Lower the operators between the calls too, so that neighbours become one: "
-            "`etscope graph` and docs/partition.md show what refused them."
+            "`etscope graph` and docs/how-to/delegates.md show what refused them."
         )
     elif any(group.head.kind == "delegate" for group in facts.time.groups):
         yield Remedy(

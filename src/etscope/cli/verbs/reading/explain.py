@@ -27,7 +27,7 @@ Each finding names the time at stake with its 95 % interval over the runs, the o
 lines, what it was told from, what to do, and how sure it is: measured (this run shows it),
 likely (the time is measured, its reason is told from the program), or possible (other reasons
 would look the same). Each has a section in the documentation, by its name:
-https://etscope.github.io/etscope/findings/
+https://etscope.github.io/etscope/reference/findings/
 
 With the ETRecord of the export (-r) far more is found. With a calibration of the machine of the
 run (etscope calibrate) rates are held against what it can do. --format md is for pull requests.
