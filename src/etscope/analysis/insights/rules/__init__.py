@@ -1,7 +1,8 @@
 """The rules of insights, one file each.
 
 To add one: write a module with a `RULE`, add the module's name to `_MODULES`, and, if it explains
-anything, a section with the rule's name to docs/reference/findings.md, which a test compares with this list.
+anything, a section with the rule's name to docs/reference/findings.md, which a test compares with
+this list.
 """
 
 from __future__ import annotations
