@@ -120,7 +120,7 @@ def test_repeated_blocks_count_as_one_layer() -> None:
     assert "blocks.*.mlp.up (3 modules, Linear): " in one.sentence
 
 
-def test_a_portable_model_has_no_islands_and_a_delegated_one_may() -> None:
+def test_a_portable_model_has_nothing_outside_of_delegates() -> None:
     portable = kinds(open_trace("cnn_portable"))
     assert "not-delegated" in portable
     assert "outside-delegates" not in portable

@@ -47,7 +47,7 @@ RECORD_NEEDED = Remedy(
 
 
 class Level(Flag):
-    """How much is told.
+    """Depths of an answer.
 
     SUMMARY: where time and memory are, and what is not known, from times and the memory plan alone.
     FULL: why the method takes its time, from its graph, its work and its program.
@@ -111,12 +111,12 @@ class Facts:
 
     @property
     def is_one_of_several(self) -> bool:
-        """Whether other methods may run beside this one in its phase, as beside `text_decoder`."""
+        """True if other methods may run beside this one in its phase, as beside `text_decoder`."""
         return self.profile.method not in _WHOLE
 
     @property
     def has_delegates(self) -> bool:
-        """Whether the method calls delegates."""
+        """True if the method calls delegates."""
         return any(group.head.kind == "delegate" for group in self.time.groups)
 
     @cached_property
@@ -205,7 +205,7 @@ class Facts:
 
     @cached_property
     def differences(self) -> tuple[Finding, ...]:
-        """What makes the runs differ, in plain findings: of a first run, a drift, two speeds,
+        """Plain findings of runs that differ: of a first run, a drift, two speeds,
         disturbed runs, or that there is one run."""
         return tuple(steadiness(self.time, self.conditions))
 
@@ -218,7 +218,7 @@ class Facts:
 
     @property
     def is_warmed_up(self) -> bool:
-        """Whether run.json has executions before the first run of the dump."""
+        """True if run.json has executions before the first run of the dump."""
         calls = self.trace.known_calls
         return any(one.warmup > 0 for one in calls if one.method == self.profile.method)
 

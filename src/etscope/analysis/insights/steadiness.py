@@ -1,4 +1,4 @@
-"""What makes runs differ: a slow first run, a drift, two speeds, a few slow runs.
+"""Differences of runs: a slow first run, a drift, two speeds, a few slow runs.
 
 Whether runs differ is told from their totals alone, which hold no part twice. A first run that was
 cold and disturbed runs do not count (`etscope.analysis.profile.counted`): what is said of the

@@ -1,4 +1,4 @@
-"""What the files of a run leave unknown, or in doubt."""
+"""Unknown or doubtful times and places, for want of a file or because of logged values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not known of the time inside of delegates."""
+"""Unknown times inside of delegates: no events, or events on a coarse clock."""
 
 from __future__ import annotations
 

@@ -86,10 +86,7 @@ def _dimensions(node: Node) -> list[int]:
 
 def _find(facts: Facts) -> Iterator[Finding]:
     run = facts.run_graph if Level.FULL in facts.level else None
-    if run is not None:
-        yield from _of_graph(facts, run)
-    if run is None or Level.SUMMARY in facts.level:
-        yield from _all(facts, run)
+    yield from _all(facts) if run is None else _of_graph(facts, run)
 
 
 def _of_graph(facts: Facts, run: RunGraph) -> Iterator[Finding]:
@@ -242,8 +239,8 @@ _LAYOUT_KERNELS = (
 _LAYOUT_DELEGATED = ("Transpose", "Convert", "Copy")
 
 
-def _all(facts: Facts, run: RunGraph | None) -> Iterator[Finding]:
-    """All changes of layout and type that nothing else is said of: they compute nothing."""
+def _all(facts: Facts) -> Iterator[Finding]:
+    """All changes of layout and type together, which compute nothing: what times alone tell."""
     time = facts.time
     members = [one for one in facts.free(time.members) if _is_layout(one[1])]
     ticks = time.ticks(members)
@@ -270,7 +267,7 @@ def _all(facts: Facts, run: RunGraph | None) -> Iterator[Finding]:
                 f"{name}: {time.with_share(time.ticks(kinds[name]))}{places(len(kinds[name]))}."
                 for name in listed
             ),
-            remedies=(RECORD_NEEDED,) if run is None else (),
+            remedies=(RECORD_NEEDED,),
         ),
         " or ".join(f"name:{quoted(name)}*" for name in listed),
         by=("op", listed[0]),

@@ -76,8 +76,8 @@ def _find(facts: Facts) -> Iterator[Finding]:
     run = facts.run_graph if Level.FULL in facts.level else None
     if run is not None:
         yield from _of_graph(facts, run)
-    if facts.has_delegates and (run is None or Level.SUMMARY in facts.level):
-        yield from _all(facts, run)
+    elif facts.has_delegates:
+        yield from _all(facts)
 
 
 def _of_graph(facts: Facts, run: RunGraph) -> Iterator[Finding]:
@@ -93,8 +93,8 @@ def _of_graph(facts: Facts, run: RunGraph) -> Iterator[Finding]:
         yield _finding(facts, run, alike)
 
 
-def _all(facts: Facts, run: RunGraph | None) -> Iterator[Finding]:
-    """All operators outside of delegates that nothing else is said of."""
+def _all(facts: Facts) -> Iterator[Finding]:
+    """All operators outside of delegates together: what times alone tell."""
     time = facts.time
     members = facts.free(one for one in time.members if one[1].kind == "kernel")
     ticks = time.ticks(members)
@@ -126,7 +126,7 @@ def _all(facts: Facts, run: RunGraph | None) -> Iterator[Finding]:
                 f"{name}: {time.with_share(time.ticks(kinds[name]))}{places(len(kinds[name]))}."
                 for name in sorted(kinds, key=lambda name: -time.ticks(kinds[name]))[:_NAMED]
             ),
-            remedies=(RECORD_NEEDED,) if run is None else (),
+            remedies=(RECORD_NEEDED,),
         ),
         "kind:kernel",
     )

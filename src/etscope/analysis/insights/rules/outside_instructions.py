@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
         if left < FRAMEWORK_SHARE * traced:
             return  # tracing accounts for it
         sureness = Sureness.LIKELY
-    yield facts.part(
+    found = facts.part(
         RULE.name,
         f"No instruction accounts for {facts.time.with_share(average)}: the runtime's "
         "own work between them"
@@ -54,6 +55,7 @@ def _find(facts: Facts) -> Iterator[Finding]:
             ),
         ),
     )
+    yield replace(found, command=("inspect", "--by", "type"))
 
 
 RULE = Rule("outside-instructions", "Time outside of instructions", _find, Level.ALL)

@@ -1,4 +1,4 @@
-"""What one run decides: the average of a leaf, or all times of a dump."""
+"""Times that one run decides: the average of a leaf, or all times of a dump."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an operator is wrong: the diagnosis of the logged values, as far as there is one."""
+"""The diagnosis of the logged values, which tells whether an operator is wrong."""
 
 from __future__ import annotations
 
