@@ -78,6 +78,14 @@ const WORDS: Record<string, string> = {
 
 export const SEVERITIES = { problem: "Problem", cost: "Cost", fact: "Fact", unknown: "Unknown" };
 
+/** By the verdict of a comparison. */
+export const CHANGES = {
+  regressed: "Slower",
+  improved: "Faster",
+  "no difference": "Compared",
+  "cannot tell": "Compared",
+};
+
 export const SURENESS = {
   measured: "Measured in this run",
   likely: "Likely: the time is measured, the cause comes from the program",
