@@ -65,7 +65,8 @@ const WORDS: Record<string, string> = {
   after: "Average over the runs of B that count: this column adds up",
   change: "What B takes longer; the rows, with what only one side has, add up to Method::execute's",
   of_change: "Part of the change of Method::execute",
-  relative: "Of the trimmed means of its own runs, as the interval is; none for times of a few ticks of the clock",
+  relative:
+    "Of the trimmed means of its own runs, as the interval is; none for times of a few ticks of the clock",
   interval: "Confidence interval of the relative change; unknown: the runs are too unsteady to bound it",
   verdict: "What its runs tell: regressed, improved, no difference, or cannot tell",
   status: "Only on one side, elsewhere in the model, or by another kernel",
@@ -77,6 +78,14 @@ const WORDS: Record<string, string> = {
 };
 
 export const SEVERITIES = { problem: "Problem", cost: "Cost", fact: "Fact", unknown: "Unknown" };
+
+/** By the verdict of a comparison. */
+export const CHANGES = {
+  regressed: "Slower",
+  improved: "Faster",
+  "no difference": "Compared",
+  "cannot tell": "Compared",
+};
 
 export const SURENESS = {
   measured: "Measured in this run",

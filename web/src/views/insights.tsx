@@ -6,7 +6,7 @@ import { formatDuration, formatShare, visible } from "../format";
 import { baseName, LineLink } from "../parts/links";
 import { Command, Prose } from "../parts/prose";
 import { doc, hashOf, type Place, type Selection } from "../store";
-import { SEVERITIES, SURENESS } from "../words";
+import { CHANGES, SEVERITIES, SURENESS } from "../words";
 
 /** Insights that are shown at first, when so many cost time. */
 const MOST = 5;
@@ -30,11 +30,13 @@ export function Insights({ now, method }: { now: Run; method: number }) {
         {comparisons.map((one) => (
           <li key={`${one.a} ${one.b}`} data-kind="changed">
             <span class={one.verdict === "regressed" ? "severity severity-problem" : "severity"}>
-              Changed
+              {CHANGES[one.verdict ?? "cannot tell"]}
             </span>
-            <a href={hashOf(placeOfComparison(now, method, one))}>
-              {visible(`${nameOf(one.a)} → ${nameOf(one.b)}: ${one.headline.join(" ")}`)}
-            </a>
+            <div>
+              <a class="insight-headline" href={hashOf(placeOfComparison(now, method, one))}>
+                {visible(`${nameOf(one.a)} → ${nameOf(one.b)}: ${one.headline[0]}`)}
+              </a>
+            </div>
           </li>
         ))}
         {first.map((one) => (
