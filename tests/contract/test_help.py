@@ -7,11 +7,13 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from etscope.cli._app import cli
+from etscope.cli._app import COMMANDS, cli
+from etscope.cli.settings import settings_of
 from etscope.cli.verb import all_help
 
 LINES = 40  # of a terminal
-OPTIONS = 503  # of all commands together: may fall, never rise
+# Of all commands together: may fall, never rise. Keys are those of -X.
+VERBS, OPTIONS, KEYS = 17, 296, 142
 
 
 def commands(command: click.Command, context: click.Context) -> Iterator[click.Context]:
@@ -42,10 +44,18 @@ def test_help_fits_a_screen(context: click.Context) -> None:
 
 
 def test_options_do_not_grow() -> None:
+    assert len(COMMANDS) <= VERBS
     found = [
         one
         for context in every()
-        for one in context.command.params
-        if isinstance(one, click.Option) and not one.hidden
+        for one in context.command.get_params(context)
+        if isinstance(one, click.Option) and not one.hidden and "help" not in one.opts[-1]
     ]
     assert len(found) <= OPTIONS
+    assert sum(len(settings_of(context.command)) for context in every()) <= KEYS
+
+
+def test_a_letter_is_short_for_one_option() -> None:
+    options = [one for context in every() for one in context.command.params]
+    spellings = [(name, one.opts[0]) for one in options for name in one.opts if len(name) == 2]
+    assert len(set(spellings)) == len(dict(spellings))

@@ -195,7 +195,7 @@ def export(
         keep_float: selectors of nodes ("module:head") to stay in float, with what is one with them.
         taps: selectors of nodes, once quantised, whose values follow the outputs (`record.taps`).
         float_model: the model before torchao's `quantize_`, in any form, for the record.
-        passes: names of rewrites of the graph, in order, as `etscope export --pass` has them.
+        passes: names of rewrites of the graph, in order, as `etscope export -X passes` has them.
 
     Raises `UsageError` for arguments that contradict each other, and for selectors of nodes that
     cannot be quantised or be an output; `MissingDataError` for one in `taps` of no node;

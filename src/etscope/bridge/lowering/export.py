@@ -55,7 +55,7 @@ Flat = dict[str, tuple[Any, ...]]
 Programs = Mapping[str, ExportedProgram]
 
 _NO_INPUTS_HINT = (
-    "say their types and sizes, --input float32[1,3,224,224] for each; or give the model a method "
+    "say their types and sizes, --inputs float32[1,3,224,224] for each; or give the model a method "
     "example_inputs, let the factory return (module, example_inputs), or name a file: --inputs FILE"
 )
 
