@@ -60,13 +60,13 @@ def measured(processes: int, iterations: int, name: str = "cnn_portable") -> lis
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(processes):
-            path = Path(folder) / f"{number}.etdp"
+            path = Path(folder) / str(number)
             command = [
-                sys.executable, "-m", "etscope", "run", str(program), "--no-separate",
-                "--iterations", str(iterations), "--profile-out", str(path),
+                sys.executable, "-m", "etscope", "run", str(program), "-X", "separate=false",
+                "--iterations", str(iterations), "--save", str(path),
             ]  # fmt: skip
             subprocess.run(command, check=True, capture_output=True)
-            total = Trace(read_etdump(path)).profiles()[0].total
+            total = Trace(read_etdump(path / "run.etdp")).profiles()[0].total
             found.append(total[1:].astype(np.float64))
     return found
 

@@ -17,7 +17,7 @@ import pytest
 
 from etscope.cli import COMMANDS
 from etscope.cli._app import _Session, cli
-from etscope.errors import EtscopeError
+from etscope.errors import EtscopeError, MissingFileError
 from etscope.etdb.ui.main import command as etdb
 from tests.contract.source_tree import ROOT
 from tests.support.docs.pages import blocks
@@ -73,6 +73,8 @@ def fault_of(call: list[str]) -> str | None:
             name, command, given = command.resolve_command(context, rest)
     except click.ClickException as error:
         return error.format_message()
+    except (MissingFileError, click.exceptions.Exit):
+        return None
     except EtscopeError as error:
         return str(error)
     return None

@@ -172,7 +172,7 @@ export interface GenerationDoc {
 
 /** Parallel columns, one element a call of the dump, or a few neighbours: `joined`; times are their mean. */
 export interface GenerationCalls {
-  /** Of all executions in the dump, as `--call` counts; of the first. */
+  /** Of all executions in the dump, as `--calls` counts; of the first. */
   number: number[];
   /** Index of the run in the dump. */
   run: number[];

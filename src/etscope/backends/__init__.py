@@ -2,7 +2,7 @@
 
 An entry makes the backend's partitioners, and its quantizer where it has one, by ExecuTorch's own
 ahead-of-time packages. The keyword parameters of these two functions are the options of the
-backend: `--backend-option force_fp16=true` is `vulkan.partitioners(force_fp16=True)`.
+backend: `-X vulkan.force_fp16=true` is `vulkan.partitioners(force_fp16=True)`.
 
 Packages add backends by an entry point of the group `etscope.backends`, whose name is the
 backend's. It is a `Backend`, or just a function that returns partitioners.

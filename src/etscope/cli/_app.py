@@ -139,7 +139,7 @@ _VERBS = {  # by their folder of etscope.cli.verbs
         "sensitivity": "Find what to keep in float in a quantised model.",
     },
     "sharing": {
-        "runs": "List the kept runs, show or remove them.",
+        "runs": "List the kept runs, show, remove or import them.",
         "report": "Write an HTML report: graphs, times, lines, memory, numerics.",
         "convert": "Convert the events: Perfetto, Chrome, speedscope, Parquet, CSV…",
     },
@@ -155,18 +155,10 @@ COMMANDS = {
     for folder, verbs in _VERBS.items()
     for verb, help in verbs.items()
 } | {
-    "import": CommandSpec(
-        "etscope.cli.verbs.sharing.runs:import_command",
-        "Make a run of files that a phone or a board wrote.",
-        _SECTIONS["sharing"],
-    ),
     "lab": CommandSpec(
         "",
         "Benchmark models on devices; keep and show results.",
         _SECTIONS["sharing"],
-    ),
-    "completion": CommandSpec(
-        "etscope.cli.completion", "Print the shell completion script.", _SECTIONS["sharing"]
     ),
 }
 
@@ -176,6 +168,18 @@ class _Session:
     """Options given before the verb."""
 
     debug: bool = False
+    color: str = "auto"
+
+
+def _print_completion(ctx: click.Context, option: click.Parameter, shell: str | None) -> None:
+    if shell is None or ctx.resilient_parsing:
+        return
+    from click.shell_completion import get_completion_class
+
+    writer = get_completion_class(shell)
+    assert writer is not None  # of click's own shells
+    click.echo(writer(cli, {}, "etscope", COMPLETE_VARIABLE).source())
+    ctx.exit()
 
 
 @click.group(
@@ -187,10 +191,24 @@ class _Session:
 )
 @click.version_option(__version__, message="etscope %(version)s")
 @click.option("--debug", is_flag=True, help="Show tracebacks (also: ETSCOPE_DEBUG=1).")
+@click.option(
+    "--color",
+    type=click.Choice(("auto", "always", "never")),
+    default="auto",
+    help="Colour of tables; auto: on a terminal, unless NO_COLOR is set.",
+)
+@click.option(
+    "--completion",
+    type=click.Choice(("bash", "zsh", "fish")),
+    is_eager=True,
+    expose_value=False,
+    callback=_print_completion,
+    help="Print the completion script of a shell.",
+)
 @click.pass_obj
-def cli(session: _Session, debug: bool) -> None:
+def cli(session: _Session, debug: bool, color: str) -> None:
     """Profile, debug and compare models that run on ExecuTorch."""
-    session.debug = session.debug or debug
+    session.debug, session.color = session.debug or debug, color
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -12,6 +12,9 @@ from typing import Any
 
 import click
 
+from etscope.cli.settings import SETTINGS, settings_of, write_settings
+from etscope.errors import UsageError
+
 __all__ = ["verb"]
 
 _ALL = "etscope.help-all"  # key of click's context
@@ -28,7 +31,21 @@ class Verb(click.Command):
     details: str = ""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        return [*super().get_params(ctx), *([_HELP_ALL] if self.first else [])]
+        own = super().get_params(ctx)
+        settings = [SETTINGS] if settings_of(self) else []
+        return [*own[:-1], *settings, *own[-1:], *([_HELP_ALL] if self.first else [])]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Name the setting for an option that is one."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            key = error.option_name.lstrip("-").replace("-", "_")
+            if key not in [one.name for one in settings_of(self)]:
+                raise
+            raise UsageError(
+                f"{error.option_name} is a setting", hint=f"write it as -X {key}=VALUE"
+            ) from None
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         text = inspect.cleandoc(self.help or "")
@@ -41,8 +58,10 @@ class Verb(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if not self.first or self._shows_all(ctx):
             super().format_options(ctx, formatter)
+            if settings_of(self):
+                write_settings(ctx, formatter)
             return
-        options = {name: one for one in super().get_params(ctx) for name in one.opts}
+        options = {name: one for one in self.get_params(ctx) for name in one.opts}
         for title, names in self.first.items():
             with formatter.section(title):
                 formatter.write_dl([self._record(options[name], ctx) for name in names])

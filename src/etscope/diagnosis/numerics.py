@@ -255,7 +255,7 @@ def numerics_of(
         raise OtherInputsError(
             f"an input of the run is an output of call {source.call}, of {source.method!r}, whose "
             "values were not recorded, and what PyTorch computes in its place is not the same",
-            hint=f"record them, too: etscope generate --values-at {source.call}..N",
+            hint=f"record them, too: etscope generate -X values_at={source.call}..N",
         ) from error
     found = _not_accused(found, trace, chosen, inputs)
     doubts = (*found.doubts, *before.doubts, *_doubts_of_state(prepared, state, memory))
@@ -281,7 +281,7 @@ def _doubts_of_state(
     more = f" and {len(off) - 3} more" if len(off) > 3 else ""
     return (
         f"the state before this run is not the reference's ({', '.join(listed)}{more}): a run "
-        "before it went wrong, too; diagnose those from the first on (--call N, --run N)",
+        "before it went wrong, too; diagnose those from the first on (--calls N, --run N)",
     )
 
 

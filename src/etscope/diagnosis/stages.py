@@ -139,7 +139,7 @@ def numeric_stages(
     before, doubts = _inputs_before(trace, wanted, chosen, asked.inputs, asked.bundle, programs)
     comparing = _Comparing(trace, programs, metric, asked.tolerance, given, before)
     if eager is None:
-        absent.insert(0, "the eager model is not compared: it is not given (--model, model=)")
+        absent.insert(0, "the eager model is not compared: it is not given (-X model, model=)")
     else:
         comparing.export_step(eager)
     for at in range(1, len(programs)):

@@ -130,7 +130,7 @@ def _rows(output: Any) -> _Scores:
         raise MissingDataError(
             f"an output of the type {array.dtype} and the shape {list(array.shape)} has no scores "
             "of classes, [..., classes]",
-            hint="name the output that has: output=, --scores",
+            hint="name the output that has: output=, -X scores",
         )
     return array.reshape(-1, array.shape[-1]).astype(np.float64)
 

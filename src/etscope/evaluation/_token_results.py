@@ -127,7 +127,7 @@ class TokenEvaluation:
         if missing:
             yield (
                 f"{missing:,} tokens were not compared: the program gives logits of the last token "
-                "of a call alone (--prompt-length 1 compares them)"
+                "of a call alone (-X prompt_length=1 compares them)"
             )
         if len(self.windows) > 1:
             yield (
@@ -152,7 +152,7 @@ class TokenEvaluation:
         more = " --quantization" if self.has_float else ""
         folder = "DIR" if self.saved is None else quote(str(self.saved))
         first = "add --save DIR, which records that call, then " if self.saved is None else ""
-        command = f"etscope numerics {folder} -r {record} --call {call}{more}"
+        command = f"etscope numerics {folder} -r {record} --calls {call}{more}"
         yield f"which operator: {first}{command}"
 
     def _where(self, row: int) -> str:

@@ -75,7 +75,7 @@ def teacher_task(layout: Layout, tokens: Sequence[int], prompt: int | None) -> G
         raise UsageError(
             f"{layout.decode.method} reads the output of {layout.source.method}: it is no language "
             "model of tokens alone",
-            hint="etscope generate --inputs … --force-tokens … --logits keeps its logits",
+            hint="etscope generate --inputs … -X force_tokens=… -X logits_out=… keeps its logits",
         )
     most = len(tokens) - 1
     if prompt is None:

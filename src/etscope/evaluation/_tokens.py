@@ -115,7 +115,7 @@ def evaluate_tokens(
         others follow one by one; by default the whole window if the program gives logits of each
         token of a prompt, else one.
     save: a folder to record the call in, with its values, at which the program first takes another
-        token: what `etscope numerics FOLDER --call N` looks at.
+        token: what `etscope numerics FOLDER --calls N` looks at.
     data, libraries, threads, runner, isolate, timeout, verify: as for `etscope.run.run`; the
         timeout is for each window.
     place: the machine that the program runs on; a reference always runs on this one.
@@ -277,7 +277,7 @@ def _context(own: LogitsSource, other: LogitsSource, wanted: int | None) -> int:
     if most is not None and size > most:
         raise MismatchError(
             f"a context of {size:,} tokens, and the cache has {most:,}",
-            hint="leave out --context (context=), or export the model with a larger cache",
+            hint="leave out -X context (context=), or export the model with a larger cache",
         )
     return size
 
@@ -314,7 +314,7 @@ def _compared(
         raise MissingDataError(
             "there is no token that both the program and the reference give logits for",
             hint="a program that gives logits of the last token of a call alone takes tokens one "
-            "by one: prompt_length=1 (--prompt-length 1)",
+            "by one: prompt_length=1 (-X prompt_length=1)",
         )
     joined = TokenPlaces.joined(places)
     return {"agreement": Agreement.joined(parts), "places": joined, "windows": tuple(cut)}

@@ -63,24 +63,23 @@ class Setting:
 
     def command(self, spec: str, words: Sequence[str] = ()) -> str:
         """The command that exports a model so; words: further options."""
-        names = {"taps": "--tap", "keep_float": "--keep-float", "passes": "--pass"}
-        found = ["etscope", "export", spec]
-        for name, value in self.export.items():
-            option = names.get(name, f"--{name.replace('_', '-')}")
-            if name == "backend_options":
-                found += [
-                    word for k, v in value.items() for word in ("--backend-option", f"{k}={v}")
-                ]
-            elif name == "strict":
-                found += [] if value is None else ["--strict" if value else "--no-strict"]
-            elif isinstance(value, (list, tuple)):
+        given = dict(self.export)
+        backend, scheme = str(given.pop("backend", "")), given.pop(QUANTIZE, None)
+        found = ["--backend", backend] if backend else []
+        if scheme:
+            found += ["--quantize", "int8" if scheme is True else str(scheme)]
+        for key, value in given.pop("backend_options", {}).items():
+            owner = "" if "." in key else f"{backend.partition(',')[0]}."
+            found += ["-X", f"{owner}{key}={value}"]
+        for name, value in given.items():
+            if isinstance(value, (list, tuple)):
                 texts = [str(one) for one in value if isinstance(one, (str, Path))]
-                found += [word for one in texts for word in (option, one)]
-            elif value is True:
-                found += [option, *(["int8"] if name == QUANTIZE else [])]
-            elif value not in (None, False, ""):
-                found += [option, str(value)]
-        return shlex.join([*found, *words])
+            elif isinstance(value, bool):
+                texts = [str(value).lower()] if value or name == "strict" else []
+            else:
+                texts = [] if value in (None, "") else [str(value)]
+            found += [word for text in texts for word in ("-X", f"{name}={text}")]
+        return shlex.join(["etscope", "export", spec, *found, *words])
 
     def python(self, spec: str) -> str:
         """The lines of Python that export a model so."""

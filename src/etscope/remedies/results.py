@@ -257,7 +257,9 @@ class Remedies:
             if one.verdict in (UNSURE, *FAILURES.values())
         ]
         if not self.outcomes:
-            notes.append("No finding has a remedy that can be tried; --all tries general ones.")
+            notes.append(
+                "No finding has a remedy that can be tried; -X everything=true tries general ones."
+            )
         not_tried = sum(one.trial is None for one in self.outcomes)
         if not_tried:
             notes.append(f"{not_tried} not tried: the budget was used up; --resume goes on.")

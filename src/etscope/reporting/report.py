@@ -272,7 +272,7 @@ def _input(files: RunFiles, options: ReportOptions, opened: _Opened) -> ReportIn
             for _, file in options.backend_files
         )
     numerics: Numerics | None = None
-    note: str | None = "Numeric errors were not asked for (--no-numerics)."
+    note: str | None = "Numeric errors were not asked for (-X numerics=false)."
     if options.numerics is not False:
         logged = trace
         if files.values is not None and not trace.refers_to_tensors:

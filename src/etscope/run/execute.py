@@ -138,7 +138,7 @@ def chosen_runner(
     if wanted == PYTHON and beyond:
         raise UsageError(
             f"the Python runtime cannot do this: {'; '.join(beyond)}",
-            hint="the native runner can (--runner native)",
+            hint="the native runner can (-X runner=native)",
         )
     if wanted == PYTHON and no_python:
         raise MissingDependencyError(
@@ -278,7 +278,7 @@ def _execute_logging(job: Job, folder: Path, options: ExecutionOptions) -> None:
                 f"the run would log {job.debug_buffer_size:,} bytes, and this machine has "
                 f"{memory:,} bytes of memory",
                 hint="trace fewer iterations, or use the native runner, which writes to the file "
-                "as it goes (--runner native)",
+                "as it goes (-X runner=native)",
             )
     try:
         _start(job, folder, options)
@@ -288,7 +288,7 @@ def _execute_logging(job: Job, folder: Path, options: ExecutionOptions) -> None:
                 f"a debug buffer of {job.debug_buffer_size:,} bytes is too small for what this run "
                 "logs",
                 log=full.log,
-                hint="give a larger debug_buffer_size (--debug-buffer-size), or let it grow",
+                hint="give a larger debug_buffer_size (-X debug_buffer_size), or let it grow",
             ) from full
         larger = replace(job, debug_buffer_size=2 * job.debug_buffer_size)
         _execute_logging(larger, folder, options)

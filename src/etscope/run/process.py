@@ -227,7 +227,7 @@ def explained(log: str) -> tuple[str, str] | None:
     if operators := _named(MISSING_KERNEL, log):
         return (
             f"this runtime has no kernel for {', '.join(operators)}",
-            "load the library that registers it (libraries=, --library), or lower the model so "
+            "load the library that registers it (libraries=, -X libraries), or lower the model so "
             "that the operator is decomposed or delegated",
         )
     if failed := FAILED_KERNEL.search(log):

@@ -217,4 +217,4 @@ def verdict(found: Sensitivity, variant: Variant, *, is_int8: bool = False) -> s
 
 
 def _arguments(selectors: Iterable[str]) -> str:
-    return " ".join(f"--keep-float {shlex.quote(text)}" for text in selectors)
+    return " ".join(f"-X {shlex.quote(f'keep_float={text}')}" for text in selectors)

@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def address(folder: Path) -> Iterator[str]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "etscope", "report", "--serve", str(folder), "--no-numerics"],
+        [sys.executable, "-m", "etscope", "report", "--serve", str(folder), "-X", "numerics=false"],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -31,7 +31,7 @@ def test_the_cache_of_earlier_calls_is_no_own_error(
     ) as run:
         run.save(tmp_path / "ran")
     capsys.readouterr()
-    line = ["numerics", str(tmp_path / "ran"), "-r", str(made.etrecord), "--call", "1"]
+    line = ["numerics", str(tmp_path / "ran"), "-r", str(made.etrecord), "--calls", "1"]
     main([*line, "--quantization", "--format", "json"])
     rows = json.loads(capsys.readouterr().out)["rows"]
     costly = [row for row in rows if isinstance(row["own"], float) and row["own"] < 60]

@@ -61,13 +61,13 @@ def test_a_failing_piece_is_told_with_its_line(capfd: Any) -> None:
     assert Path("out/repro/repro.py").is_file()
 
     assert run(capfd, "bad_model.py:Bad", "-o", "out")[0] == 2
-    code, _, err = run(capfd, "bad_model.py:Bad", "-o", "out", "--resume", "-b", "xnnpack")
+    code, _, err = run(capfd, "bad_model.py:Bad", "-o", "out", "--resume", "--backend", "xnnpack")
     assert code == 3
     assert "from another backend: portable" in err
 
 
 def test_nothing_to_find(capfd: Any) -> None:
-    code, out, err = run(capfd, "bad_model.py:Fine", "-o", "out", "--no-isolate")
+    code, out, err = run(capfd, "bad_model.py:Fine", "-o", "out", "-X", "isolate=false")
     assert (code, err) == (0, "")
     assert "Nothing to find: the whole model is good." in out
     assert not Path("out/repro").exists()
@@ -79,7 +79,7 @@ def test_a_record_and_a_command_that_knows_nothing(capfd: Any) -> None:
     code, _, err = run(capfd, "saved/model.etrecord", "-o", "out", "--command", skip)
     assert code == 4
     assert "exit status is 125" in err
-    assert run(capfd, "saved/model.etrecord", "-o", "new", "--no-isolate")[0] == 0
+    assert run(capfd, "saved/model.etrecord", "-o", "new", "-X", "isolate=false")[0] == 0
 
 
 def test_the_words_are_those_of_the_library() -> None:

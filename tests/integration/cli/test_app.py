@@ -54,7 +54,7 @@ def test_help_lists_every_verb_and_imports_none(run: Run, monkeypatch: pytest.Mo
     [
         ([], "Make a program and run it:"),
         (["--nonsense"], "--nonsense"),
-        (["complection"], "Did you mean 'completion'?"),
+        (["exprot"], "Did you mean 'export'?"),
         (["zzz"], ", ".join(COMMANDS)),
     ],
 )
@@ -131,7 +131,7 @@ def test_commands_that_read_import_nothing_heavy() -> None:
     made, lowered = artifacts("cnn_portable"), artifacts("cnn_xnnpack_lowered")
     lines = [
         ["info", made.etdump, made.etrecord, made.pte],
-        ["graph", lowered.etrecord, "edge", "-d", lowered.etdump],
+        ["graph", lowered.etrecord, "edge", "--dump", lowered.etdump],
         ["explain", made.etdump_timing, "-r", made.etrecord, "-p", made.pte],
     ]
     code = (

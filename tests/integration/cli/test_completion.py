@@ -15,12 +15,12 @@ from tests.support.cli.fixtures import Run
 
 def test_scripts_name_the_command_and_bash_accepts_its_own(run: Run) -> None:
     for shell in ("bash", "zsh", "fish"):
-        code, script, _ = run("completion", shell)
+        code, script, _ = run("--completion", shell)
         assert code == 0
         assert f"_ETSCOPE_COMPLETE={shell}_complete" in script
         if shell == "bash" and shutil.which("bash"):
             subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    code, _, err = run("completion", "tcsh")
+    code, _, err = run("--completion", "tcsh")
     assert code == 2 and "bash" in err
 
 
@@ -44,9 +44,9 @@ def completed(words: str, position: int) -> list[str]:
 
 def test_verbs_options_and_choices_are_completed() -> None:
     assert completed("etscope ", 1) == list(COMMANDS)
-    assert completed("etscope comp", 1) == ["completion"]
+    assert completed("etscope export -X cal", 3) == ["calibration="]
     assert "--debug" in completed("etscope --", 1)
-    assert completed("etscope completion f", 2) == ["fish"]
+    assert completed("etscope --completion f", 2) == ["fish"]
 
 
 @pytest.mark.parametrize("words", ["etscope inspect ru", "etscope inspect --etrecord mo"])

@@ -48,13 +48,13 @@ def evaluate(run: Run, files: Path) -> Run:
         right = files / "right.etrecord"
         named = bool(words) and words[0] == files / "device.pte"
         given = (*words, "-r", right) if named else (right, *words)
-        return run("evaluate", *given, "--no-isolate")
+        return run("evaluate", *given, "-X", "isolate=false")
 
     return command
 
 
 def test_a_right_program(evaluate: Run, files: Path) -> None:
-    code, out, err = evaluate("-d", files / "x.npy", "--labels", files / "labels.txt")
+    code, out, err = evaluate("--dataset", files / "x.npy", "--labels", files / "labels.txt")
     assert (code, err) == (0, "")
     assert "no operator goes wrong in 6 samples" in out and "accuracy 100.00 %" in out
     assert "models.py:" in out and out.count("no operator goes wrong") == 1
@@ -62,14 +62,14 @@ def test_a_right_program(evaluate: Run, files: Path) -> None:
 
 def test_a_fault_is_exit_code_1(evaluate: Run, files: Path) -> None:
     def rows(code: int, *words: object) -> list[dict[str, Any]]:
-        given = (files / "device.pte", "--force", "-d", files / "x.npy", "-f", "json")
+        given = (files / "device.pte", "--force", "--dataset", files / "x.npy", "-f", "json")
         found, out, _ = evaluate(*given, *words)
         assert found == code
         return json.loads(out)["rows"]  # type: ignore[no-any-return]
 
     (row,) = rows(1, "--sort", "error", "-n", 1)
     assert (row["op"], row["wrong"]) == ("clamp", 2)
-    worst = rows(1, "--show", "samples", "--worst", 2)
+    worst = rows(1, "--show", "samples", "-X", "worst=2")
     assert {row["sample"] for row in worst} == {"x.npy 2", "x.npy 5"}
     # The tolerance may allow it all: then flips alone decide.
     lenient = ("--tolerance", -100, "--top", 1, "--show", "flips")
@@ -83,22 +83,22 @@ def test_skipped_samples_are_no_pass(evaluate: Run, tmp_path: Path) -> None:
     good, bad = tmp_path / "1.npy", tmp_path / "2.npy"
     np.save(good, inputs()[0].numpy())
     bad.write_bytes(b"nothing")
-    code, _, err = evaluate("-d", tmp_path)
+    code, _, err = evaluate("--dataset", tmp_path)
     assert code == 3 and "sample 2.npy" in err
-    code, out, _ = evaluate("-d", tmp_path, "--keep-going")
+    code, out, _ = evaluate("--dataset", tmp_path, "-X", "keep_going=true")
     assert code == 3 and "not a pass" in out
     good.unlink()
-    code, _, err = evaluate("-d", tmp_path, "--keep-going")
+    code, _, err = evaluate("--dataset", tmp_path, "-X", "keep_going=true")
     assert code == 4 and "none of 1 samples" in err
     bad.unlink()
-    assert evaluate("-d", tmp_path)[0] == 4
+    assert evaluate("--dataset", tmp_path)[0] == 4
 
 
 def test_wrong_usage(evaluate: Run, files: Path) -> None:
-    data = ("-d", files / "x.npy")
+    data = ("--dataset", files / "x.npy")
     for words in (
         (),
-        ("-d", files / "nothing"),
+        ("--dataset", files / "nothing"),
         (*data, "--show", "flips"),
         (*data, "--show", "flips,samples", "--top", 1, "-f", "json"),
         (*data, "--show", "all"),
@@ -112,21 +112,21 @@ def test_a_dump_with_its_dataset(run: Run, files: Path, tmp_path: Path) -> None:
     given = {"one": inputs()[0], "both": inputs()[[0, 0]], "other": inputs()[[0, 2]]}
     for name, values in given.items():
         np.save(tmp_path / f"{name}.npy", values.numpy())
-    dump, buffer = tmp_path / "run.etdp", tmp_path / "debug.bin"
+    dump, buffer = tmp_path / "ran" / "run.etdp", tmp_path / "ran" / "debug.bin"
     code, _, _ = run(
         *("run", right, "-i", tmp_path / "one.npy", "--debug-level", "intermediate_outputs"),
-        *("--no-separate", "--warmup", 0, "--iterations", 2, "--show", "latency"),
-        *("--etdump-out", dump, "--debug-buffer-out", buffer),
+        *("-X", "separate=false", "--warmup", 0, "--iterations", 2, "--show", "latency"),
+        *("--save", tmp_path / "ran"),
     )
     assert code == 0
     numerics = ("numerics", dump, "-r", right, "-b", buffer)
-    data = ("-d", tmp_path / "both.npy")
+    data = ("--dataset", tmp_path / "both.npy")
     code, out, err = run(*numerics, *data)
     assert (code, err) == (0, "") and "no operator goes wrong in 2 samples" in out
     code, out, _ = run(*numerics, *data, "--run", 1, "--show", "samples", "-f", "json")
     assert code == 0 and [row["number"] for row in json.loads(out)["rows"]] == [1]
-    assert run(*numerics, "-d", tmp_path / "other.npy")[0] == 1
-    assert run(*numerics, "-d", files / "x.npy")[0] == 3
+    assert run(*numerics, "--dataset", tmp_path / "other.npy")[0] == 1
+    assert run(*numerics, "--dataset", files / "x.npy")[0] == 3
     assert run(*numerics, "--top", 1)[0] == 2
     assert run(*numerics, *data, "--coverage")[0] == 2
 
@@ -148,7 +148,7 @@ from etscope.run.python import python_missing
 assert python_missing() == {absent!r} + " is not installed"
 sys.exit(main(sys.argv[1:]))
 """
-    arguments = ["evaluate", files / "right.etrecord", "-d", files / "x.npy"]
+    arguments = ["evaluate", files / "right.etrecord", "--dataset", files / "x.npy"]
     done = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True
     )

@@ -101,7 +101,7 @@ def test_the_nodes_of_a_graph(rows: Rows) -> None:
 
 
 def test_nodes_are_selected_by_numbers(rows: Rows) -> None:
-    words = ("cnn_portable", "edge", "-d", artifacts("cnn_portable").etdump)
+    words = ("cnn_portable", "edge", "--dump", artifacts("cnn_portable").etdump)
     everything = rows(*words)
     for name, most in (("flops", 1e5), ("bytes", 1e4), ("share", 0.05)):
         wanted = [row["node"] for row in everything if (row[name] or 0) > most]
@@ -114,21 +114,21 @@ def test_nodes_are_selected_by_numbers(rows: Rows) -> None:
 
 def test_times_of_nodes(run: Run, rows: Rows) -> None:
     files = artifacts("cnn_portable")
-    words = ("-d", files.etdump, "--sort", "-avg", "--unit", "us", "-f", "json")
+    words = ("--dump", files.etdump, "--sort", "-avg", "-X", "unit=us", "-f", "json")
     document = json.loads(run("graph", files.etrecord, *words)[1])
     average = [node["avg"] for node in document["rows"] if node["avg"] is not None]
     assert len(average) == 24
     assert average == sorted(average, reverse=True)
     assert {c["name"]: c["unit"] for c in document["columns"]}["avg"] == "us"
     # The exported graph has times too: a linear layer those of its permute and its addmm.
-    exported = rows("cnn_portable", "exported", "-d", files.etdump)
+    exported = rows("cnn_portable", "exported", "--dump", files.etdump)
     linear = next(node for node in exported if node["op"] == "linear.default")
     assert linear["avg"] is not None and len(linear["instructions"]) == 2
 
 
 def test_the_program_tells_of_branches(rows: Rows) -> None:
     files = artifacts("cond")
-    words = ("cond", "edge", "-d", files.etdump)
+    words = ("cond", "edge", "--dump", files.etdump)
     without, with_program = (
         sum(row["avg"] is not None for row in found)
         for found in (rows(*words), rows(*words, "--program", files.pte))
@@ -148,13 +148,14 @@ def test_a_selection_of_nodes_and_modules(run: Run, rows: Rows) -> None:
 def test_lowered_modules_open_and_closed(rows: Rows) -> None:
     words = ("cnn_xnnpack_lowered", "edge")
     assert len(rows(*words)) > 24
-    closed = [node["node"] for node in rows(*words, "--no-into-delegates")]
+    closed = [node["node"] for node in rows(*words, "-X", "into_delegates=false")]
     assert closed == ["x", "executorch_call_delegate", "output"]
 
 
 def test_one_node(run: Run) -> None:
     files = artifacts("cnn_portable")
-    code, out, _ = run("graph", files.etrecord, "--node", "aten_addmm_default", "-d", files.etdump)
+    words = (files.etrecord, "--dump", files.etdump, "--node", "aten_addmm_default")
+    code, out, _ = run("graph", *words)
     assert code == 0
     for expected in ("head.fc.bias", "float32[1, 64]", "aten__softmax_default", "share of",
                      "innermost last", "torch.nn.modules.linear.Linear", "linear"):  # fmt: skip
@@ -216,8 +217,8 @@ def test_a_program_lists_its_instructions(run: Run) -> None:
         ("@cnn_portable edge --columns nothing", 2, "unknown column 'nothing'"),
         ("@cnn_portable --tree --sort nodes", 2, "--sort does not go with --tree"),
         ("@cnn_portable --node x --tree", 2, "--node shows all of one node"),
-        ("@cnn_portable -d @two_methods.etdp", 3, "do not belong together"),
-        ("@method_only -d @method_only.etdp", 4, "logged no instructions"),
+        ("@cnn_portable --dump @two_methods.etdp", 3, "do not belong together"),
+        ("@method_only --dump @method_only.etdp", 4, "logged no instructions"),
         ("@cnn_xnnpack_lowered executed", 4, "--program MODEL.pte"),
     ],
 )
@@ -239,7 +240,7 @@ def _file(word: str) -> object:
 @pytest.mark.parametrize("name", ["executed", "executed/forward"])
 def test_the_executed_program_is_a_table(run: Run, rows: Rows, name: str) -> None:
     made = artifacts("cnn_xnnpack")
-    found = rows("cnn_xnnpack", name, "-p", made.pte, "-d", made.etdump)
+    found = rows("cnn_xnnpack", name, "-p", made.pte, "--dump", made.etdump)
     called = [row for row in found if row["kind"] == "call_function"]
     program = read_pte(made.pte).method("forward")
     assert {number for row in called for number in row["instructions"]} == {

@@ -31,7 +31,7 @@ def test_all_graphs_unless_one_is_named(graph: Run) -> None:
     found = document(graph("--format", "graph-json"))
     keys = [one["key"] for one in found["graphs"]]
     assert keys == ["exported/forward", "edge/forward", "executed/forward"]
-    found = document(graph("executed", "--format", "graph-json", "--unit", "us"))
+    found = document(graph("executed", "--format", "graph-json", "-X", "unit=us"))
     assert [one["key"] for one in found["graphs"]] == ["executed/forward"]
     assert found["time_unit"] == "us"
 
@@ -55,7 +55,7 @@ def test_an_overlay_by_name(graph: Run) -> None:
 
 
 def test_delegates_stay_closed(graph: Run) -> None:
-    (found,) = document(graph("executed", "-f", "graph-json", "--no-into-delegates"))["graphs"]
+    (found,) = document(graph("executed", "-f", "graph-json", "-Xinto_delegates=false"))["graphs"]
     assert not [node for node in found["nodes"] if node["call"]]
     known = {node["key"] for node in found["nodes"]}
     assert all(edge["source"] in known and edge["target"] in known for edge in found["edges"])
@@ -64,7 +64,7 @@ def test_delegates_stay_closed(graph: Run) -> None:
 def test_errors_of_a_run_with_values(run: Run) -> None:
     pytest.importorskip("executorch")
     made = artifacts("cnn_portable")
-    files = ("-d", made.etdump, "-b", made.debug_buffer, "--inputs", made.inputs_pt)
+    files = ("--dump", made.etdump, "-b", made.debug_buffer, "--inputs", made.inputs_pt)
     options = ("-f", "node-data", "--columns", "local_error")
     found = document(run("graph", made.etrecord, "exported", *files, *options))
     assert found["name"] == "local error (sqnr)"

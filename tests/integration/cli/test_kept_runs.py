@@ -130,13 +130,13 @@ def test_files_of_a_phone_are_a_run(run: Run, here: Path) -> None:
     pulled.mkdir()
     for source, name in ((made.etdump, "a.etdp"), (made.etrecord, "b.bin"), (made.pte, "c")):
         (pulled / name).write_bytes(source.read_bytes())
-    code, _, err = run("import", pulled / "c", pulled / "a.etdp", pulled / "b.bin")
+    code, _, err = run("runs", "import", pulled / "c", pulled / "a.etdp", pulled / "b.bin")
     assert code == 0, err
     assert "kept in .etscope/runs/001-" in err
     code, out, _ = run("explain")
     assert (code, "cnn.py:" in out) == (0, True)
     other = artifacts("int_outputs").pte
-    code, _, err = run("import", made.etdump, other)
+    code, _, err = run("runs", "import", made.etdump, other)
     assert (code, "do not belong together" in err) == (3, True)
     assert len(list((here / ".etscope" / "runs").glob("0*"))) == 1
 
@@ -145,7 +145,7 @@ def test_files_of_a_phone_are_a_run(run: Run, here: Path) -> None:
     ("words", "message"),
     [
         (("--backend", "xnnpack"), "--backend is for an export"),
-        (("--tap", "op:conv*"), "--tap is for an export"),
+        (("-X", "taps=op:conv*"), "-X taps is for an export"),
     ],
 )
 def test_a_program_is_not_exported_again(run: Run, words: tuple[str, ...], message: str) -> None:

@@ -57,7 +57,7 @@ def test_a_fine_run(numerics: Run, tmp_path: Path) -> None:
     assert "no operator goes wrong: 6 values" in out
     assert "6 of 6 logged values" in out
 
-    code, out, _ = numerics(*given, "--graph", "exported", "--coverage")
+    code, out, _ = numerics(*given, "-X", "graph=exported", "--coverage")
     assert code == 0
     assert "inside of linear" in out
     assert "no operator goes wrong: 3 values" in out
@@ -138,7 +138,7 @@ def saved(run: Run, tmp_path: Path) -> Path:
     """The folder of a saved run with values."""
     values = ("--debug-level", "intermediate_outputs", "--iterations", 1)
     program, folder = artifacts("cnn_xnnpack").pte, tmp_path / "ran"
-    assert run("run", program, "--seed", 5, *values, "--save", folder)[0] == 0
+    assert run("run", program, "-X", "seed=5", *values, "--save", folder)[0] == 0
     return folder
 
 

@@ -38,35 +38,32 @@ def test_files_are_written_and_belong_together(run: Run, tmp_path: Path) -> None
     made = artifacts("cnn_portable")
     inputs = tmp_path / "inputs.npz"
     np.savez(inputs, *case(made, "forward/0"))
-    etdump, values = tmp_path / "run.etdp", tmp_path / "debug.bin"
-    outputs, times = tmp_path / "outputs.npz", tmp_path / "times.etdp"
+    folder = tmp_path / "ran"
 
-    code, out, err = run(
+    code, out, _ = run(
         *("run", made.pte, "--inputs", inputs, "--iterations", 2),
-        *("--debug-level", "intermediate_outputs", "--traced-iterations", 2),
-        *("--etdump-out", etdump, "--debug-buffer-out", values),
-        *("--outputs-out", outputs, "--profile-out", times, "--format", "csv"),
+        *("--debug-level", "intermediate_outputs", "-X", "traced_iterations=2"),
+        *("--save", folder, "--format", "csv"),
     )
 
     assert code == 0
-    written = [line.removeprefix("wrote ") for line in err.splitlines()]
-    assert sorted(written) == sorted(map(str, (times, etdump, values, outputs)))
     assert next(csv.DictReader(io.StringIO(out)))["method"] == "forward"
+    etdump, values = folder / "values.etdp", folder / "debug.bin"
     inspector = Inspector(etdump_path=etdump, debug_buffer_path=values, etrecord=made.etrecord)
     block = next(b for b in inspector.event_blocks if b.name == "Execute")
     wanted = expected(made, "forward/0")[0]
     np.testing.assert_array_equal(np.asarray(block.run_output[0]), wanted)
     assert len(block.run_outputs) == 2
-    with np.load(outputs) as found:
+    with np.load(folder / "outputs.npz") as found:
         np.testing.assert_array_equal(found["output_0"], wanted)
 
 
 def test_two_runs_with_defaults_can_be_compared(run: Run, tmp_path: Path) -> None:
-    dumps = [tmp_path / "before.etdp", tmp_path / "after.etdp"]
-    for dump in dumps:
-        run("run", artifacts("cnn_portable").pte, "--profile-out", dump)
+    folders = [tmp_path / "before", tmp_path / "after"]
+    for folder in folders:
+        run("run", artifacts("cnn_portable").pte, "--save", folder)
 
-    _, out, _ = run("diff", *dumps, "--format", "json")
+    _, out, _ = run("diff", *folders, "--format", "json")
 
     rows = json.loads(out)["rows"]
     assert len(rows) > 5
@@ -87,13 +84,13 @@ def test_a_bundle_is_verified(run: Run) -> None:
     command = ("run", artifacts("bundled").bpte, "--iterations", 1, "--show")
 
     code, out, _ = run(*command, "latency,verification")
-    strict, table, _ = run(*command, "latency,verification", "--rtol", 0, "--atol", 0)
+    strict, table, _ = run(*command, "latency,verification", "-X", "rtol=0", "-X", "atol=0")
 
     assert code == 0
     assert "pass" in out.lower()
     assert strict == 1  # a finding
     assert "fail" in table.lower()
-    code, out, _ = run(*command, "verification", "--testset-index", 3, "--format", "json")
+    code, out, _ = run(*command, "verification", "-X", "testset_index=3", "--format", "json")
     assert code == 0
     assert [row["case"] for row in json.loads(out)["rows"]] == [3]
 
@@ -104,17 +101,21 @@ def test_a_bundle_is_verified(run: Run) -> None:
         ("run nowhere.pte", 2, "not found"),
         ("run PTE --method backward", 4, "no method 'backward'"),
         ("run PTE --iterations 0", 2, "iterations"),
-        ("run PTE --debug-buffer-out x.bin", 2, "--debug-level"),
-        ("run PTE --outputs-out nowhere/x.npz", 2, "no folder nowhere"),
+        ("run PTE --inputs float32[1,3]", 2, "with types is for a MODEL"),
+        ("run PTE --runner native", 2, "write it as -X runner=VALUE"),
+        ("run PTE -X runer=native", 2, "did you mean runner?"),
+        ("run PTE -X timeout=soon", 2, "'-X timeout': 'soon' is not a valid float"),
+        ("run PTE -X timeout", 2, "neither KEY=VALUE nor a .toml file"),
+        ("run PTE -X timeout=1 -X timeout=2", 2, "given twice: 1 and 2"),
         ("run PTE --show latency,events --format csv", 2, "one table"),
         ("run PTE --show colours", 2, "colours"),
         ("run PTE --show verification", 4, "expected outputs"),
-        ("run PTE --testset-index 0", 2, ".bpte"),
-        ("run PTE --runner python --allocations", 2, "allocation events"),
+        ("run PTE -X testset_index=0", 2, ".bpte"),
+        ("run PTE -X runner=python -X allocations=true", 2, "allocation events"),
         ("run PTE --data nowhere.ptd", 2, "nowhere.ptd"),
         ("run PTE --inputs nowhere.npz", 2, "nowhere.npz"),
         ("run PTE -i INPUTS -i INPUTS --pools", 2, "give --inputs once"),
-        ("run PTE --iterations 1000000000 --timeout 0.2", 5, "did not end"),
+        ("run PTE --iterations 1000000000 -X timeout=0.2", 5, "did not end"),
         ("run ETDUMP", 3, "ETDump"),
         ("run ETRECORD", 4, "does not hold its program"),
         ("run PTE --etrecord OTHER", 3, "do not belong together"),
@@ -203,7 +204,7 @@ def test_each_file_of_inputs_is_a_call(run: Run, tmp_path: Path, runner: str) ->
         np.savez(path, np.full(4, value, np.float32))
     given = ("-i", files[0], "-i", files[1], "--warmup", 0, "--iterations", 1)
 
-    assert run("run", program, *given, "--save", saved, "--runner", runner)[0] == 0
+    assert run("run", program, *given, "--save", saved, "-X", f"runner={runner}")[0] == 0
 
     with np.load(saved / "outputs.npz") as outputs:
         found = [outputs[name].tolist() for name in outputs.files]

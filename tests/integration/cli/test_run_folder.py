@@ -24,7 +24,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(made.extra("right.pte"), folder / "model.pte")
     assert made.etrecord is not None
     shutil.copy(made.etrecord, folder / "model.etrecord")
-    values = ["--debug-level", "intermediate_outputs", "--iterations", "5", "--seed", "5"]
+    values = ["--debug-level", "intermediate_outputs", "--iterations", "5", "-X", "seed=5"]
     ran = ["run", str(folder / "model.pte"), *values, "--save", str(folder / "ran")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program, "_MOST_COPIED", 0)  # as if they were large

@@ -123,7 +123,7 @@ def faulty(
 def numerics(capsys: Captured, folder: Path, record: Any, call: int) -> tuple[int, list[Any], str]:
     """The diagnosis of a call: the exit code, the wrong rows, the notes."""
     capsys.readouterr()
-    words = ["numerics", folder, "-r", record, "--call", call, "--format", "json"]
+    words = ["numerics", folder, "-r", record, "--calls", call, "--format", "json"]
     code = main([str(word) for word in words])
     found = json.loads(capsys.readouterr().out)
     wrong = [row for row in found["rows"] if row["verdict"] == "wrong"]
@@ -164,7 +164,7 @@ def test_the_first_token_leads_to_the_operator(
     at = found.divergence
     assert at is not None
     call = int(found.places.call[at])
-    assert f"etscope numerics {saved} -r {made.etrecord} --call {call}" in " ".join(found.notes)
+    assert f"etscope numerics {saved} -r {made.etrecord} --calls {call}" in " ".join(found.notes)
     code, wrong, _ = numerics(capsys, saved, made.etrecord, call)
     assert (code, [row["module"] for row in wrong]) == (1, [module])
 
@@ -182,14 +182,14 @@ def test_a_decode_call_of_a_sound_program_accuses_nobody(tmp_path: Path, capsys:
     ) as run:
         run.save(tmp_path)
     words = ["numerics", str(tmp_path), "-r", str(made.etrecord)]
-    assert main([*words, "--call", "4"]) == 0
+    assert main([*words, "--calls", "4"]) == 0
     assert "no operator goes wrong" in capsys.readouterr().out
-    assert main([*words, "--call", "4", "--stages"]) == 0
+    assert main([*words, "--calls", "4", "--stages"]) == 0
     assert "the error enters nowhere" in capsys.readouterr().out
-    assert main([*words, "--phase", "decode", "--limit", "1"]) == 0
-    assert main([*words, "--call", "6"]) == 2
+    assert main([*words, "--calls", "decode", "--limit", "1"]) == 0
+    assert main([*words, "--calls", "6"]) == 2
     assert "the dump has 6 calls" in capsys.readouterr().err
-    assert main([*words, "--call", "1", "--run", "1"]) == 2
+    assert main([*words, "--calls", "1", "--run", "1"]) == 2
     session = Session(str(tmp_path), str(made.etrecord))
     (table,) = session.execute("info runs").data
     shown = table["rows"]
@@ -270,7 +270,7 @@ def test_the_values_of_one_call_alone_are_enough(pair: Path, capsys: Captured) -
     code, wrong, notes = _diagnosed(pair, pair / "pair.pte", capsys, 4, **native)
     assert (code, wrong) == (0, [])
     assert "the state before" not in notes
-    words = ["numerics", str(pair / "ran"), "-r", str(pair / "pair.etrecord"), "--call", "2"]
+    words = ["numerics", str(pair / "ran"), "-r", str(pair / "pair.etrecord"), "--calls", "2"]
     assert main(words) == 4
     assert "there are values of the calls 4" in capsys.readouterr().err
 
@@ -283,7 +283,7 @@ def test_the_command_its_gates_and_formats(tmp_path: Path, capsys: Captured) -> 
     tokens = tmp_path / "text.tokens"
     tokens.write_text(" ".join(map(str, IDS)))
     words = ["evaluate", str(made.pte), "--tokens", str(tokens), "--reference", str(right.pte)]
-    words += ["--no-isolate", "--runner", "python"]
+    words += ["-X", "isolate=false", "-X", "runner=python"]
     assert main(words) == 0
     assert "first diverging token" in capsys.readouterr().out
     assert main([*words, "--max-kl", "1e-6"]) == 1

@@ -98,7 +98,7 @@ def test_what_was_not_given_is_said(run: Run) -> None:
     [
         (("--rule", "nonsense"), 2, "no rule is called 'nonsense'"),
         (("--method", "nonsense"), 4, "no run of a method 'nonsense'"),
-        (("--phase", "decode"), 4, "decode"),
+        (("--calls", "decode"), 4, "decode"),
         (("--least", "101"), 2, "101"),
     ],
 )
@@ -134,7 +134,7 @@ def peaks(tmp_path: Path) -> Path:
 def test_what_speaks_against_a_calibration_is_said(
     run: Run, portable: list[str], peaks: Path
 ) -> None:
-    code, out, err = run(*portable, "--rule", "not-delegated", "--peaks", str(peaks))
+    code, out, err = run(*portable, "--rule", "not-delegated", "-X", f"peaks={peaks}")
     assert (code, err) == (0, "")
     assert "The calibration is marked: it was warm." in " ".join(out.split())
 
@@ -143,6 +143,6 @@ def test_a_damaged_calibration_is_no_reason_to_guess(
     run: Run, portable: list[str], peaks: Path
 ) -> None:
     peaks.write_text(peaks.read_text().replace("1e11", "-1").replace("100000000000.0", "-1"))
-    code, out, err = run(*portable, "--peaks", peaks)
+    code, out, err = run(*portable, "-X", f"peaks={peaks}")
     assert (code, out) == (3, "")
     assert "flop_per_s" in err

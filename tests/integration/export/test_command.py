@@ -63,7 +63,7 @@ def test_a_backend_that_took_nothing_is_in_the_json(capfd: Captured, tmp_path: P
     )
     with warnings.catch_warnings():
         warnings.simplefilter("default", EtscopeWarning)
-        code, out, err = run(capfd, "export", "brain.py:make", "-b", "xnnpack", "-f", "json")
+        code, out, err = run(capfd, "export", "brain.py:make", "--backend", "xnnpack", "-f", "json")
     assert code == 0
     assert "warning: the backend xnnpack took no operator of forward" in err
     for text in (err, json.loads(out)["notes"][0]):
@@ -72,7 +72,8 @@ def test_a_backend_that_took_nothing_is_in_the_json(capfd: Captured, tmp_path: P
 
 def test_nothing_of_torchs_chatter_is_shown(capfd: Captured, tmp_path: Path) -> None:
     code, out, err = run(
-        capfd, "export", f"{FACTORIES}:WithInputs", "-b", "xnnpack", "-q", "-o", tmp_path / "x"
+        *(capfd, "export", f"{FACTORIES}:WithInputs", "--backend=xnnpack", "-q"),
+        *("-o", tmp_path / "x"),
     )
     assert (code, err) == (0, "")
     assert out.splitlines()[0].split() == ["file", "what", "bytes"]
@@ -81,7 +82,7 @@ def test_nothing_of_torchs_chatter_is_shown(capfd: Captured, tmp_path: Path) -> 
 
 def test_names_and_no_bundle(capfd: Captured, tmp_path: Path) -> None:
     code, out, _ = run(
-        capfd, "export", f"{FACTORIES}:pair", "--name", "net", "--no-bundle", "-o", tmp_path / "a"
+        capfd, "export", f"{FACTORIES}:pair", "-Xname=net", "-Xbundle=false", "-o", tmp_path / "a"
     )
     assert code == 0
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["net.etrecord", "net.pte"]
@@ -92,8 +93,8 @@ def test_a_pt2_file_and_calibration(capfd: Captured, tmp_path: Path) -> None:
     torch.export.save(factories.program(), tmp_path / "net.pt2")
     torch.save((torch.randn(2, 8),), tmp_path / "one.pt")
     code, _, err = run(
-        *(capfd, "export", tmp_path / "net.pt2", "-b", "xnnpack", "--quantize"),
-        *("--calibration", tmp_path / "one.pt", "--calibration", tmp_path / "one.pt"),
+        *(capfd, "export", tmp_path / "net.pt2", "--backend", "xnnpack", "--quantize"),
+        *("-X", f"calibration={tmp_path}/one.pt", "-X", f"calibration={tmp_path}/one.pt"),
     )
     assert (code, err) == (0, "")
     assert (tmp_path / "net" / "model.bpte").exists()
@@ -101,7 +102,7 @@ def test_a_pt2_file_and_calibration(capfd: Captured, tmp_path: Path) -> None:
 
 def test_the_same_bytes_each_time(capfd: Captured, tmp_path: Path) -> None:
     for folder in ("a", "b"):
-        assert run(capfd, "export", f"{FACTORIES}:pair", "--seed", 5, "-o", folder)[0] == 0
+        assert run(capfd, "export", f"{FACTORIES}:pair", "-X", "seed=5", "-o", folder)[0] == 0
     for name in ("model.pte", "model.bpte"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
@@ -135,7 +136,7 @@ def test_a_warning_that_matters_is_shown(
         ([f"{FACTORIES}:raising"], 2, 'raise ValueError("weights are not here")'),
         ([f"{FACTORIES}:branching"], 2, "if x.sum() > 0:"),
         ([f"{FACTORIES}:module_only"], 2, "whose forward takes (x)\n  hint: say their types"),
-        ([f"{FACTORIES}:pair", "-b", "vulcan"], 2, "backends are: portable, xnnpack, vulkan"),
+        ([f"{FACTORIES}:pair", "--backend", "vulcan"], 2, "backends are: portable, xnnpack,"),
         ([f"{FACTORIES}:pair", "-o", f"{FACTORIES}/x"], 2, "cannot make the folder"),
     ],
 )
@@ -164,9 +165,9 @@ def test_what_no_bundle_can_hold(capfd: Captured, tmp_path: Path) -> None:
     code, _, err = run(capfd, "export", "text_model.py:make", "-o", "x")
     assert code == 2
     assert "cannot write the .bpte" in err
-    assert "--no-bundle" in err
+    assert "-X bundle=false" in err
     assert not list(tmp_path.glob("x/*"))
-    assert run(capfd, "export", "text_model.py:make", "-o", "x", "--no-bundle")[0] == 0
+    assert run(capfd, "export", "text_model.py:make", "-o", "x", "-X", "bundle=false")[0] == 0
 
 
 @pytest.mark.filterwarnings("default::etscope.errors.EtscopeWarning")
@@ -254,7 +255,7 @@ def test_example_inputs_are_made_of_texts(capfd: Captured, tmp_path: Path) -> No
     sizes = [method.values[index].sizes for index in method.inputs]
     assert list(map(tuple, sizes)) == [(4, 3), (4, 3, 8)]
     for wrong, message in (
-        ("float32", "'float32' is not an input"),
+        ("float32", "one file, or a type for each input"),
         ("text[1]", "'text[1]' is not an input"),
         ("float32[a]", "'a' in 'float32[a]' is not a size"),
         ("float32[b=4..4]", "is not a size"),

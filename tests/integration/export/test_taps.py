@@ -276,11 +276,11 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
     model = f"{factories.__file__}:pair"
     folder = str(tmp_path / "out")
-    assert main(["export", model, "--tap", "op:linear", "--tap", "relu", "-o", folder]) == 0
+    assert main(["export", model, "-X", "taps=op:linear", "-X", "taps=relu", "-o", folder]) == 0
     taps = read_etrecord(tmp_path / "out" / "model.etrecord").taps["forward"]
     assert [(tap.name, tap.output) for tap in taps.taps] == [("linear", 1), ("relu", 0)]
     capfd.readouterr()
-    assert main(["export", model, "--tap", "linaer", "-o", folder]) == 4
+    assert main(["export", model, "-X", "taps=linaer", "-o", folder]) == 4
     assert "near it are: linear" in capfd.readouterr().err
 
 

@@ -37,7 +37,7 @@ def test_numerics_evaluate_and_report(tmp_path: Path, backend: str) -> None:
     values = ("ran/values.etdp", "-b", "ran/debug.bin")
     for graph in ("edge", "exported"):
         found = etscope(
-            tmp_path, "numerics", *record, *values, "--graph", graph, "--format", "json"
+            tmp_path, "numerics", *record, *values, "-X", f"graph={graph}", "--format", "json"
         )
         document: dict[str, Any] = json.loads(found)
         rows = document["rows"] if "rows" in document else document["operators"]["rows"]
@@ -50,5 +50,5 @@ def test_numerics_evaluate_and_report(tmp_path: Path, backend: str) -> None:
     for seed in range(2):
         x = np.random.default_rng(seed).normal(size=(1, 3, 16)).astype(np.float32)
         np.savez(tmp_path / f"data/{seed}.npz", arg0=x, arg1=np.array([0]))
-    found = etscope(tmp_path, "evaluate", program, *record, "-d", "data")
+    found = etscope(tmp_path, "evaluate", program, *record, "--dataset", "data")
     assert "no operator goes wrong in 2 samples" in found

@@ -182,7 +182,7 @@ def test_stages_of_files_and_what_is_absent() -> None:
     [
         (["model.py:make", "--run", "0"], "a MODEL and --run exclude each other"),
         (["run.etdp", "--quantize"], "--quantize is for an export, and RUN is a run"),
-        (["run.etdp", "--model", "model.py:make"], "add --stages"),
+        (["run.etdp", "-X", "model=model.py:make"], "add --stages"),
         (["run.etdp", "--stages", "--coverage"], "--stages and --coverage exclude each other"),
     ],
 )

@@ -78,7 +78,7 @@ def test_without_inputs_all_else_is_there(
     pytest.importorskip("executorch")
     made = artifacts("two_methods")
     assert made.pte is not None
-    run = ["run", str(made.pte), "-r", str(made.etrecord), "--method", "encode", "--seed", "7"]
+    run = ["run", str(made.pte), "-r", str(made.etrecord), "--method", "encode", "-X", "seed=7"]
     run += ["--debug-level", "intermediate_outputs"]
     assert main([*run, "--save", str(tmp_path / "ran")]) == 0
     facts = json.loads((tmp_path / "ran" / "run.json").read_text())
@@ -114,7 +114,7 @@ def test_files_that_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     made, other = artifacts("cond"), artifacts("two_methods")
     logdir = ["--tensorboard", str(tmp_path / "log")]
     assert main([*arguments(made, str(other.etdump_timing)), *logdir]) == 3
-    assert main([*arguments(made, "--numerics"), *logdir]) == 4
+    assert main([*arguments(made, "-X", "numerics=true"), *logdir]) == 4
     assert main([*arguments(made, str(other.etrecord)), *logdir]) == 2
     bad = tmp_path / "bad"
     bad.write_bytes(b"no record")
@@ -142,7 +142,7 @@ def test_launch_serves_on_loopback_until_it_is_ended(tmp_path: Path, number: int
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     # A shell in the background would have its children ignore interrupts.
     process = subprocess.Popen(
-        [*command, "--serve", "--port", "0"],
+        [*command, "--serve", "-X", "port=0"],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -147,7 +147,7 @@ def test_attention_gets_faster(
     assert again is not None and again.samples == (16, 16)
     assert found.confirmation.trial.error > 60
     assert found.confirmation.trial.rounds[:8] != found.best.trial.rounds
-    assert found.command == "etscope export MODEL --backend xnnpack --pass fuse_sdpa"
+    assert found.command == "etscope export MODEL --backend xnnpack -X passes=fuse_sdpa"
     dropped = next(one for one in found.outcomes if one.words == "pass drop_attention")
     assert dropped.relative < 0  # it is faster
     told = {one.words: one.sentence(found.limits.metric) for one in found.outcomes}
@@ -233,7 +233,7 @@ def test_the_command(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     Path("slow_linear.py").write_text(MODEL)
-    options = ["--rounds", "8", "--runner", RUNNER, "--keep", "kept", "--budget", "5m"]
+    options = ["-X", "rounds=8", "-X", f"runner={RUNNER}", "--keep", "kept", "--budget", "5m"]
     code = main(["explain", "slow_linear.py:make", "--try", *options])
     out, err = capfd.readouterr()
     assert code == 0, err
@@ -247,5 +247,5 @@ def test_the_command(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
     capfd.readouterr()
     assert main(["explain", "slow_linear.py:make", "--try", "--budget", "soon"]) == 2
     assert "not a length of time" in capfd.readouterr().err
-    assert main(["explain", "nothing.etdp", "--all"]) == 2
-    assert "--all is for --try" in capfd.readouterr().err
+    assert main(["explain", "nothing.etdp", "-X", "everything=true"]) == 2
+    assert "-X everything is for --try" in capfd.readouterr().err

@@ -150,7 +150,7 @@ def test_the_command(
     monkeypatch.delenv("ETSCOPE_CALIBRATION", raising=False)
     folder = tmp_path / "cache"
     monkeypatch.setattr("etscope.formats.calibration.calibrations_folder", lambda: folder)
-    words = ["calibrate", "--program", str(made), "--runner", "native", "--rounds", "1"]
+    words = ["calibrate", "--program", str(made), "-X", "runner=native", "-X", "rounds=1"]
     file, out = tmp_path / "mine.json", tmp_path / "out.json"
     given = [*words, "--threads", "1", "--save", str(file), "-f", "json", "-o", str(out)]
     assert main(given) == 0

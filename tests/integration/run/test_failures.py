@@ -116,7 +116,7 @@ def test_what_does_not_fit_the_program() -> None:
         run(artifacts("bundled").bpte, testset_index=9)
     # The tracer of ExecuTorch 1.5 leaves a dump of these types behind that nobody can read.
     halves = artifacts("bf16_fp16").pte
-    with pytest.raises(UsageError, match=r"b?float16[\s\S]*--runner native"):
+    with pytest.raises(UsageError, match=r"b?float16[\s\S]*-X runner=native"):
         run(halves, debug_level="intermediate_outputs", runner="python")
 
 

@@ -213,7 +213,7 @@ signal.signal = signal_told
 
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_an_interrupt_keeps_what_was_recorded(runner: str, tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "etscope", "generate", program("dynamic"), "--runner", runner]
+    line = [sys.executable, "-m", "etscope", "generate", program("dynamic"), f"-Xrunner={runner}"]
     line += ["--tokens", "1,2", "--iterations", "1000000", "--save", tmp_path / "saved"]
     (tmp_path / "sitecustomize.py").write_text(TELLING)
     path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"

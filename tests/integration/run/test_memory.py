@@ -191,7 +191,7 @@ def test_another_program_is_refused(folder: Path) -> None:
     ("options", "say"),
     [
         (("--memory",), "add --save DIR"),
-        (("--memory", "--save", "DIR", "--runner", "python"), "memory by owner"),
+        (("--memory", "--save", "DIR", "-X", "runner=python"), "memory by owner"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

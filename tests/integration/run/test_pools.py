@@ -172,5 +172,5 @@ def test_the_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert buffers
     assert all(str(size) in text for size in buffers)
     # It takes no options of traces.
-    assert main(["run", str(pte), "--pools", "--allocations", "--threads", "2"]) == 2
-    assert "--threads, --allocations" in capsys.readouterr().err
+    assert main(["run", str(pte), "--pools", "-X", "allocations=true", "--threads", "2"]) == 2
+    assert "--threads, -X allocations" in capsys.readouterr().err

@@ -55,7 +55,7 @@ def plain(record: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def seeded(record: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return ran(record, tmp_path_factory.mktemp("a run"), "--seed", 7)
+    return ran(record, tmp_path_factory.mktemp("a run"), "-X", "seed=7")
 
 
 def saved_inputs(dump: Path) -> SavedInputs | None:

@@ -66,8 +66,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def arguments(folder: Path, *, tolerance: float) -> list[object]:
-    data = ("--calibration", folder / "data", "--samples", folder / "data")
-    options = ("--no-isolate", "--rounds", 1, "--tolerance", tolerance, "--keep", folder / "kept")
+    data = ("-X", f"calibration={folder}/data", "--samples", folder / "data")
+    options = ("-Xisolate=false", "-Xrounds=1", "--tolerance", tolerance, "--keep", folder / "kept")
     return ["sensitivity", MODEL, "--select", OPTIONS["select"], *data, *options]
 
 
@@ -101,8 +101,8 @@ def found(folder: Path, printed: Printed, told: list[str]) -> Sensitivity:
 def by_hand(folder: Path, keep_float: str) -> tuple[float, int]:
     """The sqnr of all samples as one, and the size of the program, of an export that ends with
     these arguments."""
-    files = [f"--calibration={path}" for path in sorted((folder / "data").iterdir())]
-    options = ("-b", "xnnpack", "-q", *files, *shlex.split(keep_float))
+    files = [f"-Xcalibration={path}" for path in sorted((folder / "data").iterdir())]
+    options = ("--backend", "xnnpack", "-q", *files, *shlex.split(keep_float))
     etscope("export", MODEL, *options, "-o", folder / "by_hand")
     program = (folder / "by_hand/model.pte").read_bytes()
     model, _ = planted()
@@ -135,7 +135,7 @@ def test_the_numbers_are_those_of_exports_by_hand(
     found: Sensitivity, folder: Path, printed: Printed
 ) -> None:
     last = printed.out.strip().splitlines()[-1]
-    assert last == "--keep-float module:wild --keep-float module:mix"
+    assert last == "-X keep_float=module:wild -X keep_float=module:mix"
     error, size = by_hand(folder, last)
     assert found.confirmed.error == pytest.approx(error, abs=1e-4)
     assert found.confirmed.error == pytest.approx(found.variants[found.chosen].error, abs=1e-4)
@@ -158,7 +158,7 @@ def test_the_table_has_a_row_for_each_program(found: Sensitivity) -> None:
         assert row["time"] > 0
         assert (row["time_cost"] is None) == (row["role"] == "int8")
     assert rows[1]["size_cost"] == rows[1]["size"] - rows[0]["size"] > 0
-    assert table.notes[-1] == "--keep-float module:wild --keep-float module:mix"
+    assert table.notes[-1] == "-X keep_float=module:wild -X keep_float=module:mix"
     assert {len(times) for times in found.times.values()} == {3}
 
 
@@ -236,7 +236,7 @@ def test_wrong_usage() -> None:
 
 
 def test_a_selector_of_an_export_that_picks_nothing(tmp_path: Path) -> None:
-    options = ("-b", "xnnpack", "-q", "--keep-float", "module:had", "-o", tmp_path / "made")
+    options = ("--backend", "xnnpack", "-q", "-X", "keep_float=module:had", "-o", tmp_path / "made")
     assert "near names: head" in etscope("export", MODEL, *options, code=2).err
     assert not (tmp_path / "made").exists()
 

@@ -343,5 +343,5 @@ def test_a_reference_inside_delegates_is_said_with_the_way_to_see_it() -> None:
 
     hidden = coverage(299, 0).hidden
     assert "299 of 300 reference nodes lie inside delegates" in hidden
-    assert "etscope export --tap" in hidden
+    assert "etscope export -X taps" in hidden
     assert coverage(3, 9).hidden is None

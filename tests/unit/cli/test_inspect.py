@@ -84,7 +84,7 @@ def test_machines_get_all_columns_of_all_methods(run: Run) -> None:
 
 @pytest.mark.parametrize("format", ["csv", "tsv"])
 def test_columns_of_a_choice_in_order(run: Run, tmp_path: Path, format: str) -> None:
-    options = ("--columns", "event,avg,#", "--unit", "us", "--sort", "run")
+    options = ("--columns", "event,avg,#", "-X", "unit=us", "--sort", "run")
     code, out, _ = run("inspect", cnn().etdump, "-f", format, *options)
     rows = list(csv.reader(io.StringIO(out), delimiter="," if format == "csv" else "\t"))
     assert code == 0
@@ -143,7 +143,7 @@ TRANSFORMER = artifacts("transformer")
         ([cnn().etdump, "--columns", "evnet"], 2, "unknown column 'evnet'"),
         ([cnn().etdump, "--sort", "color"], 2, "cannot sort by"),
         ([cnn().etdump, "--by", "op", "--sort", "p50"], 2, "does not go with --by"),
-        ([cnn().etdump, "--unit", "cycles"], 2, "cycles"),
+        ([cnn().etdump, "-X", "unit=cycles"], 2, "cycles"),
         ([artifacts("empty_blocks").folder / "only.etdp"], 4, "no run of any method"),
         ([cnn().etdump, "--work"], 4, WORK),
         ([cnn().etdump, "--columns", "event,gflops"], 4, WORK),
@@ -155,8 +155,8 @@ TRANSFORMER = artifacts("transformer")
         ([cnn().etdump, *RECORD, "--sort", "peak"], 4, "need a calibration"),
         ([cnn().etdump, *RECORD, "-s", "peak>0.1"], 4, "need a calibration"),
         ([cnn().etdump, *RECORD, "--work", "--coverage"], 2, "does not go with --coverage"),
-        ([cnn().etdump, *RECORD, "--work", "--peaks", "/no.json"], 2, "calibration file not found"),
-        ([cnn().etdump, *RECORD, "--work", "--peaks", cnn().etrecord], 3, "not a"),
+        ([cnn().etdump, *RECORD, "--work", "-Xpeaks=/no.json"], 2, "calibration file not found"),
+        ([cnn().etdump, *RECORD, "--work", "-X", f"peaks={cnn().etrecord}"], 3, "not a"),
     ],
 )
 def test_bad_input_has_a_message_and_a_code(
@@ -201,7 +201,7 @@ def test_work_has_the_share_of_the_peak_and_the_bound(
     monkeypatch.setenv("COLUMNS", str(width))
     files = artifacts("transformer")
     given = [files.etdump, "-r", files.etrecord, "-p", files.pte, "--work"]
-    code, out, _ = run("inspect", *given, "--peaks", peaks)
+    code, out, _ = run("inspect", *given, "-X", f"peaks={peaks}")
     head = next(line for line in out.splitlines() if "GFLOP/s" in line)
     assert code == 0 and "peak" in head and "bound" in head
     assert "Method::execute" in out
@@ -217,7 +217,7 @@ def test_work_has_the_share_of_the_peak_and_the_bound(
 def test_rows_are_selected_by_bound_and_numbers(run: Run, peaks: Path) -> None:
     files = artifacts("transformer")
     words = ["inspect", files.etdump, "-r", files.etrecord, "-p", files.pte, "-f", "json"]
-    words += ["--peaks", peaks]
+    words += ["-X", f"peaks={peaks}"]
     everything = json.loads(run(*words)[1])["rows"]
     code, out, _ = run(*words, "-s", "bound:memory and flops>=5000 and share<50%")
     leaves = [row for row in json.loads(out)["rows"] if row["kind"] in ("kernel", "delegated")]

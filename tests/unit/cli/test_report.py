@@ -36,12 +36,12 @@ def test_two_dumps_are_two_runs(report: Run, tmp_path: Path) -> None:
     out = tmp_path / "r.json"
     code, _, _ = report(
         files.etdump, files.etdump_timing, "-r", files.etrecord, "-p", files.pte, "-o", out,
-        "--no-numerics", "--unit", "us",
+        "-X", "numerics=false", "-X", "unit=us",
     )  # fmt: skip
     runs = json.loads(out.read_text())["runs"]
     assert code == 0
     assert [found["unit"] for found in runs] == ["us", "us"]
-    assert "--no-numerics" in runs[0]["numericsNote"]
+    assert "-X numerics=false" in runs[0]["numericsNote"]
 
 
 def test_wrong_calls(report: Run, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_wrong_calls(report: Run, tmp_path: Path) -> None:
         ((), 2, "no run is kept"),
         (("none.etdp",), 2, "not found"),
         (("--source-unit", "years"), 2, "Invalid value"),
-        ((files.etdump_timing, files.etrecord, "--numerics", "-o", out), 4, "no logged values"),
+        ((files.etdump_timing, files.etrecord, "-Xnumerics=true", "-o", out), 4, "no logged"),
     ):
         code, _, err = report(*arguments)
         assert code == wanted and words in err

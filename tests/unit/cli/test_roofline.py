@@ -40,7 +40,7 @@ def operators(said: tuple[int, str, str]) -> list[dict[str, Any]]:
 
 
 def test_a_text_has_operators_places_and_ceilings(peaks: str, drawn: Run) -> None:
-    code, out, _ = drawn("--peaks", peaks, "-n", "3")
+    code, out, _ = drawn("-X", f"peaks={peaks}", "-n", "3")
     assert code == 0
     for part in ("roofline", "FLOP/B", "GFLOP/s", "peak", "bound", "Where the time is", "Ceilings"):
         assert part in out
@@ -48,11 +48,11 @@ def test_a_text_has_operators_places_and_ceilings(peaks: str, drawn: Run) -> Non
 
 
 def test_json_and_csv_have_the_same_rows(peaks: str, drawn: Run) -> None:
-    told = drawn("--peaks", peaks, "-f", "json")
+    told = drawn("-X", f"peaks={peaks}", "-f", "json")
     document = json.loads(told[1])
     assert document["schema"] == "etscope.roofline/1"
     assert set(document["reports"][0]["sections"]) == {"operators", "places", "ceilings"}
-    rows = list(csv.DictReader(io.StringIO(drawn("--peaks", peaks, "-f", "csv")[1])))
+    rows = list(csv.DictReader(io.StringIO(drawn("-X", f"peaks={peaks}", "-f", "csv")[1])))
     assert [row["event"] for row in rows] == [row["event"] for row in operators(told)]
     assert sum(float(row["share"]) for row in rows) == pytest.approx(1)
     assert {row["bound"] for row in operators(told)} >= {"compute", "memory"}
@@ -73,6 +73,6 @@ def test_what_it_refuses(tmp_path: Path, run: Run, drawn: Run) -> None:
         (drawn("-s", "name:nothing*"), 4, "nothing matches"),
         (drawn("--source-unit", "cycles"), 2, "counts cycles"),
         (drawn("--method", "backward"), 4, "backward"),
-        (drawn("--peaks", broken), 3, "calibration"),
+        (drawn("-X", f"peaks={broken}"), 3, "calibration"),
     ):
         assert code == wanted and words in err, err

@@ -17,6 +17,7 @@ import etscope
 from etscope.analysis.comparison.rounds import drawn_orders
 from etscope.analysis.metrics import find_metric
 from etscope.analysis.statistics.compare_samples import Policy
+from etscope.backends.export_options import check_passes
 from etscope.errors import UsageError
 from etscope.model.finding import (
     Explanation,
@@ -196,7 +197,7 @@ def test_the_best_keeps_the_numbers_unless_others_are_allowed(
         assert found.beside is not None and set(found.beside.words.split(" + ")) == beside
         (note,) = told
         assert "23.2 dB" in note and note.endswith("--allow quantize takes it."), note
-        assert found.command == "etscope export m.py:make --backend xnnpack --pass fuse_sdpa"
+        assert found.command == "etscope export m.py:make --backend xnnpack -X passes=fuse_sdpa"
     # By the gain over a baseline that drifts, the last one of the passes would be the better.
     ratios = {one.words: one.relative for one in found.outcomes if one.comparison is not None}
     assert ratios["pass fold_constants"] < ratios["pass fuse_sdpa"]
@@ -234,9 +235,9 @@ def test_a_command_has_all_options() -> None:
         Change("threads", {"threads": 2}),
     )
     setting = setting_with(changes, base)
-    assert setting.command("model.py:make", ["--seed", "3"]) == (
-        "etscope export model.py:make --backend xnnpack --pass fuse_sdpa --quantize int8 "
-        "--keep-float module:head --seed 3"
+    assert setting.command("model.py:make", ["-X", "seed=3"]) == (
+        "etscope export model.py:make --backend xnnpack --quantize int8 -X passes=fuse_sdpa "
+        "-X keep_float=module:head -X seed=3"
     )
     assert setting.threads == 2
     assert "backend='xnnpack', passes=('fuse_sdpa',)" in setting.python("model.py:make")
@@ -276,9 +277,6 @@ def test_changes_of_findings_are_each_taken_once() -> None:
 
 def test_what_rules_offer_can_be_tried() -> None:
     """No rule names a change, or a pass, that nothing carries out."""
-    pytest.importorskip("executorch.exir")
-    from etscope.bridge.lowering.passes import check_passes
-
     folder = Path(etscope.__file__).parent / "analysis" / "explain"
     sources = [ast.parse(path.read_text()) for path in folder.rglob("*.py")]
     nodes = [node for source in sources for node in ast.walk(source) if isinstance(node, ast.Call)]

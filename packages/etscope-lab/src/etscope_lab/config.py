@@ -302,7 +302,7 @@ def _read(path: Path) -> LabConfig:
             for fault in error.errors(include_url=False, include_input=False)
         ]
         raise FormatError(
-            "; ".join(faults), path=path, hint="etscope lab init --home FOLDER writes an example"
+            "; ".join(faults), path=path, hint="etscope lab --home FOLDER init writes an example"
         ) from error
 
 

@@ -189,8 +189,9 @@ def test_pages_can_be_read_without_the_script(served: Served, chromium: Any) -> 
 def test_a_language_model(served: Served, page: Any) -> None:
     """The phases, a chart of the time of each token, and both phases' operators."""
     shutil.copyfile(artifacts("llama_generate").pte, served.folder / "llama.pte")
-    options = ["--prompt-length", "9", "--prompt-length", "20", "--new-tokens", "8", "--cold", "1"]
-    command = ["lab", "submit", "llama.pte", *options, "--runner", "native", "--format", "json"]
+    options = ["-X", "new_tokens=8", "-X", "cold=1", "-X", "runner=native", "--format", "json"]
+    lengths = ["--prompt-length", "9", "--prompt-length", "20"]
+    command = ["lab", "submit", "llama.pte", *lengths, *options]
     job = json.loads(served.etscope(*command))
     page.goto(f"{served.address}/jobs/{job['id']}")
     section = page.locator("section", has=page.locator("#generation-title"))

@@ -56,8 +56,8 @@ def test_a_device_is_measured_and_its_jobs_find_it(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("etscope.analysis.calibration.WORKING_SETS", (16 << 10, 64 << 10))
-    words = ["lab", "calibrate", "--program", str(small_program()), "--runner", "native"]
-    words += ["--threads", "1", "--rounds", "1"]
+    words = ["lab", "calibrate", "--program", str(small_program()), "-X", "runner=native"]
+    words += ["--threads", "1", "-X", "rounds=1"]
     assert main([*words, "bench"]) == 0
     shown = capsys.readouterr()
     assert "Matrix products" in shown.out

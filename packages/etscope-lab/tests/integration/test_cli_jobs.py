@@ -34,7 +34,7 @@ def run(
 
     def runner(*place: str) -> Run:
         def call(*args: str) -> tuple[int, str, str]:
-            code = main(["lab", *args, *place])
+            code = main(["lab", *place, *args])
             out = capsys.readouterr()
             return code, out.out, out.err
 
@@ -141,7 +141,7 @@ def test_makes_lists_and_revokes_tokens(run: Run, lab: Lab, monkeypatch: Any) ->
 def test_nothing_answers(capsys: pytest.CaptureFixture[str]) -> None:
     with nobody_listens() as port:
         for command in (["list"], ["cancel", "a"]):
-            assert main(["lab", *command, "--server", f"http://127.0.0.1:{port}"]) == 5, command
+            assert main(["lab", "--server", f"http://127.0.0.1:{port}", *command]) == 5, command
             assert "etscope lab serve starts one" in capsys.readouterr().err
 
 
@@ -194,8 +194,8 @@ def test_shows_the_progress_of_transfers_on_a_terminal(
 
     with os.fdopen(slave, "w") as terminal, running(lab) as url, monkeypatch.context() as patched:
         patched.setattr("sys.stderr", terminal)
-        assert main(["lab", "submit", str(model), "--async", "--server", url]) == 0
+        assert main(["lab", "--server", url, "submit", str(model), "--async"]) == 0
         assert shows(b"sending model.pte")
-        assert main(["lab", "fetch", done.id, "-o", str(tmp_path), "--server", url]) == 0
+        assert main(["lab", "--server", url, "fetch", done.id, "-o", str(tmp_path)]) == 0
         assert shows(b"fetching run.etdp")
     os.close(master)

@@ -32,7 +32,7 @@ def serving(
     # A shell that starts a job in the background lets it ignore SIGINT.
     before = (lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ignore else None
     process = subprocess.Popen(
-        [python, "-m", "etscope", "lab", "serve", "--home", str(home), "--port", "0", *options],
+        [python, "-m", "etscope", "lab", "--home", str(home), "serve", "--port", "0", *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=before,
     )  # fmt: skip
     try:
@@ -51,9 +51,9 @@ def test_starts_is_found_and_ends_in_order(
     with serving(tmp_path, *options, ignore=ignore) as (url, process):
         assert httpx.get(f"{url}api/v1/health", timeout=60).json()["status"] == "ok"
         assert Home.open(tmp_path).server_url == url
-        assert main(["lab", "list", "--home", str(tmp_path), "--format", "json"]) == 0
+        assert main(["lab", "--home", str(tmp_path), "list", "--format", "json"]) == 0
         assert json.loads(capsys.readouterr().out)["rows"] == []
-        assert main(["lab", "serve", "--home", str(tmp_path), "--port", "0"]) == 2
+        assert main(["lab", "--home", str(tmp_path), "serve", "--port", "0"]) == 2
         assert "is served already" in capsys.readouterr().err
         with httpx.stream("GET", url, timeout=60):
             process.send_signal(number)
@@ -66,16 +66,16 @@ def test_starts_is_found_and_ends_in_order(
 def test_who_may_read_the_folder_needs_no_token(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["lab", "token", "add", "ann", "--scope", "read", "--home", str(tmp_path)]) == 0
+    assert main(["lab", "--home", str(tmp_path), "token", "add", "ann", "--scope", "read"]) == 0
     secret = capsys.readouterr().out.strip()
     with serving(tmp_path, "--no-engine", python=warm_python()) as (url, process):
-        assert main(["lab", "list", "--home", str(tmp_path)]) == 0
-        assert main(["lab", "list", "--server", url]) == 5
+        assert main(["lab", "--home", str(tmp_path), "list"]) == 0
+        assert main(["lab", "--server", url, "list"]) == 5
         assert "needs a token" in capsys.readouterr().err
-        assert main(["lab", "list", "--server", url, "--token", secret]) == 0
-        assert main(["lab", "token", "list", "--server", url, "--token", secret]) == 5
+        assert main(["lab", "--server", url, "--token", secret, "list"]) == 0
+        assert main(["lab", "--server", url, "--token", secret, "token", "list"]) == 5
         monkeypatch.setenv("ETSCOPE_LAB_TOKEN", secret)
-        assert main(["lab", "status", "none", "--server", url]) == 4
+        assert main(["lab", "--server", url, "status", "none"]) == 4
         process.send_signal(signal.SIGTERM)
         assert process.wait(300) == 0
 
@@ -83,10 +83,10 @@ def test_who_may_read_the_folder_needs_no_token(
 def test_addresses_and_options_that_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["lab", "serve", "--home", str(tmp_path), "--port", "0"]
+    command = ["lab", "--home", str(tmp_path), "serve", "--port", "0"]
     assert main([*command, "--host", "0.0.0.0"]) == 5
     assert "has no tokens" in capsys.readouterr().err
-    assert main(["lab", "token", "add", "ann", "--home", str(tmp_path)]) == 0
+    assert main(["lab", "--home", str(tmp_path), "token", "add", "ann"]) == 0
     assert main([*command, "--host", "192.0.2.1", "--no-engine"]) == 2
     assert main([*command, "--no-engine", "--device", "host"]) == 2
     assert os.listdir(tmp_path)
@@ -102,7 +102,7 @@ def test_a_job_by_way_of_the_server(
     bundle = tmp_path / "wrong.bpte"
     case = ([np.ones((1, 3, 16, 16), np.float32)], [-np.ones((1, 10), np.float32)])
     bundle.write_bytes(bundle_cases(artifacts("method_only").pte, {"forward": [case]}))
-    submit = ["lab", "submit", str(bundle), "--iterations", "3", "--traced-iterations", "2"]
+    submit = ["lab", "submit", str(bundle), "--iterations", "3", "-X", "traced_iterations=2"]
     with serving(tmp_path / "lab") as (url, process):
         assert main(submit) == 1
         shown = capsys.readouterr()
@@ -122,10 +122,10 @@ def test_a_job_by_way_of_the_server(
 
 
 def test_init_writes_an_example(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "init", "--home", str(tmp_path / "lab")]) == 0
+    assert main(["lab", "--home", str(tmp_path / "lab"), "init"]) == 0
     written = Path(capsys.readouterr().out.strip())
     assert written == tmp_path / "lab" / "lab.yaml"
     assert "devices:" in written.read_text()
     assert [device.name for device in Home.open(tmp_path / "lab").config.devices] == ["host"]
-    assert main(["lab", "init", "--home", str(tmp_path / "lab")]) == 2
+    assert main(["lab", "--home", str(tmp_path / "lab"), "init"]) == 2
     assert "is there already" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from lab_support.simulated_device import fault, said, write_lab
 from tests.support.artifacts import artifacts
 from tests.support.waiting import PATIENCE, until
 
-QUICK = ["--iterations", "3", "--warmup", "1", "--traced-iterations", "3"]
+QUICK = ["--iterations", "3", "-X", "warmup=1", "-X", "traced_iterations=3"]
 
 
 @pytest.fixture
@@ -78,9 +78,9 @@ def test_a_specification_in_a_file(home: Path, capsys: pytest.CaptureFixture[str
     ("options", "fault_name", "code", "state"),
     [
         (["--method", "backward"], "", 3, "user_error"),
-        (["--limit", "max_cv=1e-9"], "", 4, "invalid"),
+        (["-X", "limits=max_cv=1e-9"], "", 4, "invalid"),
         ([], "abort", 5, "failed"),
-        (["--timeout", "3"], "hang", 5, "timeout"),
+        (["-X", "timeout_seconds=3"], "hang", 5, "timeout"),
     ],
 )
 def test_exit_codes(

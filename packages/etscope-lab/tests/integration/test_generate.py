@@ -435,9 +435,9 @@ def test_from_the_command_line(
     text = tmp_path / "text.txt"
     text.write_text(TEXT)
     options = [
-        "--prompt-length", "5", "--prompt-length", "9", "--new-tokens", "6", "--cold", "1",
-        "--warm", "1", "--runner", "native", "--quality-tokens", str(text), "--max-kl", "0.05",
-        "--quality-reference", str(llama()),
+        "--prompt-length", "5", "--prompt-length", "9", "-X", "new_tokens=6", "-X", "cold=1",
+        "-X", "warm=1", "-X", "runner=native", "-X", f"quality_tokens={text}", "-X", "max_kl=0.05",
+        "-X", f"quality_reference={llama()}",
     ]  # fmt: skip
     assert main(["lab", "submit", str(llama()), *options]) == 0
     shown = capsys.readouterr().out

@@ -19,8 +19,8 @@ def test_what_no_job_has_goes_when_it_is_old(run: Run, tmp_path: Path) -> None:
         forgotten = lab.store.put_stream([b"of nobody"], "other.pte")
         lab.submit(spec_of({"model": f"sha256:{needed.sha256}"}))
         home = "--home", tmp_path / "lab"
-        assert run("lab", "sweep", *home)[:2] == (0, "0\n")
-        assert run("lab", "sweep", "--older-than", "0h", *home)[:2] == (0, "1\n")
+        assert run("lab", *home, "sweep")[:2] == (0, "0\n")
+        assert run("lab", *home, "sweep", "--older-than", "0h")[:2] == (0, "1\n")
         assert lab.store.has(needed.sha256)
         assert not lab.store.has(forgotten.sha256)
 
@@ -31,7 +31,7 @@ def test_what_no_job_has_goes_when_it_is_old(run: Run, tmp_path: Path) -> None:
 def test_spans_of_time(text: str, hours: int | None, run: Run, tmp_path: Path) -> None:
     assert parse_span(text) == (None if hours is None else timedelta(hours=hours))
     if hours is None:
-        assert run("lab", "sweep", "--older-than", text, "--home", tmp_path)[0] == 2
+        assert run("lab", "sweep", "--older-than", text)[0] == 2
 
 
 def test_what_a_killed_server_left_goes(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ class Verification:
                 + ("." if self.rtol is not None else ", as usual for the type."),
                 *(
                     f"{method} chooses scales of int8 values as it runs: atol is at least "
-                    f"{DYNAMIC_STEPS} steps of int8 over the range of the expected output; --atol "
+                    f"{DYNAMIC_STEPS} steps of int8 over the range of the expected output; -X atol "
                     "sets another."
                     for method in self.dynamic
                 ),

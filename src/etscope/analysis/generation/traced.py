@@ -22,7 +22,7 @@ class TracedCalls:
     [calls].
 
     methods, phases: the names that `method` and `phase` are indices of; None for a method that is
-    not known. number: counts all executions in the dump, as `--call` does. run: index in the dump.
+    not known. number: counts all executions in the dump, as `--calls` does. run: index in the dump.
     generation: which of those in the dump, from 0. step: counts the calls of a method in a phase of
     a generation. position, tokens: as in `RunCalls`. start, ticks: of Method::execute. chosen: the
     token that was chosen after the call, -1 if none was or it is not known.

@@ -23,7 +23,7 @@ from etscope.units import TimeScale, count, scale_factor
 
 Floats = npt.NDArray[np.float64]
 _MORE_RUNS = ("run", "--warmup", "10", "--iterations", "100")
-_MORE_GENERATIONS = ("generate", "--profiled-iterations", "5", "--save", "ran")
+_MORE_GENERATIONS = ("generate", "-X", "profiled_iterations=5", "--save", "ran")
 
 
 def steadiness(time: LeafTimes, conditions: str = "") -> Iterator[Finding]:

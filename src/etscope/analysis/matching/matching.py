@@ -91,7 +91,7 @@ class Coverage:
         return (
             f"{inside:,} of {nodes:,} reference nodes lie inside delegates, whose outputs alone "
             "are recorded: to compare them one by one, export with taps "
-            "(etscope export --tap 'op:*')"
+            "(etscope export -X taps='op:*')"
         )
 
     def table(self) -> Table:

@@ -428,7 +428,7 @@ class Narrowed:
         if self.row is None and self.runs:
             return (
                 f"{before} is right on the runtime of this machine, so it cannot be narrowed down "
-                f"here ({cost}): export with taps (etscope export --tap 'op:*') and run that on "
+                f"here ({cost}): export with taps (etscope export -X taps='op:*') and run that on "
                 "the device",
             )
         gone = "the fault is gone: it is in how the operators are fused"

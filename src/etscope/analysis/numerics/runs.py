@@ -125,7 +125,7 @@ def run_of_call(trace: Trace, chosen: RunCalls) -> tuple[str, MethodRun]:
     raise NumericGapError(
         "the ETDump has no values of operators of "
         + ("this call" if len(chosen.run) == 1 else "these calls"),
-        hint=f"there are values of the calls {numbers}; generate with --values-at A..B for others"
+        hint=f"there are values of the calls {numbers}; generate with -X values_at=A..B for others"
         if have
         else RECORD_HINT,
     )

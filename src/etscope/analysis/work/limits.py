@@ -301,7 +301,7 @@ def calibration_notes(limits: ProfileLimits) -> Iterator[str]:
     if found is None or peaks is None:
         yield (
             "Shares of the peak, and what bounds a row, need a calibration of the machine: make "
-            "one there with etscope calibrate, or name it with --peaks."
+            "one there with etscope calibrate, or name it with -X peaks."
         )
         return
     threads = "" if peaks.threads is None else f", threads: {peaks.threads}"

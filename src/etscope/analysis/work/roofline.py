@@ -41,7 +41,7 @@ GROUPINGS = ("op", "module", "source", "delegate")
 
 HOW_TO_CALIBRATE = (
     "There are no ceilings, as no calibration of the machine of the run was found: make one there "
-    "with etscope calibrate, or name it with --peaks."
+    "with etscope calibrate, or name it with -X peaks."
 )
 LACKS_WORK = (
     "The work of what ran is not known: it is told by the record (--etrecord) or the program "

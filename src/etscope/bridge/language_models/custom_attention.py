@@ -34,7 +34,7 @@ def use_custom_attention(model: Any) -> None:
         if wrong:
             raise UsageError(
                 f"cannot export this {text.model_type} with the custom sdpa: {why}",
-                hint="take the plain one: sdpa='plain', or leave --sdpa out",
+                hint="take the plain one: sdpa='plain', or leave it out",
             )
     from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401 - registers the operator
     from transformers import AttentionInterface, AttentionMaskInterface

@@ -48,7 +48,7 @@ def language_model_methods(model: Any, choices: Choices) -> ModelMethods:
         if not is_text:
             raise UsageError(
                 "only causal models of text are exported with the custom sdpa",
-                hint="take the plain one: sdpa='plain', or leave --sdpa out",
+                hint="take the plain one: sdpa='plain', or leave it out",
             )
         use_custom_attention(model)
     if hasattr(model, "get_image_features"):

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from etscope.cli.options.common import RUNNERS, Function, as_one_parameter
+from etscope.cli.options.common import (
+    POSITIVE,
+    RUNNERS,
+    Function,
+    as_one_parameter,
+    chosen_setting,
+)
+from etscope.cli.settings import setting
 
 if TYPE_CHECKING:
     from etscope.cli.output.tables import OutputOptions
@@ -49,21 +56,16 @@ def warn_of_marks(calibration: Calibration, output: OutputOptions, device: str =
 
 
 _OPTIONS = (
-    click.option(
-        "--runner",
-        type=click.Choice(RUNNERS),
-        default="auto",
-        help="The runtime in the Python package, or etscope's C++ runner.",
+    chosen_setting(
+        "runner", RUNNERS, "The runtime in the Python package, or etscope's C++ runner."
     ),
     click.option(
         "--threads",
-        type=click.IntRange(min=1),
+        type=POSITIVE,
         multiple=True,
         help="Size of the runtime's thread pool. Repeatable.  [default: 1 and the runtime's own]",
         show_default=False,
     ),
-    click.option(
-        "--rounds", type=click.IntRange(min=1), default=9, help="Rounds of all measurements."
-    ),
-    click.option("--timeout", type=float, metavar="SECONDS", help="Of each process."),
+    setting("rounds", type=POSITIVE, default=9, help="Rounds of all measurements."),
+    setting("timeout", type=float, metavar="SECONDS", help="Of each process."),
 )

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,7 @@ import click
 
 from etscope.cli.options.kept_runs import kept_runs
 from etscope.cli.output.tables import Findings, OutputOptions, ViewOptions
+from etscope.cli.settings import Setting, setting
 from etscope.errors import UsageError
 from etscope.key_values import key_values
 from etscope.units import TimeScale
@@ -67,15 +68,16 @@ _Option = Callable[[Any], Any]
 def as_one_parameter(
     function: Function,
     parameter: str,
-    make: type[Any],
+    make: Callable[..., Any],
     options: Sequence[_Option] = (),
     names: Collection[str] | None = None,
 ) -> Function:
     """Add click options to a command and pass their values as one parameter.
 
-    make: the dataclass of the values. names: of the options' values; None: all its fields.
+    make: the dataclass of the values, or what makes it. names: of the options' values; None: of
+        `options`.
     """
-    taken = [field.name for field in fields(make)] if names is None else names
+    taken = names_of(options) if names is None else names
 
     @functools.wraps(function)
     def called(**values: Any) -> Any:
@@ -90,6 +92,18 @@ def add_options(function: Function, options: Sequence[_Option]) -> Function:
     for option in reversed(options):
         function = option(function)
     return function
+
+
+def names_of(options: Sequence[_Option]) -> list[str]:
+    """Return the names of the parameters of click options."""
+    made: Any = add_options(lambda: None, options)
+    return [one.name for one in made.__click_params__]
+
+
+def name_of(parameter: str) -> str:
+    """Return the option of a parameter of the running command, or "-X KEY" for a setting."""
+    options = click.get_current_context().command.params
+    return next(one.opts[0] for one in options if one.name == parameter)
 
 
 def comma_separated(
@@ -116,16 +130,15 @@ def some_of(allowed: Sequence[str]) -> Callable[..., tuple[str, ...]]:
     return chosen
 
 
-def pairs_option(*names: str, help: str, metavar: str = "KEY=VALUE") -> _Option:
-    """A repeatable option of pairs, which are passed as a dict; its messages have its name."""
-    what = names[0]
+def pairs_option(*names: str, help: str, metavar: str = "KEY=VALUE", **more: Any) -> _Option:
+    """A repeatable option of pairs, which are passed as a dict."""
 
     def parse(
         context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
     ) -> dict[str, str]:
-        return key_values(given, what, metavar)
+        return key_values(given, parameter.opts[0], metavar)
 
-    return click.option(*names, metavar=metavar, multiple=True, callback=parse, help=help)
+    return click.option(*names, metavar=metavar, multiple=True, callback=parse, help=help, **more)
 
 
 def _names(value: str | None) -> tuple[str, ...]:
@@ -155,17 +168,29 @@ def _the_only_one(ctx: click.Context, option: click.Parameter, values: tuple[str
     return values[0] if values else None
 
 
-def choice_option(name: str, words: Iterable[str], help: str) -> _Option:
+def choice_option(name: str, words: Iterable[str], help: str, **more: Any) -> _Option:
     """Return an option for one of some words; the first is the default."""
     first, *others = words
-    return click.option(name, type=click.Choice((first, *others)), default=first, help=help)
+    return click.option(name, type=click.Choice((first, *others)), default=first, help=help, **more)
+
+
+def chosen_setting(name: str, words: Iterable[str], help: str) -> _Option:
+    """Return a setting that is one of some words; the first is the default."""
+    return choice_option(f"--{name}", words, help, cls=Setting)
 
 
 peaks_option = file_option(
     "--peaks",
+    cls=Setting,
     metavar="JSON",
     help="Peaks that etscope calibrate measured, for shares of the peak and what bounds an "
     "operator. Default: those of the run's machine, if they are kept here.",
+)
+by_option = click.option(
+    "--by",
+    metavar="NAME",
+    help="Group by op, type, module, source, delegate or bound. bound: what bounds an operator. Or "
+    "a column that a backend adds to its events, as compute_unit.",
 )
 columns_option = click.option(
     "--columns", metavar="NAME,…", callback=comma_separated, help="Show these columns, in order."
@@ -179,10 +204,10 @@ etrecord_option = file_option(
 force_option = click.option(
     "--force", is_flag=True, hidden=True, help="Continue although files do not belong together."
 )
-inputs_option = file_option("--inputs", help="The inputs of the run: .pt, .npz, …")
+inputs_option = file_option("--inputs", "-i", help="The inputs of the run: .pt, .npz, …")
 library_option = file_option(
-    "--library",
-    "libraries",
+    "--libraries",
+    cls=Setting,
     multiple=True,
     metavar="SO",
     help="Load a library of operators or backends first. Repeatable.",
@@ -201,7 +226,7 @@ metric_option = click.option(
 program_option = file_option(
     "--program", "-p", metavar="PTE", hidden=True, help="The .pte or .bpte that ran."
 )
-runner_option = choice_option("--runner", RUNNERS, "auto: python, unless only native can do it.")
+runner_option = chosen_setting("runner", RUNNERS, "auto: python, unless only native can do it.")
 select_option = click.option(
     "--select", "-s", metavar="SELECTOR", help="Show only what matches: 'op:conv* and …'."
 )
@@ -215,7 +240,8 @@ source_unit_option = click.option(
 threads_option = click.option(
     "--threads", type=POSITIVE, metavar="N", help="Threads of the runtime's thread pool."
 )
-unit_option = click.option("--unit", type=click.Choice(UNITS), help="Unit of the times shown.")
+timeout_option = setting("timeout", type=SECONDS, metavar="SECONDS", help="Time limit of each run.")
+unit_option = setting("unit", type=click.Choice(UNITS), help="Unit of the times shown.")
 with_option = click.option(
     "--with",
     "backend_files",
@@ -246,7 +272,7 @@ def output_options(
     to_file: bool = True,
     help: str = "Output format. Default: by the suffix of --output, else table.",
 ) -> Function:
-    """Add `--format`, `-o/--output` and `--color`: the parameter `output`, an `OutputOptions`.
+    """Add `--format` and `-o/--output`: the parameter `output`, an `OutputOptions`.
 
     to_file: False for commands that write their tables to standard output only.
     """
@@ -265,31 +291,25 @@ def output_options(
             help=help if to_file else "Output format. Default: table.",
         ),
         *((file,) if to_file else ()),
-        choice_option(
-            "--color",
-            ("auto", "always", "never"),
-            "Colour the table; auto: on a terminal, unless NO_COLOR is set.",
-        ),
     )
-    names = ("format", "output", "color") if to_file else ("format", "color")
-    return as_one_parameter(function, "output", OutputOptions, options, names)
+
+    def coloured(**values: Any) -> OutputOptions:
+        session = click.get_current_context().obj  # --color goes before the verb
+        return OutputOptions(**values, color=getattr(session, "color", "auto"))
+
+    return as_one_parameter(function, "output", coloured, options)
 
 
 def view_options(function: Function) -> Function:
-    """Add `--by --select --columns --sort --limit --unit --work --peaks`: the parameter `view`."""
-    by = click.option(
-        "--by",
-        metavar="NAME",
-        help="Group by op, type, module, source, delegate or bound. bound: what bounds an "
-        "operator. Or a column that a backend adds to its events, as compute_unit.",
-    )
+    """Add `--by --select --columns --sort --limit --work`, and the settings unit and peaks: the
+    parameter `view`."""
     work = click.option(
         "--work",
         is_flag=True,
         help="Show the FLOPs and bytes of each row, the rates at which they were done, and with a "
         "calibration the share of the peak and what bounds the row.",
     )
-    options = (by, select_option, *TABLE_OPTIONS, work, peaks_option)
+    options = (by_option, select_option, *TABLE_OPTIONS, work, peaks_option)
     return as_one_parameter(function, "view", ViewOptions, options)
 
 
@@ -328,7 +348,7 @@ class ErrorOptions:
 
 
 def error_options(function: Function) -> Function:
-    """Add `--metric --tolerance --graph`: the parameter `errors`, an `ErrorOptions`."""
+    """Add `--metric --tolerance`, and the setting graph: the parameter `errors`."""
     options = (
         metric_option,
         click.option(
@@ -337,8 +357,8 @@ def error_options(function: Function) -> Function:
             metavar="X",
             help="Worst acceptable error of an operator, in the metric. Default: by data type.",
         ),
-        choice_option(
-            "--graph",
+        chosen_setting(
+            "graph",
             GRAPHS,
             "The reference: the program before lowering, or as torch.export made it.",
         ),
@@ -439,27 +459,33 @@ def with_folders_opened(paths: Sequence[str], *, buffers: bool) -> tuple[str, ..
     return tuple(found)
 
 
-class _Calls(click.types.StringParamType):
-    """Numbers of calls: A..B, both included, or one of them, or one number alone."""
-
-    name = "calls"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        found = re.fullmatch(r"(\d{1,9})?(\.\.)?(\d{1,9})?", value)
-        if found is None or (found[1] is None and found[3] is None):
-            self.fail(f"{value!r} is not A..B: the numbers of the first and the last call")
+def _calls(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str | None, range | None]:
+    """Parse the name of a phase and numbers of calls: decode, A..B or decode,A..B. Numbers are both
+    included; one of them may be left out, and one alone is one call."""
+    phase: str | None = None
+    calls: range | None = None
+    for part in _names(value):
+        if phase is None and re.fullmatch(r"[A-Za-z_]\w*", part):
+            phase = part
+            continue
+        found = re.fullmatch(r"(\d{1,9})?(\.\.)?(\d{1,9})?", part)
+        if calls is not None or found is None or (found[1] is None and found[3] is None):
+            raise click.BadParameter(
+                f"{part!r} is neither a phase nor A..B: the numbers of the first and the last call"
+            )
         first = int(found[1] or 0)
-        if found[2] is None:
-            return range(first, first + 1)
-        return range(first, ALL_CALLS if found[3] is None else int(found[3]) + 1)
+        last = first if found[2] is None else None if found[3] is None else int(found[3])
+        calls = range(first, ALL_CALLS if last is None else last + 1)
+    return phase, calls
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenCalls:
     """Values of `calls_options`: the calls of a language model that are looked at."""
 
-    phase: str | None
-    call: range | None
+    calls: tuple[str | None, range | None]
     all_runs: bool = False
 
     def of(self, trace: Trace) -> Trace:
@@ -467,12 +493,12 @@ class ChosenCalls:
         `Trace.only`."""
         if self.all_runs:
             trace = replace(trace, all_runs=True)
-        return trace.only(self.phase, self._range(trace)) if self.is_given else trace
+        return trace.only(self.calls[0], self._range(trace)) if self.is_given else trace
 
     @property
     def is_given(self) -> bool:
         """True if not all calls are wanted."""
-        return self.phase is not None or self.call is not None
+        return self.calls != (None, None)
 
     def run_of(self, trace: Trace) -> dict[str, Any]:
         """Return the arguments `method` and `run` of a diagnosis of the first of these calls that
@@ -481,11 +507,11 @@ class ChosenCalls:
             return {}
         from etscope.analysis.numerics.runs import run_of_call
 
-        chosen = trace.calls_of_runs.chosen(self.phase, self._range(trace))
+        chosen = trace.calls_of_runs.chosen(self.calls[0], self._range(trace))
         return dict(zip(("method", "run"), run_of_call(trace, chosen), strict=True))
 
     def _range(self, trace: Trace) -> range | None:
-        calls = self.call
+        calls = self.calls[1]
         if calls is not None and calls.stop == ALL_CALLS:
             return range(calls.start, len(trace.calls_of_runs.run))
         return calls
@@ -509,20 +535,15 @@ def calls_options(function: Function, *, statistics: bool = True) -> Function:
     """
     options = (
         click.option(
-            "--phase",
-            metavar="PHASE",
-            help="Only the calls of a language model in this phase: prefill, decode, …",
-        ),
-        click.option(
-            "--call",
-            type=_Calls(),
-            metavar="A..B",
-            help="Only the calls with these numbers, counted from 0: 5..20, 5.. or 5.",
+            "--calls",
+            metavar="PHASE|A..B",
+            callback=_calls,
+            help="Only these calls of a language model: prefill, decode, or their numbers, counted "
+            "from 0: 5..20, 5.. or 5. Or both: decode,5..20.",
         ),
         *((all_runs_option,) if statistics else ()),
     )
-    names = ("phase", "call", "all_runs") if statistics else ("phase", "call")
-    return as_one_parameter(function, "calls", ChosenCalls, options, names)
+    return as_one_parameter(function, "calls", ChosenCalls, options)
 
 
 @dataclass(frozen=True, slots=True)

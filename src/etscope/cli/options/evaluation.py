@@ -13,9 +13,11 @@ from etscope.cli.options.common import (
     Function,
     as_one_parameter,
     file_option,
+    name_of,
     some_of,
 )
 from etscope.cli.output.tables import OutputOptions, ViewOptions
+from etscope.cli.settings import setting, switch
 
 if TYPE_CHECKING:
     from etscope.evaluation import Evaluation
@@ -56,7 +58,7 @@ class DatasetOptions:
 
         if self.dataset is None:
             given = [
-                f"--{field.name.replace('_', '-')}"
+                name_of(field.name)
                 for field in fields(self)
                 if getattr(self, field.name) not in (None, (), False, _DEFAULTS.get(field.name))
             ]
@@ -143,8 +145,8 @@ _OPTIONS = (
         metavar="K",
         help="Compare classes: the best K of each sample. Default with --labels: 5.",
     ),
-    click.option(
-        "--scores",
+    setting(
+        "scores",
         type=COUNT,
         default=_DEFAULTS["scores"],
         metavar="N",
@@ -156,10 +158,10 @@ _OPTIONS = (
         metavar="SHARE",
         help="Exit with 1 if more than this share gets another class than in the reference.",
     ),
-    click.option(
-        "--keep-going",
-        is_flag=True,
-        help="Skip samples that cannot be run or compared; exit with 3 if nothing else is wrong.",
+    switch(
+        "keep_going",
+        False,
+        "Skip samples that cannot be run or compared; exit with 3 if nothing else is wrong.",
     ),
     click.option(
         "--show",
@@ -168,8 +170,8 @@ _OPTIONS = (
         help="summary, operators, samples, flips. Default: the last three; operators in formats "
         "for programs.",
     ),
-    click.option(
-        "--worst",
+    setting(
+        "worst",
         type=COUNT,
         default=_DEFAULTS["worst"],
         metavar="N",
@@ -182,7 +184,6 @@ def dataset_options(function: Function, *, required: bool = True) -> Function:
     """Add `--dataset` and its options: the parameter `dataset_options`, a `DatasetOptions`."""
     dataset = file_option(
         "--dataset",
-        "-d",
         required=required,
         metavar="PATH",
         help="Samples: a folder of files of inputs (.npz, .npy, .pt, .safetensors), or one such "

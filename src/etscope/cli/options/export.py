@@ -10,13 +10,16 @@ import click
 from click.shell_completion import CompletionItem
 
 from etscope.backends import BACKENDS, check_options, chosen
+from etscope.backends.export_options import PASSES
 from etscope.cli.options.common import (
     COUNT,
+    FILE,
     Function,
     add_options,
     file_option,
     pairs_option,
 )
+from etscope.cli.settings import Setting, setting, switch
 from etscope.cli.verb import Verb
 from etscope.errors import UsageError
 
@@ -25,36 +28,43 @@ if TYPE_CHECKING:
 
 RUN_HERE = ("portable", "xnnpack")  # what the runtime that pip installs always has
 
-inputs_option = file_option("--inputs", help="Example inputs: .npz, .npy, .safetensors or .pt.")
-input_option = click.option(
+inputs_or_types_option = click.option(
+    "--inputs",
     "--input",
-    "input_texts",
-    metavar="TYPE[SIZE,…]",
+    "-i",
+    type=FILE,
+    metavar="FILE|TYPE[SIZE,…]",
     multiple=True,
-    help="Make an example input of this type and size. For example float32[1,3,224,224], "
-    "ids=int64[1,16], or with a size that may change float32[b=1..8,3,224,224]. Repeatable, in the "
-    "order of forward's parameters.",
+    help="Inputs: a .pt, .npz, .npy or .safetensors file; or the type and size of each input of a "
+    "MODEL. For example float32[1,3,224,224], ids=int64[1,16], or with a size that may change "
+    "float32[b=1..8,3,224,224]. Repeatable: types in the order of forward's parameters; for run a "
+    "file for each call.",
 )
-seed_option = click.option(
-    "--seed",
+seed_option = setting(
+    "seed",
     type=COUNT,
     default=0,
     help="Seed of torch's random numbers, set before the model is made.",
 )
-strict_option = click.option(
-    "--strict/--no-strict",
-    default=None,
-    help="Mode of torch.export. Default: strict, else non-strict with a warning.",
+strict_option = switch(
+    "strict", None, "Mode of torch.export. Default: strict, else non-strict with a warning."
 )
 
 
 class _BackendNames(click.types.StringParamType):
-    """Names of backends, separated by commas."""
+    """Names of backends, separated by commas. runs_here: only those whose programs run here."""
+
+    def __init__(self, runs_here: bool) -> None:
+        self.runs_here = runs_here
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Raise `UsageError` for the name of a backend that is not known."""
         names = super().convert(value, param, ctx)
         chosen(names)
+        if self.runs_here and names not in RUN_HERE:
+            raise UsageError(
+                f"programs for {names} do not run here", hint=f"--backend {' or '.join(RUN_HERE)}"
+            )
         return names
 
     def shell_complete(
@@ -65,38 +75,30 @@ class _BackendNames(click.types.StringParamType):
         return [CompletionItem(f"{before}{comma}{name}") for name in names]
 
 
-def backends_option(default: str | None, help: str, *names: str) -> Callable[[Any], Any]:
-    """Return the option `--backend`, for any backends; names: more names for it."""
+def backend_option(
+    default: str | None, help: str = "Backend of the operators.", *, runs_here: bool = False
+) -> Callable[[Any], Any]:
+    """Return the option `--backend`. runs_here: only for programs that the runtime here takes."""
     known = f"One or more, in order, of {', '.join(BACKENDS)}, and those of other packages."
     return click.option(
         "--backend",
-        *names,
         metavar="NAME[,NAME…]",
         default=default,
         show_default=default is not None,
-        type=_BackendNames(),
+        type=_BackendNames(runs_here),
         help=f"{help} {known}",
     )
 
 
-def backend_option(default: str, help: str = "Backend of the operators.") -> Callable[[Any], Any]:
-    """Return the option `--backend`, for a backend whose programs are run here."""
-    return click.option("--backend", "-b", type=click.Choice(RUN_HERE), default=default, help=help)
-
-
 backend_options_option = pairs_option(
-    "--backend-option",
-    "backend_options",
-    help="An option of a backend, as force_fp16=true; vulkan.force_fp16=true if several have it. "
-    "An unknown one lists them. Repeatable.",
+    "--backend_options",
+    cls=Setting,
+    takes_dotted=True,
+    metavar="BACKEND.KEY=VALUE",
+    help="An option of a backend, as vulkan.force_fp16=true; in a file, a table of the name of the "
+    "backend. An unknown one lists those that there are.",
 )
 quantize_option = click.option(
-    "--quantize",
-    "-q",
-    is_flag=True,
-    help="Quantise to int8, as the backend's quantizer does.",
-)
-quantisation_option = click.option(
     "--quantize",
     "-q",
     is_flag=False,
@@ -105,42 +107,55 @@ quantisation_option = click.option(
     help="Quantize to int8, or to SCHEME: 8da4w, 8da8w. The backend's quantizer does int8; 8da4w "
     "and 8da8w, of XNNPACK, are linear layers with weights in 4 or 8 bits.",
 )
-embeddings_option = click.option(
-    "--quantize-embeddings",
+embeddings_option = setting(
+    "quantize_embeddings",
     type=click.Choice(("4", "8")),
     callback=lambda ctx, param, value: value and int(value),
     help="Bits of the weights of embeddings.",
 )
-group_size_option = click.option(
-    "--group-size",
+group_size_option = setting(
+    "group_size",
     type=int,
     metavar="N",
     help="Columns of a row of weights of 4 bits that share a scale. Default: 32.",
 )
-keep_float_option = click.option(
-    "--keep-float",
+
+
+def _selectors(ctx: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Any:
+    """Raise `UsageError` for what is not a selector, before the model is loaded."""
+    from etscope.model.selector import Selector
+
+    for text in texts:
+        Selector(text)
+    return texts
+
+
+keep_float_option = setting(
+    "keep_float",
     metavar="SELECTOR",
     multiple=True,
+    callback=_selectors,
     help="Keep this in float with --quantize: 'op:conv* and module:head'. Repeatable.",
 )
 calibration_option = file_option(
     "--calibration",
+    cls=Setting,
     multiple=True,
     help="Inputs to calibrate int8 ranges on, one set in each FILE. Repeatable. Default: "
     "the example inputs.",
 )
-float_model_option = click.option(
-    "--float-model",
+float_model_option = setting(
+    "float_model",
     metavar="MODEL",
     help="The model before it was quantised, for a MODEL that is given quantised: kept in "
     "the record to tell what quantisation costs.",
 )
 
-passes_option = click.option(
-    "--pass",
+passes_option = setting(
     "passes",
     metavar="NAME",
     multiple=True,
+    type=click.Choice(PASSES),
     help="Rewrite the graph before it is lowered: fuse_sdpa (attention as products and one "
     "softmax), fold_constants (what depends on weights only is computed now); or in the lowering: "
     "remove_dead_copies, remove_transposes, cancel_qdq (what is quantised again to the same "
@@ -165,25 +180,25 @@ class ExportCommand(Verb):
 
 
 language_model_options = (
-    click.option(
-        "--context",
+    setting(
+        "context",
         type=int,
         metavar="N",
         help="Length of a language model's cache in tokens. Default: its own, at most 2048.",
     ),
-    click.option(
-        "--prompt",
+    setting(
+        "prompt",
         metavar="dynamic|one-token|N",
         help="Tokens that a call of a language model takes: any number; one; or N, in a method "
         "prefill beside decode. Default: dynamic; one-token for speech.",
     ),
-    click.option(
-        "--logits",
+    setting(
+        "logits",
         type=click.Choice(("last", "all")),
         help="Tokens of a call that a language model gives logits of. Default: last; all for N.",
     ),
-    click.option(
-        "--sdpa",
+    setting(
+        "sdpa",
         type=click.Choice(("plain", "custom")),
         help="Attention of a causal language model: plain operators, which read the whole cache, "
         "or ExecuTorch's llama::custom_sdpa, which reads it as far as it is filled. "
@@ -193,27 +208,26 @@ language_model_options = (
 
 
 def export_options(function: Function) -> Function:
-    """Add the options of an export, but for `--inputs` and `--seed`: parameters of `exported` by
-    their names; `--tap` is `taps`."""
+    """Add the options and settings of an export, but for `--inputs` and the seed: parameters of
+    `exported` by their names."""
     options = (
-        backends_option("portable", "Backend of the operators.", "-b"),
+        backend_option("portable"),
         backend_options_option,
-        quantisation_option,
+        quantize_option,
         embeddings_option,
         group_size_option,
         *language_model_options,
-        click.option(
-            "--tap",
+        setting(
             "taps",
             metavar="SELECTOR",
             multiple=True,
+            callback=_selectors,
             help="Make intermediate values outputs: 'op:conv* and module:head'. Repeatable.",
         ),
         keep_float_option,
         calibration_option,
         float_model_option,
         passes_option,
-        input_option,
         strict_option,
     )
     return add_options(function, options)
@@ -230,19 +244,27 @@ def load_torch(wanted_by: str) -> None:
         require("executorch.exir", wanted_by=wanted_by)
 
 
+def inputs_by_kind(texts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the types and sizes among the values of `--inputs`, and the files."""
+    types = [text for text in texts if text.endswith("]") and not Path(text).exists()]
+    return types, [text for text in texts if text not in types]
+
+
 def exported(
     model: str,
     *,
-    inputs: str | None,
+    inputs: Sequence[str],
     seed: int,
     calibration: Sequence[str],
     backend: str,
-    input_texts: Sequence[str] = (),
     float_model: str | None = None,
     **options: Any,
 ) -> tuple[Source, Exported]:
     """Load the model of that name and export it; `options` go to `Source.export`, those of the
-    backends among them, and those of a language model to `LanguageModel`."""
+    backends among them, and those of a language model to `LanguageModel`.
+
+    inputs: a file of example inputs, or their types and sizes.
+    """
     import logging
     import sys
     from contextlib import redirect_stdout
@@ -253,8 +275,12 @@ def exported(
 
     for name in filter(None, (model, float_model)):
         check_model_name(name)
-    if input_texts and inputs is not None:
-        raise UsageError("--input and --inputs exclude each other")
+    types, files = inputs_by_kind(inputs)
+    if files[bool(not types) :]:
+        raise UsageError(
+            f"--inputs is given {' and '.join(inputs)}", hint="one file, or a type for each input"
+        )
+    file = files[0] if files else None
     backends = chosen(backend, options.get("backend_options") or {})
     options["quantize"] = options.get("quantize") or False
     check_options(backends, options["quantize"] == "int8")
@@ -268,10 +294,10 @@ def exported(
     # torchao registers enums that other packages have registered already, and logs each.
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
     with progress(f"loading {model}"), redirect_stdout(sys.stderr):
-        source = load_model(model, inputs=inputs, seed=seed).generating(**generation)
-        source = source.with_inputs(input_texts)
-        sets = [source.read_inputs(file) for file in calibration] or None
+        source = load_model(model, inputs=file, seed=seed).generating(**generation)
+        source = source.with_inputs(types)
+        sets = [source.read_inputs(one) for one in calibration] or None
         if float_model is not None:
-            options["float_model"] = load_model(float_model, inputs=inputs, seed=seed).model
+            options["float_model"] = load_model(float_model, inputs=file, seed=seed).model
     with progress(f"exporting {source.name}"), quiet():
         return source, source.export(calibration=sets, **options)

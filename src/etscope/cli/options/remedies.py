@@ -14,28 +14,30 @@ import click
 from click.core import ParameterSource
 
 from etscope.cli.options.common import (
-    SECONDS,
     Function,
     as_one_parameter,
-    choice_option,
+    chosen_setting,
     file_option,
+    inputs_option,
     library_option,
     path_option,
     threads_option,
+    timeout_option,
 )
 from etscope.cli.options.export import (
+    backend_option,
     backend_options_option,
-    backends_option,
     group_size_option,
-    inputs_option,
     keep_float_option,
     language_model_options,
     load_torch,
     passes_option,
+    quantize_option,
     seed_option,
     strict_option,
 )
 from etscope.cli.output.tables import OutputOptions
+from etscope.cli.settings import Setting, setting, switch
 
 if TYPE_CHECKING:
     from etscope.remedies import Trial
@@ -112,9 +114,10 @@ class RemedyOptions:
     @property
     def words(self) -> list[str]:
         """Options of `etscope export` that make the model, beside those of the export."""
-        given = [("--inputs", self.inputs), ("--seed", self.seed or None)]
-        given += [(f"--{name}", getattr(self, name)) for name in _GENERATION]
-        return [word for name, value in given if value is not None for word in (name, str(value))]
+        given = {"seed": self.seed or None, **{one: getattr(self, one) for one in _GENERATION}}
+        settings = [f"{name}={value}" for name, value in given.items() if value is not None]
+        inputs = [] if self.inputs is None else ["--inputs", self.inputs]
+        return [*inputs, *(word for text in settings for word in ("-X", text))]
 
 
 _OPTIONS = (
@@ -124,29 +127,24 @@ _OPTIONS = (
         is_flag=True,
         help="Try the remedies of the findings of a MODEL: export, run, compare.",
     ),
-    click.option(
-        "--all",
-        "everything",
-        is_flag=True,
-        help="With --try: try general changes, too: XNNPACK, threads, layout, passes.",
-    ),
+    switch("everything", False, "Try general changes, too: XNNPACK, threads, layout, passes."),
     click.option(
         "--allow",
         multiple=True,
         type=click.Choice(("quantize",)),
-        help="With --try: take what is faster with other numbers, too; with --all, try "
+        help="With --try: take what is faster with other numbers, too; with everything, try "
         "quantisation.",
     ),
-    click.option(
-        "--tolerance",
+    setting(
+        "tolerance",
         type=float,
         default=20.0,
         metavar="DB",
-        help="With --try: the least SQNR of outputs, against the model in PyTorch, of what "
+        help="The least SQNR of outputs, against the model in PyTorch, of what "
         "quantises. Default: 20.",
     ),
-    click.option(
-        "--rounds",
+    setting(
+        "rounds",
         type=click.IntRange(2, 10_000),
         default=15,
         help="Rounds of each comparison of times.",
@@ -161,14 +159,15 @@ _OPTIONS = (
         "--keep", "folder", metavar="DIR", help="Keep results, and the best export, in DIR."
     ),
     click.option("--resume", is_flag=True, help="Continue from the results in DIR."),
-    backends_option("portable", "Backend of the operators."),
+    backend_option("portable"),
     backend_options_option,
-    click.option("--quantize", metavar="SCHEME", help="Quantise: int8, 8da4w or 8da8w."),
+    quantize_option,
     group_size_option,
     keep_float_option,
     passes_option,
     file_option(
         "--calibration",
+        cls=Setting,
         metavar="DATA",
         multiple=True,
         help="Inputs to calibrate int8 ranges on: files, or folders of them.",
@@ -177,9 +176,9 @@ _OPTIONS = (
     seed_option,
     strict_option,
     threads_option,
-    choice_option("--runner", RUNNERS, "native: each run of a round in its own process."),
+    chosen_setting("runner", RUNNERS, "native: each run of a round in its own process."),
     library_option,
-    click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Limit of each run."),
+    timeout_option,
     *language_model_options,
 )
 

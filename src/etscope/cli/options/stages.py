@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,13 @@ from etscope.cli.options.common import (
     Function,
     TraceOptions,
     as_one_parameter,
+    name_of,
     read_inputs,
 )
 from etscope.cli.options.evaluation import DatasetOptions
 from etscope.cli.options.export import (
+    backend_option,
     backend_options_option,
-    backends_option,
     calibration_option,
     float_model_option,
     keep_float_option,
@@ -29,6 +30,7 @@ from etscope.cli.options.export import (
     strict_option,
 )
 from etscope.cli.output.tables import OutputOptions, ViewOptions
+from etscope.cli.settings import setting
 from etscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class StagesOptions:
     model: str | None
     backend: str | None
     backend_options: Mapping[str, str]
-    quantize: bool
+    quantize: str | None
     calibration: tuple[str, ...]
     keep_float: tuple[str, ...]
     float_model: str | None
@@ -69,13 +71,12 @@ class StagesOptions:
         unset: tuple[Any, ...] = (None, (), False, {})
         given = [name for name in _MODEL_OPTIONS if getattr(self, name) not in unset]
         if given:
-            option = given[0].replace("_", "-").removesuffix("s")
             raise UsageError(
-                f"--{option} is for an export, and RUN is a run",
+                f"{name_of(given[0])} is for an export, and RUN is a run",
                 hint="name a model in place of RUN: etscope numerics model.py:make",
             )
         if self.model is not None and not (self.stages or self.narrow):
-            raise UsageError("--model is for the stages before the device", hint="add --stages")
+            raise UsageError("-X model is for the stages before the device", hint="add --stages")
 
 
 def stages_options(function: Function) -> Function:
@@ -92,10 +93,8 @@ def stages_options(function: Function) -> Function:
             help="Export a wrong delegate call again with taps and run it here, until one line "
             "is left.",
         ),
-        click.option(
-            "--model", metavar="MODEL", help="The eager model that was exported, for --stages."
-        ),
-        backends_option(None, "Backend of the operators of a MODEL. Default: portable."),
+        setting("model", metavar="MODEL", help="The eager model that was exported, for --stages."),
+        backend_option(None, "Backend of the operators of a MODEL. Default: portable."),
         backend_options_option,
         quantize_option,
         calibration_option,
@@ -104,8 +103,7 @@ def stages_options(function: Function) -> Function:
         strict_option,
         seed_option,
     )
-    names = [field.name for field in fields(StagesOptions)]
-    return as_one_parameter(function, "staging", StagesOptions, options, names)
+    return as_one_parameter(function, "staging", StagesOptions, options)
 
 
 def refuse(what: str, given: Mapping[str, Any]) -> None:
@@ -146,7 +144,7 @@ def numerics_of_model(
             samples=samples[: dataset.samples],
             backend=staging.backend or "portable",
             backend_options=staging.backend_options,
-            quantize=staging.quantize,
+            quantize=staging.quantize or False,
             calibration=sets,
             keep_float=staging.keep_float,
             float_model=floats,

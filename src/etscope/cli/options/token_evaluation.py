@@ -14,10 +14,12 @@ from etscope.cli.options.common import (
     Function,
     as_one_parameter,
     file_option,
+    name_of,
     path_option,
 )
 from etscope.cli.options.stages import names_model
 from etscope.cli.output.tables import OutputOptions, ViewOptions
+from etscope.cli.settings import setting
 from etscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,8 +50,7 @@ class TokenOptions:
         if self.tokens is None:
             given = [one.name for one in fields(self) if getattr(self, one.name) not in _UNSET]
             if given:
-                name = given[0].replace("_", "-")
-                raise UsageError(f"--{name} needs tokens", hint="add --tokens FILE")
+                raise UsageError(f"{name_of(given[0])} needs tokens", hint="add --tokens FILE")
             if dataset is None:
                 raise UsageError(
                     "there is nothing to evaluate the program on",
@@ -122,20 +123,20 @@ _OPTIONS = (
         help="With --tokens: another program (.pte), an ETRecord, or a model in PyTorch "
         "(file.py:attribute). Default: the program's ETRecord.",
     ),
-    click.option(
-        "--context",
+    setting(
+        "context",
         type=POSITIVE,
         metavar="N",
         help="Cut the text into windows of N tokens. Default: what the program takes.",
     ),
-    click.option(
-        "--stride",
+    setting(
+        "stride",
         type=POSITIVE,
         metavar="N",
         help="Predict N tokens in each window after the first. Default: the context.",
     ),
-    click.option(
-        "--prompt-length",
+    setting(
+        "prompt_length",
         type=POSITIVE,
         metavar="N",
         help="Give the program the first N tokens of a window at once, and the others one by one. "
@@ -158,12 +159,11 @@ _OPTIONS = (
         "--save",
         metavar="DIR",
         help="Record the call of the first token that differs, with its values, in this folder: "
-        "for etscope numerics DIR --call N.",
+        "for etscope numerics DIR --calls N.",
     ),
 )
 
 
 def token_options(function: Function) -> Function:
     """Add `--tokens` and its options: the parameter `token_options`, a `TokenOptions`."""
-    names = [one.name for one in fields(TokenOptions)]
-    return as_one_parameter(function, "token_options", TokenOptions, _OPTIONS, names)
+    return as_one_parameter(function, "token_options", TokenOptions, _OPTIONS)

@@ -213,7 +213,7 @@ class ViewOptions:
             "--sort": self.sort,
             "--limit": self.limit,
             "--work": self.work or None,
-            "--peaks": self.peaks,
+            "-X peaks": self.peaks,
         }
         other = next((name for name, value in given.items() if value is not None), None)
         if other is not None:
@@ -305,7 +305,7 @@ class ViewOptions:
         if calibration is None and self._needs_calibration:
             raise MissingDataError(
                 "shares of the peak, and bounds, need a calibration of the machine of the run",
-                hint="make one there with: etscope calibrate; or name one with --peaks or in "
+                hint="make one there with: etscope calibrate; or name one with -X peaks or in "
                 "$ETSCOPE_CALIBRATION",
             )
         found = [profile_limits(trace, profile, source, calibration) for profile in profiles]
@@ -421,8 +421,7 @@ def check_numbers(select: str | None, known: Collection[str] = ()) -> None:
         here = f"{', '.join(known)} can; " if known else ""
         raise UsageError(
             f"{' and '.join(sorted(unknown))} cannot be selected by here",
-            hint=f"{here}numbers of rows and their bounds are known to: etscope inspect, profile, "
-            "run",
+            hint=f"{here}numbers of rows and their bounds are known to: etscope inspect",
         )
 
 

@@ -162,7 +162,7 @@ class PickleReader:
                 "the weights are of a subclass of torch's tensors, as those of torchao are, which "
                 "is not read from files",
                 offset=self.position,
-                hint="compare with the edge program, whose weights are plain (--graph edge)",
+                hint="compare with the edge program, whose weights are plain (-X graph=edge)",
             )
         if function is None:
             raise self._error(f"the pickle refers to {module}.{name}, which is not allowed")

@@ -214,7 +214,7 @@ def encoder_inputs(
         takes = ", ".join(str(method.values[index]) for index in method.inputs)
         raise MismatchError(
             f"{layout.source.method} needs its input, {takes}, and none is given",
-            hint="give it: inputs= (--inputs); or a seed, for numbers from it (seed=, --seed)",
+            hint="give it: inputs= (--inputs); or a seed, for numbers from it (seed=, -X seed)",
         )
     if len(arrays) < len(values) or (layout.source is not None and not parts):
         names = ", ".join(encoder.method for encoder in encoders) or "none"

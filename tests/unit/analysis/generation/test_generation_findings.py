@@ -101,7 +101,7 @@ def test_commands_show_the_same_phase(
         words = [] if line is None else shlex.split(line)
         assert words[1:2] != ["run"]  # a language model is run by generate
         if words[1:2] == ["inspect"] and one.place is not None:
-            assert words[words.index("--phase") + 1] == phase
+            assert words[words.index("--calls") + 1] == phase
             assert main(words[1:]) == 0
             ran += 1
     assert ran >= 2

@@ -118,9 +118,9 @@ def test_only_what_is_chosen_is_counted(run: Run, tmp_path: Path) -> None:
         document = json.loads(inspect(run, path, "-f", "json", "-n", 1, *options))
         return [(one["phase"], one["calls"]) for one in document["phases"]]
 
-    assert phases("--phase", "decode") == [("decode", 80)]
-    assert phases("--call", "0..9") == [("prefill", 1), ("decode", 9)]
-    assert phases("--phase", "decode", "--call", "0..9") == [("decode", 9)]
+    assert phases("--calls", "decode") == [("decode", 80)]
+    assert phases("--calls", "0..9") == [("prefill", 1), ("decode", 9)]
+    assert phases("--calls", "decode,0..9") == [("decode", 9)]
 
 
 @pytest.mark.parametrize("options", [("--select", "name:op3*"), ("--columns", "event,avg")])

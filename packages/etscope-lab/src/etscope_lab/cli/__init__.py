@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from etscope.cli import CommandSpec, LazyGroup
+from etscope_lab.cli.options import LabOptions, lab_options
 
 COMMANDS: dict[str, CommandSpec] = {
     "submit": CommandSpec("etscope_lab.cli.submit", "Benchmark a model on a device."),
@@ -29,9 +30,10 @@ COMMANDS: dict[str, CommandSpec] = {
 
 
 @click.group(cls=LazyGroup, specs=COMMANDS)
-def command() -> None:
+@lab_options
+def command(where: LabOptions) -> None:
     """Benchmark models on devices, keep the results, and show them.
 
     The lab is a folder (~/.etscope/lab, or $ETSCOPE_LAB): `etscope lab submit MODEL` works without
-    a server.
+    a server. Name another lab before the command: etscope lab --server URL list.
     """

@@ -14,8 +14,9 @@ from etscope.cli.options.calibration import (
 )
 from etscope.cli.options.common import FILE, output_options
 from etscope.cli.output.tables import OutputOptions
+from etscope.cli.verb import Verb
 from etscope.errors import LabError, UsageError
-from etscope_lab.cli.options import LabOptions, lab_options
+from etscope_lab.cli.options import LabOptions, in_lab
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,7 +34,7 @@ _PATIENCE = 2.0  # seconds before it is said that the scheduler does not answer
 @click.option(
     "--check", is_flag=True, help="Check each device now. Exit code 5 if one cannot be reached."
 )
-@lab_options
+@in_lab
 @output_options
 def devices(check: bool, where: LabOptions, output: OutputOptions) -> int:
     """List the lab's devices: their state, their attributes (which selectors match), and the
@@ -84,11 +85,11 @@ def _check_devices(lab: Lab, devices: Sequence[Device]) -> list[Device]:
     return checked
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("names", nargs=-1, metavar="[DEVICE]...")
 @click.option("--program", type=FILE, help="A program of etscope calibrate --make-program.")
 @calibration_options
-@lab_options
+@in_lab
 @output_options
 def calibrate(
     names: tuple[str, ...],

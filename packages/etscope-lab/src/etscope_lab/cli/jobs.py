@@ -15,7 +15,7 @@ from etscope.cli.options.common import POSITIVE, output_options, pairs_option
 from etscope.cli.output.progress import progress, transfers
 from etscope.cli.output.tables import OutputOptions
 from etscope.errors import LabError, MissingDataError
-from etscope_lab.cli.options import LabOptions, exit_code, job_page, lab_options
+from etscope_lab.cli.options import LabOptions, exit_code, in_lab, job_page
 
 if TYPE_CHECKING:
     from etscope.model.table import Table
@@ -34,7 +34,7 @@ _POLL_SECONDS = 0.5
 
 @click.command()
 @click.option(
-    "--state", "-s", "states", type=click.Choice(_STATES), multiple=True,
+    "--state", "states", type=click.Choice(_STATES), multiple=True,
     help="Jobs in this state. Repeatable: in any of them.",
 )  # fmt: skip
 @click.option("--device", metavar="NAME", help="Jobs that are or were on this device.")
@@ -53,7 +53,7 @@ _POLL_SECONDS = 0.5
     "--limit", "-n", type=POSITIVE, default=20, metavar="N",
     help="List at most N jobs.",
 )  # fmt: skip
-@lab_options
+@in_lab
 @output_options
 def list_jobs(
     states: tuple[str, ...],
@@ -122,7 +122,7 @@ def _jobs_table(jobs: list[Job], total: int) -> Table:
 @click.option(
     "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Wait at most this long."
 )
-@lab_options
+@in_lab
 @output_options
 def status(
     job_id: str, wait: bool, timeout: float | None, where: LabOptions, output: OutputOptions
@@ -177,7 +177,7 @@ def status(
 @click.command()
 @click.argument("job_id", metavar="JOB")
 @click.option("--follow", is_flag=True, help="Continue until the job has ended.")
-@lab_options
+@in_lab
 def log(job_id: str, follow: bool, where: LabOptions) -> None:
     """Print the output of a job's processes, so far if it is running.
 
@@ -218,7 +218,7 @@ def _follow(lab: Lab, job_id: str) -> Iterator[str]:
     metavar="FOLDER", help="Copy into this folder. Default: one with the job's id as its name.",
 )  # fmt: skip
 @click.option("--names", "list_them", is_flag=True, help="Print the names and copy nothing.")
-@lab_options
+@in_lab
 def fetch(
     job_id: str, names: tuple[str, ...], output: Path | None, list_them: bool, where: LabOptions
 ) -> None:
@@ -241,7 +241,7 @@ def fetch(
 
 @click.command()
 @click.argument("job_ids", nargs=-1, required=True, metavar="JOB...")
-@lab_options
+@in_lab
 def cancel(job_ids: tuple[str, ...], where: LabOptions) -> None:
     """Stop jobs: a queued job is cancelled at once, a running one is asked to stop.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import tempfile
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -30,14 +31,12 @@ TOKEN_VARIABLE = "ETSCOPE_LAB_TOKEN"
 _OPERATORS = 5
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
-home_option = path_option(
-    "--home", metavar="DIR", help="The lab's folder. Default: $ETSCOPE_LAB, or ~/.etscope/lab."
-)
+_WHERE = "etscope.lab"  # key of click's context
 
 
 @dataclass(frozen=True, slots=True)
 class LabOptions:
-    """Values of `lab_options`: which lab a command works with."""
+    """Options of `etscope lab`: which lab its commands work with."""
 
     server: str | None
     token: str | None
@@ -85,7 +84,7 @@ class LabOptions:
 
 
 def lab_options(function: Function) -> Function:
-    """Add `--server --token --home`: the parameter `where`, a `LabOptions`."""
+    """Add the options of the group to its function, as the parameter `where`."""
     options = (
         click.option(
             "--server",
@@ -97,9 +96,29 @@ def lab_options(function: Function) -> Function:
             metavar="SECRET",
             help=f"Access token for the server. Default: ${TOKEN_VARIABLE}.",
         ),
-        home_option,
+        path_option(
+            "--home",
+            metavar="DIR",
+            help="The lab's folder. Default: $ETSCOPE_LAB, or ~/.etscope/lab.",
+        ),
     )
-    return as_one_parameter(function, "where", LabOptions, options)
+
+    def keep(**values: Any) -> LabOptions:
+        found = LabOptions(**values)
+        click.get_current_context().meta[_WHERE] = found
+        return found
+
+    return as_one_parameter(function, "where", keep, options)
+
+
+def in_lab(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Pass the options of the group to a command of it, as the parameter `where`."""
+
+    @functools.wraps(function)
+    def called(**values: Any) -> Any:
+        return function(where=click.get_current_context().meta[_WHERE], **values)
+
+    return called
 
 
 def parse_span(text: str) -> timedelta | None:

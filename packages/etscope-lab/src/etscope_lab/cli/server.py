@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,8 +14,7 @@ from etscope.cli.output.tables import OutputOptions
 from etscope.errors import UsageError
 from etscope_lab.cli.options import (
     LabOptions,
-    home_option,
-    lab_options,
+    in_lab,
     parse_span,
 )
 
@@ -28,8 +26,8 @@ _SCOPES = ("read", "submit", "admin")
 
 
 @click.command()
-@home_option
-def init(home: Path | None) -> None:
+@in_lab
+def init(where: LabOptions) -> None:
     """Write a lab.yaml with explanations into the lab's folder, and print its path.
 
     Every key in it may be left out: a lab needs no lab.yaml to run jobs on this machine. Exit code
@@ -37,11 +35,11 @@ def init(home: Path | None) -> None:
     """
     from etscope_lab.config import CONFIG, Home
 
-    click.echo(Home.init(home).folder / CONFIG)
+    click.echo(Home.init(where.home).folder / CONFIG)
 
 
 @click.command()
-@home_option
+@in_lab
 @click.option(
     "--host", metavar="ADDRESS", help="Address to listen on. Default: lab.yaml's, else 127.0.0.1."
 )
@@ -61,7 +59,7 @@ def init(home: Path | None) -> None:
 )
 @click.option("--open", "open_it", is_flag=True, help="Open a browser.")
 def serve(
-    home: Path | None,
+    where: LabOptions,
     host: str | None,
     port: int | None,
     devices: tuple[str, ...],
@@ -86,7 +84,7 @@ def serve(
 
     if no_engine and (devices or scheduler):
         raise UsageError("--no-engine runs no jobs: no --device and no --scheduler with it")
-    here = Home.open(home)
+    here = Home.open(where.home)
     running = here.server_url
     if running is not None:
         raise UsageError(
@@ -148,7 +146,7 @@ def _expiry(
     callback=_expiry,
     help="Valid for 12h, 90d, 2w, or until a date. Default: never expires.",
 )
-@lab_options
+@in_lab
 def add(name: str, scope: str, expires: datetime | None, where: LabOptions) -> None:
     """Make a token with this NAME and print its secret on a line of its own.
 
@@ -161,7 +159,7 @@ def add(name: str, scope: str, expires: datetime | None, where: LabOptions) -> N
 
 
 @token.command("list", short_help="List the tokens.")
-@lab_options
+@in_lab
 @output_options
 def list_tokens(where: LabOptions, output: OutputOptions) -> None:
     """List the lab's tokens, without their secrets."""
@@ -187,7 +185,7 @@ def list_tokens(where: LabOptions, output: OutputOptions) -> None:
 
 @token.command(short_help="Revoke tokens.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@lab_options
+@in_lab
 def revoke(names: tuple[str, ...], where: LabOptions) -> None:
     """Revoke tokens, and end the browser sessions that were started with them.
 
@@ -229,15 +227,15 @@ def _age(context: click.Context, parameter: click.Parameter, value: str) -> int:
     "--older-than", "seconds", default="1d", metavar="AGE", callback=_age,
     help="12h, 7d, 2w: keep newer files, which a job may be about to use.",
 )  # fmt: skip
-@home_option
-def sweep(seconds: int, home: Path | None) -> None:
+@in_lab
+def sweep(seconds: int, where: LabOptions) -> None:
     """Remove from the artefact store the files that no job reads or wrote: uploads that were never
     submitted, and files of killed processes. Prints the number of files removed. The lab may be
     running meanwhile.
     """
     from etscope_lab.lab import Lab
 
-    with Lab.open(home) as lab:
+    with Lab.open(where.home) as lab:
         click.echo(lab.sweep(seconds))
 
 

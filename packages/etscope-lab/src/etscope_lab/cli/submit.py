@@ -21,12 +21,13 @@ from etscope.cli.options.common import (
 )
 from etscope.cli.options.run import DEBUG_LEVELS
 from etscope.cli.output.progress import transfers
+from etscope.cli.settings import Setting, setting
 from etscope.cli.verb import verb
 from etscope.errors import FormatError, UsageError, reading
 from etscope_lab.cli.options import (
     LabOptions,
     exit_code,
-    lab_options,
+    in_lab,
     write_job,
 )
 
@@ -69,9 +70,8 @@ device_lost; 130 interrupted, which cancels a job that this process runs.
 @verb(
     {
         "Job": ("--device", "--inputs", "--baseline", "--kind"),
-        "Measure": ("--iterations", "--threads", "--debug-level"),
+        "Measure": ("--iterations", "--threads", "--debug-level", "-X"),
         "Result": ("--label", "--name", "--wait", "--format"),
-        "Lab": ("--server", "--home"),
     },
     details=_DETAILS,
 )
@@ -100,38 +100,39 @@ device_lost; 130 interrupted, which cancels a job that this process runs.
     "--prompt-length", "lengths", type=int, multiple=True, metavar="N",
     help="Generate from a prompt of N tokens, drawn from the job's seed. Repeatable. Default: 128.",
 )  # fmt: skip
-@file_option("--prompts", help="Generate from the prompts in this file: a line of ids each.")
-@click.option(
-    "--new-tokens", type=int, metavar="N", help="Number of tokens to generate. Default: 128."
+@file_option(
+    "--prompts", cls=Setting, help="Generate from the prompts in this file: a line of ids each."
 )
-@click.option(
-    "--cold", type=int, metavar="N",
+@setting("new_tokens", type=int, metavar="N", help="Number of tokens to generate. Default: 128.")
+@setting(
+    "cold", type=int, metavar="N",
     help="New processes that generate once, for each prompt. Default: 2.",
 )  # fmt: skip
-@click.option(
-    "--warm", type=int, metavar="N",
+@setting(
+    "warm", type=int, metavar="N",
     help="Timed generations in one process, for each prompt. Default: 3.",
 )  # fmt: skip
 @file_option(
-    "--quality-reference",
-    help="Compare the logits with this program's or ETRecord's, at each of --quality-tokens.",
+    "--quality_reference",
+    cls=Setting,
+    help="Compare the logits with this program's or ETRecord's, at each of quality_tokens.",
 )
-@file_option("--quality-tokens", help="Ids of a text that both are given.")
-@click.option(
-    "--max-kl", type=float, metavar="NATS", help="Gate: the largest mean divergence of the logits."
+@file_option("--quality_tokens", cls=Setting, help="Ids of a text that both are given.")
+@setting(
+    "max_kl", type=float, metavar="NATS", help="Gate: the largest mean divergence of the logits."
 )
-@click.option(
-    "--min-agreement", type=float, metavar="SHARE",
+@setting(
+    "min_agreement", type=float, metavar="SHARE",
     help="Gate: the smallest share of tokens with the reference's likeliest one.",
 )  # fmt: skip
 @click.option(
     "--iterations", type=int, metavar="N", help="Number of timed executions. Default: 50."
 )
-@click.option(
-    "--warmup", type=int, metavar="N", help="Number of untimed executions before them. Default: 5."
+@setting(
+    "warmup", type=int, metavar="N", help="Number of untimed executions before them. Default: 5."
 )
-@click.option(
-    "--traced-iterations", type=int, metavar="N",
+@setting(
+    "traced_iterations", type=int, metavar="N",
     help="Executions of the separate run that writes the ETDump; 0: none. Default: 20.",
 )  # fmt: skip
 @click.option(
@@ -139,22 +140,29 @@ device_lost; 130 interrupted, which cancels a job that this process runs.
     type=click.Choice(DEBUG_LEVELS),
     help="Values to record, in a run of their own.",
 )
-@click.option("--runner", type=click.Choice(RUNNERS), help="Default: auto.")
+@setting("runner", type=click.Choice(RUNNERS), help="Default: auto.")
 @click.option("--threads", type=int, metavar="N", help="Threads of the runtime's thread pool.")
-@click.option(
-    "--cool-down", type=float, metavar="SECONDS", help="Idle time of the device before the job."
+@setting(
+    "cool_down_seconds",
+    type=float,
+    metavar="SECONDS",
+    help="Idle time of the device before the job.",
 )
-@click.option(
-    "--timeout", type=float, metavar="SECONDS", help="Time limit of the whole job. Default: 600."
+@setting(
+    "timeout_seconds",
+    type=float,
+    metavar="SECONDS",
+    help="Time limit of the whole job. Default: 600.",
 )
 @pairs_option(
-    "--limit",
-    "limits",
-    help="Condition that makes the result invalid if exceeded: max_temperature_c=45. Repeatable.",
+    "--limits",
+    cls=Setting,
+    help="Condition that makes the result invalid if exceeded: limits=max_temperature_c=45. "
+    "Repeatable.",
 )
 @pairs_option("--label", "labels", help="Label of the job. Repeatable.")
 @click.option("--name", metavar="TEXT", help="Name of the job in lists. Default: the model's name.")
-@click.option("--priority", type=int, metavar="N", help="Jobs with a higher priority run first.")
+@setting("priority", type=int, metavar="N", help="Jobs with a higher priority run first.")
 @click.option("--again", is_flag=True, help="Run the job even if the same job has been run.")
 @click.option(
     "--wait/--async", "wait", default=True,
@@ -164,7 +172,7 @@ device_lost; 130 interrupted, which cancels a job that this process runs.
     "--format", "-f", type=click.Choice(("table", "json")), default="table",
     help="json: the job as the API returns it.",
 )  # fmt: skip
-@lab_options
+@in_lab
 def command(
     model: str | None,
     spec_file: str | None,
@@ -178,7 +186,7 @@ def command(
 
     \b
     etscope lab submit model.etrecord --wait
-    etscope lab submit model.etrecord --device pixel-8 --server URL
+    etscope lab --server URL submit model.etrecord --device pixel-8
     etscope lab submit new.etrecord --baseline old.etrecord
     """
     spec = _job_spec(model, spec_file, options)
@@ -240,10 +248,9 @@ def _job_spec(model: str | None, file: str | None, options: dict[str, Any]) -> J
     for name, found in (("generation", generation), ("quality", quality)):
         if found:
             plain[name] = {**(plain.get(name) or {}), **found}
-    renamed = {"cool_down": "cool_down_seconds", "timeout": "timeout_seconds"}
     for name, value in options.items():
         if value is not None:
-            plain[renamed.get(name, name)] = value
+            plain[name] = value
     if options["baseline"] is not None and options["kind"] is None:
         plain["kind"] = "ab"
     return spec_of(plain)

@@ -112,7 +112,7 @@ def _remedies(run: RunGraph, kind: str, nodes: Sequence[Node], size: str) -> Ite
         if "embedding" in ops:
             yield Remedy(
                 "Quantise the embedding to an operator that reads the quantised rows only: "
-                "`etscope export --quantize-embeddings 8`, with the quantised kernels in the "
+                "`etscope export -X quantize_embeddings=8`, with the quantised kernels in the "
                 "runtime."
             )
         yield Remedy(

@@ -7,10 +7,25 @@ from typing import Any
 
 import click
 
-from etscope.cli.options.common import choice_option, file_option, output_options, path_option
-from etscope.cli.options.export import backend_option, load_torch, seed_option, strict_option
+from etscope.cli.options.common import (
+    choice_option,
+    chosen_setting,
+    file_option,
+    output_options,
+    path_option,
+)
+from etscope.cli.options.export import (
+    ExportCommand,
+    backend_option,
+    load_torch,
+    quantize_option,
+    seed_option,
+    strict_option,
+)
 from etscope.cli.output.tables import OutputOptions
+from etscope.cli.settings import Setting, setting, switch
 from etscope.cli.verb import verb
+from etscope.errors import UsageError
 
 STRATEGIES = ("bisect", "modules", "linear")
 AGAINST = ("quantized", "float")
@@ -30,16 +45,18 @@ found, 0 the whole model is good, 4 the model could not be judged.
     {
         "Model": ("--backend", "--quantize", "--inputs"),
         "Check": ("--check", "--tolerance", "--command", "--against"),
-        "Search": ("--output", "--resume", "--timeout"),
+        "Search": ("--output", "--resume", "-X"),
         "Output": ("--format",),
     },
     details=_DETAILS,
+    cls=ExportCommand,
 )
 @click.argument("model", metavar="MODEL")
-@backend_option("portable")
-@click.option("--quantize", "-q", is_flag=True, help="Quantise to int8 weights and activations.")
+@backend_option("portable", runs_here=True)
+@quantize_option
 @file_option(
     "--calibration",
+    cls=Setting,
     multiple=True,
     help="Inputs that set the ranges of int8: a file of one set, or a folder of such files. "
     "Repeatable. Default: --inputs.",
@@ -51,10 +68,11 @@ found, 0 the whole model is good, 4 the model could not be judged.
 )
 @file_option(
     "--inputs",
+    "-i",
     multiple=True,
     help="A sample of inputs. Repeatable. Default: the model's example inputs.",
 )
-@click.option("--method", metavar="NAME", help="Default: forward, or the only one.")
+@click.option("--method", "-m", metavar="NAME", help="Default: forward, or the only one.")
 @click.option(
     "--check", metavar="METRIC", help="Metric that compares outputs with PyTorch's. Default: snr."
 )
@@ -67,8 +85,8 @@ found, 0 the whole model is good, 4 the model could not be judged.
     help="Decide by a command instead of a metric, with {program}, {inputs}, {expected} in it: "
     "exit status 0 good, 125 unknown, 1 to 124 bad.",
 )
-@choice_option(
-    "--strategy",
+@chosen_setting(
+    "strategy",
     STRATEGIES,
     "Search by order of execution, from the outermost module inwards, or each node alone.",
 )
@@ -81,17 +99,22 @@ found, 0 the whole model is good, 4 the model could not be judged.
     help="Folder for state.json and repro/.",
 )
 @click.option("--resume", is_flag=True, help="Continue from the state in DIR.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="Time limit of each run of a piece.")
-@click.option(
-    "--isolate/--no-isolate",
-    default=True,
-    help="Run each piece in a process of its own. Without: faster, but a crash ends the search.",
+@setting("timeout", type=float, metavar="SECONDS", help="Time limit of each run of a piece.")
+@switch(
+    "isolate",
+    True,
+    "Run each piece in a process of its own. Without: faster, but a crash ends the search.",
 )
 @strict_option
 @seed_option
 @lambda function: output_options(function, to_file=False)
 def command(
-    model: str, folder: Path, inputs: tuple[str, ...], output: OutputOptions, **options: Any
+    model: str,
+    folder: Path,
+    inputs: tuple[str, ...],
+    quantize: str | None,
+    output: OutputOptions,
+    **options: Any,
 ) -> int:
     """Find the smallest piece of MODEL that fails on the runtime, and write a script that
     reproduces the failure.
@@ -108,8 +131,10 @@ def command(
 
     if Path(model).suffix == ".py" or not Path(model).is_file():  # other files may be records
         check_model_name(model)
+    if quantize not in (None, "int8"):
+        raise UsageError(f"bisect does not quantise to {quantize}", hint="--quantize int8")
     load_torch("bisect")
     with progress(f"bisecting {model}"), quiet():
-        found = bisect(model, folder, inputs=inputs, **options)
+        found = bisect(model, folder, inputs=inputs, quantize=quantize is not None, **options)
     output.write_tables([found.table()])
     return 1 if found.found else 0

@@ -16,12 +16,15 @@ from etscope.cli.options.common import (
     ErrorOptions,
     as_view,
     choice_option,
+    chosen_setting,
     columns_option,
     data_option,
     error_options,
     etrecord_option,
+    force_option,
     library_option,
     limit_option,
+    name_of,
     output_options,
     runner_option,
     threads_option,
@@ -29,6 +32,7 @@ from etscope.cli.options.common import (
 from etscope.cli.options.evaluation import DatasetOptions, dataset_options
 from etscope.cli.options.token_evaluation import TokenOptions, token_options
 from etscope.cli.output.tables import OutputOptions, ViewOptions
+from etscope.cli.settings import setting, switch
 from etscope.cli.verb import verb
 
 # What the samples of a dataset have and a text has not.
@@ -60,7 +64,7 @@ With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN.
         "Samples": ("--dataset", "--max-flips"),
         "Tokens": ("--tokens", "--reference", "--max-kl"),
         "Limits": ("--metric", "--tolerance"),
-        "Output": ("--format", "--output"),
+        "Output": ("--format", "--output", "-X"),
     },
     details=_DETAILS,
 )
@@ -70,8 +74,8 @@ With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN.
 @token_options
 @click.option("--method", "-m", metavar="NAME", help="The method. Default: forward.")
 @error_options
-@choice_option(
-    "--state",
+@chosen_setting(
+    "state",
     ("fresh", "sequence"),
     "For a model with state: start each sample from the initial state, or from the state "
     "after the sample before.",
@@ -80,18 +84,18 @@ With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN.
 @library_option
 @threads_option
 @runner_option
-@click.option(
-    "--isolate/--no-isolate",
-    default=True,
-    help="Run samples in processes of their own. Without: faster, but a crash ends everything.",
+@switch(
+    "isolate",
+    True,
+    "Run samples in processes of their own. Without: faster, but a crash ends everything.",
 )
-@click.option(
-    "--timeout",
+@setting(
+    "timeout",
     type=SECONDS,
     metavar="SECONDS",
     help="Time limit of each process of the runtime, which runs up to 64 samples.",
 )
-@click.option("--force", is_flag=True, help="Continue although program and record do not match.")
+@force_option
 @choice_option(
     "--sort", ("run", "error"), "List operators in order of execution, or the worst first."
 )
@@ -154,7 +158,7 @@ def _given(names: Sequence[str]) -> list[str]:
     """Return the options of these names that are on the command line."""
     context = click.get_current_context()
     return [
-        f"--{name.replace('_', '-')}"
+        name_of(name)
         for name in names
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     ]

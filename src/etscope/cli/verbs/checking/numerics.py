@@ -29,6 +29,7 @@ from etscope.cli.options.evaluation import (
     DatasetOptions,
     dataset_options,
 )
+from etscope.cli.options.export import ExportCommand
 from etscope.cli.options.stages import (
     StagesOptions,
     names_model,
@@ -76,11 +77,11 @@ apart from what the backend adds (backend: the total error to the quantised refe
 
 With --dataset each sample is the inputs of one run, in order, and all runs are summarised.
 
-With --stages each stage of the model is compared with the one before: eager (--model),
+With --stages each stage of the model is compared with the one before: eager (-X model),
 exported, quantised, edge, device. In place of RUN, a MODEL as for `etscope export` is
 exported, run here, and compared in this way; a wrong delegate call is narrowed down to a line.
 
-Of a language model, --call (or --phase) chooses the call to diagnose: the first of them that
+Of a language model, --calls chooses the call to diagnose: the first of them that
 has values. The calls before it are replayed in PyTorch, for the state of the cache.
 
 Where several methods ran, each is diagnosed, the first of its runs that has values. With
@@ -94,11 +95,12 @@ Exit code 1 when an operator is wrong, or has NaN where the reference has none.
     {
         "Values": ("--inputs", "--values", "--narrow", "--stages"),
         "Limits": ("--metric", "--tolerance"),
-        "Rows": ("--method", "--call", "--limit"),
-        "Model": ("--backend", "--quantize"),
+        "Rows": ("--method", "--calls"),
+        "Model": ("--backend", "--quantize", "-X"),
         "Output": ("--format", "--output"),
     },
     details=_DETAILS + ABOUT_RUN,
+    cls=ExportCommand,
 )
 @trace_options
 @inputs_option
@@ -154,13 +156,12 @@ def command(
     alone: dict[str, Any] = {"--coverage": coverage, "--values": values}
     alone["--quantization"] = quantization
     chosen: dict[str, Any] = {"method": method, "run": run}
-    of_call = {"--call": calls.call, "--phase": calls.phase}
     if calls.is_given:
-        name = "--call" if calls.call is not None else "--phase"
-        refuse(name, {"--run": run, "--method": method, "--dataset": dataset_options.dataset})
+        refuse("--calls", {"--run": run, "--method": method, "--dataset": dataset_options.dataset})
     if names_model(files.given[0]):
         alone |= {"--etrecord": files.etrecord, "--debug-buffer": files.debug_buffer}
-        refuse("a MODEL", {**alone, **of_call, "--program": files.program, "--run": run})
+        alone |= {"--program": files.program, "--calls": calls.is_given, "--run": run}
+        refuse("a MODEL", alone)
         built = numerics_of_model(files.model, inputs, dataset_options, errors, staging, method)
         return write_stages(built, output, view)
     staging.check_files()
@@ -208,7 +209,7 @@ def command(
 
             raise MissingDataError(
                 "the record has no graph of the model before it was quantised",
-                hint="etscope export --quantize (or --float-model) records it, "
+                hint="etscope export --quantize (or -X float_model) records it, "
                 "ETRecord.add_float_program() in a script of your own",
             )
         table = found.quantization.table(view.sort or "run")

@@ -14,18 +14,19 @@ from etscope.cli.options.common import (
     choice_option,
     columns_option,
     file_option,
+    inputs_option,
     metric_option,
     output_options,
     path_option,
 )
 from etscope.cli.options.export import (
     backend_option,
-    inputs_option,
     load_torch,
     seed_option,
     strict_option,
 )
 from etscope.cli.output.tables import OutputOptions
+from etscope.cli.settings import Setting, setting, switch
 from etscope.cli.verb import verb
 
 if TYPE_CHECKING:
@@ -53,16 +54,17 @@ Exit code: 1 the tolerance is not reached, 4 nothing could be measured.
         "Model": ("--backend", "--inputs"),
         "Parts": ("--group", "--select"),
         "Limits": ("--metric", "--tolerance"),
-        "Search": ("--keep", "--resume"),
+        "Search": ("--keep", "--resume", "-X"),
         "Output": ("--limit", "--format", "--output"),
     },
     details=_DETAILS,
 )
 @click.argument("model", metavar="MODEL")
-@backend_option("xnnpack", "Backend of the operators; it must have a quantizer.")
+@backend_option("xnnpack", "Backend of the operators; it must have a quantizer.", runs_here=True)
 @inputs_option
 @file_option(
     "--calibration",
+    cls=Setting,
     metavar="DATA",
     multiple=True,
     help="Inputs to calibrate int8 ranges on: a file with one set, or a folder of such files. "
@@ -83,24 +85,21 @@ Exit code: 1 the tolerance is not reached, 4 nothing could be measured.
 )
 @choice_option("--group", GROUPINGS, "Unit that is kept in float.")
 @click.option("--select", "-s", metavar="SELECTOR", help="Try only what matches: 'module:head'.")
-@click.option(
-    "--pairs/--no-pairs",
-    default=True,
-    help="Try pairs of neighbours, too: a value between two parts is in float only if both are.",
+@switch(
+    "pairs",
+    True,
+    "Try pairs of neighbours, too: a value between two parts is in float only if both are.",
 )
-@click.option("--rounds", type=POSITIVE, default=7, help="Number of interleaved rounds of timing.")
+@setting("rounds", type=POSITIVE, default=7, help="Number of interleaved rounds of timing.")
 @click.option("--method", "-m", metavar="NAME", help="Default: forward, or the only one.")
 @click.option("--limit", "-n", type=COUNT, metavar="N", help="Show only the N best.")
 @path_option("--keep", "folder", metavar="DIR", help="Keep results and programs in DIR.")
 @click.option("--resume", is_flag=True, help="Continue from the results in DIR.")
-@click.option(
-    "--timeout", type=float, metavar="SECONDS", help="Time limit of each run for an error."
-)
-@click.option(
-    "--isolate/--no-isolate",
-    default=True,
-    help="Run each program in a process of its own first. Without: faster, but a crash ends "
-    "everything.",
+@setting("timeout", type=float, metavar="SECONDS", help="Time limit of each run for an error.")
+@switch(
+    "isolate",
+    True,
+    "Run each program in a process of its own first. Without: faster, but a crash ends everything.",
 )
 @strict_option
 @seed_option

@@ -18,6 +18,7 @@ from etscope.cli.options.common import (
     choice_option,
     columns_option,
     file_option,
+    force_option,
     limit_option,
     output_options,
     source_unit_option,
@@ -75,8 +76,8 @@ runs cannot tell. 3: dumps of different methods or models.
 @verb(
     {
         "Verdict": ("--per-op", "--min-effect", "--confidence", "--baseline-noise", "--strict"),
-        "Rows": ("--by", "--select", "--limit", "--phase"),
-        "Output": ("--format", "--output"),
+        "Rows": ("--by", "--select", "--limit", "--calls"),
+        "Output": ("--format", "--output", "-X"),
     },
     details=_DETAILS,
 )
@@ -85,6 +86,7 @@ runs cannot tell. 3: dumps of different methods or models.
     "--etrecord",
     "-r",
     "etrecords",
+    hidden=True,
     multiple=True,
     metavar="ETRECORD",
     help="The ETRecord of all dumps that fit it; or one for each dump, in order. Repeatable.",
@@ -93,6 +95,7 @@ runs cannot tell. 3: dumps of different methods or models.
     "--program",
     "-p",
     "programs",
+    hidden=True,
     multiple=True,
     metavar="PTE",
     help="The program of all dumps that fit it; or one for each dump, in order. Repeatable.",
@@ -100,6 +103,7 @@ runs cannot tell. 3: dumps of different methods or models.
 @file_option(
     "--data",
     "data",
+    hidden=True,
     multiple=True,
     metavar="PTD",
     help="External weights, of the programs that have their keys; or one of each. Repeatable.",
@@ -127,9 +131,7 @@ runs cannot tell. 3: dumps of different methods or models.
 )  # fmt: skip
 @click.option("--per-op", is_flag=True, help="Report a regressed operator as a finding, too.")
 @click.option("--strict", is_flag=True, help="Exit with 4 when the runs cannot tell.")
-@click.option(
-    "--force", is_flag=True, help="Continue although files or dumps do not belong together."
-)
+@force_option
 @source_unit_option
 @choice_option("--sort", ("change", "time", "run"), "Order of the operators.")
 @limit_option

@@ -14,6 +14,7 @@ from etscope.cli.options.common import (
     trace_options,
     unit_option,
 )
+from etscope.cli.options.export import ExportCommand
 from etscope.cli.options.remedies import RemedyOptions, remedies_options, run_remedies
 from etscope.cli.output.tables import OutputOptions, chosen_profiles, time_scale
 from etscope.cli.verb import verb
@@ -43,11 +44,12 @@ with other numbers, as quantisation has them, is shown beside it; --allow quanti
 @verb(
     {
         "Findings": ("--rule", "--least", "--fail-on"),
-        "Run": ("--method", "--phase", "--peaks"),
-        "Try": ("--try", "--backend", "--allow", "--budget", "--keep"),
+        "Run": ("--method", "--calls", "-X"),
+        "Try": ("--try", "--backend", "--quantize", "--allow", "--budget", "--keep"),
         "Output": ("--format", "--output"),
     },
     details=_DETAILS + ABOUT_RUN,
+    cls=ExportCommand,
 )
 @trace_options
 @click.option("--method", "-m", help="Explain this method only.")

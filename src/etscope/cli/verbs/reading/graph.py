@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from etscope.cli.output.tables import (
     nothing_selected,
     time_scale,
 )
+from etscope.cli.settings import switch
 from etscope.cli.verb import verb
 from etscope.errors import MissingDataError, UsageError
 from etscope.views import GRAPH_VIEWS, TABLE_VIEWS, format_of, save_graphs
@@ -66,9 +67,9 @@ first, bytes, live_bytes, flops, moved_bytes, intensity, total_error or local_er
 
 @verb(
     {
-        "Nodes": ("--select", "--tree", "--node", "--partition", "--into-delegates"),
+        "Nodes": ("--select", "--tree", "--node", "--partition"),
         "Run": ("--dump",),
-        "Output": ("--sort", "--limit", "--format", "--output"),
+        "Output": ("--sort", "--limit", "--format", "--output", "-X"),
     },
     details=_DETAILS,
 )
@@ -82,20 +83,21 @@ first, bytes, live_bytes, flops, moved_bytes, intensity, total_error or local_er
     is_flag=True,
     help="Show which backend took each node, who refused the others and why, and the borders.",
 )
-@click.option("--dump", "-d", type=FILE, metavar="DUMP", help="The ETDump of a run, for times.")
+@click.option("--dump", type=FILE, metavar="DUMP", help="The ETDump of a run, for times.")
 @program_option
 @debug_buffer_option("The file of logged tensors, for errors in graphs.")
 @inputs_option
 @source_unit_option
 @force_option
-@click.option(
-    "--into-delegates/--no-into-delegates",
-    default=True,
-    help="Show the nodes inside lowered modules, below their calls.",
-)
+@switch("into_delegates", True, "Show the nodes inside lowered modules, below their calls.")
 @partial(add_options, options=TABLE_OPTIONS)
 @partial(output_options, formats=(*TABLE_VIEWS, *GRAPH_VIEWS))
-@partial(as_one_parameter, parameter="files", make=GraphFiles)
+@partial(
+    as_one_parameter,
+    parameter="files",
+    make=GraphFiles,
+    names=[field.name for field in fields(GraphFiles)],
+)
 @as_view("select", "columns", "sort", "limit", "unit")
 def command(
     files: GraphFiles,

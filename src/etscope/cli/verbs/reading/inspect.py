@@ -44,8 +44,8 @@ of --with have a table each below it; their numbers are part of no sum.
 @verb(
     {
         "Rows": ("--by", "--select", "--sort", "--limit", "--work", "--roofline"),
-        "Run": ("--method", "--phase", "--call", "--with"),
-        "Output": ("--unit", "--format", "--output"),
+        "Run": ("--method", "--calls", "--with"),
+        "Output": ("--format", "--output", "-X"),
     },
     details=_DETAILS + ABOUT_RUN,
 )

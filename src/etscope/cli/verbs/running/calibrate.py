@@ -23,7 +23,7 @@ runs; the first time another one or two, to make the program.
 
 @verb(
     {
-        "Measure": ("--runner", "--threads", "--rounds"),
+        "Measure": ("--threads", "-X"),
         "Board": ("--make-program", "--program"),
         "Output": ("--save", "--format"),
     },

@@ -12,10 +12,11 @@ from etscope.cli.options.export import (
     ExportCommand,
     export_options,
     exported,
-    inputs_option,
+    inputs_or_types_option,
     seed_option,
 )
 from etscope.cli.output.tables import OutputOptions
+from etscope.cli.settings import setting, switch
 from etscope.cli.verb import verb
 
 _CONTENT = {
@@ -41,16 +42,15 @@ rejected.
 
 @verb(
     {
-        "Model": ("--backend", "--quantize", "--input", "--inputs"),
-        "Quality": ("--calibration", "--keep-float", "--pass"),
-        "Files": ("--output", "--name"),
+        "Model": ("--backend", "--quantize", "--inputs", "-X"),
+        "Files": ("--output", "--format"),
     },
     details=_DETAILS,
     cls=ExportCommand,
 )
 @click.argument("model", metavar="MODEL")
 @export_options
-@inputs_option
+@inputs_or_types_option
 @seed_option
 @path_option(
     "--output",
@@ -59,14 +59,14 @@ rejected.
     metavar="DIR",
     help="Folder for the files. Default: the model's name.",
 )
-@click.option("--name", default="model", help="Name of the files.")
-@click.option("--no-bundle", is_flag=True, help="Write no .bpte.")
+@setting("name", default="model", help="Name of the files.")
+@switch("bundle", True, "Write a .bpte, too.")
 @lambda function: output_options(function, to_file=False)
 def command(
     model: str,
     folder: Path | None,
     name: str,
-    no_bundle: bool,
+    bundle: bool,
     output: OutputOptions,
     **options: Any,
 ) -> None:
@@ -75,17 +75,19 @@ def command(
     \b
     etscope export model.py:Model --backend xnnpack
     etscope export model.py:Model --backend xnnpack --quantize
-    etscope export model.py:Model --input float32[1,3,224,224] -o out
+    etscope export model.py:Model --inputs float32[1,3,224,224] -o out
+    etscope export model.py:Model --backend xnnpack -X export.toml
     """
     from etscope.errors import BundleError, UsageError
     from etscope.model.table import Column, Kind, Table
 
     source, result = exported(model, **options)
     try:
-        paths = result.save(folder or Path(source.name), name, bundle=not no_bundle)
+        paths = result.save(folder or Path(source.name), name, bundle=bundle)
     except BundleError as error:
         raise UsageError(
-            f"cannot write the .bpte: {error.message}", hint="write the other files: --no-bundle"
+            f"cannot write the .bpte: {error.message}",
+            hint="write the other files: -X bundle=false",
         ) from error
     table = Table.of(
         {

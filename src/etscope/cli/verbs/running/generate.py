@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,24 +14,27 @@ from etscope.cli.options.common import (
     COUNT,
     FILE,
     POSITIVE,
-    SECONDS,
     as_one_parameter,
     choice_option,
+    chosen_setting,
     data_option,
     etrecord_option,
     file_option,
+    force_option,
     library_option,
     output_options,
     path_option,
     runner_option,
     threads_option,
+    timeout_option,
 )
 from etscope.cli.options.kept_runs import NEXT, SAVE_OPTIONS, saved_run
 from etscope.cli.output.tables import OutputOptions
+from etscope.cli.settings import Setting, setting, switch
 from etscope.cli.verb import verb
 
 if TYPE_CHECKING:
-    from etscope.run import GenerationRun
+    from etscope.run import GenerateOptions, GenerationRun
 
 INTERRUPTED = 130
 DEBUG_LEVELS = ("none", "program_outputs", "intermediate_outputs")
@@ -51,32 +55,10 @@ def _range(
 
 @dataclass(frozen=True, slots=True)
 class GenerateArguments:
-    """Values of the options of `etscope generate`, by their names."""
+    """Values of the options: those of `etscope.run.generate`, and those of the command alone."""
 
-    prompt: str | None
-    tokenizer: str | None
-    tokens: str | None
-    prompt_length: int | None
-    seed: int | None
-    inputs: tuple[str, ...]
-    max_new_tokens: int
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    end_token: tuple[int, ...]
+    of_run: GenerateOptions
     ignore_end: bool
-    force_tokens: str | None
-    iterations: int
-    warmup: int
-    profiled_iterations: int
-    debug_level: str
-    values_at: tuple[int, int] | None
-    profiling_level: str
-    memory: bool
-    threads: int | None
-    libraries: tuple[str, ...]
-    runner: str
-    timeout: float | None
     logits_out: Path | None
     save: Path | None
     no_save: bool
@@ -86,15 +68,15 @@ class GenerateArguments:
         from etscope.errors import UsageError
 
         kept = {
-            "--debug-level": self.debug_level != "none",
-            "--memory": self.memory,
-            "--profiling-level": self.profiling_level != "all",
+            "--debug-level": self.of_run.debug_level != "none",
+            "--memory": self.of_run.memory,
+            "-X profiling_level": self.of_run.profiling_level != "all",
         }
         for name, is_given in kept.items():
             if is_given and not self.keeps:
                 raise UsageError(f"{name} is kept in the files of the run", hint="add --save DIR")
-        if self.end_token and self.ignore_end:
-            raise UsageError("--end-token and --ignore-end exclude each other")
+        if self.of_run.end_tokens and self.ignore_end:
+            raise UsageError("-X end_tokens and -X ignore_end exclude each other")
         if self.logits_out is not None and self.logits_out.suffix != ".npz":
             raise UsageError(f"logits are written as .npz, not {self.logits_out}")
         if self.logits_out is not None and not self.logits_out.parent.is_dir():
@@ -111,14 +93,10 @@ class GenerateArguments:
         """Generate. `more` goes to `etscope.run.generate`."""
         from etscope.run import generate
 
-        other = {"end_token", "ignore_end", "logits_out", "save", "no_save"}
-        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in other}
-        ends = () if self.ignore_end else self.end_token or None
         return generate(
             program,
-            given.pop("prompt"),
-            **given,
-            end_tokens=ends,
+            options=self.of_run,
+            end_tokens=() if self.ignore_end else self.of_run.end_tokens or None,
             logits=self.logits_out is not None,
             trace=self.keeps,
             **more,
@@ -135,9 +113,9 @@ _OPTIONS = (
         "of --inputs.",
     ),
     click.option(
-        "--prompt-length", type=POSITIVE, metavar="N", help="A prompt of N ids drawn from --seed."
+        "--prompt-length", type=POSITIVE, metavar="N", help="A prompt of N ids drawn from the seed."
     ),
-    click.option("--seed", type=COUNT, help="Of --prompt-length and of the sampler. Default: 0."),
+    setting("seed", type=COUNT, help="Of --prompt-length and of the sampler. Default: 0."),
     file_option(
         "--inputs",
         "-i",
@@ -155,23 +133,23 @@ _OPTIONS = (
         default=0.0,
         help="0: take the likeliest token; else draw from softmax(logits / X).",
     ),
-    click.option("--top-k", type=POSITIVE, metavar="N", help="Draw from the N likeliest."),
-    click.option(
-        "--top-p",
+    setting("top_k", type=POSITIVE, metavar="N", help="Draw from the N likeliest."),
+    setting(
+        "top_p",
         type=click.FloatRange(min=0, min_open=True, max=1),
         metavar="X",
         help="Draw from the likeliest that have the probability X together.",
     ),
-    click.option(
-        "--end-token",
+    setting(
+        "end_tokens",
         type=COUNT,
         multiple=True,
         metavar="ID",
         help="Stop after this id. Repeatable. Default: the program's own.",
     ),
-    click.option("--ignore-end", is_flag=True, help="Do not stop at end tokens."),
-    click.option(
-        "--force-tokens",
+    switch("ignore_end", False, "Do not stop at end tokens."),
+    setting(
+        "force_tokens",
         metavar="IDS",
         help="Take these ids, whatever the logits are (teacher forcing); as --tokens.",
     ),
@@ -179,8 +157,8 @@ _OPTIONS = (
     click.option(
         "--warmup", type=COUNT, default=1, help="Number of untimed generations before them."
     ),
-    click.option(
-        "--profiled-iterations",
+    setting(
+        "profiled_iterations",
         type=POSITIVE,
         default=1,
         help="Generations in the run that records the times of operators.",
@@ -188,15 +166,13 @@ _OPTIONS = (
     choice_option(
         "--debug-level", DEBUG_LEVELS, "Values to record, of one generation, in a run of its own."
     ),
-    click.option(
-        "--values-at",
+    setting(
+        "values_at",
         callback=_range,
         metavar="A..B",
         help="Record values of these calls only, from 0. Native runner.",
     ),
-    choice_option(
-        "--profiling-level", ("all", "method"), "Time each event, or whole methods only."
-    ),
+    chosen_setting("profiling_level", ("all", "method"), "Time each event, or whole methods only."),
     click.option(
         "--memory",
         is_flag=True,
@@ -205,15 +181,18 @@ _OPTIONS = (
     threads_option,
     library_option,
     runner_option,
-    click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Time limit of each run."),
-    path_option("--logits-out", help="Write the logits: .npz."),
+    timeout_option,
+    path_option("--logits_out", cls=Setting, help="Write the logits: .npz."),
     *SAVE_OPTIONS,
 )
 
 
-def _options(function: Any) -> Any:
-    names = {field.name for field in fields(GenerateArguments)}
-    return as_one_parameter(function, "options", GenerateArguments, _OPTIONS, names)
+def _arguments(**values: Any) -> GenerateArguments:
+    from etscope.run import GenerateOptions
+
+    names = [one.name for one in fields(GenerateArguments)]
+    own = {name: values.pop(name) for name in names if name in values}
+    return GenerateArguments(GenerateOptions(**values), **own)
 
 
 _DETAILS = """\
@@ -227,20 +206,16 @@ current call, and what was recorded stays (exit code 130).
 @verb(
     {
         "Prompt": ("--prompt", "--tokenizer", "--tokens", "--prompt-length"),
-        "Sampling": ("--max-new-tokens", "--temperature", "--seed"),
+        "Sampling": ("--max-new-tokens", "--temperature", "-X"),
         "Run": ("--iterations", "--threads", "--debug-level", "--save", "--format"),
     },
     details=_DETAILS,
 )
 @click.argument("program", type=FILE)
-@_options
+@partial(as_one_parameter, parameter="options", make=_arguments, options=_OPTIONS)
 @data_option
 @etrecord_option
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Continue although program and record, or program and tokenizer, do not match.",
-)
+@force_option
 @output_options
 def command(
     program: str,

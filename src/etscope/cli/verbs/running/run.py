@@ -15,15 +15,24 @@ from click.core import ParameterSource
 
 from etscope.cli.options.common import (
     FILE,
+    as_view,
+    by_option,
     data_option,
     etrecord_option,
+    force_option,
+    limit_option,
     output_options,
-    view_options,
 )
-from etscope.cli.options.export import ExportCommand, export_options, exported
+from etscope.cli.options.export import (
+    ExportCommand,
+    export_options,
+    exported,
+    inputs_by_kind,
+)
 from etscope.cli.options.run import VERIFICATION, RunArguments, run_options
 from etscope.cli.output.tables import OutputOptions, ViewOptions
 from etscope.cli.verb import verb
+from etscope.errors import UsageError
 
 if TYPE_CHECKING:
     from etscope.run import Call, Run
@@ -49,9 +58,9 @@ and verifies them: the native runner succeeds in exactly these, and fails with o
 
 @verb(
     {
-        "Model": ("--backend", "--quantize", "--input"),
-        "Run": ("--inputs", "--iterations", "--threads", "--debug-level", "--save", "--no-save"),
-        "Show": ("--by", "--select", "--limit", "--format", "--output"),
+        "Model": ("--backend", "--quantize", "--inputs", "-X"),
+        "Run": ("--iterations", "--threads", "--debug-level", "--save", "--no-save"),
+        "Show": ("--by", "--limit", "--format", "--output"),
     },
     details=_DETAILS,
     cls=ExportCommand,
@@ -66,8 +75,10 @@ and verifies them: the native runner succeeds in exactly these, and fails with o
     is_flag=True,
     help="Find the smallest memory pools of a microcontroller build instead of measuring times.",
 )
-@click.option("--force", is_flag=True, help="Continue although program and record do not match.")
-@view_options
+@force_option
+@by_option
+@limit_option
+@as_view("by", "limit")
 @output_options
 @click.pass_context
 def command(
@@ -88,13 +99,18 @@ def command(
 
     \b
     etscope run model.py:Model --backend xnnpack
-    etscope run model.py:Model --input float32[1,3,224,224]
+    etscope run model.py:Model --inputs float32[1,3,224,224]
     etscope run model.pte --iterations 100
     """
     from etscope.cli.output.progress import progress
 
     is_program = _is_program(program)
     _check_given(context, program, is_program, set(export))
+    if is_program and inputs_by_kind(options.inputs)[0]:
+        raise UsageError(
+            f"--inputs with types is for a MODEL, and {program} is exported already",
+            hint="name a file of inputs, or none: they are drawn from -X seed",
+        )
     if pools:
         return _pools(program, options, data, etrecord, force, output)
     options.check(output)
@@ -139,8 +155,6 @@ def _record_beside(program: str) -> str | None:
 
 def _check_given(context: click.Context, program: str, is_program: bool, export: set[str]) -> None:
     """Raise `UsageError` for options that are without effect on what was given."""
-    from etscope.errors import UsageError
-
     for parameter in context.command.params:
         name = str(parameter.name)
         if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
@@ -173,13 +187,13 @@ def _pools(
         found = smallest_pools(
             program,
             next(iter(options.inputs), None),
-            method=options.method,
+            method=options.of_run.method,
             etrecord=etrecord,
             data=data,
-            testset_index=options.testset_index,
-            seed=options.seed,
-            libraries=options.libraries,
-            timeout=options.timeout,
+            testset_index=options.of_run.testset_index,
+            seed=options.of_run.seed,
+            libraries=options.of_run.libraries,
+            timeout=options.of_run.timeout,
             verify=not force,
         )
     output.write_reports([pools_report(found)], SCHEMA)
@@ -194,8 +208,10 @@ def _run_of_model(
     from etscope.cli.output.progress import progress
     from etscope.errors import BundleError, EtscopeWarning
 
-    inputs = next(iter(options.inputs), None)
-    _, result = exported(model, inputs=inputs, seed=options.seed or 0, **export)
+    types, files = inputs_by_kind(options.inputs)
+    _, result = exported(
+        model, inputs=[*types, *files[:1]], seed=options.of_run.seed or 0, **export
+    )
     verifies = VERIFICATION in options.show
     try:
         saved = result.save(folder, bundle=verifies or bundle)
@@ -204,8 +220,8 @@ def _run_of_model(
         saved = result.save(folder, bundle=False)
     paths = {path.suffix: path for path in saved}
     calls: list[Call] | None = None
-    if len(options.inputs) < 2 and not (verifies and ".bpte" in paths):
-        calls = _calls_of(result.example_inputs, paths[".etrecord"], options.method)
+    if len(files) < 2 and not (verifies and ".bpte" in paths):
+        calls = _calls_of(result.example_inputs, paths[".etrecord"], options.of_run.method)
         options = replace(options, inputs=())
     source = paths[".bpte" if calls is None else ".etrecord"]
     with progress(f"running {model}"):

@@ -88,5 +88,5 @@ def launch(folder: Path, port: int) -> None:
     if code:
         raise RuntimeFailure(
             f"TensorBoard ended with exit code {code}",
-            hint="if the port is in use, take a free one: --port 0",
+            hint="if the port is in use, take a free one: -X port=0",
         )

@@ -40,7 +40,7 @@ a Perfetto or Chrome trace has the phases and tokens on a track above the others
 @verb(
     {
         "File": ("--output", "--format", "--slim"),
-        "Run": ("--phase", "--call", "--with"),
+        "Run": ("--calls", "--with"),
     },
     details=_DETAILS + ABOUT_RUN,
 )

@@ -29,6 +29,7 @@ from etscope.cli.options.common import (
 )
 from etscope.cli.options.kept_runs import kept_runs
 from etscope.cli.output.tables import time_scale
+from etscope.cli.settings import setting, switch
 from etscope.cli.verb import verb
 
 _DETAILS = """\
@@ -53,8 +54,7 @@ if TYPE_CHECKING:
 @verb(
     {
         "Report": ("--output", "--title", "--serve", "--open", "--tensorboard"),
-        "Run": ("--method", "--phase", "--inputs", "--with", "--peaks"),
-        "Values": ("--numerics",),
+        "Run": ("--method", "--calls", "--inputs", "--with", "-X"),
     },
     details=_DETAILS,
 )
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     "--etrecord",
     "-r",
     "etrecords",
+    hidden=True,
     multiple=True,
     metavar="ETRECORD",
     help="The ETRecord of the export; or one for each dump or program, in order. Repeatable.",
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
 @file_option(
     "--data",
     "data",
+    hidden=True,
     multiple=True,
     metavar="PTD",
     help="External weights, of the programs that have their keys. Repeatable.",
@@ -96,15 +98,11 @@ if TYPE_CHECKING:
     help="Write a log directory of TensorBoard instead, and print the command that shows it. "
     "--serve runs TensorBoard on it.",
 )
-@click.option("--port", type=PORT, default=0, help="Port of --serve; 0: any free port.")
-@click.option("--host", default="127.0.0.1", help="Address that --serve listens on.")
+@setting("port", type=PORT, default=0, help="Port of --serve; 0: any free port.")
+@setting("host", default="127.0.0.1", help="Address that --serve listens on.")
 @click.option("--open", "open_it", is_flag=True, help="Open a browser; with --serve.")
 @click.option("--title", metavar="TEXT", help="Title of the report.")
-@click.option(
-    "--numerics/--no-numerics",
-    default=None,
-    help="Compare logged values with a reference. Default: if both are there.",
-)
+@switch("numerics", None, "Compare logged values with a reference. Default: if both are there.")
 @inputs_option
 @click.option(
     "--method",

@@ -1,4 +1,4 @@
-"""`etscope runs` and `etscope import`: the runs that are kept, and new ones of copied files."""
+"""`etscope runs`: the runs that are kept, and new ones of copied files."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def command(context: click.Context, output: OutputOptions) -> None:
     etscope runs show @1                what is known of the run before the last
     etscope runs remove @2 @3           remove two
     etscope runs cap --count 20         keep 20 at most
+    etscope runs import run.etdp model.pte     make a run of files from a phone or a board
 
     Every command takes @0, @1, … in place of a RUN: @0 is the last one, and what a command without
     RUN shows. $ETSCOPE_RUNS names another folder than .etscope/runs.
@@ -126,7 +127,7 @@ def cap(count: int | None, size: str | None) -> None:
     click.echo(f"{runs.folder} keeps {within(runs.cap)}")
 
 
-@click.command()
+@command.command("import")
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
 @force_option
 @SAVE_OPTIONS[0]
@@ -134,9 +135,9 @@ def import_command(files: tuple[str, ...], force: bool, save: Path | None) -> No
     """Make a run of files that were copied from a phone or a board.
 
     \b
-    etscope import run.etdp model.etrecord model.pte
-    etscope import pulled/                      a folder with these files
-    etscope import run.etdp debug.bin model.pte     with logged values
+    etscope runs import run.etdp model.etrecord model.pte
+    etscope runs import pulled/                      a folder with these files
+    etscope runs import run.etdp debug.bin model.pte     with logged values
 
     The files are known by their content, in any order. They are checked to belong together, and
     copied: the run is the last one then, and every command shows it.
