@@ -189,7 +189,7 @@ def _wsgi(job_id: str, logdir: Path) -> Any:
     from tensorboard.plugins.graph import graphs_plugin
     from tensorboard.plugins.text import text_plugin
 
-    from etscope.reporting import tensorboard_plugin as executorch_tab
+    from etscope.reporting.tensorboard_plugin import Loader
 
     made: list[Any] = []
     board = program.TensorBoard(
@@ -197,7 +197,7 @@ def _wsgi(job_id: str, logdir: Path) -> Any:
             core_plugin.CorePluginLoader,
             graphs_plugin.GraphsPlugin,
             text_plugin.TextPlugin,
-            executorch_tab.Loader,
+            Loader,
         ],
         server_class=lambda app, flags: _NoServer(app, made),
     )
