@@ -26,7 +26,7 @@ from etscope.views.output import dumps
 from etscope.views.page.comparison import compared_documents
 from etscope.views.page.store import find_documents, has_documents, load_document
 
-__all__ = ["Loader"]  # noqa: F822
+__all__ = ["Loader"]  # noqa: F822 - made by `__getattr__`
 
 PLUGIN_NAME = "executorch"
 TAB_NAME = "ExecuTorch"
