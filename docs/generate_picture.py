@@ -22,7 +22,7 @@ WIDTH = 132
 
 def main() -> None:
     shown = subprocess.run(
-        [sys.executable, "-m", "etscope", *COMMAND, "--color", "always"],
+        [sys.executable, "-m", "etscope", "--color", "always", *COMMAND],
         cwd=ROOT / "demo-output",
         env={**os.environ, "COLUMNS": str(WIDTH)},
         capture_output=True,

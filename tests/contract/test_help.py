@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import click
 import pytest
@@ -12,25 +13,21 @@ from etscope.cli.settings import settings_of
 from etscope.cli.verb import all_help
 
 LINES = 40  # of a terminal
+WIDE: Any = {"terminal_width": 80, "max_content_width": 80}
 # Of all commands together: may fall, never rise. Keys are those of -X.
 VERBS, OPTIONS, KEYS = 17, 296, 142
 
 
-def commands(command: click.Command, context: click.Context) -> Iterator[click.Context]:
+def with_all_below(context: click.Context) -> Iterator[click.Context]:
     yield context
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            inner = command.get_command(context, name)
-            assert inner is not None
-            below = click.Context(
-                inner, info_name=name, parent=context, terminal_width=80, max_content_width=80
-            )
-            yield from commands(inner, below)
+    if isinstance(context.command, click.Group):
+        for name in context.command.list_commands(context):
+            inner = context.command.get_command(context, name)
+            yield from with_all_below(click.Context(inner, context, name, **WIDE))
 
 
 def every() -> list[click.Context]:
-    top = click.Context(cli, info_name="etscope", terminal_width=80, max_content_width=80)
-    return list(commands(cli, top))
+    return list(with_all_below(click.Context(cli, info_name="etscope", **WIDE)))
 
 
 @pytest.mark.parametrize("context", every(), ids=lambda context: context.command_path)

@@ -10,7 +10,7 @@ import pytest
 from tests.contract.source_tree import LAB, SOURCE, Import, cycles, imports, modules
 
 LAYERS: dict[float, str] = {
-    0: "_lazy _version errors units optional quiet exits key_values",
+    0: "_lazy _version errors units optional options quiet exits key_values",
     1: "formats",
     2: "model",
     2.5: "backends delegates backend_files",

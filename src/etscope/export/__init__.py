@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from etscope._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from etscope.backends.export_options import ExportOptions
     from etscope.export._export import (
         Exported,
         Source,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from etscope.export._partition import keeping_partition
 
 __all__ = [
+    "ExportOptions",
     "Exported",
     "LanguageModel",
     "Source",
@@ -30,6 +32,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "ExportOptions": "etscope.backends.export_options",
         "Exported": "etscope.export._export",
         "LanguageModel": "etscope.export._language_model",
         "Source": "etscope.export._export",

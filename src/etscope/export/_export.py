@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from etscope.analysis.delegates.xnnpack import untaken_types
 from etscope.analysis.program.compatibility import instruction_labels
 from etscope.backends import chosen
+from etscope.backends.export_options import ExportOptions
 from etscope.errors import EtscopeError, EtscopeWarning, FormatError, MissingFileError, UsageError
 from etscope.export._language_model import (
     LanguageModel,
@@ -36,9 +37,9 @@ from etscope.formats.program.pte import read_pte
 from etscope.formats.program.pte_schema import Method, ValueKind
 from etscope.formats.pt2.archive import is_pt2
 from etscope.optional import require
+from etscope.options import takes_fields
 
 if TYPE_CHECKING:
-    from etscope.bridge.lowering.export import ExportOptions
     from etscope.etrecord import ETRecord
     from etscope.formats.torch_files.tensor_files import TensorFile
 
@@ -157,22 +158,13 @@ class Exported:
         return paths
 
 
+@takes_fields(ExportOptions)
 def export(
     model: Any,
     inputs: Any = None,
     *,
-    backend: str = "portable",
-    backend_options: Mapping[str, Any] | None = None,
-    quantize: bool | str = False,
-    quantize_embeddings: int | None = None,
-    group_size: int | None = None,
-    dynamic_shapes: Any = None,
-    strict: bool | None = None,
-    calibration: Sequence[Any] | None = None,
-    keep_float: str | Sequence[str] = (),
-    taps: str | Sequence[str] = (),
-    float_model: Any = None,
-    passes: Sequence[str] = (),
+    options: ExportOptions = ExportOptions(),  # noqa: B008 - frozen
+    **changes: Any,
 ) -> Exported:
     """Export a model to ExecuTorch, with its ETRecord and expected outputs.
 
@@ -181,52 +173,23 @@ def export(
             dict of those by method, or a `LanguageModel` (transformers' models without inputs).
         inputs: example inputs: a tuple or list of positional ones, a dict by keyword, or a tensor;
             for a dict of programs, these by method. By default those that a program holds.
-        backend: a name in `etscope.backends.BACKENDS` or of an entry point `etscope.backends`; or
-            several, separated by commas: each takes what those before it left.
-        backend_options: options of the backends by name, or by "backend.name".
-        quantize: "int8" or True: weights and activations, by the first quantizer of the backends;
-            "8da4w", "8da8w", for XNNPACK: linear layers of 4 or 8 bits and inputs of 8, by torchao.
-            Outputs are then of the quantised graph; the record has "float/<method>" too.
-        quantize_embeddings: bits of embeddings, 4 or 8.
-        group_size: columns of a row of weights of 4 bits that share a scale; by default 32.
-        dynamic_shapes: as for `torch.export.export`; for a module only.
-        strict: trace strictly, so that operators have the model's lines; None: where it works.
-        calibration: inputs that set the ranges of activations; by default `inputs`, as a start.
-        keep_float: selectors of nodes ("module:head") to stay in float, with what is one with them.
-        taps: selectors of nodes, once quantised, whose values follow the outputs (`record.taps`).
-        float_model: the model before torchao's `quantize_`, in any form, for the record.
-        passes: names of rewrites of the graph, in order, as `etscope export -X passes` has them.
+        options, changes: fields of `ExportOptions`, as `backend="xnnpack"`; changes go before
+            `options`.
 
-    Raises `UsageError` for arguments that contradict each other, and for selectors of nodes that
+    Raises `UsageError` for options that contradict each other, and for selectors of nodes that
     cannot be quantised or be an output; `MissingDataError` for one in `taps` of no node;
     `MissingDependencyError` without a backend's packages; `ExportFailure` if the model fails.
     """
-    return _exported(
-        model,
-        inputs,
-        backend=backend,
-        backend_options=backend_options or {},
-        quantize=quantize,
-        quantize_embeddings=quantize_embeddings,
-        group_size=group_size,
-        dynamic_shapes=dynamic_shapes,
-        strict=strict,
-        calibration=calibration,
-        keep_float=keep_float,
-        taps=taps,
-        float_model=float_model,
-        passes=passes,
-    )
-
-
-def _exported(model: Any, inputs: Any, **given: Any) -> Exported:
-    """Export a model; a language model as its methods, and its float model likewise."""
     require("torch", wanted_by="export")
     require("executorch.exir", wanted_by="export")
-    from etscope.bridge.lowering.export import ExportOptions, export_model
+    return _exported(model, inputs, replace(options, **changes))
+
+
+def _exported(model: Any, inputs: Any, options: ExportOptions) -> Exported:
+    """Export a model; a language model as its methods, and its float model likewise."""
+    from etscope.bridge.lowering.export import export_model
     from etscope.etrecord import ETRecord
 
-    options = ExportOptions(**given)
     if isinstance(model, LlmConfigFile):
         return _exported_llm(model, options)
     if isinstance(model, LanguageModel) and is_language_model(options.float_model):
@@ -246,7 +209,6 @@ def _exported(model: Any, inputs: Any, **given: Any) -> Exported:
 def _exported_llm(config: LlmConfigFile, options: ExportOptions) -> Exported:
     """Export by `export_llm`, which takes no options beside its config."""
     from etscope.bridge.language_models.export_llm import export_llm
-    from etscope.bridge.lowering.export import ExportOptions
     from etscope.etrecord import ETRecord
 
     default = ExportOptions()

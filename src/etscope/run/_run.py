@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from etscope.formats.bytes.files import PathLike
 from etscope.formats.conditions import conditions_here
 from etscope.formats.program.input_validation import as_exported
 from etscope.model.exported_graph import record_input_names
+from etscope.options import takes_fields
 from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES, CallRun, Run
 from etscope.run._runner_host import HERE, NATIVE, Place
 from etscope.run.execute import (
@@ -41,7 +41,7 @@ _LINES = 3  # of Python in a message
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """One method to execute on one set of inputs; None takes the value of the same argument of
+    """One method to execute on one set of inputs; None takes the value of the same option of
     `run()`.
 
     testset_index: the bundled test case whose inputs are taken.
@@ -62,31 +62,65 @@ _POSITIVE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunOptions:
-    """The options of `run()`, under the same names."""
+    """Options of `run()`.
 
-    method: str | None
-    iterations: int
-    warmup: int
-    data: PathLike | None
-    testset_index: int | None
-    seed: int | None
-    trace: bool
-    debug_level: str
-    debug_buffer_size: int | None
-    grow: bool
-    traced_iterations: int | None
-    separate: bool
-    profiling_level: str
-    delegate_filters: tuple[str, ...]
-    allocations: bool
-    threads: int | None
-    libraries: PathLike | Sequence[PathLike]
-    runner: str
-    isolate: bool
-    timeout: float | None
-    profiled_iterations: int | None
-    place: Place | None
-    memory: bool
+    method: "forward" by default, or the only one.
+    iterations, warmup: executions that count, and executions before them that do not.
+    data: the program's external weights (.ptd).
+    testset_index: the only test case of a bundled program to run; all by default.
+    seed: of generated inputs; with a seed, the record's inputs are not taken.
+    trace: False measures the latency and records nothing.
+    debug_level: "none", "program_outputs" or "intermediate_outputs".
+    debug_buffer_size: bytes; by default computed from the memory plan. `grow`: when it is too
+        small, run again with a larger one. The file ends after the last tensor, whatever the size.
+    traced_iterations: executions that record values, 1 by default; `warmup` is not executed there.
+    separate: False makes one run that does it all, and whose latency is marked as traced.
+    profiling_level: "all", or "method" for the times of whole methods only.
+    delegate_filters: regular expressions; a value that a delegate logs is recorded if its name
+        matches one of them. Without filters all are.
+    allocations: record what the runtime's allocators hand out.
+    threads: size of the runtime's thread pool.
+    libraries: shared libraries with operators or backends that the program needs.
+    runner: "python" (the runtime in the `executorch` package), "native" (etscope's C++ runner), or
+        "auto": python, unless only native supports the options.
+    isolate: False runs in this process, which ends if the runtime aborts; python runner only.
+        "auto" takes the native one, with a warning, for values that the other cannot record.
+    timeout: seconds for each of the runs, those in processes of their own.
+    profiled_iterations: executions of the separate run that records times; `iterations` by default.
+    place: the machine of the runner's processes; this one by default.
+    memory: measure who takes the memory of the process, in a run of its own: the first call of each
+        method, executed twice; native runner only.
+    """
+
+    method: str | None = None
+    iterations: int = 20
+    warmup: int = 1
+    data: PathLike | None = None
+    testset_index: int | None = None
+    seed: int | None = None
+    trace: bool = True
+    debug_level: str = NONE
+    debug_buffer_size: int | None = None
+    grow: bool = True
+    traced_iterations: int | None = None
+    separate: bool = True
+    profiling_level: str = ALL_EVENTS
+    delegate_filters: str | Sequence[str] = ()
+    allocations: bool = False
+    threads: int | None = None
+    libraries: PathLike | Sequence[PathLike] = ()
+    runner: str = AUTO
+    isolate: bool = True
+    timeout: float | None = None
+    profiled_iterations: int | None = None
+    place: Place | None = None
+    memory: bool = False
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The regular expressions of `delegate_filters`."""
+        filters = self.delegate_filters
+        return (filters,) if isinstance(filters, str) else tuple(filters)
 
     def check(self) -> None:
         """Raise `UsageError` for values that are not allowed, and for options that contradict each
@@ -99,7 +133,7 @@ class RunOptions:
             if number is not None and not number > 0:
                 raise UsageError(f"{name} must be more than 0, not {number}")
         try:
-            _ = [re.compile(pattern) for pattern in self.delegate_filters]
+            _ = [re.compile(pattern) for pattern in self.patterns]
         except re.error as error:
             raise UsageError(f"not a regular expression: {error.pattern!r} ({error})") from error
         self._check_combinations()
@@ -146,35 +180,15 @@ class RunOptions:
                 raise UsageError(why)
 
 
+@takes_fields(RunOptions)
 def run(
     program: Any,
     inputs: Any = None,
     *,
-    method: str | None = None,
-    iterations: int = 20,
-    warmup: int = 1,
     etrecord: Any = None,
-    data: PathLike | None = None,
-    testset_index: int | None = None,
-    seed: int | None = None,
-    trace: bool = True,
-    debug_level: str = NONE,
-    debug_buffer_size: int | None = None,
-    grow: bool = True,
-    traced_iterations: int | None = None,
-    separate: bool = True,
-    profiling_level: str = ALL_EVENTS,
-    delegate_filters: str | Sequence[str] = (),
-    allocations: bool = False,
-    threads: int | None = None,
-    libraries: PathLike | Sequence[PathLike] = (),
-    runner: str = AUTO,
-    isolate: bool = True,
-    timeout: float | None = None,
     verify: bool = True,
-    profiled_iterations: int | None = None,
-    place: Place | None = None,
-    memory: bool = False,
+    options: RunOptions = RunOptions(),
+    **changes: Any,
 ) -> Run:
     """Run a program on the ExecuTorch runtime.
 
@@ -187,67 +201,18 @@ def run(
     inputs: inputs of the method, in any of these forms: tensors (torch or numpy) and numbers, in a
         sequence, nested or not; a mapping by input name; a file (.pt, .npz, .npy, .safetensors);
         None for the cases of a bundled program, else the record's representative inputs, else
-        numbers generated from `seed`. Or a sequence of `Call`, which are executed in order under
+        numbers generated from the seed. Or a sequence of `Call`, which are executed in order under
         one load of the program.
-    method: "forward" by default, or the only one.
-    iterations, warmup: executions that count, and executions before them that do not.
     etrecord: the record of the export, for the Inspector and the names of the inputs.
-    data: the program's external weights (.ptd).
-    seed: of generated inputs; with a seed, the record's inputs are not taken.
-    testset_index: the only test case of a bundled program to run; all by default.
-    trace: False measures the latency and records nothing.
-    debug_level: "none", "program_outputs" or "intermediate_outputs".
-    debug_buffer_size: bytes; by default computed from the memory plan. `grow`: when it is too
-        small, run again with a larger one. The file ends after the last tensor, whatever the size.
-    traced_iterations: executions that record values, 1 by default; `warmup` is not executed there.
-    separate: False makes one run that does it all, and whose latency is marked as traced.
-    profiling_level: "all", or "method" for the times of whole methods only.
-    delegate_filters: regular expressions; a value that a delegate logs is recorded if its name
-        matches one of them. Without filters all are.
-    allocations: record what the runtime's allocators hand out.
-    threads: size of the runtime's thread pool.
-    libraries: shared libraries with operators or backends that the program needs.
-    runner: "python" (the runtime in the `executorch` package), "native" (etscope's C++ runner), or
-        "auto": python, unless only native supports the options.
-    isolate: False runs in this process, which ends if the runtime aborts; python runner only.
-        "auto" takes the native one, with a warning, for values that the other cannot record.
-    timeout: seconds for each of the runs, those in processes of their own.
     verify: refuse a record of another program.
-    profiled_iterations: executions of the separate run that records times; `iterations` by default.
-    place: the machine of the runner's processes; this one by default.
-    memory: measure who takes the memory of the process, in a run of its own: the first call of each
-        method, executed twice; native runner only.
+    options, changes: fields of `RunOptions`, as `iterations=100`; changes go before `options`.
 
     Raises `FormatError` for a file that is damaged or of another kind, `MismatchError` for inputs
     that the method does not take, `MissingDataError` for a method or test case that does not exist,
-    `UsageError` for arguments that contradict each other, `MissingDependencyError` for a runner
+    `UsageError` for options that contradict each other, `MissingDependencyError` for a runner
     that is not available, `RuntimeFailure`, with the runtime's log, when the run fails.
     """
-    options = RunOptions(
-        method=method,
-        iterations=iterations,
-        warmup=warmup,
-        data=data,
-        testset_index=testset_index,
-        seed=seed,
-        trace=trace,
-        debug_level=debug_level,
-        debug_buffer_size=debug_buffer_size,
-        grow=grow,
-        traced_iterations=traced_iterations,
-        separate=separate,
-        profiling_level=profiling_level,
-        delegate_filters=_as_tuple(delegate_filters),
-        allocations=allocations,
-        threads=threads,
-        libraries=libraries,
-        runner=runner,
-        isolate=isolate,
-        timeout=timeout,
-        profiled_iterations=profiled_iterations,
-        place=place,
-        memory=memory,
-    )
+    options = replace(options, **changes)
     options.check()
     opened = open_program(program, etrecord)
     if verify:
@@ -262,20 +227,24 @@ def run(
             "the bundled program has no test cases", hint="give inputs (inputs=, --inputs)"
         )
     jobs = _jobs(calls, options, opened)
-    machine = HERE if place is None else place
+    machine = HERE if options.place is None else options.place
     execution = ExecutionOptions(
         runner=chosen_runner(
-            runner, list(jobs.values()), opened.program, isolate=isolate, place=machine
+            options.runner,
+            list(jobs.values()),
+            opened.program,
+            isolate=options.isolate,
+            place=machine,
         ),
-        isolate=isolate,
-        timeout=timeout,
-        debug_buffer_size=debug_buffer_size,
-        grow=grow,
+        isolate=options.isolate,
+        timeout=options.timeout,
+        debug_buffer_size=options.debug_buffer_size,
+        grow=options.grow,
         place=machine,
     )
     folder = Folder()
     recorded_at = datetime.now(timezone.utc)
-    conditions = conditions_here() if place is None else None
+    conditions = conditions_here() if options.place is None else None
     passes = {}
     try:
         file = opened.file(folder.path)
@@ -291,7 +260,7 @@ def run(
             )
         raise
     ran = tuple(CallRun.of(call) for call in calls)
-    measured = passes.pop(MEMORY).result.memory if memory else None
+    measured = passes.pop(MEMORY).result.memory if options.memory else None
     return Run(
         opened=opened,
         calls=ran,
@@ -329,10 +298,6 @@ def _failed_lines(failure: RuntimeFailure, opened: Opened, calls: Sequence[JobCa
                 of_it = lines_of(nodes.get(number, ()))
                 lines.update((f"{line}: {line.text}", None) for line in of_it)
     return list(lines)[:_LINES]
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return (value,) if isinstance(value, (str, os.PathLike)) else tuple(value)
 
 
 def _wanted_calls(inputs: Any, options: RunOptions) -> list[Call]:
@@ -417,7 +382,7 @@ def _jobs(calls: tuple[JobCall, ...], options: RunOptions, opened: Opened) -> di
         trace=True,
         debug_level=options.debug_level,
         profiling_level=options.profiling_level,
-        delegate_filters=options.delegate_filters,
+        delegate_filters=options.patterns,
         allocations=options.allocations,
     )
     if not options.separate:

@@ -14,14 +14,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from etscope.errors import MissingDataError, MissingFileError, RuntimeFailure, UsageError
+from etscope.errors import MissingDataError, RuntimeFailure, UsageError
 from etscope.formats.bytes.files import PathLike
 from etscope.formats.program.pte import Program
 from etscope.model.report import Report, Section, rows
 from etscope.model.table import Column, Kind
 from etscope.run._run import Call, job_calls
 from etscope.run._runner_host import NATIVE
-from etscope.run.execute import ExecutionOptions, Folder, chosen_runner, execute
+from etscope.run.execute import ExecutionOptions, Folder, chosen_runner, execute, library_paths
 from etscope.run.job import Job, PoolSizes, Result
 from etscope.run.process import PoolTooSmall
 from etscope.run.program import Opened, open_program
@@ -101,7 +101,7 @@ def smallest_pools(
     data: PathLike | None = None,
     testset_index: int | None = None,
     seed: int | None = None,
-    libraries: Sequence[PathLike] = (),
+    libraries: PathLike | Sequence[PathLike] = (),
     timeout: float | None = None,
     verify: bool = True,
 ) -> Pools:
@@ -114,9 +114,7 @@ def smallest_pools(
     if verify:
         opened.check_record()
     opened.check_weights(data)
-    for library in libraries:
-        if not Path(library).is_file():
-            raise MissingFileError(f"library not found: {library}")
+    loaded = library_paths(libraries)
     chosen_runner(NATIVE, [], opened.program)
     folder = Folder()
     try:
@@ -125,7 +123,7 @@ def smallest_pools(
             calls=(),
             data=None if data is None else Path(data).resolve(),
             trace=False,
-            libraries=tuple(Path(path).resolve() for path in libraries),
+            libraries=loaded,
         )
         found = []
         for name in _methods(opened, method, inputs, testset_index):

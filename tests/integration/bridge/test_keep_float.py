@@ -12,8 +12,9 @@ pytest.importorskip("executorch.exir")
 
 from torch import nn  # noqa: E402
 
+from etscope.backends.export_options import ExportOptions  # noqa: E402
 from etscope.backends.xnnpack import quantizer  # noqa: E402
-from etscope.bridge.lowering.export import ExportOptions, methods_of  # noqa: E402
+from etscope.bridge.lowering.export import methods_of  # noqa: E402
 from etscope.bridge.lowering.keep_float import KeepFloat, Unit, quantizable  # noqa: E402
 from etscope.errors import UsageError  # noqa: E402
 from etscope.export import export  # noqa: E402

@@ -72,10 +72,8 @@ def test_a_backend_that_took_nothing_is_in_the_json(capfd: Captured, tmp_path: P
 
 def test_nothing_of_torchs_chatter_is_shown(capfd: Captured, tmp_path: Path) -> None:
     code, out, err = run(
-        *(capfd, "export", f"{FACTORIES}:WithInputs", "--backend=xnnpack"),
-        "-q",
-        "-o",
-        tmp_path / "x",
+        *(capfd, "export", f"{FACTORIES}:WithInputs", "--backend=xnnpack", "-q"),
+        *("-o", tmp_path / "x"),
     )
     assert (code, err) == (0, "")
     assert out.splitlines()[0].split() == ["file", "what", "bytes"]

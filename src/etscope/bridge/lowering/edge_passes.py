@@ -264,4 +264,3 @@ EDGE_PASSES: Mapping[str, EdgeRewrite] = {
     "remove_transposes": remove_transposes,
     "cancel_qdq": cancel_qdq,
 }
-LOWERING_PASSES = (*EDGE_PASSES, *_RESULTS)

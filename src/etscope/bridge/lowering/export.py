@@ -27,10 +27,11 @@ from torch.export._tree_utils import reorder_kwargs
 from torch.utils import _pytree as pytree
 
 from etscope.backends import Chosen, check_options, chosen, quantizing
+from etscope.backends.export_options import ExportOptions, check_passes
 from etscope.bridge.failures import innermost, own_frame
 from etscope.bridge.lowering.edge_passes import EdgePasses
 from etscope.bridge.lowering.partition import keeping_partition
-from etscope.bridge.lowering.passes import check_passes, rewritten
+from etscope.bridge.lowering.passes import rewritten
 from etscope.bridge.lowering.weight_quantization import (
     SCHEMES,
     WeightQuantization,
@@ -48,8 +49,6 @@ from etscope.errors import (
 from etscope.formats.etrecord.own_members import MethodTaps
 from etscope.formats.program.input_validation import as_exported
 from etscope.model.selector import Selector
-
-INT8 = "int8"  # by the backend's quantizer
 
 Flat = dict[str, tuple[Any, ...]]
 Programs = Mapping[str, ExportedProgram]
@@ -115,80 +114,59 @@ class ModelMethods:
     shared_state: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ExportOptions:
-    """Options of `etscope.export.export`, under the same names."""
+def weights_of(options: ExportOptions) -> WeightQuantization | None:
+    """The quantisation of weights by torchao; None without any."""
+    scheme = None if isinstance(options.quantize, bool) or options.by_backend else options.quantize
+    if scheme is None and options.quantize_embeddings is None and options.group_size is None:
+        return None
+    return WeightQuantization(scheme, options.quantize_embeddings, options.group_size)
 
-    backend: str = "portable"
-    backend_options: Mapping[str, Any] = field(default_factory=dict)
-    quantize: bool | str = False
-    quantize_embeddings: int | None = None
-    group_size: int | None = None
-    dynamic_shapes: Any = None
-    strict: bool | None = None
-    calibration: Sequence[Any] | None = None
-    keep_float: str | Sequence[str] = ()
-    taps: str | Sequence[str] = ()
-    float_model: Any = None
-    passes: Sequence[str] = ()
 
-    @property
-    def by_backend(self) -> bool:
-        """True if the backend's quantizer quantises the model."""
-        return self.quantize in (True, INT8)
+def check_export(options: ExportOptions) -> None:
+    """Raise `UsageError` for options that contradict each other."""
+    found = chosen(options.backend, options.backend_options)
+    check_options(found, options.by_backend)
+    check_passes(options.passes)
+    _check_weights(options, found)
+    if options.calibration is not None and not options.by_backend:
+        raise UsageError(
+            "calibration inputs are for quantization to int8 only", hint="give quantize too"
+        )
+    if options.keep_float and not options.by_backend:
+        raise UsageError(
+            "keep_float is for a quantised model; this one is float throughout",
+            hint="give quantize too",
+        )
+    if options.keep_float and not quantizing(found).backend.keeps_float:
+        raise UsageError(
+            f"nothing can be kept in float for {quantizing(found).name}: its quantizer chooses "
+            "the nodes itself",
+            hint="leave keep_float out",
+        )
+    if options.float_model is not None and (options.by_backend or weights_of(options) is not None):
+        raise UsageError(
+            "float_model is for a model that is quantised already; with quantize, the model "
+            "itself is the one in float",
+            hint="leave one of them out",
+        )
 
-    @property
-    def weights(self) -> WeightQuantization | None:
-        """The quantisation of weights by torchao; None without any."""
-        scheme = None if isinstance(self.quantize, bool) or self.by_backend else self.quantize
-        if scheme is None and self.quantize_embeddings is None and self.group_size is None:
-            return None
-        return WeightQuantization(scheme, self.quantize_embeddings, self.group_size)
 
-    def check(self) -> None:
-        """Raise `UsageError` for options that contradict each other."""
-        found = chosen(self.backend, self.backend_options)
-        check_options(found, self.by_backend)
-        check_passes(self.passes)
-        self._check_weights(found)
-        if self.calibration is not None and not self.by_backend:
-            raise UsageError(
-                "calibration inputs are for quantization to int8 only", hint="give quantize too"
-            )
-        if self.keep_float and not self.by_backend:
-            raise UsageError(
-                "keep_float is for a quantised model; this one is float throughout",
-                hint="give quantize too",
-            )
-        if self.keep_float and not quantizing(found).backend.keeps_float:
-            raise UsageError(
-                f"nothing can be kept in float for {quantizing(found).name}: its quantizer chooses "
-                "the nodes itself",
-                hint="leave keep_float out",
-            )
-        if self.float_model is not None and (self.by_backend or self.weights is not None):
-            raise UsageError(
-                "float_model is for a model that is quantised already; with quantize, the model "
-                "itself is the one in float",
-                hint="leave one of them out",
-            )
-
-    def _check_weights(self, backends: Sequence[Chosen]) -> None:
-        weights = self.weights
-        if weights is None:
-            return
-        weights.check()
-        if self.by_backend:
-            raise UsageError(
-                f"embeddings and groups are for {' and '.join(SCHEMES)}; for int8 the backend's "
-                "quantizer chooses",
-                hint=f"give quantize={SCHEMES[0]!r}",
-            )
-        if weights.scheme is not None and "xnnpack" not in {one.name for one in backends}:
-            raise UsageError(
-                f"{weights.scheme} is for XNNPACK: no kernel of {self.backend!r} takes it",
-                hint="give the backend xnnpack",
-            )
+def _check_weights(options: ExportOptions, backends: Sequence[Chosen]) -> None:
+    weights = weights_of(options)
+    if weights is None:
+        return
+    weights.check()
+    if options.by_backend:
+        raise UsageError(
+            f"embeddings and groups are for {' and '.join(SCHEMES)}; for int8 the backend's "
+            "quantizer chooses",
+            hint=f"give quantize={SCHEMES[0]!r}",
+        )
+    if weights.scheme is not None and "xnnpack" not in {one.name for one in backends}:
+        raise UsageError(
+            f"{weights.scheme} is for XNNPACK: no kernel of {options.backend!r} takes it",
+            hint="give the backend xnnpack",
+        )
 
 
 class Parts(NamedTuple):
@@ -248,9 +226,10 @@ def export_model(
 
 def methods_of(model: Any, inputs: Any, options: ExportOptions) -> dict[str, Method]:
     """Export and quantise the methods of a model; they are not lowered yet."""
-    options.check()
-    if options.weights is not None:
-        return _with_quantized_weights(model, inputs, options, options.weights)
+    check_export(options)
+    weights = weights_of(options)
+    if weights is not None:
+        return _with_quantized_weights(model, inputs, options, weights)
     given = [options.keep_float] if isinstance(options.keep_float, str) else options.keep_float
     selectors = [Selector(text) for text in dict.fromkeys(given)]
     methods = _exported_methods(model, inputs, options)

@@ -23,18 +23,9 @@ from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from etscope.bridge.failures import innermost
-from etscope.bridge.lowering.edge_passes import LOWERING_PASSES
-from etscope.errors import ExportFailure, UsageError
+from etscope.errors import ExportFailure
 
 Rewrite = Callable[[ExportedProgram], int]  # changes the program; returns the number of changes
-
-
-def check_passes(names: Sequence[str]) -> None:
-    """Raise `UsageError` for a name that is not that of a pass."""
-    known = (*PASSES, *LOWERING_PASSES)
-    for name in names:
-        if name not in known:
-            raise UsageError(f"there is no pass {name!r}", hint=f"passes are: {', '.join(known)}")
 
 
 def rewritten(

@@ -28,9 +28,9 @@ from torch.utils import _pytree as pytree
 
 from etscope.analysis.matching.graph_alignment import align_graphs
 from etscope.backends import chosen
+from etscope.backends.export_options import ExportOptions
 from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import (
-    ExportOptions,
     Inputs,
     export_method,
     flat_inputs,

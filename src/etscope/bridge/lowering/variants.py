@@ -10,11 +10,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from etscope.backends import chosen
+from etscope.backends.export_options import ExportOptions
 from etscope.bridge.failures import innermost
 from etscope.bridge.lowering.export import (
-    ExportOptions,
     Inputs,
     Method,
+    check_export,
     copied_value,
     export_method,
     flat_inputs,
@@ -63,7 +64,7 @@ def subject_of(
 ) -> Subject:
     """Export a model in float. Raises `MissingDataError` when there is nothing to quantise, and
     what `etscope.export.export` raises."""
-    ExportOptions(backend=backend, quantize=True).check()
+    check_export(ExportOptions(backend=backend, quantize=True))
     options = ExportOptions(backend=backend, dynamic_shapes=dynamic_shapes, strict=strict)
     name, found = export_method(model, inputs, options, method)
     module: Any = found.program.module()

@@ -10,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from etscope.backends import BACKENDS, check_options, chosen
+from etscope.backends.export_options import PASSES
 from etscope.cli.options.common import (
     COUNT,
     FILE,
@@ -118,10 +119,22 @@ group_size_option = setting(
     metavar="N",
     help="Columns of a row of weights of 4 bits that share a scale. Default: 32.",
 )
+
+
+def _selectors(ctx: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Any:
+    """Raise `UsageError` for what is not a selector, before the model is loaded."""
+    from etscope.model.selector import Selector
+
+    for text in texts:
+        Selector(text)
+    return texts
+
+
 keep_float_option = setting(
     "keep_float",
     metavar="SELECTOR",
     multiple=True,
+    callback=_selectors,
     help="Keep this in float with --quantize: 'op:conv* and module:head'. Repeatable.",
 )
 calibration_option = file_option(
@@ -142,6 +155,7 @@ passes_option = setting(
     "passes",
     metavar="NAME",
     multiple=True,
+    type=click.Choice(PASSES),
     help="Rewrite the graph before it is lowered: fuse_sdpa (attention as products and one "
     "softmax), fold_constants (what depends on weights only is computed now); or in the lowering: "
     "remove_dead_copies, remove_transposes, cancel_qdq (what is quantised again to the same "
@@ -207,6 +221,7 @@ def export_options(function: Function) -> Function:
             "taps",
             metavar="SELECTOR",
             multiple=True,
+            callback=_selectors,
             help="Make intermediate values outputs: 'op:conv* and module:head'. Repeatable.",
         ),
         keep_float_option,

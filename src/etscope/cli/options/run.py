@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from etscope.cli.settings import setting, switch
 
 if TYPE_CHECKING:
     from etscope.model.table import Table
-    from etscope.run import Run
+    from etscope.run import Run, RunOptions
 
 __all__ = ["DEBUG_LEVELS"]
 
@@ -41,43 +41,26 @@ DEBUG_LEVELS = ("none", "program_outputs", "intermediate_outputs")
 
 @dataclass(frozen=True, slots=True)
 class RunArguments:
-    """Values of `run_options`, by the names of the options."""
+    """Values of `run_options`: those of `etscope.run.run`, and those of the command alone."""
 
-    method: str | None
-    iterations: int
-    warmup: int
-    threads: int | None
-    debug_level: str
-    traced_iterations: int | None
-    debug_buffer_size: int | None
-    grow: bool
-    separate: bool
-    profiling_level: str
-    delegate_filters: tuple[str, ...]
-    allocations: bool
-    memory: bool
-    libraries: tuple[str, ...]
-    runner: str
-    timeout: float | None
-    rtol: float | None
-    atol: float | None
+    of_run: RunOptions
+    inputs: tuple[str, ...]
     show: tuple[str, ...]
     save: Path | None
     no_save: bool
-    inputs: tuple[str, ...]
-    testset_index: int | None
-    seed: int | None
+    rtol: float | None
+    atol: float | None
 
     def check(self, output: OutputOptions) -> None:
         """Raise `UsageError` for options that contradict each other, before anything runs."""
         from etscope.errors import UsageError
 
-        if not self.needs_trace and (self.debug_level != "none" or self.allocations):
+        if not self.needs_trace and (self.of_run.debug_level != "none" or self.of_run.allocations):
             raise UsageError(
                 "--debug-level and allocations record in traced runs, and there is none",
                 hint="add events to --show, or --save",
             )
-        if self.memory and not self.keeps:
+        if self.of_run.memory and not self.keeps:
             raise UsageError("--memory is kept in the files of the run", hint="add --save DIR")
         if len(self.show) > 1 and not output.is_text:
             raise UsageError(
@@ -90,13 +73,13 @@ class RunArguments:
         from etscope.errors import UsageError
 
         given = {
-            "-X runner=python": self.runner == "python",
-            "--threads": self.threads is not None,
-            "--debug-level": self.debug_level != "none",
-            "-X profiling_level": self.profiling_level != "all",
-            "-X delegate_filters": bool(self.delegate_filters),
-            "-X allocations": self.allocations,
-            "--memory": self.memory,
+            "-X runner=python": self.of_run.runner == "python",
+            "--threads": self.of_run.threads is not None,
+            "--debug-level": self.of_run.debug_level != "none",
+            "-X profiling_level": self.of_run.profiling_level != "all",
+            "-X delegate_filters": bool(self.of_run.delegate_filters),
+            "-X allocations": self.of_run.allocations,
+            "--memory": self.of_run.memory,
             "--show": bool(self.show),
             "--save": self.save is not None,
         }
@@ -132,30 +115,8 @@ class RunArguments:
         file. `more` goes to `etscope.run.run`."""
         from etscope.run import Call, run
 
-        return run(
-            program,
-            [Call(inputs=path) for path in self.inputs] or inputs,
-            method=self.method,
-            iterations=self.iterations,
-            warmup=self.warmup,
-            testset_index=self.testset_index,
-            seed=self.seed,
-            trace=self.needs_trace,
-            debug_level=self.debug_level,
-            debug_buffer_size=self.debug_buffer_size,
-            grow=self.grow,
-            traced_iterations=self.traced_iterations,
-            separate=self.separate,
-            profiling_level=self.profiling_level,
-            delegate_filters=self.delegate_filters,
-            allocations=self.allocations,
-            memory=self.memory,
-            threads=self.threads,
-            libraries=self.libraries,
-            runner=self.runner,
-            timeout=self.timeout,
-            **more,
-        )
+        calls = [Call(inputs=path) for path in self.inputs] or inputs
+        return run(program, calls, options=self.of_run, trace=self.needs_trace, **more)
 
     def finish(
         self, run: Run, folder: Path | None, view: ViewOptions, output: OutputOptions
@@ -279,4 +240,11 @@ _OPTIONS = (
 
 def run_options(function: Function) -> Function:
     """Add the options of a run: the parameter `options`, a `RunArguments`."""
-    return as_one_parameter(function, "options", RunArguments, _OPTIONS)
+    return as_one_parameter(function, "options", _arguments, _OPTIONS)
+
+
+def _arguments(**values: Any) -> RunArguments:
+    from etscope.run import RunOptions
+
+    own = {one.name: values.pop(one.name) for one in fields(RunArguments) if one.name in values}
+    return RunArguments(RunOptions(**values), **own)

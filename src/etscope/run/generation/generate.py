@@ -22,6 +22,7 @@ from etscope.formats.bytes.files import PathLike
 from etscope.formats.conditions import conditions_here
 from etscope.formats.generation import Sampler
 from etscope.formats.torch_files.tensor_files import read_tensor_file
+from etscope.options import takes_fields
 from etscope.run._outcome import LATENCY, MEMORY, PROFILE, VALUES
 from etscope.run._runner_host import HERE, NATIVE, Place
 from etscope.run.execute import (
@@ -52,39 +53,61 @@ from etscope.run.program import Opened, open_program
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GenerateOptions:
-    """The options of `generate()`, under the same names."""
+    """Options of `generate()`.
 
-    prompt: str | None
-    tokenizer: PathLike | None
-    tokens: Any
-    prompt_length: int | None
-    seed: int | None
-    inputs: Any
-    max_new_tokens: int
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    end_tokens: Sequence[int] | None
-    force_tokens: Any
-    logits: bool
-    iterations: int
-    warmup: int
-    data: PathLike | None
-    trace: bool
-    debug_level: str
-    debug_buffer_size: int | None
-    values_at: tuple[int, int] | None
-    profiling_level: str
-    profiled_iterations: int
-    allocations: bool
-    memory: bool
-    threads: int | None
-    libraries: PathLike | Sequence[PathLike]
-    runner: str
-    isolate: bool
-    timeout: float | None
-    verify: bool
-    place: Place | None
+    prompt: a text, which needs `tokenizer`, a tokenizer.json of the model. Or `tokens`: ids, in a
+        sequence, as text ("1,5,9") or in a file; or `prompt_length` ids drawn from `seed`. Without
+        any the prompt is the model's first token (`get_bos_id`).
+    inputs: arrays for the encoders of images and sound, in their order, or a file of them; -1 in
+        `tokens` is the place of the next one, without any they come first.
+    max_new_tokens: tokens to generate at most. end_tokens: ids that end a generation, by default
+        those of the program; () for none.
+    temperature, top_k, top_p, seed: the choice of the next token, exactly as
+        `etscope.analysis.generation.sampler` says: at temperature 0 the likeliest.
+    force_tokens: ids that are taken one after another in place of the likeliest (teacher forcing).
+    logits: keep the logits in a run of their own: the rows that tokens were chosen from, and with
+        `force_tokens` all rows that the program gives, also those of the prompt.
+    iterations, warmup: generations that count, and generations before them that do not.
+    profiled_iterations: generations of the run that records times. Values are of one generation.
+    values_at: the first and the last call (from 0, in a generation) that values are recorded of, on
+        the native runner.
+    verify: refuse a record of another program, and a tokenizer of another size.
+    memory: measure who takes the memory of the process, in a run of its own; native runner only.
+
+    The others are as in `etscope.run.RunOptions`.
+    """
+
+    prompt: str | None = None
+    tokenizer: PathLike | None = None
+    tokens: Any = None
+    prompt_length: int | None = None
+    seed: int | None = None
+    inputs: Any = ()
+    max_new_tokens: int = 128
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    end_tokens: Sequence[int] | None = None
+    force_tokens: Any = None
+    logits: bool = False
+    iterations: int = 3
+    warmup: int = 1
+    data: PathLike | None = None
+    trace: bool = True
+    debug_level: str = NONE
+    debug_buffer_size: int | None = None
+    values_at: tuple[int, int] | None = None
+    profiling_level: str = ALL_EVENTS
+    profiled_iterations: int = 1
+    allocations: bool = False
+    memory: bool = False
+    threads: int | None = None
+    libraries: PathLike | Sequence[PathLike] = ()
+    runner: str = AUTO
+    isolate: bool = True
+    timeout: float | None = None
+    verify: bool = True
+    place: Place | None = None
 
     def check(self) -> None:
         """Raise `UsageError` for values that are not allowed, and for options that contradict each
@@ -145,41 +168,14 @@ class GenerateOptions:
         return Sampler(self.temperature, self.top_k, self.top_p, self.seed or 0)
 
 
+@takes_fields(GenerateOptions)
 def generate(
     program: Any,
     prompt: str | None = None,
     *,
-    tokenizer: PathLike | None = None,
-    tokens: Any = None,
-    prompt_length: int | None = None,
-    seed: int | None = None,
-    inputs: Any = (),
-    max_new_tokens: int = 128,
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    end_tokens: Sequence[int] | None = None,
-    force_tokens: Any = None,
-    logits: bool = False,
-    iterations: int = 3,
-    warmup: int = 1,
     etrecord: Any = None,
-    data: PathLike | None = None,
-    trace: bool = True,
-    debug_level: str = NONE,
-    debug_buffer_size: int | None = None,
-    values_at: tuple[int, int] | None = None,
-    profiling_level: str = ALL_EVENTS,
-    profiled_iterations: int = 1,
-    allocations: bool = False,
-    memory: bool = False,
-    threads: int | None = None,
-    libraries: PathLike | Sequence[PathLike] = (),
-    runner: str = AUTO,
-    isolate: bool = True,
-    timeout: float | None = None,
-    verify: bool = True,
-    place: Place | None = None,
+    options: GenerateOptions = GenerateOptions(),
+    **changes: Any,
 ) -> GenerationRun:
     """Generate tokens with the program of a language model, as its users do: the prompt, then a
     token at a time with the cache.
@@ -190,26 +186,9 @@ def generate(
 
     program: as for `etscope.run.run`. Its methods are told by their names and what they take: see
         `etscope.analysis.generation.layout`.
-    prompt: a text, which needs `tokenizer`, a tokenizer.json of the model. Or `tokens`: ids, in a
-        sequence, as text ("1,5,9") or in a file; or `prompt_length` ids drawn from `seed`. Without
-        any the prompt is the model's first token (`get_bos_id`).
-    inputs: arrays for the encoders of images and sound, in their order, or a file of them; -1 in
-        `tokens` is the place of the next one, without any they come first.
-    max_new_tokens: tokens to generate at most. end_tokens: ids that end a generation, by default
-        those of the program; () for none.
-    temperature, top_k, top_p, seed: the choice of the next token, exactly as
-        `etscope.analysis.generation.sampler` says: at temperature 0 the likeliest.
-    force_tokens: ids that are taken one after another in place of the likeliest (teacher forcing).
-    logits: keep the logits in a run of their own: the rows that tokens were chosen from, and with
-        `force_tokens` all rows that the program gives, also those of the prompt.
-    iterations, warmup: generations that count, and generations before them that do not.
-    profiled_iterations: generations of the run that records times. Values are of one generation.
-    values_at: the first and the last call (from 0, in a generation) that values are recorded of, on
-        the native runner.
-    memory: measure who takes the memory of the process, in a run of its own; native runner only.
-    etrecord, data, trace, debug_level, debug_buffer_size, profiling_level, allocations, threads,
-        libraries, runner, isolate, timeout, verify, place: as for `etscope.run.run`. verify=False
-        also takes a tokenizer of another size.
+    etrecord: the record of the export.
+    options, changes: fields of `GenerateOptions`, as `max_new_tokens=16`; changes, and the prompt,
+        go before `options`.
 
     SIGINT (Ctrl-C) ends it after the call that runs; the result has what was recorded until then,
     and `is_interrupted`.
@@ -218,42 +197,12 @@ def generate(
     cache, tokens that the model does not have and a tokenizer of another model, and what
     `etscope.run.run` raises.
     """
-    options = GenerateOptions(
-        prompt=prompt,
-        tokenizer=tokenizer,
-        tokens=tokens,
-        prompt_length=prompt_length,
-        seed=seed,
-        inputs=inputs,
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        end_tokens=end_tokens,
-        force_tokens=force_tokens,
-        logits=logits,
-        iterations=iterations,
-        warmup=warmup,
-        data=data,
-        trace=trace,
-        debug_level=debug_level,
-        debug_buffer_size=debug_buffer_size,
-        values_at=values_at,
-        profiling_level=profiling_level,
-        profiled_iterations=profiled_iterations,
-        allocations=allocations,
-        memory=memory,
-        threads=threads,
-        libraries=libraries,
-        runner=runner,
-        isolate=isolate,
-        timeout=timeout,
-        verify=verify,
-        place=place,
-    )
+    options = replace(options, **changes)
+    if prompt is not None:
+        options = replace(options, prompt=prompt)
     options.check()
     opened = open_program(program, etrecord)
-    if verify:
+    if options.verify:
         opened.check_record()
     layout = layout_of(opened.program)
     said = _prompt(options, layout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ from etscope.cli.settings import Setting, setting, switch
 from etscope.cli.verb import verb
 
 if TYPE_CHECKING:
-    from etscope.run import GenerationRun
+    from etscope.run import GenerateOptions, GenerationRun
 
 INTERRUPTED = 130
 DEBUG_LEVELS = ("none", "program_outputs", "intermediate_outputs")
@@ -54,32 +55,10 @@ def _range(
 
 @dataclass(frozen=True, slots=True)
 class GenerateArguments:
-    """Values of the options of `etscope generate`, by their names."""
+    """Values of the options: those of `etscope.run.generate`, and those of the command alone."""
 
-    prompt: str | None
-    tokenizer: str | None
-    tokens: str | None
-    prompt_length: int | None
-    seed: int | None
-    inputs: tuple[str, ...]
-    max_new_tokens: int
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    end_tokens: tuple[int, ...]
+    of_run: GenerateOptions
     ignore_end: bool
-    force_tokens: str | None
-    iterations: int
-    warmup: int
-    profiled_iterations: int
-    debug_level: str
-    values_at: tuple[int, int] | None
-    profiling_level: str
-    memory: bool
-    threads: int | None
-    libraries: tuple[str, ...]
-    runner: str
-    timeout: float | None
     logits_out: Path | None
     save: Path | None
     no_save: bool
@@ -89,14 +68,14 @@ class GenerateArguments:
         from etscope.errors import UsageError
 
         kept = {
-            "--debug-level": self.debug_level != "none",
-            "--memory": self.memory,
-            "-X profiling_level": self.profiling_level != "all",
+            "--debug-level": self.of_run.debug_level != "none",
+            "--memory": self.of_run.memory,
+            "-X profiling_level": self.of_run.profiling_level != "all",
         }
         for name, is_given in kept.items():
             if is_given and not self.keeps:
                 raise UsageError(f"{name} is kept in the files of the run", hint="add --save DIR")
-        if self.end_tokens and self.ignore_end:
+        if self.of_run.end_tokens and self.ignore_end:
             raise UsageError("-X end_tokens and -X ignore_end exclude each other")
         if self.logits_out is not None and self.logits_out.suffix != ".npz":
             raise UsageError(f"logits are written as .npz, not {self.logits_out}")
@@ -114,14 +93,10 @@ class GenerateArguments:
         """Generate. `more` goes to `etscope.run.generate`."""
         from etscope.run import generate
 
-        other = {"end_tokens", "ignore_end", "logits_out", "save", "no_save"}
-        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in other}
-        ends = () if self.ignore_end else self.end_tokens or None
         return generate(
             program,
-            given.pop("prompt"),
-            **given,
-            end_tokens=ends,
+            options=self.of_run,
+            end_tokens=() if self.ignore_end else self.of_run.end_tokens or None,
             logits=self.logits_out is not None,
             trace=self.keeps,
             **more,
@@ -212,9 +187,12 @@ _OPTIONS = (
 )
 
 
-def _options(function: Any) -> Any:
-    names = {field.name for field in fields(GenerateArguments)}
-    return as_one_parameter(function, "options", GenerateArguments, _OPTIONS, names)
+def _arguments(**values: Any) -> GenerateArguments:
+    from etscope.run import GenerateOptions
+
+    names = [one.name for one in fields(GenerateArguments)]
+    own = {name: values.pop(name) for name in names if name in values}
+    return GenerateArguments(GenerateOptions(**values), **own)
 
 
 _DETAILS = """\
@@ -234,7 +212,7 @@ current call, and what was recorded stays (exit code 130).
     details=_DETAILS,
 )
 @click.argument("program", type=FILE)
-@_options
+@partial(as_one_parameter, parameter="options", make=_arguments, options=_OPTIONS)
 @data_option
 @etrecord_option
 @force_option

@@ -187,13 +187,13 @@ def _pools(
         found = smallest_pools(
             program,
             next(iter(options.inputs), None),
-            method=options.method,
+            method=options.of_run.method,
             etrecord=etrecord,
             data=data,
-            testset_index=options.testset_index,
-            seed=options.seed,
-            libraries=options.libraries,
-            timeout=options.timeout,
+            testset_index=options.of_run.testset_index,
+            seed=options.of_run.seed,
+            libraries=options.of_run.libraries,
+            timeout=options.of_run.timeout,
             verify=not force,
         )
     output.write_reports([pools_report(found)], SCHEMA)
@@ -209,7 +209,9 @@ def _run_of_model(
     from etscope.errors import BundleError, EtscopeWarning
 
     types, files = inputs_by_kind(options.inputs)
-    _, result = exported(model, inputs=[*types, *files[:1]], seed=options.seed or 0, **export)
+    _, result = exported(
+        model, inputs=[*types, *files[:1]], seed=options.of_run.seed or 0, **export
+    )
     verifies = VERIFICATION in options.show
     try:
         saved = result.save(folder, bundle=verifies or bundle)
@@ -219,7 +221,7 @@ def _run_of_model(
     paths = {path.suffix: path for path in saved}
     calls: list[Call] | None = None
     if len(files) < 2 and not (verifies and ".bpte" in paths):
-        calls = _calls_of(result.example_inputs, paths[".etrecord"], options.method)
+        calls = _calls_of(result.example_inputs, paths[".etrecord"], options.of_run.method)
         options = replace(options, inputs=())
     source = paths[".bpte" if calls is None else ".etrecord"]
     with progress(f"running {model}"):
