@@ -277,7 +277,7 @@ def test_changes_of_findings_are_each_taken_once() -> None:
 
 def test_what_rules_offer_can_be_tried() -> None:
     """No rule names a change, or a pass, that nothing carries out."""
-    folder = Path(etscope.__file__).parent / "analysis" / "explain"
+    folder = Path(etscope.__file__).parent / "analysis" / "insights"
     sources = [ast.parse(path.read_text()) for path in folder.rglob("*.py")]
     nodes = [node for source in sources for node in ast.walk(source) if isinstance(node, ast.Call)]
     calls = [one for one in nodes if getattr(one.func, "id", "") == "Remedy" and len(one.args) > 1]

@@ -62,7 +62,7 @@ def _of_phase(found: Finding, facts: Facts) -> Finding:
     phase, method = facts.profile.phase, facts.profile.method
     if phase is None or found.place is None or found.command[:1] != ("inspect",):
         return found
-    calls = ["--phase", phase]
+    calls = ["--calls", phase]
     if method is not None and facts.is_one_of_several:
         calls = ["--method", method, *calls]
     return replace(found, command=("inspect", *calls, *found.command[1:]))

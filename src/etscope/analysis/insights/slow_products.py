@@ -110,7 +110,7 @@ def _remedies(facts: Facts, members: Sequence[Leaf], is_known: bool) -> Iterator
         yield Remedy(
             "Keep linear layers whole, which have an optimised kernel, in place of addmm, which "
             "has none: `EdgeCompileConfig(preserve_ops=[torch.ops.aten.linear.default])` as "
-            "`compile_config`, or `etscope export --pass keep_linear`.",
+            "`compile_config`, or `etscope export -X passes=keep_linear`.",
             "pass" if change else None,
             change,
         )
