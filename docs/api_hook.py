@@ -20,7 +20,8 @@ LEFT_OUT = (
         "etscope.debug_format",
     ),
     *("etscope.errors", "etscope.etdump", "etscope.inspector", "etscope.intermediate_output_tap"),
-    *("etscope.pte_tool", "etscope.scripts", "etscope.size_analysis_tool", "etscope.visualization"),
+    *("etscope.pte_tool", "etscope.reporting", "etscope.scripts", "etscope.size_analysis_tool"),
+    "etscope.visualization",
 )
 
 
