@@ -16,7 +16,7 @@ import numpy as np
 
 from etscope.errors import FormatError
 
-__all__ = ["integer", "mapping", "parse_json", "sequence"]
+__all__ = ["mapping"]
 
 SUPPORTED_MAJOR = 5
 
