@@ -18,6 +18,8 @@ from click.shell_completion import CompletionItem
 
 from etscope.errors import FormatError, UsageError, reading
 
+__all__ = ["Setting", "setting"]
+
 _GIVEN = "etscope.settings"  # key of click's context: the texts of each setting
 
 

@@ -15,7 +15,7 @@ import click
 from etscope.cli.settings import SETTINGS, settings_of, write_settings
 from etscope.errors import UsageError
 
-__all__ = ["verb"]
+__all__ = ["Verb", "verb"]
 
 _ALL = "etscope.help-all"  # key of click's context
 

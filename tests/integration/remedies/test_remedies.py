@@ -63,7 +63,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Plant:
         remedies = tuple(Remedy(f"Do {name}.", name, given) for name, given in changes)
         explanation = Explanation(Sureness.LIKELY, (), remedies=remedies)
         found = Finding("planted", Severity.COST, "It is slow.", explanation=explanation)
-        monkeypatch.setattr(_remedies, "explain", lambda *_: (found,))
+        monkeypatch.setattr(_remedies, "insights", lambda *_, **__: (found,))
 
     return planted
 
