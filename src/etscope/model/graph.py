@@ -6,10 +6,14 @@ the node that calls them. Nodes of sub-graphs are found by path: "true_graph_0/a
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+
+from etscope.errors import UsageError
+from etscope.formats.program.scalar_type import scalar_type_of
 
 # Operators, by `stem`, that compute nothing. Memory planning turns some into views, and passes
 # remove others, so that their users may read their input instead.
@@ -44,6 +48,18 @@ class TensorSpec:
     def __str__(self) -> str:
         """Type and shape: "float32[1, 8]", symbolic sizes as written."""
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes of the tensor; symbolic sizes count with their hints. None if one is unknown."""
+        hints = (*self.hints, *[None] * len(self.shape))
+        sizes = [s if isinstance(s, int) else h for s, h in zip(self.shape, hints, strict=False)]
+        known = [size for size in sizes if size is not None]
+        try:
+            scalar_type = scalar_type_of(self.dtype)
+        except UsageError:
+            return None
+        return scalar_type.nbytes(math.prod(known)) if len(known) == len(sizes) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """Fixtures of tests in a browser."""
 
-from tests.support.browser.chromium import chromium, page
+from tests.support.browser.chromium import chromium, page, profile
 
-__all__ = ["chromium", "page"]
+__all__ = ["chromium", "page", "profile"]

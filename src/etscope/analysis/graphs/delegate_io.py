@@ -8,7 +8,6 @@ from functools import cached_property
 
 from etscope.analysis.graphs.node_table import PlacedNode
 from etscope.analysis.graphs.partition import DelegateCall, Partition
-from etscope.analysis.graphs.views import tensor_bytes
 from etscope.model.graph import Graph, Node, TensorSpec, stem
 
 INPUT, STATE, OUTPUT, VALUE = "input", "state", "output", "value"
@@ -178,7 +177,7 @@ class _Flow:
                 return None
             kind = STATE
         tensor = next((one.tensor for one in maker.outputs if one.name == value), None)
-        size = None if tensor is None else tensor_bytes(tensor)
+        size = None if tensor is None else tensor.nbytes
         return Crossing(value, kind, source, target, maker, tensor, size)
 
     def _origin(self, graph: Graph, name: str) -> tuple[Graph, Node | None, str]:

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TypeVar
 
 from etscope.analysis.graphs.partition import DelegateCall, Partition
-from etscope.analysis.graphs.views import tensor_bytes
 from etscope.analysis.profile.profile import Leaf
 from etscope.model.graph import Graph, Node, TensorSpec, stem
 
@@ -298,7 +297,7 @@ def order_of(spec: TensorSpec) -> tuple[int, ...] | None:
 
 def bytes_of(node: Node) -> int:
     """Bytes of the tensors that a node makes; 0 for those of unknown size."""
-    return sum(tensor_bytes(value.tensor) or 0 for value in node.outputs if value.tensor)
+    return sum(value.tensor.nbytes or 0 for value in node.outputs if value.tensor)
 
 
 def function_of(node: Node) -> str:

@@ -6,7 +6,6 @@ the same nodes under the same keys, with the same numbers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,8 +26,7 @@ from etscope.analysis.program.source_location import common_module, module_path
 from etscope.errors import MissingDataError, UsageError
 from etscope.formats.etrecord.reader import EDGE, EXPORTED
 from etscope.formats.program.pte import Program
-from etscope.formats.program.scalar_type import scalar_type_of
-from etscope.model.graph import Graph, Node, TensorSpec
+from etscope.model.graph import Graph, Node
 
 __all__ = ["GraphView", "graph_views"]
 
@@ -38,21 +36,9 @@ def given_bytes(node: Node) -> int | None:
     if a size is unknown."""
     if node.kind == "output":
         return None
-    sizes = [tensor_bytes(value.tensor) for value in node.outputs if value.tensor is not None]
+    sizes = [value.tensor.nbytes for value in node.outputs if value.tensor is not None]
     known = [size for size in sizes if size is not None]
     return sum(known) if known and len(known) == len(sizes) else None
-
-
-def tensor_bytes(spec: TensorSpec) -> int | None:
-    """Bytes of a tensor; symbolic sizes count with their hints. None if a size is unknown."""
-    hints = (*spec.hints, *[None] * len(spec.shape))
-    sizes = [s if isinstance(s, int) else h for s, h in zip(spec.shape, hints, strict=False)]
-    known = [size for size in sizes if size is not None]
-    try:
-        scalar_type = scalar_type_of(spec.dtype)
-    except UsageError:
-        return None
-    return scalar_type.nbytes(math.prod(known)) if len(known) == len(sizes) else None
 
 
 @dataclass(frozen=True, slots=True)

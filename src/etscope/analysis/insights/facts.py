@@ -1,4 +1,7 @@
-"""The facts of a method's runs that rules look at, and the making of their findings."""
+"""The facts of a method's runs that rules look at, and the making of their findings.
+
+What only some rules ask for is imported then: a summary needs times alone.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from etscope.analysis.delegates.xnnpack import untaken_types
-from etscope.analysis.graphs.partition import Partition, partition
-from etscope.analysis.graphs.run_graph import RunGraph
 from etscope.analysis.insights.leaf_times import LeafTimes
 from etscope.analysis.insights.steadiness import steadiness
 from etscope.analysis.profile.profile import Leaf, MethodProfile
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.program.source_location import short_lines
-from etscope.analysis.work.limits import ProfileLimits
-from etscope.analysis.work.operation import NO_WORK, Work
-from etscope.analysis.work.profile_work import ProfileWork, profile_work
 from etscope.formats.generation import DECODE, PREFILL
 from etscope.model.finding import Explanation, Finding, Place, Remedy, Severity, Site
 from etscope.model.graph import Node
@@ -30,8 +27,13 @@ from etscope.model.student_t import t_quantile
 from etscope.units import TimeScale
 
 if TYPE_CHECKING:
+    from etscope.analysis.graphs.partition import Partition
+    from etscope.analysis.graphs.run_graph import RunGraph
     from etscope.analysis.numerics.rows import Numerics
     from etscope.analysis.size import SizedFile
+    from etscope.analysis.work.limits import ProfileLimits
+    from etscope.analysis.work.operation import Work
+    from etscope.analysis.work.profile_work import ProfileWork
     from etscope.formats.calibration import Calibration
     from etscope.formats.program.pte import Program
 
@@ -123,6 +125,8 @@ class Facts:
     def untaken_types(self) -> str:
         """The types of tensors that keep operators out of delegates, as a sentence after others; ""
         without any."""
+        from etscope.analysis.delegates.xnnpack import untaken_types
+
         for method in () if self.program is None else self.program.methods:
             if method.name == self.profile.method and (why := untaken_types(method)):
                 return f" {why}."
@@ -134,16 +138,24 @@ class Facts:
         record, method = self.trace.record, self.profile.method
         if record is None or method is None or method not in record.edge_methods:
             return None
+        from etscope.analysis.graphs.partition import partition
+
         return partition(self.trace, method)
 
     @cached_property
     def run_graph(self) -> RunGraph | None:
         """The edge program with what ran of it."""
-        return None if self.partition is None else RunGraph(self.partition, self.time.members)
+        if self.partition is None:
+            return None
+        from etscope.analysis.graphs.run_graph import RunGraph
+
+        return RunGraph(self.partition, self.time.members)
 
     @cached_property
     def work(self) -> ProfileWork | None:
         """The FLOPs and bytes of the rows."""
+        from etscope.analysis.work.profile_work import profile_work
+
         return profile_work(self.trace, self.profile)
 
     @cached_property
@@ -151,11 +163,15 @@ class Facts:
         """The rates of the rows, and with a calibration what bounds them."""
         if self.work is None:
             return None
+        from etscope.analysis.work.limits import ProfileLimits
+
         run = self.trace.saved_run
         return ProfileLimits(self.work, self.scale.source, self.calibration, self.threads, run)
 
     def work_of(self, member: Leaf) -> Work:
         """The work of a leaf in one run, the mean of its runs; none where it is not known."""
+        from etscope.analysis.work.operation import NO_WORK
+
         found = None if self.work is None else self.work.of([member[1]])
         return NO_WORK if found is None else found
 

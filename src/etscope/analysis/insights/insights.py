@@ -28,16 +28,14 @@ def insights(
     least_share: of the method's time, below which causes are left out. only: names of the rules to
     apply; all by default. Raises `UsageError` for an unknown name.
     """
-    known = rules()
     for name in only:
-        if name not in known:
-            raise UsageError(f"no rule is called {name!r}", hint=f"rules: {', '.join(known)}")
+        if name not in rules():
+            raise UsageError(f"no rule is called {name!r}", hint=f"rules: {', '.join(rules())}")
     facts.level, facts.claimed = level, set()
     found: list[Finding] = []
-    for name, rule in known.items():
-        if rule.level & level:  # those that are not wanted claim what they would be about, too
-            told = [one for one in rule.find(facts) if _is_worth_it(rule, one, least_share)]
-            found += told if not only or name in only else ()
+    for name, rule in rules(level).items():  # those not wanted claim what they are about, too
+        told = [one for one in rule.find(facts) if _is_worth_it(rule, one, least_share)]
+        found += told if not only or name in only else ()
     if not Level.FULL & level:
         found = [replace(one, explanation=None) for one in found]
     largest = ranked([_of_phase(one, facts) for one in found])

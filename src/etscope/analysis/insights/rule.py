@@ -16,7 +16,7 @@ class Rule:
     name: the `kind` of its findings ("not-delegated"); of a rule for the summary alone, what its
     kinds have in common. title: what it is, in a few words. find: returns the findings of a
     method's runs, and claims the nodes and leaves that they are about; those below the least share
-    of time are left out afterwards. level: at which it is asked.
+    of time are left out afterwards. level: at which it is asked, by the list of rules.
     """
 
     name: str

@@ -63,4 +63,4 @@ def _find(facts: Facts) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("delegate-rest", "Time of delegate calls outside of their events", _find, Level.ALL)
+RULE = Rule("delegate-rest", "Time of delegate calls outside of their events", _find)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.rule import Rule
 from etscope.model.finding import Finding, Severity
 
@@ -28,4 +28,4 @@ def _find(facts: Facts) -> Iterator[Finding]:
         )
 
 
-RULE = Rule("files", "What the files leave unknown", _find, Level.SUMMARY)
+RULE = Rule("files", "What the files leave unknown", _find)

@@ -173,4 +173,4 @@ def _remedies(facts: Facts) -> Iterator[Remedy]:
         )
 
 
-RULE = Rule("first-run", "A first run that is far longer than the others", _find, Level.ALL)
+RULE = Rule("first-run", "A first run that is far longer than the others", _find)

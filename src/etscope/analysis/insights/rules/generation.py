@@ -11,7 +11,7 @@ import numpy as np
 
 from etscope.analysis.generation.pace import Pace
 from etscope.analysis.insights import thresholds
-from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.leaf_times import LeafTimes
 from etscope.analysis.insights.rule import Rule
 from etscope.analysis.profile.profile import Leaf, Row
@@ -232,4 +232,4 @@ def _of_method(time: LeafTimes, pace: Pace) -> np.typing.NDArray[np.bool_]:
     return np.array([name == method for name in calls.methods], np.bool_)[calls.method]
 
 
-RULE = Rule("generation", "What the calls of a language model tell", _find, Level.SUMMARY)
+RULE = Rule("generation", "What the calls of a language model tell", _find)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from etscope.analysis.insights import thresholds
-from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.leaf_times import LeafTimes
 from etscope.analysis.insights.rule import Rule
 from etscope.model.finding import Finding, Severity
@@ -70,4 +70,4 @@ def coarse_clock(facts: Facts) -> Finding | None:
     return time.finding("coarse-clock", Severity.UNKNOWN, sentence, short)
 
 
-RULE = Rule("inside-delegates", "What is not known inside of delegates", _find, Level.SUMMARY)
+RULE = Rule("inside-delegates", "What is not known inside of delegates", _find)

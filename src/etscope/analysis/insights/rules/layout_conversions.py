@@ -288,4 +288,4 @@ def _kind_of(row: Row) -> str:
     return row.name.partition(".")[0]
 
 
-RULE = Rule("layout-conversions", "Changes of layout at run time", _find, Level.ALL)
+RULE = Rule("layout-conversions", "Changes of layout at run time", _find)

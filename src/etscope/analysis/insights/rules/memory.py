@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from etscope.analysis.insights import thresholds
-from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.rule import Rule
 from etscope.analysis.matching.export import Export
 from etscope.analysis.memory import MemoryPlan, memory_plans
@@ -175,4 +175,4 @@ def _duplicates(program: Program, plan: MemoryPlan) -> Finding | None:
     return _of("duplicate-constants", plan, sentence, wasted, total, Severity.COST)
 
 
-RULE = Rule("memory", "What takes the memory", _find, Level.SUMMARY)
+RULE = Rule("memory", "What takes the memory", _find)

@@ -42,4 +42,4 @@ def _find(facts: Facts) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("not-delegated", "Nothing runs on a backend", _find, Level.ALL)
+RULE = Rule("not-delegated", "Nothing runs on a backend", _find)

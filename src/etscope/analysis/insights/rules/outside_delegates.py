@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from etscope.analysis.graphs.run_graph import OF_TORCH, Kernel, RunGraph, function_of, spec_of
-from etscope.analysis.graphs.views import tensor_bytes
 from etscope.analysis.insights.added_transposes import sizes, transposes_at
 from etscope.analysis.insights.facts import RECORD_NEEDED, Facts, Level
 from etscope.analysis.insights.node_words import at_lines, operators, places
@@ -215,13 +214,13 @@ def _values(run: RunGraph, nodes: Sequence[Node]) -> Iterator[tuple[bool, int | 
             call = run.partition.call_of.get(id(giver))
             for value in giver.outputs if call is not None else ():
                 if value.tensor is not None and value.name in node.inputs and call is not None:
-                    size = tensor_bytes(value.tensor) or 0
+                    size = value.tensor.nbytes or 0
                     yield False, call.instruction, f"{value.name} {value.tensor}", size
         for reader in run.readers(node):
             call = run.partition.call_of.get(id(reader))
             for value in node.outputs if call is not None and id(reader) not in inside else ():
                 if value.tensor is not None and value.name in reader.inputs and call is not None:
-                    size = tensor_bytes(value.tensor) or 0
+                    size = value.tensor.nbytes or 0
                     yield True, call.instruction, f"{value.name} {value.tensor}", size
 
 
@@ -234,4 +233,4 @@ def _border_transposes(run: RunGraph, nodes: Sequence[Node]) -> list[Leaf]:
     return transposes_at(run, entering, leaving)
 
 
-RULE = Rule("outside-delegates", "Operators outside of delegates", _find, Level.ALL)
+RULE = Rule("outside-delegates", "Operators outside of delegates", _find)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.rule import Rule
 from etscope.analysis.insights.thresholds import FRAMEWORK_SHARE
 from etscope.model.finding import Explanation, Finding, Remedy, Sureness
@@ -58,4 +58,4 @@ def _find(facts: Facts) -> Iterator[Finding]:
     yield replace(found, command=("inspect", "--by", "type"))
 
 
-RULE = Rule("outside-instructions", "Time outside of instructions", _find, Level.ALL)
+RULE = Rule("outside-instructions", "Time outside of instructions", _find)

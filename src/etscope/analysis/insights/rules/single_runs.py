@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from etscope.analysis.insights import thresholds
-from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.leaf_times import LeafTimes
 from etscope.analysis.insights.rule import Rule
 from etscope.analysis.profile.counted import SLOW_RATIO
@@ -63,4 +63,4 @@ def outlier(time: LeafTimes) -> Finding | None:
     )
 
 
-RULE = Rule("single-runs", "What one run decides", _find, Level.SUMMARY)
+RULE = Rule("single-runs", "What one run decides", _find)

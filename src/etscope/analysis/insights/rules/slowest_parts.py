@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.leaf_times import LeafTimes, quoted
 from etscope.analysis.insights.rule import Rule
 from etscope.analysis.insights.thresholds import NAMED_SHARE
@@ -142,4 +142,4 @@ def slowest_line(time: LeafTimes) -> Finding | None:
     )
 
 
-RULE = Rule("slowest-parts", "Where most of the time is", _find, Level.SUMMARY)
+RULE = Rule("slowest-parts", "Where most of the time is", _find)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.leaf_times import LeafTimes
 from etscope.analysis.insights.rule import Rule
 from etscope.analysis.insights.thresholds import ENOUGH_RUNS
@@ -90,4 +90,4 @@ def _remedies(facts: Facts, kind: str) -> Iterator[Remedy]:
         yield Remedy(f"Run more often: `--iterations {ENOUGH_RUNS}`.")
 
 
-RULE = Rule("unsteady", "Runs that differ: times are not to be relied on", _find, Level.ALL)
+RULE = Rule("unsteady", "Runs that differ: times are not to be relied on", _find)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from etscope.analysis.insights.facts import Facts, Level
+from etscope.analysis.insights.facts import Facts
 from etscope.analysis.insights.rule import Rule
 from etscope.model.finding import Finding, Place, Quantity, Severity
 
@@ -39,4 +39,4 @@ def _find(facts: Facts) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("values", "Whether an operator is wrong", _find, Level.SUMMARY)
+RULE = Rule("values", "Whether an operator is wrong", _find)
