@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.browser.launched import chromium
 from tests.support.fuzz import IS_NIGHT, SEED
 from tests.support.processes import commands_of
+
+__all__ = ["chromium"]
 
 # A shared machine makes any limit of time flaky; the same examples each time make a failure
 # repeatable. Those of the night are others each time.

@@ -1,5 +1,5 @@
 """Fixtures of all tests of pages."""
 
-from tests.support.browser.chromium import chromium, page, page_of, profile, report
+from tests.support.browser.chromium import page, page_of, profile, report
 
-__all__ = ["chromium", "page", "page_of", "profile", "report"]
+__all__ = ["page", "page_of", "profile", "report"]

@@ -1,16 +1,15 @@
-"""The system's Chromium, driven by Playwright: fixtures of all tests of pages.
+"""Pages in the system's Chromium, driven by Playwright: fixtures of all tests of pages.
 
-`chromium` is one browser for the whole test run, with one profile for each file of tests; `page` is
-a page of it that is blank again for each test, and its `failures` are what went wrong on it
-(exceptions, and errors on its console). Nothing but this machine can be reached from it. `page_of`
-writes the page of a report's document. `screenshot` keeps a picture where `$ETSCOPE_SCREENSHOTS`
-says: those of the documentation are made so; a person can look at what a test saw.
+A file of tests has one profile of the browser that `launched` starts. `page` is a page of it that
+is blank again for each test, and its `failures` are what went wrong on it (exceptions, and errors
+on its console). Nothing but this machine can be reached from it. `page_of` writes the page of a
+report's document. `screenshot` keeps a picture where `$ETSCOPE_SCREENSHOTS` says: those of the
+documentation are made so; a person can look at what a test saw.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,37 +19,10 @@ import pytest
 from etscope.capture.files import runs_of_files
 from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.views.page import document_of, page_html
+from tests.support.browser.launched import PATIENCE
 
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
-)
 SCREENSHOTS = "ETSCOPE_SCREENSHOTS"
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
 SIZE = {"width": 1400, "height": 900}
-PATIENCE = 120_000  # ms, on a busy machine
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    """A Playwright `Browser`. The test is skipped on a machine without one."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    executable = next(filter(None, map(shutil.which, _NAMES)), None)
-    if executable is None:
-        pytest.skip("no Chromium on this machine")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=executable, args=list(FLAGS), timeout=PATIENCE
-        )
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

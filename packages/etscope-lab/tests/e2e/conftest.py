@@ -1,5 +1,5 @@
 """Fixtures of tests in a browser."""
 
-from tests.support.browser.chromium import chromium, page, profile
+from tests.support.browser.chromium import page, profile
 
-__all__ = ["chromium", "page", "profile"]
+__all__ = ["page", "profile"]
