@@ -23,7 +23,7 @@ from etscope.formats.exported_program.exported_json import is_integer, parse_jso
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["read_json"]
+__all__ = ["JsonValue", "read_json"]
 
 _MOST_BYTES = 256 << 20
 

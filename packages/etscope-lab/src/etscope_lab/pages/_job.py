@@ -15,6 +15,7 @@ from etscope.analysis.generation.pace import Pace
 from etscope.errors import EtscopeError
 from etscope.formats.calibration import CALIBRATION_JSON
 from etscope.formats.generation import parse_generation
+from etscope.formats.json_values import JsonValue
 from etscope.formats.run_json import DEBUG_BIN, RUN_ETDP, RUN_JSON, VALUES_ETDP
 from etscope.model.table import Kind
 from etscope_lab.comparison.history import AbHistory, ab_history
@@ -218,7 +219,7 @@ def _execution_chart(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _token_chart(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    untraced = parse_generation(content["generation"]).of_pass(None)
+    untraced = parse_generation(JsonValue(content["generation"])).of_pass(None)
     pace = None if untraced is None else Pace.of(untraced)
     if pace is None or not len(pace.positions):
         return None
