@@ -157,8 +157,8 @@ def test_a_diagnosis_is_that_with_the_rebuilt_program(
     ).diagnose_numerics(inputs=inputs_of(name))
     prepared: list[Any] = []
 
-    def rebuilt(trace: Any, record: RecordFile, graph: Any) -> Any:
-        prepared.append(named_program(record, graph))
+    def rebuilt(trace: Any, graph: Any) -> Any:
+        prepared.append(named_program(trace.record, graph))
         return prepared[-1]
 
     monkeypatch.setattr("etscope.diagnosis.numerics.runnable_graph", rebuilt)

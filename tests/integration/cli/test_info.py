@@ -130,7 +130,7 @@ def test_what_is_not_needed_is_not_imported() -> None:
     loaded = imported(artifacts(CNN).pte)
     assert "etscope.formats.program.pte" in loaded
     assert not loaded & {
-        "etscope.analysis.matching",
+        "etscope.analysis.matching.matching",
         "etscope.analysis.weights",
         "etscope.formats.etdump",
         "etscope.formats.etrecord",

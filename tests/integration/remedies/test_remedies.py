@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from etscope.analysis.profile.trace import Trace
+from etscope.backends import export_options
 from etscope.bridge.lowering import passes
 from etscope.cli import main
 from etscope.errors import MismatchError, MissingDataError, UsageError
@@ -133,6 +134,7 @@ def test_attention_gets_faster(
     """By the one remedy that works: what breaks the numbers or fails is never recommended."""
     planted = {**passes.PASSES, "drop_attention": _drops_attention, "fail": _fails}
     monkeypatch.setattr(passes, "PASSES", planted)
+    monkeypatch.setattr(export_options, "PASSES", (*export_options.PASSES, *planted))
     others = [("pass", {"name": name}) for name in ("drop_attention", "fail")]
     plant(PASS_FUSE, ("memory_planning", {}), *others)
     found = tried(transformer, backend="xnnpack")

@@ -61,8 +61,8 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
 
 def test_a_report_of_an_earlier_format_is_refused(tmp_path: Path) -> None:
     """Its rows do not say which of them are added up."""
-    save_document(tmp_path, {**DOCUMENT, "schema": "etscope.report/1", "runs": [run("old")]})
-    with pytest.raises(VersionError, match=r"this etscope reads etscope\.report/2"):
+    save_document(tmp_path, {**DOCUMENT, "schema": "etscope.report/2", "runs": [run("old")]})
+    with pytest.raises(VersionError, match=r"this etscope reads etscope\.report/3"):
         load_document(tmp_path / FILE_NAME)
 
 

@@ -19,11 +19,10 @@ def test_operators_have_findings_and_what_to_do(tmp_path: Path) -> None:
     shutil.copy(made.pte, source / "model")
     BUILDERS["operators"](source, target, {})
     (table,) = json.loads((target / "tables.json").read_text())
-    assert any("that takes most" in one["sentence"] for one in table["findings"])
-    first = table["explanations"][0]
-    assert first["sentence"].startswith("Nothing is delegated: kernels of the runtime take ")
-    assert (
-        "Lower the model to a backend: `etscope export MODEL --backend xnnpack`."
-        in (first["remedies"])
-    )
+    told = table["insights"]
+    assert any("that takes most" in one["sentence"] for one in told)
+    start = "Nothing is delegated: kernels of the runtime take "
+    (first,) = (one for one in told if one["sentence"].startswith(start))
+    fix = "Lower the model to a backend: `etscope export MODEL --backend xnnpack`."
+    assert fix in first["remedies"]
     assert first["place"] == "#run0/events/0?events.filter=kind%3Akernel"

@@ -42,7 +42,6 @@ def test_commands_are_completed() -> None:
     [
         (["lab", "list"], "--label", "KEY=VALUE"),
         (["lab", "submit", "net.pte"], "--label", "KEY=VALUE"),
-        (["lab", "submit", "net.pte"], "--limit", "KEY=VALUE"),
         (["lab", "collect", "run.etdp", "-o", "dataset"], "--label", "KEY=VALUE"),
         (["lab", "sql", "dataset", "select 1"], "--param", "NAME=VALUE"),
     ],
