@@ -75,6 +75,12 @@ class RunFiles:
     facts: Path | None = None
     data: tuple[Path, ...] = ()
 
+    @classmethod
+    def given(cls, data: Sequence[PathLike] = (), **paths: PathLike | None) -> RunFiles:
+        """Return the files that options name, by the field: record, program, debug_buffer."""
+        roles: dict[str, Any] = {role: path and Path(path) for role, path in paths.items()}
+        return cls(data=tuple(map(Path, data)), **roles)
+
     @property
     def name(self) -> str:
         """The file that names the run, with its folder when the file name is a common one."""
@@ -193,6 +199,9 @@ class RunFiles:
         return None
 
 
+NOTHING = RunFiles()
+
+
 def record_beside(
     program: Path, sha256: str | None = None, own_folder: Path | None = None
 ) -> Path | None:
@@ -219,40 +228,32 @@ def _program_sha256(path: Path) -> str | None:
     return None if fingerprints is None else fingerprints.program_sha256
 
 
-def run_of_files(
-    paths: Sequence[PathLike],
-    etrecord: PathLike | None = None,
-    debug_buffer: PathLike | None = None,
-    program: PathLike | None = None,
-) -> RunFiles:
+def run_of_files(paths: Sequence[PathLike], given: RunFiles = NOTHING) -> RunFiles:
     """Return the one run that files are of.
 
-    paths: as for `runs_of_files`; a file alone is taken for the dump. With a folder, a file that is
-    named goes before one of its kind in the folder.
+    paths, given: as for `runs_of_files`; a file alone is taken for the dump. With a folder, a file
+    that is named goes before one of its kind in the folder.
 
     Raises `UsageError` for files of several runs.
     """
-    options = {"record": etrecord, "debug_buffer": debug_buffer, "program": program}
-    given = {role: Path(path) for role, path in options.items() if path is not None}
     named = [Path(path) for path in paths]
     folders = [path for path in named if path.is_dir()]
     if len(named) == 1 and not folders:
-        roles: dict[str, Any] = dict(given)
-        return RunFiles(dump=named[0], **roles).with_saved()
+        return replace(given, dump=named[0]).with_saved()
     grouped = list(folders)
     for file in (path for path in named if path not in folders):
         role = _ROLES.get(_kind_of(file))
-        if role in given:
-            raise UsageError(
-                f"two files for the {_WORDS[role]}: {file} and {given[role]}", hint="name one"
-            )
-        if role is not None and folders:
-            given[role] = file
-        else:
+        other = None if role is None else getattr(given, role)
+        if role is None or (other is None and not folders):
             grouped.append(file)
-    found = runs_of_files(
-        grouped, given.get("record"), given.get("debug_buffer"), given.get("program")
-    )
+        elif other is None:
+            named_role: dict[str, Any] = {role: file}
+            given = replace(given, **named_role)
+        else:
+            raise UsageError(
+                f"two files for the {_WORDS[role]}: {file} and {other}", hint="name one"
+            )
+    found = runs_of_files(grouped, given)
     if len(found) > 1:
         raise UsageError(
             f"these are the files of {len(found)} runs: {', '.join(run.name for run in found)}",
@@ -261,21 +262,15 @@ def run_of_files(
     return found[0]
 
 
-def runs_of_files(
-    paths: Sequence[PathLike],
-    etrecord: PathLike | None = None,
-    debug_buffer: PathLike | None = None,
-    program: PathLike | None = None,
-    data: Sequence[PathLike] = (),
-) -> list[RunFiles]:
+def runs_of_files(paths: Sequence[PathLike], given: RunFiles = NOTHING) -> list[RunFiles]:
     """Group files into runs: one for each dump; without a dump one for each record and each
     program without a record.
 
     paths: ETDumps, ETRecords, .pte, .bpte and .ptd files in any order, debug buffers (.bin, .buf or
     .debug), or folders that hold them. A file goes with the dump of the same name but for its
     suffix, or in the same folder, or with all dumps if it is the only one of its kind; a record or
-    program of another name goes with the dumps that it fits. etrecord, debug_buffer, program: for
-    all dumps. data: more .ptd files, which all runs have.
+    program of another name goes with the dumps that it fits. given: the record, debug buffer and
+    program of all dumps, and more .ptd files, which all runs have.
 
     Raises `UsageError` when nothing tells which file goes with which dump, `FormatError` for a
     file of another kind.
@@ -283,8 +278,8 @@ def runs_of_files(
     found: dict[str, list[Path]] = defaultdict(list)
     for file in (file for path in paths for file in _files_of(Path(path))):
         found[_kind_of(file)].append(file)
-    external = (*found[PTD], *map(Path, data))
-    if external and not found.keys() - {PTD} and etrecord is None and program is None:
+    external = (*found[PTD], *given.data)
+    if external and not found.keys() - {PTD} and given.record is None and given.program is None:
         raise UsageError(
             f"the program of {external[0]} is missing",
             hint="name its .pte too; etscope info --size shows what a .ptd holds",
@@ -294,14 +289,14 @@ def runs_of_files(
     if not dumps:
         if found[DEBUG_BUFFER]:
             identify(found[DEBUG_BUFFER][0])  # says what it is not
-        records = [Path(etrecord)] if etrecord is not None else found[ETRECORD]
-        programs = [Path(program)] if program is not None else programs
+        records = [given.record] if given.record is not None else found[ETRECORD]
+        programs = [given.program] if given.program is not None else programs
         return [replace(run, data=external) for run in _without_dumps(records, programs)]
     runs = []
     for dump in dumps:
-        record = _chosen(dump, dumps, found[ETRECORD], etrecord, "ETRecord")
-        ran = _chosen(dump, dumps, programs, program, "program")
-        buffer = _chosen(dump, dumps, found[DEBUG_BUFFER], debug_buffer, DEBUG_BUFFER)
+        record = _chosen(dump, dumps, found[ETRECORD], given.record, "ETRecord")
+        ran = _chosen(dump, dumps, programs, given.program, "program")
+        buffer = _chosen(dump, dumps, found[DEBUG_BUFFER], given.debug_buffer, DEBUG_BUFFER)
         runs.append(RunFiles(dump, record, ran, buffer, data=external).with_saved())
     return runs
 
@@ -352,11 +347,11 @@ def _files_of(path: Path) -> list[Path]:
 
 
 def _chosen(
-    dump: Path, dumps: Sequence[Path], found: Sequence[Path], given: PathLike | None, what: str
+    dump: Path, dumps: Sequence[Path], found: Sequence[Path], given: Path | None, what: str
 ) -> Path | None:
     """Return the file of `found` that goes with a dump."""
     if given is not None:
-        return Path(given)
+        return given
     found = [*dict.fromkeys(found)]  # a folder may be named twice
     if len(found) <= 1:
         return found[0] if found else None

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Condition, Lock
 from typing import Any
 
-from etscope.capture.files import RunFiles, runs_of_files
+from etscope.capture.files import NOTHING, RunFiles, runs_of_files
 from etscope.errors import EtscopeError, MissingDataError, UsageError
 from etscope.optional import require
 from etscope.reporting.report import ReportOptions, report_inputs
@@ -62,7 +62,7 @@ class ReportStore:
 
     paths: files, which make one report together; folders, each of which makes a report, as does
     each folder in it that holds files of its own. Files that are added to a folder later are found.
-    etrecord, debug_buffer, program: of the files, as for `runs_of_files`.
+    given: of the files, as for `runs_of_files`.
 
     Raises the errors of `runs_of_files`, and `UsageError` when there is nothing to show.
     """
@@ -71,16 +71,14 @@ class ReportStore:
         self,
         paths: Sequence[str],
         options: ReportOptions,
-        etrecord: str | None = None,
-        debug_buffer: str | None = None,
-        program: str | None = None,
+        given: RunFiles = NOTHING,
     ) -> None:
         self._options = options
         self._folders = [Path(path) for path in paths if Path(path).is_dir()]
         files = [path for path in paths if not Path(path).is_dir()]
         self._files: list[_Source] = []
-        if files or etrecord or program:
-            found = runs_of_files(files, etrecord, debug_buffer, program)
+        if files or given.paths:
+            found = runs_of_files(files, given)
             self._files = [_Source(found[0].name, lambda: found)]
         self._made: dict[str, tuple[Stamp, bytes]] = {}
         self._making = Lock()

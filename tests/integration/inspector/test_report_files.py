@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from etscope import Inspector
-from etscope.capture.files import runs_of_files
+from etscope.capture.files import RunFiles, runs_of_files
 from etscope.errors import (
     FormatError,
     MismatchError,
@@ -293,7 +293,7 @@ def external(tmp_path: Path) -> Path:
 
 def data_of(paths: list[Path], data: list[Path]) -> list[list[str]]:
     """The names of the .ptd files of each program."""
-    found = report_inputs(runs_of_files(paths, data=data))
+    found = report_inputs(runs_of_files(paths, RunFiles.given(data)))
     return [[Path(one.source.name).name for one in run.data] for run in found]
 
 

@@ -17,18 +17,14 @@ from functools import cached_property
 
 from etscope.analysis.matching.matching import Matching, program_matching, with_flow
 from etscope.analysis.matching.run import LoggedSpec, type_mismatch
-from etscope.analysis.program.compatibility import instruction_labels
 from etscope.analysis.program.correlate import (
     Attribution,
     MethodSymbols,
     branch_nodes,
     handle_list,
-    method_symbols,
-    record_methods,
 )
 from etscope.analysis.program.program import InstructionRecord, instructions
 from etscope.analysis.program.source_location import lines_of, module_path
-from etscope.formats.etrecord.reader import RecordView
 from etscope.formats.program.pte import Program
 from etscope.model.graph import SAME_VALUE, Graph, Node, TensorSpec, stem
 
@@ -266,15 +262,6 @@ class RunNodes:
             reads[number] = {writer[index] for index in record.inputs if index in writer}
             writer.update((index, number) for index in record.outputs)
         return reads
-
-
-def program_nodes(program: Program, method: str, record: RecordView | None = None) -> RunNodes:
-    """The nodes that the instructions of a program's method run, without a dump. Without a record
-    none is known, and lines are those that the program stores."""
-    symbols = MethodSymbols(method, None)
-    if record is not None and method in record_methods(record):
-        symbols = method_symbols(record, method)
-    return RunNodes(symbols, instruction_labels(program.method(method)), program)
 
 
 def _are_located(nodes: Nodes) -> bool:

@@ -66,7 +66,8 @@ def export_llm(config_file: Path, new_record: Callable[[], Any]) -> Parts:
             hint="it does for XNNPACK, Vulkan and Core ML",
         ) from error
     record.partition = kept.of(record.edge_programs)
-    return _with_examples(program, record)
+    inputs, outputs = _add_examples(record)
+    return Parts(program, record, inputs, outputs)
 
 
 def _keep(manager: Any, _: str) -> None:
@@ -96,8 +97,9 @@ def _read_config(path: Path) -> Any:
     return config
 
 
-def _with_examples(program: Any, record: Any) -> Parts:
-    """Add to a record what `export_llm` leaves out: the example inputs, and PyTorch's outputs."""
+def _add_examples(record: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Add to a record what `export_llm` leaves out, and return it: the example inputs of each
+    method, as it is exported, and PyTorch's outputs."""
     methods = {
         name: program_method(name, exported, None)
         for name, exported in record.exported_programs.items()
@@ -108,5 +110,4 @@ def _with_examples(program: Any, record: Any) -> Parts:
     if main == "forward" or len(inputs) == 1:
         record.update_representative_inputs(list(inputs[main]))
     record.update_reference_outputs({name: [list(values)] for name, values in outputs.items()})
-    taken = {name: as_exported(values) for name, values in inputs.items()}
-    return Parts(program, record, taken, outputs)
+    return {name: as_exported(values) for name, values in inputs.items()}, outputs

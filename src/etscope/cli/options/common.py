@@ -204,6 +204,27 @@ etrecord_option = file_option(
 force_option = click.option(
     "--force", is_flag=True, hidden=True, help="Continue although files do not belong together."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFiles:
+    """Values of `program_files_options`: the files that belong to a program."""
+
+    data: str | None
+    etrecord: str | None
+    force: bool
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of functions that open a program."""
+        return {"data": self.data, "etrecord": self.etrecord, "verify": not self.force}
+
+
+def program_files_options(function: Function) -> Function:
+    """Add --data, --etrecord and --force as one parameter `files`."""
+    options = (data_option, etrecord_option, force_option)
+    return as_one_parameter(function, "files", ProgramFiles, options)
+
+
 inputs_option = file_option("--inputs", "-i", help="The inputs of the run: .pt, .npz, …")
 library_option = file_option(
     "--libraries",
@@ -380,9 +401,12 @@ class TraceOptions:
     @functools.cached_property
     def files(self) -> RunFiles:
         """The files of the run. Raises the errors of `run_of_files`."""
-        from etscope.capture.files import run_of_files
+        from etscope.capture.files import RunFiles, run_of_files
 
-        return run_of_files(self.given, self.etrecord, self.debug_buffer, self.program)
+        named = RunFiles.given(
+            record=self.etrecord, debug_buffer=self.debug_buffer, program=self.program
+        )
+        return run_of_files(self.given, named)
 
     @property
     def model(self) -> str:
@@ -562,14 +586,15 @@ class GraphFiles:
 
         Raises the errors of `run_of_files`, `UsageError` for a run without graphs.
         """
-        from etscope.capture.files import run_of_files
+        from etscope.capture.files import RunFiles, run_of_files
 
         in_folder = self.record is not None and Path(self.record).is_dir()
         run = self.record if in_folder else self.dump
         if run is None:
             return self
         own = None if in_folder else self.record
-        files = run_of_files([run], own, self.debug_buffer, self.program)
+        named = RunFiles.given(record=own, debug_buffer=self.debug_buffer, program=self.program)
+        files = run_of_files([run], named)
         record, program = files.record or files.program, files.program
         if record is None:
             raise UsageError(
@@ -587,7 +612,7 @@ class GraphFiles:
     def open(self) -> tuple[Capture, BundledFile | None]:
         """Open the files; a .pte file is the program, with neither record nor test cases."""
         from etscope.analysis.matching.export import Export
-        from etscope.capture.files import run_of_files
+        from etscope.capture.files import RunFiles, run_of_files
         from etscope.formats.etrecord.reader import read_etrecord
         from etscope.formats.identify import BPTE, PTE, identify
         from etscope.formats.program.bpte import read_program_file
@@ -597,7 +622,8 @@ class GraphFiles:
         etrecord = None if is_program else self.record
         program, bundle = (None, None) if path is None else read_program_file(path)
         if self.dump is not None:
-            run = run_of_files([self.dump], etrecord, self.debug_buffer, path)
+            named = RunFiles.given(record=etrecord, debug_buffer=self.debug_buffer, program=path)
+            run = run_of_files([self.dump], named)
             return run.open(force=self.force, with_values=self.debug_buffer is not None), bundle
         return Export(program, None if etrecord is None else read_etrecord(etrecord)), bundle
 

@@ -180,7 +180,7 @@ def job_page(lab: Lab | Client, job: Job) -> str | None:
 def _with_operators(report: Report, lab: Lab | Client, job: Job, spec: JobSpec) -> Report:
     """Add the slowest operators of the job's dump after the section "summary"; of a language model
     those of each phase."""
-    from etscope.capture.files import run_of_files
+    from etscope.capture.files import RunFiles, run_of_files
     from etscope.formats.identify import identify
     from etscope.model.report import Section
 
@@ -192,7 +192,8 @@ def _with_operators(report: Report, lab: Lab | Client, job: Job, spec: JobSpec) 
         record = None if spec.etrecord is None else spec.etrecord.path
         if record is None and model is not None and identify(model) == "etrecord":
             model, record = None, model
-        trace = run_of_files([dump], record, program=None if record else model).open()
+        named = RunFiles.given(record=record, program=None if record else model)
+        trace = run_of_files([dump], named).open()
         tables = view.tables(trace, method=job.spec.method)
         shown = select_columns(tables, None, view.default_columns(tables))
         if job.spec.generation is None:

@@ -14,18 +14,17 @@ from etscope.cli.options.common import (
     GRAPHS,
     SECONDS,
     ErrorOptions,
+    ProgramFiles,
     as_view,
     choice_option,
     chosen_setting,
     columns_option,
-    data_option,
     error_options,
-    etrecord_option,
-    force_option,
     library_option,
     limit_option,
     name_of,
     output_options,
+    program_files_options,
     runner_option,
     threads_option,
 )
@@ -69,7 +68,7 @@ With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN.
     details=_DETAILS,
 )
 @click.argument("program", type=FILE)
-@etrecord_option
+@program_files_options
 @functools.partial(dataset_options, required=False)
 @token_options
 @click.option("--method", "-m", metavar="NAME", help="The method. Default: forward.")
@@ -80,7 +79,6 @@ With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN.
     "For a model with state: start each sample from the initial state, or from the state "
     "after the sample before.",
 )
-@data_option
 @library_option
 @threads_option
 @runner_option
@@ -95,7 +93,6 @@ With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN.
     metavar="SECONDS",
     help="Time limit of each process of the runtime, which runs up to 64 samples.",
 )
-@force_option
 @choice_option(
     "--sort", ("run", "error"), "List operators in order of execution, or the worst first."
 )
@@ -105,11 +102,10 @@ With --tokens, 1 beyond --max-kl or --min-agreement, or when logits have NaN.
 @as_view("columns", "sort", "limit")
 def command(
     program: str,
-    etrecord: str | None,
+    files: ProgramFiles,
     dataset_options: DatasetOptions,
     token_options: TokenOptions,
     errors: ErrorOptions,
-    force: bool,
     view: ViewOptions,
     output: OutputOptions,
     **options: Any,
@@ -127,7 +123,7 @@ def command(
     from etscope.quiet import quiet
 
     token_options.check(dataset_options.dataset, _given(_OF_SAMPLES))
-    options |= {"etrecord": etrecord, "verify": not force}
+    options |= files.arguments()
     if token_options.tokens is not None:
         options = {name: value for name, value in options.items() if name not in _OF_METHODS}
         options["reference"] = token_options.opened_reference()

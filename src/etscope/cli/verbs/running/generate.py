@@ -14,16 +14,15 @@ from etscope.cli.options.common import (
     COUNT,
     FILE,
     POSITIVE,
+    ProgramFiles,
     as_one_parameter,
     choice_option,
     chosen_setting,
-    data_option,
-    etrecord_option,
     file_option,
-    force_option,
     library_option,
     output_options,
     path_option,
+    program_files_options,
     runner_option,
     threads_option,
     timeout_option,
@@ -213,16 +212,12 @@ current call, and what was recorded stays (exit code 130).
 )
 @click.argument("program", type=FILE)
 @partial(as_one_parameter, parameter="options", make=_arguments, options=_OPTIONS)
-@data_option
-@etrecord_option
-@force_option
+@program_files_options
 @output_options
 def command(
     program: str,
     options: GenerateArguments,
-    data: str | None,
-    etrecord: str | None,
-    force: bool,
+    files: ProgramFiles,
     output: OutputOptions,
 ) -> int:
     """Generate tokens with PROGRAM, a language model, and show its pace: time to first token,
@@ -239,7 +234,7 @@ def command(
     options.check()
     with saved_run(options.save, not options.keeps, Path(program).stem, NEXT) as folder:
         with progress(f"generating with {program}"):
-            run = options.run(program, data=data, etrecord=etrecord, verify=not force)
+            run = options.run(program, **files.arguments())
         if folder is not None:
             run.save(folder)
         if options.logits_out is not None and not run.is_interrupted:

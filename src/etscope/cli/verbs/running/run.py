@@ -15,13 +15,12 @@ from click.core import ParameterSource
 
 from etscope.cli.options.common import (
     FILE,
+    ProgramFiles,
     as_view,
     by_option,
-    data_option,
-    etrecord_option,
-    force_option,
     limit_option,
     output_options,
+    program_files_options,
 )
 from etscope.cli.options.export import (
     ExportCommand,
@@ -68,14 +67,12 @@ and verifies them: the native runner succeeds in exactly these, and fails with o
 @click.argument("program", type=FILE, metavar="MODEL|PROGRAM")
 @export_options
 @run_options
-@data_option
-@etrecord_option
+@program_files_options
 @click.option(
     "--pools",
     is_flag=True,
     help="Find the smallest memory pools of a microcontroller build instead of measuring times.",
 )
-@force_option
 @by_option
 @limit_option
 @as_view("by", "limit")
@@ -86,10 +83,8 @@ def command(
     /,
     program: str,
     options: RunArguments,
-    data: str | None,
-    etrecord: str | None,
+    files: ProgramFiles,
     pools: bool,
-    force: bool,
     view: ViewOptions,
     output: OutputOptions,
     **export: Any,
@@ -112,15 +107,15 @@ def command(
             hint="name a file of inputs, or none: they are drawn from -X seed",
         )
     if pools:
-        return _pools(program, options, data, etrecord, force, output)
+        return _pools(program, options, files, output)
     options.check(output)
     with ExitStack() as stack:
         name = Path(program).stem if is_program else program.rpartition(":")[2]
         folder = stack.enter_context(options.saved(name))
         if is_program:
-            etrecord = etrecord or _record_beside(program)
+            files = replace(files, etrecord=files.etrecord or _record_beside(program))
             with progress(f"running {program}"):
-                run = options.run(program, data=data, etrecord=etrecord, verify=not force)
+                run = options.run(program, **files.arguments())
         else:
             target = folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             run = _run_of_model(program, options, target, export, bundle=folder is not None)
@@ -171,14 +166,7 @@ def _check_given(context: click.Context, program: str, is_program: bool, export:
             )
 
 
-def _pools(
-    program: str,
-    options: RunArguments,
-    data: str | None,
-    etrecord: str | None,
-    force: bool,
-    output: OutputOptions,
-) -> int:
+def _pools(program: str, options: RunArguments, files: ProgramFiles, output: OutputOptions) -> int:
     from etscope.cli.output.progress import progress
     from etscope.run.pools import SCHEMA, pools_report, smallest_pools
 
@@ -188,13 +176,11 @@ def _pools(
             program,
             next(iter(options.inputs), None),
             method=options.of_run.method,
-            etrecord=etrecord,
-            data=data,
             testset_index=options.of_run.testset_index,
             seed=options.of_run.seed,
             libraries=options.of_run.libraries,
             timeout=options.of_run.timeout,
-            verify=not force,
+            **files.arguments(),
         )
     output.write_reports([pools_report(found)], SCHEMA)
     return 0

@@ -148,7 +148,7 @@ def command(
     etscope report @1 @0 -o compared.html
     etscope report .etscope/runs --serve --open
     """
-    from etscope.capture.files import one_of_each, runs_of_files
+    from etscope.capture.files import RunFiles, one_of_each, runs_of_files
     from etscope.cli.output.progress import progress
     from etscope.quiet import quiet
     from etscope.reporting.report import ReportOptions, report_inputs
@@ -157,23 +157,18 @@ def command(
     from etscope.views.page import built_page, document_of, page_html
 
     record = etrecords[0] if len(etrecords) == 1 else None
+    named = RunFiles.given(data, record=record, debug_buffer=debug_buffer, program=program)
     if tensorboard is not None:
         from etscope.cli.verbs.sharing._tensorboard import launch, write_run
 
-        found = runs_of_files(files, record, debug_buffer, program, data)
+        found = runs_of_files(files, named)
         scale = time_scale(source_unit, unit)
         write_run(found, tensorboard, inputs, scale, numerics, force=force)
         if serve:
             launch(tensorboard, port)
         return
     if serve:
-        store = ReportStore(
-            files,
-            ReportOptions(force, source_unit, unit, numerics),
-            record,
-            debug_buffer,
-            program,
-        )
+        store = ReportStore(files, ReportOptions(force, source_unit, unit, numerics), named)
         _serve(store, host, port, open_it=open_it)
         return
     as_data = output.name.endswith(".json")
@@ -184,7 +179,7 @@ def command(
     options = ReportOptions(
         force, source_unit, unit, numerics, given, method, tools, calls.of, peaks
     )
-    runs = runs_of_files(files, record, debug_buffer, program, data)
+    runs = runs_of_files(files, named)
     if len(etrecords) > 1:
         runs = one_of_each(runs, "record", etrecords, "dumps or programs")
     with progress(f"reporting on {runs[0].name}"), quiet():
