@@ -263,9 +263,8 @@ class Laboratory:
 
         A run is one number, the lower quartile of its executions, as in A/B jobs of the lab.
         """
-        found = timed_rounds(
-            [functools.partial(self._time, side) for side in sides], count or self.runs.rounds, seed
-        )
+        programs = [functools.partial(self._time, side) for side in sides]
+        found = timed_rounds(programs, self.runs.rounds if count is None else count, seed)
         return tuple(map(tuple, found.tolist()))
 
     def _time(self, setting: Setting, iterations: int) -> float:

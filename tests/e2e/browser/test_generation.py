@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from etscope.capture.files import runs_of_files
+from etscope.capture.files import RunFiles, runs_of_files
 from etscope.cli import main
 from etscope.reporting.report import ReportOptions, report_inputs
 from etscope.run import generate
@@ -40,7 +40,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def document(saved: Path) -> dict[str, Any]:
     files = artifacts("llama_generate")
-    runs = runs_of_files([saved], etrecord=files.etrecord, program=files.pte)
+    runs = runs_of_files([saved], RunFiles.given(record=files.etrecord, program=files.pte))
     return document_of(list(report_inputs(runs, ReportOptions(numerics=False))))
 
 

@@ -17,7 +17,7 @@ from etscope.analysis.graphs.views import GraphView, graph_views
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.profile.trace import Trace
 from etscope.analysis.tables.profile_table import profile_table
-from etscope.capture.files import run_of_files
+from etscope.capture.files import RunFiles, run_of_files
 from etscope.reporting.tensorboard import write_tensorboard
 from etscope.units import TimeScale
 from etscope.views.tensorboard import named, scope_name, time_tag, write_runs
@@ -66,7 +66,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     made = artifacts("transformer")
     assert made.etdump_timing is not None
     dump = told_dump(made.etdump_timing, tmp_path_factory.mktemp("told") / "run.etdp")
-    return run_of_files([dump], made.etrecord, program=made.pte).open()
+    return run_of_files([dump], RunFiles.given(record=made.etrecord, program=made.pte)).open()
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from etscope.analysis.profile.calls import RunCalls
 from etscope.analysis.profile.counted import slow_runs
 from etscope.analysis.profile.profile import MethodProfile
 from etscope.analysis.profile.scale import Scale
-from etscope.capture.files import run_of_files
+from etscope.capture.files import RunFiles, run_of_files
 from etscope.model.finding import Severity
 from etscope.reporting.tensorboard import tables
 from etscope.units import TimeScale
@@ -108,7 +108,11 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def profile_of(dump: Path) -> MethodProfile:
     made = artifacts("cnn_xnnpack")
-    (profile,) = run_of_files([dump], made.etrecord, program=made.pte).open().profiles()
+    (profile,) = (
+        run_of_files([dump], RunFiles.given(record=made.etrecord, program=made.pte))
+        .open()
+        .profiles()
+    )
     return profile
 
 
@@ -166,7 +170,7 @@ def test_the_page_tensorboard_and_diff_have_them_too(dump: Path) -> None:
     assert method["excluded"]["words"] == profile.runs_in_words
     assert sorted([*method["runIndex"], *method["excluded"]["runIndex"]]) == list(range(21))
 
-    trace = run_of_files([dump], made.etrecord, program=made.pte).open()
+    trace = run_of_files([dump], RunFiles.given(record=made.etrecord, program=made.pte)).open()
     summary = tables(trace, MS)["forward/1 run summary"]
     assert profile.runs_in_words in summary
 
@@ -202,7 +206,7 @@ def test_names_of_upstream_have_all_runs(dump: Path) -> None:
 def test_many_disturbed_runs_are_a_problem_and_few_are_not(dump: Path) -> None:
     profile = profile_of(dump)
     made = artifacts("cnn_xnnpack")
-    trace = run_of_files([dump], made.etrecord, program=made.pte).open()
+    trace = run_of_files([dump], RunFiles.given(record=made.etrecord, program=made.pte)).open()
     facts = Facts(trace, profile, MS)
     (unsteady,) = insights(facts, Level.SUMMARY, only=["unsteady"])
     assert unsteady.severity is Severity.PROBLEM  # 6 of 21

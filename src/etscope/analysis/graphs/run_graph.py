@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
 
 from etscope.analysis.graphs.partition import DelegateCall, Partition
 from etscope.analysis.profile.profile import Leaf
 from etscope.model.graph import Graph, Node, TensorSpec, stem
+from etscope.model.made_once import MadeOnce
 
-_T = TypeVar("_T")
 XNNPACK = "XnnpackBackend"
 # Functions of torch that are decomposed into many operators.
 OF_TORCH = frozenset({"gru", "lstm", "multi_head_attention_forward", "rnn_relu", "rnn_tanh"})
@@ -38,19 +37,12 @@ class Kernel:
         return None if function is None else f"{module_of(self.node)}/{function}"
 
 
-class RunGraph:
+class RunGraph(MadeOnce):
     """The edge program of a method, linked to the leaves of its profile."""
 
     def __init__(self, partition: Partition, members: Sequence[Leaf] = ()) -> None:
         """members: the leaves of the profile, whose nodes are those of the partition."""
         self.partition, self.members_of_run = partition, members
-        self._made: dict[Hashable, object] = {}
-
-    def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """Return what was made for the key before, else make it."""
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]  # type: ignore[return-value]
 
     @property
     def calls(self) -> tuple[DelegateCall, ...]:

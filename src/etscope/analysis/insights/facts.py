@@ -277,9 +277,8 @@ class Facts:
         low, high = self._interval([leaf.ticks for _, leaf in members])
         sites = explanation.sites or tuple(self.sites(members))
         explained = replace(explanation, low=low, high=high, sites=sites)
-        command = (
-            found.command if len(found.command) > 1 else ()
-        )  # one that picks nothing says nothing
+        # A command that picks nothing says nothing.
+        command = found.command if len(found.command) > 1 else ()
         return replace(found, command=command, explanation=explained)
 
     def part(

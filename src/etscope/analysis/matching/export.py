@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from etscope.errors import MismatchError, MissingDataError
 from etscope.formats.program.pte import Program, read_pte
+from etscope.model.made_once import MadeOnce
 
 if TYPE_CHECKING:
     from etscope.analysis.matching.run_nodes import RunNodes
@@ -18,11 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Export"]
 
-_T = TypeVar("_T")
-
 
 @dataclass(frozen=True)
-class Export:
+class Export(MadeOnce):
     """The program of an export, its record and its .ptd files, each as far as it is given.
 
     program: by default the one that the record stores.
@@ -31,17 +30,6 @@ class Export:
     program: Program | None = None
     record: RecordView | None = None
     data: tuple[ExternalData, ...] = ()
-
-    def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """Return what `make` returns, made once for each key: the files do not change."""
-        if key not in self._made:
-            self._made[key] = make()
-        found: _T = self._made[key]
-        return found
-
-    @cached_property
-    def _made(self) -> dict[Hashable, Any]:
-        return {}
 
     @cached_property
     def recorded_program(self) -> Program | None:

@@ -7,10 +7,10 @@ attribution is asked for, tensors are read when their values are.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -79,12 +79,12 @@ from etscope.model.event_table import (
     find_blocks,
 )
 from etscope.model.exported_graph import graph_from_record
+from etscope.model.made_once import MadeOnce
 
 __all__ = ["Trace", "runs_of"]
 
 _EXECUTE = "Execute"  # the name of the runtime's runs of a method
 
-_T = TypeVar("_T")
 
 # -- The attribution of a method's events, from its record and its program.
 
@@ -142,7 +142,7 @@ UNAVAILABLE = _Unavailable()
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(MadeOnce):
     """A dump, and with it as much as was given of: debug buffer, record, program.
 
     `forced`: take the runs for the record's even if they contradict it. `calls`: those that the
@@ -162,17 +162,6 @@ class Trace:
     chosen: RunCalls | None = None
     all_runs: bool = False
     ran: SavedRun | None = None
-
-    def once(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """Return what `make` returns, made once for each key: the files do not change."""
-        if key not in self._made:
-            self._made[key] = make()
-        found: _T = self._made[key]
-        return found
-
-    @cached_property
-    def _made(self) -> dict[Hashable, Any]:
-        return {}
 
     @cached_property
     def export(self) -> Export:

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +26,8 @@ from etscope.units import TimeScale
 from etscope.views import TABLE_VIEWS
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from etscope.analysis.backend_files.placement import PlacedFile
     from etscope.analysis.numerics.rows import Numerics
     from etscope.analysis.profile.profile import MethodProfile
@@ -61,6 +63,7 @@ GRAPHS = {"edge": "edge_dialect_exported_program", "exported": "exported_program
 RUNNERS = ("auto", "python", "native")
 UNITS = [scale.value for scale in TimeScale]
 
+_Arguments = TypeVar("_Arguments")
 Function = TypeVar("Function", bound=Callable[..., Any])
 _Option = Callable[[Any], Any]
 
@@ -85,6 +88,16 @@ def as_one_parameter(
         return function(**{parameter: make(**own)}, **values)
 
     return add_options(called, options)  # type: ignore[return-value]
+
+
+def split_values(
+    arguments: Callable[..., _Arguments], options: type[DataclassInstance], values: dict[str, Any]
+) -> _Arguments:
+    """Return the values of a command: those that are fields of a library's options are its
+    parameter `of_run`, the others are the command's alone."""
+    names = [one.name for one in fields(options) if one.name in values]
+    own = {name: values.pop(name) for name in names}
+    return arguments(of_run=options(**own), **values)
 
 
 def add_options(function: Function, options: Sequence[_Option]) -> Function:
@@ -260,6 +273,9 @@ source_unit_option = click.option(
 )
 threads_option = click.option(
     "--threads", type=POSITIVE, metavar="N", help="Threads of the runtime's thread pool."
+)
+profiling_level_option = chosen_setting(
+    "profiling_level", ("all", "method"), "Time each event, or whole methods only."
 )
 timeout_option = setting("timeout", type=SECONDS, metavar="SECONDS", help="Time limit of each run.")
 unit_option = setting("unit", type=click.Choice(UNITS), help="Unit of the times shown.")

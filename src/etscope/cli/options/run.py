@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,11 @@ from etscope.cli.options.common import (
     Function,
     as_one_parameter,
     choice_option,
-    chosen_setting,
     library_option,
+    profiling_level_option,
     runner_option,
     some_of,
+    split_values,
     threads_option,
     timeout_option,
 )
@@ -211,7 +212,7 @@ _OPTIONS = (
     ),
     switch("grow", True, "Run again with a larger debug buffer if it was too small."),
     switch("separate", True, "Measure latency, times and values in separate runs."),
-    chosen_setting("profiling_level", ("all", "method"), "Time each event, or whole methods only."),
+    profiling_level_option,
     setting(
         "delegate_filters",
         multiple=True,
@@ -246,5 +247,4 @@ def run_options(function: Function) -> Function:
 def _arguments(**values: Any) -> RunArguments:
     from etscope.run import RunOptions
 
-    own = {one.name: values.pop(one.name) for one in fields(RunArguments) if one.name in values}
-    return RunArguments(RunOptions(**values), **own)
+    return split_values(RunArguments, RunOptions, values)

@@ -15,7 +15,7 @@ from etscope.analysis.memory import memory_plan
 from etscope.analysis.profile.scale import Scale
 from etscope.analysis.tables.profile_table import profile_table
 from etscope.analysis.work.columns import WORK_COLUMNS
-from etscope.capture.files import run_of_files
+from etscope.capture.files import RunFiles, run_of_files
 from etscope.formats.program.pte import read_pte
 from etscope.model.statistics import summarize
 from etscope.units import TimeScale
@@ -116,7 +116,7 @@ def test_a_bundled_program_is_a_report(contract: Contract) -> None:
 def test_rows_are_those_of_the_profile(name: str) -> None:
     files = artifacts(name)
     dump = files.etdump_timing or files.etdump
-    trace = run_of_files([dump], files.etrecord, program=files.pte).open()
+    trace = run_of_files([dump], RunFiles.given(record=files.etrecord, program=files.pte)).open()
     run = document(name)["runs"][0]
     assert [method["name"] for method in run["methods"]] == [p.method for p in trace.profiles()]
     for method, profile in zip(run["methods"], trace.profiles(), strict=True):

@@ -43,12 +43,12 @@ def coarse_clock(facts: Facts) -> Finding | None:
     """Find events that are so short that a clock of whole microseconds hardly measures them."""
     time = facts.time
     events = [one for one in time.members if one[1].kind == "delegated"]
+    if not time.is_coarse(events):
+        return None
     least = thresholds.COARSE_STEPS * thresholds.COARSE_STEP_NS
     short = [one for one in events if time.averages[id(one[1])] < least]
     # Of calls whose rest is large `delegate-rest` tells.
     rests = facts.free(one for one in time.members if one[1].kind == "unaccounted")
-    if not time.is_coarse(events):
-        return None
     lost = len(events) * thresholds.COARSE_STEP_NS
     if time.share(time.ticks(rests)) >= thresholds.REST_SHARE:
         heads = len({id(group.head) for group, _ in rests})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +17,14 @@ from etscope.cli.options.common import (
     ProgramFiles,
     as_one_parameter,
     choice_option,
-    chosen_setting,
     file_option,
     library_option,
     output_options,
     path_option,
+    profiling_level_option,
     program_files_options,
     runner_option,
+    split_values,
     threads_option,
     timeout_option,
 )
@@ -171,7 +172,7 @@ _OPTIONS = (
         metavar="A..B",
         help="Record values of these calls only, from 0. Native runner.",
     ),
-    chosen_setting("profiling_level", ("all", "method"), "Time each event, or whole methods only."),
+    profiling_level_option,
     click.option(
         "--memory",
         is_flag=True,
@@ -189,9 +190,7 @@ _OPTIONS = (
 def _arguments(**values: Any) -> GenerateArguments:
     from etscope.run import GenerateOptions
 
-    names = [one.name for one in fields(GenerateArguments)]
-    own = {name: values.pop(name) for name in names if name in values}
-    return GenerateArguments(GenerateOptions(**values), **own)
+    return split_values(GenerateArguments, GenerateOptions, values)
 
 
 _DETAILS = """\
